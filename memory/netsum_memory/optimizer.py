@@ -21,8 +21,8 @@ from netsum_memory.optimizer_options import Options
 from netsum_memory.optimizer_rules import Floats, State, combined, direction, finish, square_sum
 
 ASK: Final = 0
-"""As the step of a push without payload: how far is the block (mode synchronous), or the worker? The reply has as payload how many
-steps were made of any gradients, in 8 bytes. The last step's number asks for the block's shares of the norms."""
+"""As the step of a push without payload: how far is the block (mode synchronous), or the worker? The reply has as payload how
+many steps were made of any gradients, in 8 bytes. The last step's number asks for the block's shares of the norms."""
 LEAVE: Final = 2**32 - 1
 """As the step of a push without payload: the worker pushes no more."""
 

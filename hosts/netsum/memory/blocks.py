@@ -1,5 +1,5 @@
-"""How a model lies in a region of kind "parameters": each layer begins with a block, and a block is what one instruction is about.
-Pure."""
+"""How a model lies in a region of kind "parameters": each layer begins with a block, and a block is what one instruction is
+about. Pure."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ class Blocks:
             raise Unsupported(f"settings are for each of the {len(self.shapes)} layers, and as many for each")
         made = np.array(settings, np.float64).reshape(len(self.shapes), -1)
         if made.shape[1] > _MOST_SETTINGS or not np.isfinite(made).all() or (made < 0).any():
-            raise Unsupported("settings are a learning rate, a weight decay and a trust coefficient, finite and not negative")
+            raise Unsupported(
+                "settings are a learning rate, a weight decay and a trust coefficient, finite and not negative"
+            )
         return made.view(np.uint64)[self.layer_of] if made.shape[1] else None
 
     def totals(self, rows: NDArray[np.int64], shares: Mapping[int, tuple[float, float]]) -> NDArray[np.float64]:

@@ -50,7 +50,9 @@ class Parameters:
         """See :func:`parameters`. ``owns``: closing this closes the region."""
         descriptor = memory.descriptor
         if descriptor.kind != "parameters":
-            raise Unsupported(f"region {memory.name!r} is of kind {descriptor.kind!r}; an optimizer needs kind 'parameters'")
+            raise Unsupported(
+                f"region {memory.name!r} is of kind {descriptor.kind!r}; an optimizer needs kind 'parameters'"
+            )
         options = descriptor.options
         self.mode = str(options.get("mode", "synchronous"))
         self.workers = int(options.get("workers", 1))
@@ -77,8 +79,8 @@ class Parameters:
     # Calls
 
     def begin(self, *, timeout: float | None = None) -> int:
-        """Bring the memory and ``layers`` together: where no step was made yet, worker 0 writes its own, and else all read what is
-        there. Returns the number of steps. With a communicator, all ranks call it, and all have the same layers afterwards.
+        """Bring the memory and ``layers`` together: where no step was made yet, worker 0 writes its own, and else all read what
+        is there. Returns the number of steps. With a communicator, all ranks call it, and all have the same layers afterwards.
 
         Where steps are not made of all workers' gradients, see to it that worker 0 has begun before the others push.
         """
@@ -146,7 +148,7 @@ class Parameters:
         error: Exception | None = None
         if self._pushes:
             try:
-                self._push(summed, settings, timeout)
+                self._push(np.asarray(summed, np.float32), settings, timeout)
             except Exception as caught:
                 error = caught
         self._share(timeout, error)
@@ -246,8 +248,8 @@ class Parameters:
         return Step(self.number, counted)
 
     def _finish_layers(self, task: Task, arguments: NDArray[np.uint64], answers: _Answers) -> Flow:
-        """The second phase: tell the blocks of each layer its norms. Who was late lacks the shares of blocks that are done already,
-        and asks for them."""
+        """The second phase: tell the blocks of each layer its norms. Who was late lacks the shares of blocks that are done
+        already, and asks for them."""
         waiting = {self._blocks.layer_of[row] for row in answers.shares}
         rows = np.array([row for row in range(self._blocks.number) if self._blocks.layer_of[row] in waiting], np.int64)
         late = np.array([row for row in rows.tolist() if row not in answers.shares], np.int64)
@@ -336,5 +338,7 @@ def parameters(
 def _checked(layer: Any, number: int) -> Floats:
     if not isinstance(layer, np.ndarray) or layer.dtype != np.float32 or not layer.flags.c_contiguous:
         kind = f"{layer.dtype} array" if isinstance(layer, np.ndarray) else type(layer).__name__
-        raise Unsupported(f"layer {number} is a {kind}; layers are C-contiguous arrays of float32, which steps change in place")
+        raise Unsupported(
+            f"layer {number} is a {kind}; layers are C-contiguous arrays of float32, which steps change in place"
+        )
     return layer
