@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from netsum.memory.client import MemoryClient
 from netsum.transports.base import Transport
 from netsum.transports.memory import MemoryTransport
 from netsum_memory.device import Device
-from netsum_memory.message import Send
 from netsum_memory.region import Assignment, Keys, Peer, Region
 from netsum_memory.vault import Vault
 
@@ -23,7 +23,7 @@ BASE = 1 << 30
 
 
 class Inside:
-    """One region on one device. Clients run in threads of their own; so the device is asked by one at a time."""
+    """One region on one device, which threads ask one at a time."""
 
     def __init__(self, kind: str, options: dict[str, Any], *, shards: int = 4, folder: Path | None = None) -> None:
         granule, size = 8192, 1 << 22
@@ -31,6 +31,7 @@ class Inside:
         self.region = Region(1, "model", BASE, size, granule, shards, KEYS, kind, dtype, options)
         self.folder = folder
         self.clients: dict[tuple[str, int], MemoryTransport] = {}
+        self._one = threading.Lock()
         self.start()
 
     def start(self) -> None:
@@ -41,21 +42,17 @@ class Inside:
         assert not self.device.report()["refused"]
 
     def kill(self) -> None:
-        """The process is gone, and begins anew with what is in its folder; what was not told to anybody may be lost."""
-        vault = self.device._vault
-        assert vault is not None
-        import os
-
-        os.close(vault._lock)
-        self.start()
+        """The process is gone, and another begins with what is in the folder."""
+        with self._one:
+            assert self.device._vault is not None
+            os.close(self.device._vault._lock)
+            self.start()
 
     def take(self, sender: tuple[str, int], packet: bytes) -> None:
-        self.deliver(self.device.receive([(sender, packet)], time.monotonic()))
-
-    def deliver(self, sends: Sequence[Send]) -> None:
+        with self._one:
+            sends = self.device.receive([(sender, packet)], time.monotonic())
         for to, data in sends:
-            if to in self.clients:
-                self.clients[to].put(bytes(data))
+            self.clients[to].put(bytes(data))
 
     def transport(self) -> MemoryTransport:
         sender = ("10.0.0.9", 1000 + len(self.clients))

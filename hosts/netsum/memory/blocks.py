@@ -104,7 +104,7 @@ class Blocks:
         """For each of these blocks, the norms squared of its layer: the shares of the layer's blocks, added in the order of their
         addresses."""
         sums: dict[int, list[float]] = {}
-        for row in rows.tolist():
+        for row in sorted(shares):
             layer = sums.setdefault(self.layer_of[row], [0.0, 0.0])
             for place, share in enumerate(shares[row]):
                 layer[place] += share
