@@ -13,36 +13,15 @@ from netsum.memory.keys import Keys, shards_of
 from netsum_memory.frequency import Frequency
 from netsum_memory.optimizer_rules import Floats
 from netsum_memory.table_disk import Disk
-from netsum_memory.table_options import TableOptions, initial_rows, update
+from netsum_memory.table_options import TableOptions, initial_rows
 from netsum_memory.table_rows import TableRows
 
 from tests.examples import one_in
+from tests.memory.rows import Reference
 
 
 def opened(options: TableOptions, path: Path | None, capacity: int = 8) -> TableRows:
     return TableRows(options, Disk(options.width, path, options.disk), capacity)
-
-
-class Reference:
-    """All rows in a dictionary, one at a time."""
-
-    def __init__(self, options: TableOptions) -> None:
-        self.options, self.rows = options, dict[int, Floats]()
-
-    def row(self, key: int) -> Floats:
-        if key not in self.rows:
-            self.rows[key] = initial_rows(self.options, np.array([key], np.uint64))
-        return self.rows[key]
-
-    def push(self, keys: Keys, gradients: Floats) -> None:
-        summed: dict[int, Floats] = {}
-        for key, gradient in zip(keys.tolist(), gradients, strict=True):
-            summed[key] = summed.get(key, np.zeros((1, self.options.dim), np.float32)) + gradient
-        for key, gradient in summed.items():
-            update(self.options, self.row(key), gradient, self.options.lr)
-
-    def lookup(self, keys: Keys) -> Floats:
-        return np.concatenate([self.row(key)[:, : self.options.dim] for key in keys.tolist()])
 
 
 def same(rows: TableRows, reference: Reference, keys: Keys) -> None:

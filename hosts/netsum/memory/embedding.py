@@ -116,8 +116,8 @@ class Table:
         shards = shards_of(keys, descriptor.shards).astype(np.int64)
         order = np.argsort(shards, kind="stable")
         by_count: dict[int, list[tuple[int, NDArray[np.int64]]]] = {}
-        ends = np.flatnonzero(np.diff(shards[order], append=-1)) + 1
-        for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+        ends = (np.flatnonzero(np.diff(shards[order], append=-1)) + 1).tolist()
+        for begin, end in zip([0, *ends], ends, strict=False):
             for at in range(begin, end, most):
                 places = order[at : min(at + most, end)]
                 by_count.setdefault(len(places), []).append((int(shards[places[0]]), places))
