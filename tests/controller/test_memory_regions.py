@@ -27,7 +27,7 @@ from tests.controller.memory_devices import FakeMemory
 
 
 def region(name: str = "x", base: int = FIRST_ADDRESS, size: int = 1 << 20, **values: Any) -> Region:
-    known = {"id": 1, "granule": 8192, "shards": 4, "replicas": 1, "devices": ("h1",), "kind": "array", "dtype": None}
+    known: dict[str, Any] = {"id": 1, "granule": 8192, "shards": 4, "replicas": 1, "devices": ("h1",), "kind": "array", "dtype": None}
     secrets = {
         "read_key": 1,
         "write_key": 2,
@@ -105,7 +105,8 @@ def test_the_virtual_address_is_free_or_given() -> None:
     with pytest.raises(InputError, match=r"10\.0\.0\.1 is already that of hosts\.h1"):
         parse_topology(TOPOLOGY + 'memory: {ip: 10.0.0.1, mac: "02:6e:73:00:01:00"}\n')
     taken = leaf_spine(2, 2, 100)
-    assert virtual_address(taken).ip not in {place.ip for place in (*taken.hosts.values(), *taken.switches.values())}
+    ips = {host.ip for host in taken.hosts.values()} | {switch.ip for switch in taken.switches.values()}
+    assert virtual_address(taken).ip not in ips
 
 
 def test_every_switch_translates_and_trusts_the_others() -> None:

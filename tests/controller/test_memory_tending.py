@@ -211,7 +211,7 @@ def test_moves_that_cannot_be_are_refused(memory: FakeMemory) -> None:
         ({"to": ["h1"], "shards": [2]}, "has no shard 2: they are 0..1"),
     ):
         with pytest.raises(Refused, match=message):
-            memory.controller.move_region("x", **words)  # type: ignore[arg-type]
+            memory.controller.move_region("x", **words)
     with pytest.raises(Refused, match="no region 'y'"):
         memory.controller.move_region("y", ["h1"])
 
