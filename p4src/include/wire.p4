@@ -1,4 +1,5 @@
 // Generated from hosts/netsum/wire/schema.py and memory.py by `make p4`. Do not edit.
+// long: it is the whole schema, and nobody has to read it.
 
 #ifndef WIRE_P4
 #define WIRE_P4

@@ -19,7 +19,15 @@ from netsum import installing
 
 from tests.house.tree import ROOT, files
 
-WHOLE = {"netsum", "netsum_controller", "netsum_p4", "netsum_planner", "netsum_switch", "netsum_testbed"}
+WHOLE = {
+    "netsum",
+    "netsum_controller",
+    "netsum_memory",
+    "netsum_p4",
+    "netsum_planner",
+    "netsum_switch",
+    "netsum_testbed",
+}
 SMALL = 1 << 20
 """The most bytes that the library's wheel may have."""
 

@@ -23,7 +23,7 @@ BATCH = 64
 BUFFER_BYTES = 8 << 20
 """Size of the socket buffers to ask for: more than a window of the largest blocks, so that the kernel drops none."""
 
-_SLOT_BYTES = 4608  # the largest packet, 4096 bytes of payload and its headers, rounded up
+_SLOT_BYTES = 8704  # the largest packet, one of memory in the network, and its headers, rounded up
 _SEND_PATIENCE_MS = 100
 LOST = frozenset(
     {
