@@ -173,6 +173,17 @@ def test_a_shard_that_is_elsewhere_is_not_answered_for() -> None:
     assert desk.ask(READ, BASE + 8192, length=8).status == MemoryStatus.NOT_PRIMARY
 
 
+@pytest.mark.parametrize(
+    ("place", "status"), [({"region": 7, "epoch": 2}, "STALE_EPOCH"), ({"region": 8, "epoch": 1}, "NOT_PRIMARY")]
+)
+def test_what_the_switch_knows_first_is_asked_for(place: dict[str, int], status: str) -> None:
+    desk = Desk()
+    assert desk.ask(READ, BASE, length=8, region=7, epoch=1).status == MemoryStatus.OK
+    assert not desk.device.behind
+    assert desk.ask(READ, BASE, length=8, **place).status == MemoryStatus[status]
+    assert desk.device.behind
+
+
 def test_lost_memory_says_so() -> None:
     from dataclasses import replace
 
@@ -206,3 +217,30 @@ def test_a_chains_packet_goes_to_the_virtual_address_with_its_clients() -> None:
     desk.sends.clear()
     assert desk.deliver(data, ("10.0.0.2", 12001)) == []
     assert [to for to, _ in desk.sends] == [CLIENT]
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "address": st.sampled_from([BASE, BASE + 8184, BASE + 8192, BASE + 4, 0]),
+            "length": st.sampled_from([0, 4, 8, 8192, 8193]),
+            "key": st.sampled_from([KEYS.read, KEYS.write, KEYS.device, 0]),
+            "lane": st.sampled_from([0, F32, I64, 9]),
+            "epoch": st.sampled_from([0, 1, 2]),
+            "region": st.sampled_from([7, 8]),
+            "shard": st.integers(0, 1),
+            "flags": st.sampled_from([0, int(Flag.REPEAT)]),
+            "status": st.integers(0, 1),
+            "replica": st.integers(0, 1),
+        }
+    )
+)
+def test_ordinary_reads_are_answered_as_all_others(fields: dict[str, int]) -> None:
+    both = []
+    for ordinary in (True, False):
+        desk = Desk()
+        desk.write(BASE, bytes(range(256)) * 32)
+        if not ordinary:
+            setattr(desk.device._reads, "answer", lambda _: None)  # noqa: B010
+        both.append((desk.ask(READ, **fields), desk.device.tally.refused, desk.device.tally.instructions))
+    assert both[0] == both[1]
