@@ -25,7 +25,7 @@ BAD = Faults(drop=0.05, duplicate=0.05, reorder=0.05, delay=0.001)
 TYPES = [lane.dtype[1:] for lane in LaneType if lane != LaneType.BYTES]
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.data(), st.sampled_from(TYPES), st.sampled_from([576, 9000]), st.integers(0, 1000))
 def test_slices_are_as_numpys(data: st.DataObject, dtype: str, mtu: int, seed: int) -> None:
     """A program of reads, writes and arithmetic on slices, over a link that loses packets."""
