@@ -92,8 +92,11 @@ def parse(told: Message) -> Letter | None:
         return _given(header, segments, payload) if len(segments) >= 2 else None
     if status == _PIECE:
         return Piece(epoch, position, address, payload)
-    kind = {_ASK: Ask, _OFFER: Offer, _ASK_PIECE: AskPiece}.get(status)
-    return None if kind is None else kind(epoch, position, address)
+    if status == _ASK:
+        return Ask(epoch, position, address)
+    if status == _OFFER:
+        return Offer(epoch, position, address)
+    return AskPiece(epoch, position, address) if status == _ASK_PIECE else None
 
 
 def _order(header: MemoryHeader, payload: bytes) -> Order | None:
