@@ -15,7 +15,7 @@ from netsum.wire.memory import (
     MemoryStatus,
 )
 from netsum.wire.memory_codec import MemoryHeader, pack_memory, parse_memory, split_memory
-from netsum.wire.zeros import with_zeros
+from netsum.wire.zeros import with_zeros, without_zeros
 
 Address = tuple[str, int]
 """IPv4 address and UDP port."""
@@ -34,6 +34,13 @@ class Message(NamedTuple):
 
     def pack(self) -> bytes:
         return pack_memory(self.header, self.segments) + self.payload
+
+    def pack_thin(self) -> bytes:
+        """The same with the payload's zeros left out, if those are more than half of it."""
+        thin = without_zeros(self.payload)
+        if thin is None:
+            return self.pack()
+        return pack_memory(self.header._replace(flags=self.header.flags | _COMPRESSED), self.segments) + thin
 
     @property
     def instruction(self) -> int:
