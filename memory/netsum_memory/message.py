@@ -127,6 +127,7 @@ def reply(
     of: tuple[int, int] | None = None,
 ) -> bytes:
     """The packet that answers a request; ``of`` is the shard: its region and its number there."""
+    short = without_zeros(payload)
     region, shard = (header.region, header.shard) if of is None else of
     answer = MemoryHeader(
         instruction=header.instruction,
@@ -134,7 +135,7 @@ def reply(
         length=len(payload),
         client=header.client,
         sequence=header.sequence,
-        flags=_REPLY,
+        flags=_REPLY if short is None else _REPLY | _COMPRESSED,
         status=int(status),
         lane=header.lane if lane is None else lane,
         argument=header.argument if argument is None else argument,
@@ -143,7 +144,7 @@ def reply(
         epoch=header.epoch if epoch is None else epoch,
         region=region,
     )
-    return pack_memory(answer) + payload
+    return pack_memory(answer) + (payload if short is None else short)
 
 
 LANES: Final = {
