@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from netsum.wire.memory import INTERNAL, Flag, Instruction, MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory_codec import OFFSETS, MemoryHeader
 
 from netsum_memory import checks, message
 from netsum_memory.copies import Copies
 from netsum_memory.holdings import Holding, Holdings
 from netsum_memory.message import Address, Malformed, Message, Send
-from netsum_memory.ordering import Alone, OrderingFactory
+from netsum_memory.reads import Reads
 from netsum_memory.region import Assignment, Region
 from netsum_memory.tally import Tally
 from netsum_memory.vault import Vault
@@ -23,6 +23,9 @@ from netsum_memory.windows import Absent
 
 LOOP: Final[Address] = ("", 0)
 """Where packets for this device itself go, as long as there is no virtual address."""
+_FLAGS: Final = OFFSETS["flags"]
+_REPLY, _REPLICATED, _REPEAT = int(Flag.REPLY), int(Flag.REPLICATED), int(Flag.REPEAT)
+"""As plain numbers, since every packet is held against them."""
 _HOMES: Final = 65536
 """Clients whose addresses are remembered."""
 
@@ -42,6 +45,8 @@ class Device:
 
     Attributes:
         virtual: where packets for any address of the memory go; None where there is no switch.
+        behind: whether a packet has shown that the switch knows more than this device: another epoch, or a shard that is to
+            be here. The controller should be asked; whoever does so clears it.
     """
 
     def __init__(
@@ -50,14 +55,14 @@ class Device:
         *,
         vault: Vault | None = None,
         limit: int | None = None,
-        ordering: OrderingFactory = Alone,
     ) -> None:
         """``vault`` keeps what has been done where it outlives the process. ``limit`` is the most bytes of shards to hold."""
-        self.host, self.virtual = host, None
+        self.host, self.virtual, self.behind = host, None, False
         self.tally = Tally()
         self._vault = vault
         self._homes = _Homes()
-        self.holdings = Holdings(host, vault, limit, ordering, self._homes, self._route)
+        self.holdings = Holdings(host, vault, limit, self._homes, self._route)
+        self._reads = Reads(self.holdings)
         self._copies = Copies()
         self._loop: deque[bytes] = deque()
         self._out: list[Send] = []
@@ -92,13 +97,21 @@ class Device:
         if self._vault is not None:
             self._vault.close()
 
+    def abandon(self) -> None:
+        """End as a killed process does."""
+        if self._vault is not None:
+            self._vault.abandon()
+        self.holdings.close()
+
     def _route(self, address: int) -> Address:  # noqa: ARG002 - the switch knows where addresses are
         return LOOP if self.virtual is None else self.virtual
 
     def _emit(self, sends: Iterable[Send]) -> None:
         for send in sends:
-            if send[0] == LOOP:
-                self._loop.append(send[1])
+            to, data = send
+            # A READ of ours may come back to us: the switch, not we, says who has the source. It seems to be the switch's then.
+            if to == LOOP or (to == self.virtual and data[_FLAGS] & _REPLY):
+                self._loop.append(data)
             else:
                 self._out.append(send)
 
@@ -115,10 +128,14 @@ class Device:
         return out
 
     def _take(self, sender: Address, data: bytes | memoryview, now: float) -> None:
+        if (answer := self._reads.answer(data)) is not None:
+            self.tally.instructions[Instruction.READ] += 1
+            self._emit(((sender, answer),))
+            return
         try:
             asked = message.parse(data)
         except Malformed as error:
-            if error.header.flags & Flag.REPLY or error.header.instruction in INTERNAL:
+            if error.header.flags & _REPLY or error.header.instruction in INTERNAL:
                 self.tally.dropped["malformed"] += 1
             else:
                 self._refuse(sender, error.header, MemoryStatus.MALFORMED)
@@ -128,14 +145,14 @@ class Device:
             return
         header = asked.header
         if header.instruction in INTERNAL:
-            self._hear(asked, sender, now)
-        elif header.flags & Flag.REPLY:
+            self._hear(asked, sender)
+        elif header.flags & _REPLY:
             if not self._copies.hear(asked):
                 self.tally.dropped["nobody waits for it"] += 1
         else:
             self._serve(asked, sender, now)
 
-    def _hear(self, told: Message, sender: Address, now: float) -> None:
+    def _hear(self, told: Message, sender: Address) -> None:
         """What another device says."""
         header = told.header
         holding = self.holdings.get(header.region, header.shard)
@@ -144,30 +161,32 @@ class Device:
         elif header.key != holding.shard.region.keys.device or not holding.is_peer(sender):
             self.tally.dropped["of no device of the group"] += 1
         else:
-            self.tally.take(header.instruction)
-            self._emit(holding.ordering.hear(told, sender, now))
+            self.tally.instructions[header.instruction] += 1
+            self._emit(holding.ordering.hear(told, sender))
 
     def _serve(self, asked: Message, sender: Address, now: float) -> None:
         """A client's instruction."""
         header = asked.header
         region = self.holdings.region(header.region, header.address)
-        if region is None:
-            self._refuse(sender, header, MemoryStatus.NO_REGION)
+        if region is None:  # if a switch has sent it here (it writes the epoch), this device will be told why
+            self.behind |= header.epoch > 0
+            self._refuse(sender, header, MemoryStatus.NOT_PRIMARY if header.epoch else MemoryStatus.NO_REGION)
             return
         holding = self.holdings.get(region.id, region.shard_of(header.address))
         status = self._check(asked, region, holding)
+        self.behind |= header.epoch > (0 if holding is None else holding.shard.epoch)
         if status != MemoryStatus.OK or holding is None:
-            silent = holding is not None and not holding.shard.primary and header.flags & Flag.REPLICATED
+            silent = holding is not None and not holding.shard.primary and header.flags & _REPLICATED
             self._refuse(sender, header, status, silent=bool(silent))
             return
-        self.tally.take(header.instruction)
+        self.tally.instructions[header.instruction] += 1
         self._homes.put(header.client, self._home(header, sender))
         if not checks.changes(header):
-            self._emit(holding.ordering.read(self._passing(asked, sender), now))
+            self._emit(holding.ordering.read(self._passing(asked, sender)))
         elif header.instruction == Instruction.COPY:
             self._copy(asked, sender, holding, now)
         else:
-            self._emit(holding.ordering.change(asked, sender, now))
+            self._emit(holding.ordering.change(asked))
 
     @staticmethod
     def _check(asked: Message, region: Region, holding: Holding | None) -> MemoryStatus:
@@ -182,11 +201,9 @@ class Device:
             return status
         if not holding.assigned:
             return MemoryStatus.BUSY
-        if header.epoch not in (0, shard.epoch):
-            return MemoryStatus.STALE_EPOCH
         if shard.lost:
             return MemoryStatus.LOST
-        if not shard.primary and not (checks.changes(header) and header.flags & Flag.REPLICATED):
+        if not shard.primary and not (checks.changes(header) and header.flags & _REPLICATED):
             return MemoryStatus.NOT_PRIMARY
         return MemoryStatus.OK
 
@@ -195,7 +212,7 @@ class Device:
         the primary's log."""
         shard, source = holding.shard, asked.header.argument
         if shard.region.shard_of(source) == shard.index or shard.known(asked.header) is not Absent.NEW:
-            self._emit(holding.ordering.change(asked, sender, now))
+            self._emit(holding.ordering.change(asked))
         elif shard.primary:
 
             def copied(whole: Message, home: Address, status: MemoryStatus) -> None:
@@ -203,7 +220,7 @@ class Device:
                 if still is not holding or not shard.primary:
                     status = MemoryStatus.NOT_PRIMARY
                 if status == MemoryStatus.OK:
-                    self._emit(holding.ordering.change(whole, home, now))
+                    self._emit(holding.ordering.change(whole))
                 else:
                     self._refuse(home, whole.header, status)
 
@@ -227,7 +244,7 @@ class Device:
         if not argument and sender != LOOP:
             (ip,) = struct.unpack(">I", socket.inet_aton(sender[0]))
             argument = ip << 16 | sender[1]
-        onward = header._replace(argument=argument, flags=header.flags & Flag.REPEAT, region=0, shard=0, epoch=0)
+        onward = header._replace(argument=argument, flags=header.flags & _REPEAT, region=0, shard=0, epoch=0)
         return asked._replace(header=onward)
 
     def _refuse(self, to: Address, header: MemoryHeader, status: MemoryStatus, *, silent: bool = False) -> None:

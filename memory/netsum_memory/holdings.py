@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from netsum_memory.kinds import make_kind
 from netsum_memory.message import Address, Send
-from netsum_memory.ordering import Ordering, OrderingFactory
+from netsum_memory.ordering import Ordering
 from netsum_memory.region import Assignment, Region
 from netsum_memory.shard import Route, Shard
 from netsum_memory.store import Store
-from netsum_memory.vault import Kept, Vault
+from netsum_memory.vault import Added, Cut, Gone, Kept, Marked, Vault
 
 log: Final = logging.getLogger("netsum.memory.device")
 
@@ -33,13 +33,12 @@ class Holdings:
         host: str,
         vault: Vault | None,
         limit: int | None,
-        ordering: OrderingFactory,
         homes: dict[int, Address],
         route: Route,
     ) -> None:
         """Take up again what the vault has kept."""
         self._host, self._vault, self._limit = host, vault, limit
-        self._ordering, self._homes, self._route = ordering, homes, route
+        self._homes, self._route = homes, route
         self._held: dict[tuple[int, int], Holding] = {}
         self._regions: dict[int, Region] = {}
         self._stores: dict[int, Store] = {}
@@ -82,7 +81,6 @@ class Holdings:
                 holding.shard.assign(assignment)
                 holding.assigned = True
                 self._regions[assignment.region.id] = assignment.region
-                self._note(holding.shard)
                 sends += holding.ordering.regroup(now)
         return sends
 
@@ -98,15 +96,20 @@ class Holdings:
 
     def _add(self, assignment: Assignment) -> Holding | None:
         region = assignment.region
+        if assignment.expected:
+            self._refuse(assignment, "what it held is not here any more")
+            return None
         if self._limit is not None and self.bytes_held + region.shard_bytes > self._limit:
             why = f"{region.shard_bytes} bytes more than the {self._limit - self.bytes_held} left of its limit"
             self._refuse(assignment, why)
             return None
         try:
-            return self._hold(assignment, assigned=False)
+            holding = self._hold(assignment, assigned=False)
         except (ValueError, OSError) as error:
             self._refuse(assignment, str(error))
             return None
+        holding.shard.journal = self._vault
+        return holding
 
     def _refuse(self, assignment: Assignment, why: str) -> None:
         self._refused[assignment.region.id, assignment.shard] = why
@@ -117,11 +120,12 @@ class Holdings:
         store = self._stores.get(region.id)
         if store is None:
             store = Store(region, None if self._vault is None else self._vault.regions)
+            if self._vault is not None:
+                store.commit = self._vault.commit
         kind = make_kind(region, assignment.shard, store)
         self._stores[region.id], self._regions[region.id] = store, region
         shard = Shard(assignment, self._host, store, kind, homes=self._homes, route=self._route)
-        shard.journal = self._vault
-        holding = Holding(shard, self._ordering(shard), assigned=assigned)
+        holding = Holding(shard, Ordering(shard), assigned=assigned)
         self._held[shard.id] = holding
         return holding
 
@@ -139,20 +143,16 @@ class Holdings:
         store.remove()
         del self._stores[number], self._regions[number]
 
-    def _note(self, shard: Shard) -> None:
-        if self._vault is not None:
-            self._vault.changed(shard)
-
     def report(self) -> dict[str, Any]:
         shards = [
             {
-                "region": shard.region.id,
-                "shard": shard.index,
-                "epoch": shard.epoch,
-                "position": shard.position,
-                "ready": shard.whole,
+                "region": holding.shard.region.id,
+                "shard": holding.shard.index,
+                "epoch": holding.shard.epoch,
+                "position": holding.ordering.position,
+                "ready": holding.ordering.ready,
             }
-            for shard in (holding.shard for holding in self._held.values())
+            for holding in self._held.values()
         ]
         refused = [{"region": region, "shard": shard, "why": why} for (region, shard), why in self._refused.items()]
         free = None if self._limit is None else self._limit - self.bytes_held
@@ -165,26 +165,30 @@ class Holdings:
 
     def _restore(self, vault: Vault) -> None:
         for event in vault.recover():
+            holding = self._held.get(event.name)
             if isinstance(event, Kept):
                 self._keep(event)
-            elif event.done is None:
+            elif isinstance(event, Gone):
                 self._forget(event.name)
-            elif (holding := self._held.get(event.name)) is not None and event.position == holding.shard.position + 1:
-                holding.shard.apply(event.done)
+            elif holding is not None:
+                _redo(holding.shard, event)
         for holding in self._held.values():
-            holding.shard.journal = vault
+            shard = holding.shard
+            if len(shard.group) == 1:
+                _execute(shard, shard.position + len(shard.tail))
+            shard.journal = vault
+            holding.ordering = Ordering(shard)
 
     def _keep(self, kept: Kept) -> None:
         """A shard as a checkpoint has it, or as the journal says that it was changed."""
-        name = kept.assignment.region.id, kept.assignment.shard
-        holding = self._held.get(name) or self._hold(kept.assignment, assigned=False)
+        holding = self._held.get(kept.name) or self._hold(kept.assignment, assigned=False)
         shard = holding.shard
-        shard.journal = None  # what is done again is in the journal already
         shard.assign(kept.assignment)
         if not kept.whole:
             shard.begin_install()
         elif kept.contents is not None:
-            shard.install(kept.position, *kept.contents)
+            shard.install(kept.position, kept.contents.windows, kept.contents.kind)
+            shard.tail.extend(kept.contents.tail)
 
     def _forget(self, name: tuple[int, int]) -> None:
         holding = self._held.pop(name, None)
@@ -204,3 +208,21 @@ class Holdings:
             holding.shard.kind.close(gone=False)
         for store in self._stores.values():
             store.close()
+
+
+def _redo(shard: Shard, event: Added | Cut | Marked) -> None:
+    """What the journal has on a shard's log."""
+    end = shard.position + len(shard.tail)
+    if isinstance(event, Cut):
+        shard.cut(event.position)
+    elif isinstance(event, Marked):
+        _execute(shard, event.position)
+    elif event.position == end + 1:
+        if len(shard.group) == 1:
+            _execute(shard, end)
+        shard.append(event.position, event.epoch, event.done)
+
+
+def _execute(shard: Shard, upto: int) -> None:
+    while shard.position < upto and shard.tail:
+        shard.apply()

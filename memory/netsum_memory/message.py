@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from netsum.wire.memory import (
     INTERNAL,
     MAX_PAYLOAD,
+    MEMORY_HEADER_BYTES,
     MEMORY_VERSION,
     WITHOUT_PAYLOAD,
     Flag,
@@ -15,12 +16,16 @@ from netsum.wire.memory import (
     MemoryStatus,
 )
 from netsum.wire.memory_codec import MemoryHeader, pack_memory, parse_memory, split_memory
-from netsum.wire.zeros import with_zeros
+from netsum.wire.zeros import with_zeros, without_zeros
 
 Address = tuple[str, int]
 """IPv4 address and UDP port."""
 Send = tuple[Address, bytes]
 """A packet to send, and to whom."""
+
+
+_REPLY, _COMPRESSED = int(Flag.REPLY), int(Flag.COMPRESSED)
+"""As plain numbers, since every packet is held against them."""
 
 
 class Message(NamedTuple):
@@ -30,6 +35,13 @@ class Message(NamedTuple):
 
     def pack(self) -> bytes:
         return pack_memory(self.header, self.segments) + self.payload
+
+    def pack_thin(self) -> bytes:
+        """The same with the payload's zeros left out, if those are more than half of it."""
+        thin = without_zeros(self.payload)
+        if thin is None:
+            return self.pack()
+        return pack_memory(self.header._replace(flags=self.header.flags | _COMPRESSED), self.segments) + thin
 
     @property
     def instruction(self) -> int:
@@ -60,17 +72,20 @@ def parse(data: bytes | memoryview) -> Message:
     if header.version != MEMORY_VERSION:
         raise Malformed(header, f"version {header.version}, not {MEMORY_VERSION}")
     try:
-        segments, rest = split_memory(header, memoryview(data))
-        if header.flags & Flag.COMPRESSED:
+        segments: tuple[int, ...] = ()
+        rest = memoryview(data)[MEMORY_HEADER_BYTES:]
+        if header.segments:
+            segments, rest = split_memory(header, memoryview(data))
+        if header.flags & _COMPRESSED:
             if header.length > MAX_PAYLOAD:
                 raise ValueError(f"{header.length} bytes without zeros")
             payload = with_zeros(rest, header.length).tobytes()
-            header = header._replace(flags=header.flags & ~Flag.COMPRESSED)
+            header = header._replace(flags=header.flags & ~_COMPRESSED)
         else:
             payload = bytes(rest)
     except ValueError as error:
         raise Malformed(header, str(error)) from None
-    if not header.flags & Flag.REPLY:
+    if not header.flags & _REPLY:
         _check_length(header, payload)
     return Message(header, segments, payload)
 
@@ -109,20 +124,27 @@ def reply(
     epoch: int | None = None,
     argument: int | None = None,
     lane: int | None = None,
+    of: tuple[int, int] | None = None,
 ) -> bytes:
-    """The packet that answers a request."""
-    answer = header._replace(
-        flags=Flag.REPLY,
-        status=int(status),
-        segments=0,
+    """The packet that answers a request; ``of`` is the shard: its region and its number there."""
+    short = without_zeros(payload)
+    region, shard = (header.region, header.shard) if of is None else of
+    answer = MemoryHeader(
+        instruction=header.instruction,
+        address=header.address,
         length=len(payload),
-        key=0,
+        client=header.client,
+        sequence=header.sequence,
+        flags=_REPLY if short is None else _REPLY | _COMPRESSED,
+        status=int(status),
+        lane=header.lane if lane is None else lane,
+        argument=header.argument if argument is None else argument,
+        shard=shard,
         replica=replica,
         epoch=header.epoch if epoch is None else epoch,
-        argument=header.argument if argument is None else argument,
-        lane=header.lane if lane is None else lane,
+        region=region,
     )
-    return pack_memory(answer) + payload
+    return pack_memory(answer) + (payload if short is None else short)
 
 
 LANES: Final = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from netsum.wire.memory import ADDRESS_STEP, MEMORY_PORT
@@ -19,6 +19,8 @@ class Peer:
     ip: str
     port: int = MEMORY_PORT
     mac: str | None = None
+    joining: bool = False
+    """It does not have everything yet: the others do not wait for it."""
 
     @property
     def address(self) -> Address:
@@ -105,13 +107,14 @@ class Region:
 @dataclass(frozen=True)
 class Assignment:
     """A shard that this device is to hold, in an epoch: the first of the group is the primary. ``lost`` says that the memory is
-    gone, and every instruction is told so."""
+    gone, and every instruction is told so. ``expected``: the device should have the shard, and must not begin with zeros."""
 
     region: Region
     shard: int
     epoch: int
     group: tuple[Peer, ...]
     lost: bool = False
+    expected: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard < self.region.shards:
@@ -122,7 +125,7 @@ class Assignment:
         return next((number for number, peer in enumerate(self.group) if peer.host == host), None)
 
     def to_dict(self) -> dict[str, Any]:
-        group = [{"host": peer.host, "ip": peer.ip, "port": peer.port, "mac": peer.mac} for peer in self.group]
+        group = [asdict(peer) for peer in self.group]
         own = {"shard": self.shard, "epoch": self.epoch, "group": group, "lost": self.lost}
         return {**self.region.to_dict(), **own}
 
@@ -132,9 +135,16 @@ class Assignment:
         region = Region.from_dict(data)
         try:
             group = tuple(
-                Peer(str(each["host"]), str(each["ip"]), int(each.get("port") or MEMORY_PORT), each.get("mac"))
+                Peer(
+                    str(each["host"]),
+                    str(each["ip"]),
+                    int(each.get("port") or MEMORY_PORT),
+                    each.get("mac"),
+                    bool(each.get("joining")),
+                )
                 for each in data["group"]
             )
-            return cls(region, int(data["shard"]), int(data["epoch"]), group, bool(data.get("lost")))
+            expected = data.get("state") == "member"
+            return cls(region, int(data["shard"]), int(data["epoch"]), group, bool(data.get("lost")), expected)
         except (KeyError, TypeError) as error:
             raise ValueError(f"a shard of region {region.name} without {error}") from None

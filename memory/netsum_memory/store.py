@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ class Store:
     def __init__(self, region: Region, folder: Path | None = None) -> None:
         """Raises OSError."""
         self.base, self.size, self.folder = region.base, region.size, folder
+        self.commit: Callable[[], None] = lambda: None
+        """Has the journal keep everything done so far; a kind calls it before it writes into files of its own."""
         self.path = None if folder is None else folder / f"{region.id}.memory"
         self._file: int | None = None
         self.dirty: set[int] = set()
@@ -56,12 +58,19 @@ class Store:
     def change(self, address: int, length: int, dtype: str = "u1") -> NDArray[Any]:
         """The same, to be changed."""
         start = address - self.base
-        if self._file is not None and length:
-            self.dirty.update(range(start // PAGE, (start + length - 1) // PAGE + 1))
+        if self._file is not None:
+            self._soil(start, length)
         return self.bytes[start : start + length].view(dtype)
 
     def write(self, address: int, data: bytes | memoryview) -> None:
-        self.change(address, len(data))[:] = np.frombuffer(data, np.uint8)
+        start, length = address - self.base, len(data)
+        if self._file is not None:
+            self._soil(start, length)
+        self._map[start : start + length] = data
+
+    def _soil(self, start: int, length: int) -> None:
+        if length:
+            self.dirty.update(range(start // PAGE, (start + length - 1) // PAGE + 1))
 
     def page(self, number: int) -> bytes:
         return self._map[number * PAGE : (number + 1) * PAGE]

@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from netsum.errors import Closed, CommunicatorError, NetsumError, Timeout
@@ -32,7 +32,39 @@ class MemoryWork(Work[Any]):
 
     def __init__(self, client: MemoryClient, flow: Callable[[Task], Flow], timeout: float | None) -> None:
         self.task = Task()
+        self._callbacks: list[Callable[[MemoryWork], object]] = []
         super().__init__(client, flow(self.task), 0, timeout)
+
+    def add_done_callback(self, callback: Callable[[MemoryWork], object]) -> None:
+        """Call this with the call itself once that is done, in the thread that drives it then (at once if it is done). It must
+        not wait for other calls; what it raises is lost."""
+        self._callbacks.append(callback)
+        if self.over:
+            self._call_back()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """In a coroutine: ``await region.read_async(...)``."""
+        import asyncio  # noqa: PLC0415  most programs do without
+
+        loop = asyncio.get_running_loop()
+        over = loop.create_future()
+
+        def tell() -> None:
+            if not over.done():  # the coroutine may have been cancelled
+                over.set_result(None)
+
+        self.add_done_callback(lambda _: loop.call_soon_threadsafe(tell))
+        yield from over.__await__()
+        return self.wait()
+
+    def finish(self, value: Any = None, error: BaseException | None = None) -> None:
+        super().finish(value, error)
+        self._call_back()
+
+    def _call_back(self) -> None:
+        while self._callbacks:
+            with contextlib.suppress(Exception, IndexError):
+                self._callbacks.pop()(self)
 
 
 class MemoryClient:
