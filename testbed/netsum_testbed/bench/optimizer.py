@@ -32,8 +32,8 @@ def region_name(way: str, size: int) -> str:
 
 @dataclass(frozen=True)
 class Optimizers:
-    """``workers`` ranks do so many timed ``steps`` of Adam, on models of these ``sizes`` in bytes, in each way; ``devices`` hold the
-    memory."""
+    """``workers`` ranks do so many timed ``steps`` of Adam, on models of these ``sizes`` in bytes, in each way; ``devices`` hold
+    the memory."""
 
     workers: int = 4
     devices: int = 2
@@ -72,12 +72,16 @@ class Optimizers:
 
 def optimizer_table(switch: str, plan: Optimizers, runs: Sequence[Mapping[str, Any]]) -> Table:
     """A line for each size and way."""
-    columns = (">parameters\nbytes", "optimizer at the memory", ">step\nms", ">sent\nbytes", ">received\nbytes")
+    columns = (
+        *(">parameters\nbytes", "optimizer at the memory", ">step\nms"),
+        *(">sent\nbytes", ">received\nbytes", ">all to memory\nbytes"),
+    )
     rows: list[Sequence[str]] = []
     for found in runs:
         for way in WAYS:
             of = found[way]
             name = "no: in every rank" if way == HERE else way
-            rows.append((f"{found['size']:,}", name, f"{of['step_ms']:.1f}", f"{of['sent']:,}", f"{of['received']:,}"))
+            counted = [f"{of[key]:,}" for key in ("sent", "received", "to_memory")]
+            rows.append((f"{found['size']:,}", name, f"{of['step_ms']:.1f}", *counted))
     title = f"{switch} switch, {plan.workers} workers, {plan.devices} devices: rank 0, medians and means of {plan.steps} steps"
     return make_table(title, columns, rows)

@@ -29,7 +29,7 @@ from netsum_testbed.tables import wide_console
 def optimizer(switch: str, sizes: tuple[int, ...], plot: Path | None, **given: Any) -> None:
     """Time Adam in every rank, after an allreduce, and at the memory: each rank pushes, or rank 0 what the switch has summed.
 
-    Counts the bytes of frames that rank 0 sends and receives in a step.
+    Counts the bytes of frames that rank 0 sends and receives in a step, and that all ranks send to memory.
     """
     plots = None if plot is None else Plots(plot)
     plan, console, reason = Optimizers(sizes=sizes, **given), Console(), without_mininet()
@@ -48,6 +48,6 @@ def optimizer(switch: str, sizes: tuple[int, ...], plot: Path | None, **given: A
 
 def _plot(plots: Plots, switch: str, runs: list[dict[str, Any]]) -> None:
     title = f"a step of Adam, {switch} switch"
-    for file, key, up in (("time", "step_ms", "time (ms)"), ("bytes", "received", "received (bytes)")):
+    for file, key, up in (("time", "step_ms", "time (ms)"), ("bytes", "to_memory", "sent to memory by all (bytes)")):
         curves = {way: [(run["size"], run[way][key]) for run in runs] for way in WAYS}
         plots.draw(f"optimizer-{switch}-{file}", curves, title, "parameters (bytes)", up, sizes=True)

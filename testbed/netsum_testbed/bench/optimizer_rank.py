@@ -2,8 +2,8 @@
 ``python -m netsum_testbed.bench.optimizer_rank STEPS SIZE...``.
 
 It has the environment of `netsum run`, and for each size the regions of :class:`~netsum_testbed.bench.optimizer.Optimizers`.
-Rank 0 prints a line of JSON: for each size and way, milliseconds of a step, and bytes of frames that this rank sent and received in
-it, and that all ranks sent to memory devices.
+Rank 0 prints a line of JSON: for each size and way, milliseconds of a step, and bytes of frames that this rank sent and received
+in it, and that all ranks sent to memory devices.
 """
 
 from __future__ import annotations
