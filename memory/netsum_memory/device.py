@@ -44,6 +44,8 @@ class Device:
 
     Attributes:
         virtual: where packets for any address of the memory go; None where there is no switch.
+        behind: whether a packet has shown that the switch knows more than this device: another epoch, or a shard that is to
+            be here. The controller should be asked; whoever does so clears it.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class Device:
         ordering: OrderingFactory = Alone,
     ) -> None:
         """``vault`` keeps what has been done where it outlives the process. ``limit`` is the most bytes of shards to hold."""
-        self.host, self.virtual = host, None
+        self.host, self.virtual, self.behind = host, None, False
         self.tally = Tally()
         self._vault = vault
         self._homes = _Homes()
@@ -159,11 +161,13 @@ class Device:
         """A client's instruction."""
         header = asked.header
         region = self.holdings.region(header.region, header.address)
-        if region is None:
-            self._refuse(sender, header, MemoryStatus.NO_REGION)
+        if region is None:  # if a switch has sent it here (it writes the epoch), this device will be told why
+            self.behind |= header.epoch > 0
+            self._refuse(sender, header, MemoryStatus.NOT_PRIMARY if header.epoch else MemoryStatus.NO_REGION)
             return
         holding = self.holdings.get(region.id, region.shard_of(header.address))
         status = self._check(asked, region, holding)
+        self.behind |= header.epoch > (0 if holding is None else holding.shard.epoch)
         if status != MemoryStatus.OK or holding is None:
             silent = holding is not None and not holding.shard.primary and header.flags & _REPLICATED
             self._refuse(sender, header, status, silent=bool(silent))
