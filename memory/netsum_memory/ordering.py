@@ -14,6 +14,11 @@ class Ordering(Protocol):
     """A pure state machine for each shard; every method returns packets to send. ``now`` is in seconds. What comes in has been
     checked: the key, the epoch, the instruction itself."""
 
+    @property
+    def readable(self) -> bool:
+        """Whether this device is the primary, and what is executed may be shown as it is now. Ordinary READs then do not come
+        to :meth:`read`."""
+
     def change(self, asked: Message, sender: Address, now: float) -> list[Send]:
         """An instruction that changes memory: from a client, at the primary as at the backups, for the first time or again."""
 
@@ -36,6 +41,10 @@ class Alone:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+
+    @property
+    def readable(self) -> bool:
+        return self._shard.primary
 
     def change(self, asked: Message, sender: Address, now: float) -> list[Send]:  # noqa: ARG002
         noted = self._shard.known(asked.header)
