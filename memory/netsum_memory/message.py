@@ -35,6 +35,13 @@ class Message(NamedTuple):
     def pack(self) -> bytes:
         return pack_memory(self.header, self.segments) + self.payload
 
+    def pack_thin(self) -> bytes:
+        """The same with the payload's zeros left out, if those are more than half of it."""
+        thin = without_zeros(self.payload)
+        if thin is None:
+            return self.pack()
+        return pack_memory(self.header._replace(flags=self.header.flags | _COMPRESSED), self.segments) + thin
+
     @property
     def instruction(self) -> int:
         return self.header.instruction

@@ -15,6 +15,14 @@ class Ordering(Protocol):
     checked: the key, the epoch, the instruction itself."""
 
     @property
+    def position(self) -> int:
+        """Of the last instruction in the shard's log here."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether, in this epoch, nothing is acknowledged to a client that this device does not have."""
+
+    @property
     def readable(self) -> bool:
         """Whether this device is the primary, and what is executed may be shown as it is now. Ordinary READs then do not come
         to :meth:`read`."""
@@ -41,6 +49,14 @@ class Alone:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+
+    @property
+    def position(self) -> int:
+        return self._shard.position + len(self._shard.tail)
+
+    @property
+    def ready(self) -> bool:
+        return self._shard.whole
 
     @property
     def readable(self) -> bool:

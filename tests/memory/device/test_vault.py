@@ -18,7 +18,19 @@ from netsum_memory.message import Message
 from netsum_memory.region import Assignment
 from netsum_memory.vault import Vault
 
-from tests.memory.device.desk import BASE, HERE, HOST, I64, THERE, Answer, Desk, assignments, kept_device, region
+from tests.memory.device.desk import (
+    BASE,
+    CLIENT,
+    HERE,
+    HOST,
+    I64,
+    THERE,
+    Answer,
+    Desk,
+    assignments,
+    kept_device,
+    region,
+)
 
 SIZE = 1 << 17
 SMALL = 3000
@@ -232,6 +244,18 @@ def test_a_journal_that_cannot_be_written_ends_the_device_before_it_answers(tmp_
         os.write = real
     desk.device.abandon()
     assert not reopened(desk, tmp_path).read(BASE, 8).any()
+
+
+def test_with_fsync_the_disk_has_it_before_the_answer_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packets: list[Message] = []
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", lambda _: synced.append(len(packets)))
+    desk = Desk(Device(HOST, vault=Vault(tmp_path, fsync=True)))
+    packets = [desk.packet(Instruction.WRITE, BASE, b"12345678") for _ in range(20)]
+    before = len(synced)
+    assert len(desk.device.receive([(CLIENT, each.pack()) for each in packets], 0)) == 20
+    assert synced[before:] == [20]  # once for all of them
+    desk.device.close()
 
 
 def test_a_shard_that_leaves_takes_its_memory_along(tmp_path: Path) -> None:
