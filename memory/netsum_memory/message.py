@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from netsum.wire.memory import (
     INTERNAL,
     MAX_PAYLOAD,
+    MEMORY_HEADER_BYTES,
     MEMORY_VERSION,
     WITHOUT_PAYLOAD,
     Flag,
@@ -71,7 +72,10 @@ def parse(data: bytes | memoryview) -> Message:
     if header.version != MEMORY_VERSION:
         raise Malformed(header, f"version {header.version}, not {MEMORY_VERSION}")
     try:
-        segments, rest = split_memory(header, memoryview(data))
+        segments: tuple[int, ...] = ()
+        rest = memoryview(data)[MEMORY_HEADER_BYTES:]
+        if header.segments:
+            segments, rest = split_memory(header, memoryview(data))
         if header.flags & _COMPRESSED:
             if header.length > MAX_PAYLOAD:
                 raise ValueError(f"{header.length} bytes without zeros")
