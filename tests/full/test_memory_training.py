@@ -6,16 +6,20 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
+from netsum.memory.embedding import Table
 from netsum.memory.parameters import Parameters
 from netsum_controller.errors import Refused
 from netsum_controller.memory.spec import RegionSpec
 from netsum_memory.optimizer_local import LocalOptimizer
 from netsum_memory.optimizer_options import Options
+from netsum_memory.table_options import TableOptions
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
 
 from tests.hosts.calls import together
+from tests.memory.rows import Reference
 from tests.memory.test_parameters import gradients, model, same
 
 pytestmark = pytest.mark.full
@@ -79,3 +83,33 @@ def test_a_wrong_option_is_named(fabric: Fabric) -> None:
         fabric.memory.create(RegionSpec.of(name="x", kind="parameters", size=1 << 16, options={"optimizer": "sdg"}))
     with pytest.raises(Refused, match="a table needs the option dim"):
         fabric.memory.create(RegionSpec.of(name="y", kind="table", size=1 << 16))
+
+
+def test_a_device_dies_for_good_and_its_replica_goes_on(fabric: Fabric) -> None:
+    fabric.memory.start(["h1", "h2", "h3"])
+    fabric.memory.create(parameters(replicas=2))
+    train(fabric, {4: fabric.memory.devices["h1"].kill})
+
+
+def test_the_region_moves(fabric: Fabric) -> None:
+    fabric.memory.start(["h1", "h2", "h3"])
+    fabric.memory.create(parameters(devices=("h1", "h2")))
+    train(fabric, {3: partial(fabric.controller.move_region, "model", ["h3"])})
+
+
+def test_a_table_whose_device_dies(fabric: Fabric) -> None:
+    """Its replica has all rows, those on disk, too."""
+    fabric.memory.start(["h1", "h2"])
+    options = {"dim": 8, "optimizer": "adagrad", "lr": 0.1, "ram_rows": 64}
+    fabric.memory.create(RegionSpec.of(name="rows", kind="table", size=1 << 17, replicas=2, options=options))
+    reference = Reference(TableOptions.of(options))
+    with Table(fabric.memory.open("rows", "h4", call_timeout=60.0), owns=True) as table:
+        for number in range(12):
+            if number == 6:
+                fabric.memory.devices["h2"].kill()
+            rng = np.random.default_rng(number)
+            keys = rng.integers(0, 500, 200).astype(np.uint64)
+            pushed = rng.normal(size=(200, 8)).astype(np.float32)
+            np.testing.assert_array_equal(table.lookup(keys), reference.lookup(keys))
+            table.push(keys, pushed)
+            reference.push(keys, pushed)
