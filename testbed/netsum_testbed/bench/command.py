@@ -41,6 +41,7 @@ from netsum_testbed.bench.host import (
     measure_hosts,
 )
 from netsum_testbed.bench.instructions import bench_instructions
+from netsum_testbed.bench.optimizer_command import optimizer
 from netsum_testbed.bench.plan import bench_plan
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.start import bench_start
@@ -65,6 +66,7 @@ def bench() -> None:
 
 
 bench.add_command(train)
+bench.add_command(optimizer)
 
 
 @bench.command()
