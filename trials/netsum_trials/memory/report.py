@@ -13,8 +13,8 @@ from netsum_trials.memory.history import Finding
 
 @dataclass
 class MemoryTotals(Totals):
-    """``operations``: instructions that were answered. ``wrong``: histories that no serial order explains, refusals that should not
-    be, and replicas that differ; ``lost`` and ``doubled``: acknowledged changes that are nowhere to be seen, or were done twice;
+    """``operations``: instructions that were answered. ``wrong``: histories that no serial order explains, refusals that
+    should not be, and replicas that differ; ``lost`` and ``doubled``: acknowledged changes that are nowhere to be seen, or were done twice;
     ``undecided``: histories with too many orders; ``hangs``: instructions without an answer in time; ``refused``: what must be
     refused, and was. ``faults``: what was done to packets, and events, by kind."""
 
