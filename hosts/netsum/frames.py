@@ -119,15 +119,27 @@ class FrameFormat:
         return Received.of(ours, congested) if congested else ours
 
     def _payload(self, frame: memoryview) -> memoryview | None:
-        if (
-            len(frame) < PREFIX_BYTES
-            or frame[_CONVERSATION] != self._expected
-            or frame[12:14] != _IPV4_TYPE
-            or frame[14:15] != _START
-            or frame[23] != _UDP
-        ):
+        if len(frame) < PREFIX_BYTES or frame[_CONVERSATION] != self._expected:
             return None
-        size = (frame[38] << 8 | frame[39]) - UDP_BYTES
-        if size < 0 or PREFIX_BYTES + size > len(frame):
-            return None
-        return frame[PREFIX_BYTES : PREFIX_BYTES + size]
+        return _udp_payload(frame)
+
+
+def _udp_payload(frame: memoryview) -> memoryview | None:
+    """What is in a frame of at least the prefix's size, if it is a whole UDP packet."""
+    if frame[12:14] != _IPV4_TYPE or frame[14:15] != _START or frame[23] != _UDP:
+        return None
+    size = (frame[38] << 8 | frame[39]) - UDP_BYTES
+    if size < 0 or PREFIX_BYTES + size > len(frame):
+        return None
+    return frame[PREFIX_BYTES : PREFIX_BYTES + size]
+
+
+def parse_frame(frame: memoryview, ip: bytes, port: int) -> tuple[str, tuple[str, int], memoryview] | None:
+    """A frame for this address and port, whoever sent it: the sender's MAC, its address and UDP port, and the payload."""
+    if len(frame) < PREFIX_BYTES or frame[30:34] != ip or frame[36] << 8 | frame[37] != port:
+        return None
+    payload = _udp_payload(frame)
+    if payload is None:
+        return None
+    sender = socket.inet_ntoa(frame[26:30]), frame[34] << 8 | frame[35]
+    return frame[6:12].hex(":"), sender, payload

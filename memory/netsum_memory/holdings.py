@@ -127,7 +127,7 @@ class Holdings:
 
     def _drop(self, name: tuple[int, int]) -> None:
         shard = self._held.pop(name).shard
-        shard.kind.close()
+        shard.kind.close(gone=True)
         number, store = name[0], self._stores[name[0]]
         if self._vault is not None:
             self._vault.dropped(shard)
@@ -190,7 +190,7 @@ class Holdings:
         holding = self._held.pop(name, None)
         if holding is None:
             return
-        holding.shard.kind.close()
+        holding.shard.kind.close(gone=True)
         number = name[0]
         if any(region == number for region, _ in self._held):
             shard = holding.shard
@@ -201,6 +201,6 @@ class Holdings:
 
     def close(self) -> None:
         for holding in self.all():
-            holding.shard.kind.close()
+            holding.shard.kind.close(gone=False)
         for store in self._stores.values():
             store.close()

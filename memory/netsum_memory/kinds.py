@@ -27,14 +27,15 @@ class Kind(Protocol):
     def read(self, message: Message) -> Result:
         """Answer an instruction that changes nothing."""
 
-    def save(self) -> bytes:
-        """What the Store does not hold, for a checkpoint or for another device."""
+    def save(self, elsewhere: bool) -> bytes:
+        """What the Store does not hold: for a checkpoint, beside which a kind may have files of its own, or, ``elsewhere``,
+        for another device."""
 
     def load(self, saved: bytes) -> None:
-        """Become what :meth:`save` saved."""
+        """Become what :meth:`save` saved; nothing (``b""``) for another device's that has nothing yet."""
 
-    def close(self) -> None:
-        """The shard leaves this device, or the device ends."""
+    def close(self, gone: bool) -> None:
+        """The device ends; or the shard is ``gone`` from it, and with it all files."""
 
 
 Factory = Callable[[Region, int, Store], Kind]
@@ -57,13 +58,13 @@ class ArrayKind:
     def read(self, message: Message) -> Result:
         return execute.look(message, self._store)
 
-    def save(self) -> bytes:
+    def save(self, elsewhere: bool) -> bytes:  # noqa: ARG002
         return b""
 
     def load(self, saved: bytes) -> None:
         pass
 
-    def close(self) -> None:
+    def close(self, gone: bool) -> None:
         pass
 
 

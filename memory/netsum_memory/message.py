@@ -22,8 +22,6 @@ Address = tuple[str, int]
 Send = tuple[Address, bytes]
 """A packet to send, and to whom."""
 
-_UNCHECKED: Final = INTERNAL | WITHOUT_PAYLOAD
-
 
 class Message(NamedTuple):
     header: MemoryHeader
@@ -75,6 +73,13 @@ def parse(data: bytes | memoryview) -> Message:
     if not header.flags & Flag.REPLY:
         _check_length(header, payload)
     return Message(header, segments, payload)
+
+
+def parse_record(data: bytes | memoryview) -> Message:
+    """An instruction as a log has it (:meth:`Message.pack`): that of a COPY may have its source's bytes as payload."""
+    header = parse_memory(data)
+    segments, payload = split_memory(header, memoryview(data))
+    return Message(header, segments, bytes(payload))
 
 
 def _check_length(header: MemoryHeader, payload: bytes) -> None:

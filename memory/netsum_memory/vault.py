@@ -168,7 +168,7 @@ class Vault:
         """Begin a new journal. Raises :class:`DeviceError`."""
         assert self._journal is not None
         self._journal.commit()
-        states = [(_state(shard), shard.windows.save(), shard.kind.save()) for shard in shards]
+        states = [(_state(shard), shard.windows.save(), shard.kind.save(elsewhere=False)) for shard in shards]
         try:
             self._number += 1
             checkpoint.write(self._path("checkpoint"), states, stores, fsync=self._fsync)
@@ -203,4 +203,4 @@ def _event(entry: bytes) -> Kept | Again:
     what, region, shard, position = _DONE.unpack_from(entry)
     if what == b"X":
         return Again((region, shard))
-    return Again((region, shard), position, message.parse(memoryview(entry)[_DONE.size :]))
+    return Again((region, shard), position, message.parse_record(memoryview(entry)[_DONE.size :]))
