@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, MAX_WORKERS, UDP_PORT
 
@@ -73,6 +73,17 @@ class Link:
 
     def to_dict(self) -> dict[str, str]:
         return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+class Ends(Protocol):
+    """The two ends of a host's conversation with a switch, and the link between them: a job's descriptor, or a region's."""
+
+    @property
+    def host(self) -> HostAddress: ...
+    @property
+    def switch(self) -> SwitchAddress: ...
+    @property
+    def link(self) -> Link: ...
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from netsum.descriptor import Descriptor
+from netsum.descriptor import Ends
 from netsum.rows import Received
 
 ETHERNET_BYTES: Final = 14
@@ -75,9 +75,9 @@ class FrameFormat:
         self._prefixes: dict[int, bytes] = {}
 
     @classmethod
-    def of(cls, descriptor: Descriptor) -> FrameFormat:
-        """The member's side of the descriptor's conversation."""
-        host, switch = descriptor.host, descriptor.switch
+    def of(cls, ends: Ends) -> FrameFormat:
+        """The host's side of its conversation with a switch."""
+        host, switch = ends.host, ends.switch
         return cls((host.mac, host.ip, host.udp_port), (switch.mac, switch.ip, switch.port))
 
     def prefix(self, size: int) -> bytes:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 WORD_BYTES: Final = 4
+LEAST_BYTES: Final = 64
+"""Smaller payloads are sent as they are."""
 
 
 def _map_bytes(words: int) -> int:
@@ -19,9 +21,10 @@ def _map_bytes(words: int) -> int:
 
 
 def without_zeros(payload: bytes | memoryview) -> bytes | None:
-    """The payload with its zeros left out; None if half of its words or more are something else, or if it is no whole words."""
+    """The payload with its zeros left out; None if half of its words or more are something else, or if it is small, or no whole
+    words."""
     number, odd = divmod(len(payload), WORD_BYTES)
-    if odd or not number:
+    if odd or len(payload) < LEAST_BYTES:
         return None
     words = np.frombuffer(payload, np.uint32)
     there = words != 0
