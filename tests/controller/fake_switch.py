@@ -242,7 +242,10 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
 
 
 def _row_key(row: Any) -> tuple[Any, ...]:
-    return (row.table_id, *sorted((match.field_id, match.exact.value) for match in row.match))
+    return (
+        row.table_id,
+        *sorted((match.field_id, match.exact.value or match.lpm.SerializeToString()) for match in row.match),
+    )
 
 
 class _FakeStream:

@@ -20,6 +20,7 @@ from typing import Any
 from netsum_controller.errors import NoSuchJob, StateError
 from netsum_controller.state import schema
 from netsum_controller.state.lock import StateLock
+from netsum_controller.state.memory_rows import MemoryRows
 from netsum_controller.state.model import (
     ROOM,
     SERIAL,
@@ -93,6 +94,7 @@ class Store:
             )
             self._db.path = self.path
             self._prepare()
+            self.memory = MemoryRows(self._db, self._guard)
         except sqlite3.Error as error:
             raise StateError(f"{self.path}: not a usable netsum state file ({error})") from None
 
@@ -113,6 +115,8 @@ class Store:
                     # The switches know which numbers are taken. For jobs without a switch, the time is the best guess.
                     start = {"next_epoch": int(time.time()), "last_job_id": 0}
                     self._db.executemany("INSERT INTO meta VALUES (?, ?)", start.items())
+            with self.transaction():
+                schema.add_memory(self._db)
 
     def close(self) -> None:
         self._db.close()

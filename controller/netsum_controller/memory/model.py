@@ -1,0 +1,127 @@
+"""Regions, their shards, and the devices that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+MAX_DEVICES = 1023
+"""Numbers of devices are 1 to this: the switch has a table of 1,024."""
+
+MAX_SHARDS = 16384
+"""Of all regions together: what the switch's table holds."""
+
+MAX_REGIONS = 1024
+
+FIRST_GROUP = 1024
+"""Multicast groups from here on are memory's, below :data:`netsum.wire.schema.FLOOD_GROUP`."""
+MAX_GROUPS = 2048
+
+
+class RegionState(StrEnum):
+    """``CREATING``: its devices are making it, and no switch knows it; ``OPENING``: it is being installed on the switches."""
+
+    CREATING = "creating"
+    OPENING = "opening"
+    READY = "ready"
+
+
+class MemberState(StrEnum):
+    """What a device has of a shard. ``NEW``: it makes zeros, before anybody may write; ``JOINING``: it fetches from the primary;
+    ``MEMBER``: everything that was acknowledged."""
+
+    NEW = "new"
+    JOINING = "joining"
+    MEMBER = "member"
+
+
+class Member(NamedTuple):
+    host: str
+    state: MemberState
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard in one epoch: its ``group`` of devices, the primary first; none if the shard is lost. With a ``target`` it is being
+    moved to these hosts."""
+
+    number: int
+    epoch: int
+    group: tuple[Member, ...]
+    target: tuple[str, ...] | None = None
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(member.host for member in self.group)
+
+    @property
+    def lost(self) -> bool:
+        return not self.group
+
+    @property
+    def complete(self) -> bool:
+        """Whether all its devices have everything."""
+        return not self.lost and all(member.state is MemberState.MEMBER for member in self.group)
+
+
+class Placed(NamedTuple):
+    """A shard as its devices know it, and what it becomes as soon as the switches have it."""
+
+    now: Shard
+    next: Shard | None = None
+
+    @property
+    def installed(self) -> Shard:
+        """What belongs on the switches."""
+        return self.next or self.now
+
+
+@dataclass(frozen=True)
+class Region:
+    """Virtual addresses ``base`` to ``base + size - 1``; both are powers of two, or multiples of one. Granule by granule they are
+    dealt out to shards. Only the call that created it knows its tokens."""
+
+    name: str
+    id: int
+    base: int
+    size: int
+    granule: int
+    shards: int
+    replicas: int
+    devices: tuple[str, ...]
+    """Hosts that may hold it, without being asked again."""
+    kind: str
+    dtype: str | None
+    shape: tuple[int, ...] | None
+    read_key: int = field(repr=False)
+    write_key: int = field(repr=False)
+    device_key: int = field(repr=False)
+    token_sha256: str = field(repr=False)
+    read_token_sha256: str = field(repr=False)
+    state: RegionState = RegionState.CREATING
+    options: Mapping[str, Any] = field(default_factory=dict)
+    token: str | None = field(default=None, repr=False)
+    read_token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Device:
+    """A host's memory device. ``number`` is what switches call it; ``alive`` is what the serving controller found out last;
+    ``durable`` says whether its memory survives it."""
+
+    host: str
+    number: int
+    incarnation: str = ""
+    durable: bool = False
+    alive: bool = False
+    free: int | None = None
+
+
+class Held(NamedTuple):
+    """What a device says of a shard that it holds."""
+
+    epoch: int
+    position: int
+    ready: bool

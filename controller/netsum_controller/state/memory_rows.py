@@ -1,0 +1,167 @@
+"""Memory's part of the state file: regions, shards, devices. Changes need a transaction of the store."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+from netsum_controller.errors import NoSuchRegion, Refused
+from netsum_controller.memory.items import MemoryState
+from netsum_controller.memory.model import (
+    FIRST_GROUP,
+    MAX_DEVICES,
+    MAX_GROUPS,
+    Device,
+    Member,
+    MemberState,
+    Placed,
+    Region,
+    RegionState,
+    Shard,
+)
+
+DEVICE_TOKEN = "device token"
+
+_KEYS = ("read_key", "write_key", "device_key")
+_LISTS = ("devices", "shape", "options")
+_REGION_COLUMNS = [field.name for field in fields(Region) if field.name not in ("token", "read_token")]
+_DEVICE_COLUMNS = [field.name for field in fields(Device)]
+
+
+def _shard_text(shard: Shard | None) -> str | None:
+    if shard is None:
+        return None
+    return json.dumps([shard.epoch, [[member.host, member.state.value] for member in shard.group], shard.target])
+
+
+def _shard(number: int, text: str) -> Shard:
+    epoch, group, target = json.loads(text)
+    members = tuple(Member(host, MemberState(state)) for host, state in group)
+    return Shard(number, epoch, members, None if target is None else tuple(target))
+
+
+def _region(row: Iterable[Any]) -> Region:
+    values = dict(zip(_REGION_COLUMNS, row, strict=True))
+    values |= {name: int(values[name], 16) for name in _KEYS}
+    values |= {name: json.loads(values[name]) for name in _LISTS if values[name] is not None}
+    values["devices"] = tuple(values["devices"])
+    values["shape"] = None if values["shape"] is None else tuple(values["shape"])
+    values["state"] = RegionState(values["state"])
+    return Region(**values)
+
+
+class MemoryRows:
+    """May be read from any thread."""
+
+    def __init__(self, db: sqlite3.Connection, guard: threading.RLock) -> None:
+        self._db, self._guard = db, guard
+        self._changes = 0
+        self._read: tuple[tuple[int, int], MemoryState] | None = None
+
+    def state(self) -> MemoryState:
+        """Everything, as it is now; read anew only if somebody has changed the file."""
+        with self._guard:
+            version = self._changes, int(self._db.execute("PRAGMA data_version").fetchone()[0])
+            if self._read is None or self._read[0] != version or self._db.in_transaction:
+                self._read = version, self._read_all()
+            return self._read[1]
+
+    def _read_all(self) -> MemoryState:
+        columns = ", ".join(_REGION_COLUMNS)
+        rows = self._db.execute(f"SELECT {columns} FROM memory_regions ORDER BY name")
+        regions = {region.name: region for region in map(_region, rows)}
+        shards: dict[str, list[Placed]] = {name: [] for name in regions}
+        query = "SELECT region, shard, now, next FROM memory_shards ORDER BY region, shard"
+        for region, number, now, after in self._db.execute(query):
+            shards[region].append(Placed(_shard(number, now), None if after is None else _shard(number, after)))
+        columns = ", ".join(_DEVICE_COLUMNS)
+        devices = {}
+        for row in self._db.execute(f"SELECT {columns} FROM memory_devices ORDER BY number"):
+            host, number, incarnation, durable, alive, free = row
+            devices[host] = Device(host, number, incarnation, bool(durable), bool(alive), free)
+        groups = {
+            tuple(json.loads(text)): number
+            for text, number in self._db.execute("SELECT devices, number FROM memory_groups")
+        }
+        return MemoryState(regions, shards, devices, groups)
+
+    def region(self, name: str) -> Region:
+        """The region of that name; :class:`NoSuchRegion` if there is none."""
+        found = self.state().regions.get(name)
+        if found is None:
+            raise NoSuchRegion(name)
+        return found
+
+    def _change(self, statement: str, values: Iterable[Any]) -> None:
+        self._changes += 1
+        self._db.execute(statement, tuple(values))
+
+    def add_region(self, region: Region, shards: Iterable[Shard]) -> None:
+        values = {name: getattr(region, name) for name in _REGION_COLUMNS}
+        values |= {name: f"{values[name]:016x}" for name in _KEYS}
+        values |= {name: json.dumps(values[name]) for name in _LISTS if values[name] is not None}
+        values["state"] = region.state.value
+        marks = ", ".join("?" * len(values))
+        self._change(f"INSERT INTO memory_regions ({', '.join(values)}) VALUES ({marks})", values.values())
+        for shard in shards:
+            row = (region.name, shard.number, _shard_text(shard))
+            self._change("INSERT INTO memory_shards (region, shard, now) VALUES (?, ?, ?)", row)
+
+    def set_region_state(self, name: str, state: RegionState) -> None:
+        self._change("UPDATE memory_regions SET state = ? WHERE name = ?", (state.value, name))
+
+    def set_region_devices(self, name: str, hosts: Iterable[str]) -> None:
+        """Which hosts may hold it."""
+        self._change("UPDATE memory_regions SET devices = ? WHERE name = ?", (json.dumps(list(hosts)), name))
+
+    def remove_region(self, name: str) -> None:
+        self._change("DELETE FROM memory_regions WHERE name = ?", (name,))
+
+    def set_shard(self, region: str, placed: Placed) -> None:
+        row = (_shard_text(placed.now), _shard_text(placed.next), region, placed.now.number)
+        self._change("UPDATE memory_shards SET now = ?, next = ? WHERE region = ? AND shard = ?", row)
+
+    def set_device(self, device: Device) -> Device:
+        """Record a device, which gets a number if it has none; :class:`Refused` if there are too many."""
+        if not device.number:
+            taken = {each.number for each in self.state().devices.values()}
+            number = next((number for number in range(1, MAX_DEVICES + 1) if number not in taken), None)
+            if number is None:
+                raise Refused(f"{MAX_DEVICES} hosts are memory devices already: the switches know no more")
+            device = replace(device, number=number)
+        values = [getattr(device, name) for name in _DEVICE_COLUMNS]
+        marks = ", ".join("?" * len(values))
+        self._change(f"REPLACE INTO memory_devices ({', '.join(_DEVICE_COLUMNS)}) VALUES ({marks})", values)
+        return device
+
+    def settle_groups(self) -> None:
+        """Give every set of devices that shards have a multicast group's number, and free all other numbers."""
+        state = self.state()
+        needed = state.groups_in_use()
+        for devices in state.groups.keys() - needed:
+            self._change("DELETE FROM memory_groups WHERE devices = ?", (json.dumps(devices),))
+        taken = {number for devices, number in state.groups.items() if devices in needed}
+        free = (number for number in range(FIRST_GROUP, FIRST_GROUP + MAX_GROUPS) if number not in taken)
+        for devices in sorted(needed - state.groups.keys()):
+            number = next(free, None)
+            if number is None:
+                raise Refused(f"the shards have more than {MAX_GROUPS} different groups of devices")
+            self._change("INSERT INTO memory_groups VALUES (?, ?)", (json.dumps(devices), number))
+
+    def device_token(self) -> str:
+        """What devices show to the controller; made when first asked for, in a transaction."""
+        query = "SELECT value FROM memory_secrets WHERE name = ?"
+        with self._guard:
+            row = self._db.execute(query, (DEVICE_TOKEN,)).fetchone()
+        if row is not None:
+            return str(row[0])
+        token = secrets.token_urlsafe(24)
+        self._change("INSERT INTO memory_secrets VALUES (?, ?)", (DEVICE_TOKEN, token))
+        return token
+
+
