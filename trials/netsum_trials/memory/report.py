@@ -13,10 +13,16 @@ from netsum_trials.memory.history import Finding
 
 @dataclass
 class MemoryTotals(Totals):
-    """``operations``: instructions that were answered. ``wrong``: histories that no serial order explains, refusals that
-    should not be, and replicas that differ; ``lost`` and ``doubled``: acknowledged changes that are nowhere to be seen, or were done twice;
-    ``undecided``: histories with too many orders; ``hangs``: instructions without an answer in time; ``refused``: what must be
-    refused, and was. ``faults``: what was done to packets, and events, by kind."""
+    """What is counted.
+
+    Attributes:
+        operations: instructions that were answered; ``histories``: of so many places.
+        wrong: histories that no serial order explains, refusals that should not be, replicas that differ.
+        lost, doubled: acknowledged changes that are nowhere to be seen, or that were done twice.
+        undecided: histories with too many possible orders.
+        hangs: instructions without an answer in time.
+        faults: what was done to packets, and events, by kind.
+    """
 
     rounds: int = 0
     operations: int = 0
@@ -26,7 +32,6 @@ class MemoryTotals(Totals):
     doubled: int = 0
     undecided: int = 0
     hangs: int = 0
-    refused: int = 0
     bytes: int = 0
     retransmissions: int = 0
     instructions: Counter[str] = field(default_factory=Counter)
