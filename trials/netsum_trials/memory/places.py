@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from enum import Enum
-from math import inf
 from typing import Final
 
 from netsum.wire.memory import Instruction, LaneType
@@ -55,6 +54,15 @@ class Place:
     def bytes(self) -> int:
         return len(self.pieces) * self.length
 
+    def reads(self) -> list[Asked]:
+        """READs of all of it."""
+        return [Asked(Instruction.READ, piece * self.length, self.length) for piece in range(len(self.pieces))]
+
+    def describe(self) -> str:
+        """In a few words."""
+        pieces = ", ".join(f"{piece:#x}" for piece in self.pieces)
+        return f"{self.region} at {pieces}, {self.length} bytes, {self.theme.name.lower()}"
+
     def offset(self, start: int) -> int:
         """Where that byte of the place is in the region."""
         piece, within = divmod(start, self.length)
@@ -88,10 +96,6 @@ class Asker:
         if answer:
             seen = self._seen.setdefault(number, bytearray(self._places[number].bytes))
             seen[entry.asked.start : entry.asked.start + len(answer)] = answer
-
-    def read_all(self, number: int, now: float) -> Entry:
-        """A READ of one of the place's pieces; the others are read by the caller as well."""
-        return Entry(self.client, Asked(Instruction.READ, 0, self._places[number].length), now, inf)
 
     def _ask(self, number: int) -> Asked:
         place, rng = self._places[number], self._rng

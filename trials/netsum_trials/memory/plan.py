@@ -85,7 +85,7 @@ class RegionPlan:
 @dataclass(frozen=True)
 class Plan:
     """One round. ``devices``: whether each has its memory in files. ``rates`` are those of every link, each way. Each client asks
-    ``instructions``, ``depth`` at a time."""
+    ``instructions``, at most ``depth`` at a time and one every ``pause`` seconds on average."""
 
     seed: int
     index: int
@@ -96,6 +96,7 @@ class Plan:
     events: tuple[Event, ...]
     instructions: int
     depth: int
+    pause: float
 
     def region(self, name: str) -> RegionPlan:
         return next(region for region in self.regions if region.name == name)
@@ -122,9 +123,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Site:
-    """What a network can do: the hosts that may have devices, the largest payload, and which events are possible."""
+    """What a network can do: the hosts that may have devices, the largest payload, which events are possible, and how many
+    seconds it takes until everything is whole after one."""
 
     hosts: tuple[str, ...]
+    settling: float
     payload: int = ADDRESS_STEP
     kinds: Collection[Kind] = tuple(Kind)
 
@@ -141,6 +144,8 @@ def make_plan(seed: int, index: int, site: Site, *, instructions: int) -> Plan:
     places = tuple(place for region in regions for place in _places(rng, region, site.payload))
     quiet = rng.random() < 0.2
     rates = Rates() if quiet else Rates(loss=0.05, duplicate=0.05, reorder=0.1, jitter_ms=float(rng.choice([0, 1])))
+    events = _events(rng, devices, regions, site, instructions * CLIENTS)
+    lasting = 1.0 + sum(event.seconds + site.settling for event in events)
     return Plan(
         seed=seed,
         index=index,
@@ -148,9 +153,10 @@ def make_plan(seed: int, index: int, site: Site, *, instructions: int) -> Plan:
         regions=regions,
         places=places,
         rates=rates,
-        events=_events(rng, devices, regions, site, instructions * CLIENTS),
+        events=events,
         instructions=instructions,
         depth=int(rng.choice(DEPTHS)),
+        pause=lasting / instructions,
     )
 
 
