@@ -8,13 +8,31 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from netsum_memory.errors import DeviceError
+from netsum_memory.message import Message, parse_record
 from netsum_memory.store import PAGE, Store
 
-ShardState = tuple[Mapping[str, Any], bytes, bytes]
-"""A shard's state, its clients, what its kind saves."""
+
+class Contents(NamedTuple):
+    """What a shard has beside its bytes: its clients, what its kind saves, and the end of its log, which is not executed."""
+
+    windows: bytes
+    kind: bytes
+    tail: tuple[tuple[int, Message], ...] = ()
+
+    def blobs(self) -> list[bytes]:
+        return [self.windows, self.kind, *(struct.pack("<I", epoch) + done.pack() for epoch, done in self.tail)]
+
+    @classmethod
+    def of(cls, blobs: Sequence[bytes]) -> Contents:
+        tail = tuple((struct.unpack_from("<I", each)[0], parse_record(each[4:])) for each in blobs[2:])
+        return cls(blobs[0], blobs[1], tail)
+
+
+ShardState = tuple[Mapping[str, Any], Contents]
+"""A shard's state and contents."""
 
 _HEAD: Final = struct.Struct("<8sQI")
 _MAGIC: Final = b"nsmemory"
@@ -23,9 +41,10 @@ _NUMBER: Final = struct.Struct("<Q")
 
 def write(path: Path, shards: Sequence[ShardState], stores: Mapping[int, Store], *, fsync: bool) -> None:
     """Write the file, whole or not at all. Raises OSError."""
+    blobs = [contents.blobs() for _, contents in shards]
     head = {
         "page": PAGE,
-        "shards": [{**state, "sizes": [len(windows), len(kind)]} for state, windows, kind in shards],
+        "shards": [{**state, "sizes": [*map(len, each)]} for (state, _), each in zip(shards, blobs, strict=True)],
         "regions": [[number, len(store.dirty)] for number, store in stores.items()],
     }
     text = json.dumps(head).encode()
@@ -33,9 +52,8 @@ def write(path: Path, shards: Sequence[ShardState], stores: Mapping[int, Store],
     with part.open("wb") as file:
         file.write(_HEAD.pack(_MAGIC, len(text), zlib.crc32(text)))
         file.write(text)
-        for _, windows, kind in shards:
-            file.write(windows)
-            file.write(kind)
+        for each in blobs:
+            file.writelines(each)
         for store in stores.values():
             for number in sorted(store.dirty):
                 file.write(_NUMBER.pack(number))
@@ -91,5 +109,5 @@ def read(path: Path) -> Checkpoint:
         head = json.loads(text)
         if head["page"] != PAGE:
             raise DeviceError(f"{path} has pages of {head['page']} bytes; this machine's have {PAGE}")
-        shards = [(state, file.read(state["sizes"][0]), file.read(state["sizes"][1])) for state in head["shards"]]
+        shards = [(state, Contents.of([file.read(size) for size in state["sizes"]])) for state in head["shards"]]
         return Checkpoint(path, head, file.tell(), shards)

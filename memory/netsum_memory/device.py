@@ -92,6 +92,12 @@ class Device:
         if self._vault is not None:
             self._vault.close()
 
+    def abandon(self) -> None:
+        """End as a killed process does."""
+        if self._vault is not None:
+            self._vault.abandon()
+        self.holdings.close()
+
     def _route(self, address: int) -> Address:  # noqa: ARG002 - the switch knows where addresses are
         return LOOP if self.virtual is None else self.virtual
 

@@ -12,7 +12,7 @@ from netsum_memory.ordering import Ordering, OrderingFactory
 from netsum_memory.region import Assignment, Region
 from netsum_memory.shard import Route, Shard
 from netsum_memory.store import Store
-from netsum_memory.vault import Kept, Vault
+from netsum_memory.vault import Added, Cut, Gone, Kept, Marked, Vault
 
 log: Final = logging.getLogger("netsum.memory.device")
 
@@ -82,7 +82,6 @@ class Holdings:
                 holding.shard.assign(assignment)
                 holding.assigned = True
                 self._regions[assignment.region.id] = assignment.region
-                self._note(holding.shard)
                 sends += holding.ordering.regroup(now)
         return sends
 
@@ -103,10 +102,12 @@ class Holdings:
             self._refuse(assignment, why)
             return None
         try:
-            return self._hold(assignment, assigned=False)
+            holding = self._hold(assignment, assigned=False)
         except (ValueError, OSError) as error:
             self._refuse(assignment, str(error))
             return None
+        holding.shard.journal = self._vault
+        return holding
 
     def _refuse(self, assignment: Assignment, why: str) -> None:
         self._refused[assignment.region.id, assignment.shard] = why
@@ -120,7 +121,6 @@ class Holdings:
         kind = make_kind(region, assignment.shard, store)
         self._stores[region.id], self._regions[region.id] = store, region
         shard = Shard(assignment, self._host, store, kind, homes=self._homes, route=self._route)
-        shard.journal = self._vault
         holding = Holding(shard, self._ordering(shard), assigned=assigned)
         self._held[shard.id] = holding
         return holding
@@ -138,10 +138,6 @@ class Holdings:
             self._vault.commit()  # or after a restart the shard would be looked for in a file that is gone
         store.remove()
         del self._stores[number], self._regions[number]
-
-    def _note(self, shard: Shard) -> None:
-        if self._vault is not None:
-            self._vault.changed(shard)
 
     def report(self) -> dict[str, Any]:
         shards = [
@@ -165,26 +161,30 @@ class Holdings:
 
     def _restore(self, vault: Vault) -> None:
         for event in vault.recover():
+            holding = self._held.get(event.name)
             if isinstance(event, Kept):
                 self._keep(event)
-            elif event.done is None:
+            elif isinstance(event, Gone):
                 self._forget(event.name)
-            elif (holding := self._held.get(event.name)) is not None and event.position == holding.shard.position + 1:
-                holding.shard.apply(event.done)
+            elif holding is not None:
+                _redo(holding.shard, event)
         for holding in self._held.values():
-            holding.shard.journal = vault
+            shard = holding.shard
+            if len(shard.group) == 1:
+                _execute(shard, shard.position + len(shard.tail))
+            shard.journal = vault
+            holding.ordering = self._ordering(shard)
 
     def _keep(self, kept: Kept) -> None:
         """A shard as a checkpoint has it, or as the journal says that it was changed."""
-        name = kept.assignment.region.id, kept.assignment.shard
-        holding = self._held.get(name) or self._hold(kept.assignment, assigned=False)
+        holding = self._held.get(kept.name) or self._hold(kept.assignment, assigned=False)
         shard = holding.shard
-        shard.journal = None  # what is done again is in the journal already
         shard.assign(kept.assignment)
         if not kept.whole:
             shard.begin_install()
         elif kept.contents is not None:
-            shard.install(kept.position, *kept.contents)
+            shard.install(kept.position, kept.contents.windows, kept.contents.kind)
+            shard.tail.extend(kept.contents.tail)
 
     def _forget(self, name: tuple[int, int]) -> None:
         holding = self._held.pop(name, None)
@@ -204,3 +204,21 @@ class Holdings:
             holding.shard.kind.close(gone=False)
         for store in self._stores.values():
             store.close()
+
+
+def _redo(shard: Shard, event: Added | Cut | Marked) -> None:
+    """What the journal has on a shard's log."""
+    end = shard.position + len(shard.tail)
+    if isinstance(event, Cut):
+        shard.cut(event.position)
+    elif isinstance(event, Marked):
+        _execute(shard, event.position)
+    elif event.position == end + 1:
+        if len(shard.group) == 1:
+            _execute(shard, end)
+        shard.append(event.position, event.epoch, event.done)
+
+
+def _execute(shard: Shard, upto: int) -> None:
+    while shard.position < upto and shard.tail:
+        shard.apply()

@@ -112,6 +112,7 @@ def reply(
 ) -> bytes:
     """The packet that answers a request."""
     answer = header._replace(
+        version=MEMORY_VERSION,
         flags=Flag.REPLY,
         status=int(status),
         segments=0,

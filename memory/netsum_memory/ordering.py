@@ -40,7 +40,8 @@ class Alone:
     def change(self, asked: Message, sender: Address, now: float) -> list[Send]:  # noqa: ARG002
         noted = self._shard.known(asked.header)
         if noted is Absent.NEW:
-            return self._shard.answers(self._shard.apply(asked))
+            self._shard.append(self._shard.position + 1, self._shard.epoch, asked)
+            return self._shard.answers(self._shard.apply())
         return self._shard.answers(self._shard.repeated(asked.header, noted))
 
     def read(self, asked: Message, now: float) -> list[Send]:  # noqa: ARG002
@@ -53,6 +54,8 @@ class Alone:
         return []
 
     def regroup(self, now: float) -> list[Send]:  # noqa: ARG002
+        while self._shard.tail:  # of an epoch in which there were others
+            self._shard.apply()
         return []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from netsum.wire.memory import ADDRESS_STEP, MEMORY_PORT
@@ -19,6 +19,8 @@ class Peer:
     ip: str
     port: int = MEMORY_PORT
     mac: str | None = None
+    joining: bool = False
+    """It does not have everything yet: the others do not wait for it."""
 
     @property
     def address(self) -> Address:
@@ -122,7 +124,7 @@ class Assignment:
         return next((number for number, peer in enumerate(self.group) if peer.host == host), None)
 
     def to_dict(self) -> dict[str, Any]:
-        group = [{"host": peer.host, "ip": peer.ip, "port": peer.port, "mac": peer.mac} for peer in self.group]
+        group = [asdict(peer) for peer in self.group]
         own = {"shard": self.shard, "epoch": self.epoch, "group": group, "lost": self.lost}
         return {**self.region.to_dict(), **own}
 
@@ -132,7 +134,13 @@ class Assignment:
         region = Region.from_dict(data)
         try:
             group = tuple(
-                Peer(str(each["host"]), str(each["ip"]), int(each.get("port") or MEMORY_PORT), each.get("mac"))
+                Peer(
+                    str(each["host"]),
+                    str(each["ip"]),
+                    int(each.get("port") or MEMORY_PORT),
+                    each.get("mac"),
+                    bool(each.get("joining")),
+                )
                 for each in data["group"]
             )
             return cls(region, int(data["shard"]), int(data["epoch"]), group, bool(data.get("lost")))

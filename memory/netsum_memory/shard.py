@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from netsum.wire.memory import Instruction, MemoryStatus
 from netsum.wire.memory_codec import MemoryHeader
@@ -17,9 +17,6 @@ from netsum_memory.region import Assignment
 from netsum_memory.store import Store
 from netsum_memory.windows import Absent, Noted, Windows
 
-RECORDS: Final = 1024
-"""The last instructions that a shard keeps, for devices that lack some."""
-
 Route = Callable[[int], Address]
 """To whom a packet for a virtual address goes."""
 
@@ -27,8 +24,14 @@ Route = Callable[[int], Address]
 class Journal(Protocol):
     """Keeps what outlives the process."""
 
-    def done(self, shard: Shard, done: Message) -> None:
-        """It did this, the last in its log."""
+    def appended(self, shard: Shard, position: int, epoch: int, done: Message) -> None:
+        """Its log has an instruction more."""
+
+    def cut(self, shard: Shard, position: int) -> None:
+        """Its log ends before this position now."""
+
+    def executed(self, shard: Shard) -> None:
+        """It has done the next instruction of its log."""
 
     def changed(self, shard: Shard) -> None:
         """It is in another epoch, or its contents have become void."""
@@ -45,11 +48,12 @@ class Reply(NamedTuple):
 
 
 class Shard:
-    """Knows nothing of other devices: in what order instructions come, and when replies may leave, is an
+    """Knows nothing of other devices: in what order instructions come, when they are done, and when replies may leave, is an
     :class:`~netsum_memory.ordering.Ordering`'s to say.
 
     Attributes:
         position: of the last instruction done; the first has position 1.
+        tail: what the log has behind that, with the epochs in which it got there.
         number: this device's place in the group, 0 for the primary.
         whole: whether it holds everything up to ``position``; not while another device's contents are being copied here.
         journal: is told what is to be kept; None if nothing is.
@@ -68,11 +72,11 @@ class Shard:
         self.host, self.store, self.kind = host, store, kind
         self.region, self.index = assignment.region, assignment.shard
         self.position = 0
+        self.tail: deque[tuple[int, Message]] = deque()
         self.whole = True
         self.windows = Windows()
         self.journal: Journal | None = None
         self._homes, self._route = homes, route
-        self._records: deque[Message] = deque(maxlen=RECORDS)
         self.assign(assignment)
 
     def assign(self, assignment: Assignment) -> None:
@@ -82,6 +86,8 @@ class Shard:
         self.epoch, self.group, self.lost = assignment.epoch, assignment.group, assignment.lost
         number = assignment.number(self.host)
         self.number = len(self.group) if number is None else number
+        if self.journal is not None:
+            self.journal.changed(self)
 
     @property
     def id(self) -> tuple[int, int]:
@@ -95,12 +101,25 @@ class Shard:
         """What became of this instruction."""
         return self.windows.find(header.client, header.sequence)
 
-    def apply(self, done: Message) -> list[Reply]:
-        """Do an instruction that is NEW, next in the log; returns the replies that it brings about."""
-        self.position += 1
-        self._records.append(done)
+    def append(self, position: int, epoch: int, coming: Message) -> None:
+        """An instruction that is NEW has its place in the log."""
+        self.tail.append((epoch, coming))
         if self.journal is not None:
-            self.journal.done(self, done)
+            self.journal.appended(self, position, epoch, coming)
+
+    def cut(self, position: int) -> None:
+        """Nothing is to be done of what the log has from this position on."""
+        while self.position + len(self.tail) >= position and self.tail:
+            self.tail.pop()
+        if self.journal is not None:
+            self.journal.cut(self, position)
+
+    def apply(self) -> list[Reply]:
+        """Do the log's next instruction; returns the replies that it brings about."""
+        _, done = self.tail.popleft()
+        self.position += 1
+        if self.journal is not None:
+            self.journal.executed(self)
         outcome = self.kind.execute(done, self.position)
         self.windows.note(done.header, outcome.result)
         replies = [] if outcome.result is None else [Reply(done.header, outcome.result)]
@@ -109,11 +128,6 @@ class Shard:
             if noted is not None:
                 replies.append(Reply(noted.header(client, sequence, *self.id), result))
         return replies
-
-    def record(self, position: int) -> Message | None:
-        """The log's instruction at this position, if it is still kept."""
-        back = self.position - position
-        return self._records[-1 - back] if 0 <= back < len(self._records) else None
 
     def repeated(self, header: MemoryHeader, noted: Noted | Absent) -> list[Reply]:
         """The replies to an instruction that is not NEW."""
@@ -153,7 +167,7 @@ class Shard:
         self.whole = False
         self.position = 0
         self.windows = Windows()
-        self._records.clear()
+        self.tail.clear()
         if self.journal is not None:
             self.journal.changed(self)
 
@@ -162,6 +176,6 @@ class Shard:
         self.windows = Windows.load(windows)
         self.kind.load(kind)
         self.position, self.whole = position, True
-        self._records.clear()
+        self.tail.clear()
         if self.journal is not None:
             self.journal.installed(self)

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from netsum.state_folder import read_json, write_json
 
 from netsum_memory import checkpoint, message
+from netsum_memory.checkpoint import Contents
 from netsum_memory.errors import DeviceError
 from netsum_memory.journal import Journal, entries
 from netsum_memory.message import Message
@@ -34,25 +35,55 @@ from netsum_memory.store import PAGE, Store
 LARGEST: Final = 64 << 20
 """Bytes of journal, or of pages that differ from their files, after which a checkpoint is made."""
 
-_DONE: Final = struct.Struct("<cIHQ")
+_ENTRY: Final = struct.Struct("<cIHQ")
+_ADDED: Final = struct.Struct("<cIHQI")
 _FORMAT: Final = 1
 
 
-class Kept(NamedTuple):
-    """A shard as it was kept. ``contents`` are its clients and what its kind has beside the store; None: as they were."""
+Name = tuple[int, int]
+"""A shard's: region and number."""
 
+
+class Kept(NamedTuple):
+    """A shard as it was kept; with no ``contents``, those are as they were."""
+
+    name: Name
     assignment: Assignment
     position: int
     whole: bool
-    contents: tuple[bytes, bytes] | None = None
+    contents: Contents | None = None
 
 
-class Again(NamedTuple):
-    """What was done after the checkpoint, to be done again; with no ``done`` the shard was given up."""
+class Added(NamedTuple):
+    """The shard's log had an instruction more."""
 
-    name: tuple[int, int]
-    position: int = 0
-    done: Message | None = None
+    name: Name
+    position: int
+    epoch: int
+    done: Message
+
+
+class Cut(NamedTuple):
+    """The shard's log ended before this position."""
+
+    name: Name
+    position: int
+
+
+class Marked(NamedTuple):
+    """The shard had executed its log up to this position."""
+
+    name: Name
+    position: int
+
+
+class Gone(NamedTuple):
+    """The shard was given up."""
+
+    name: Name
+
+
+Event = Kept | Added | Cut | Marked | Gone
 
 
 class Vault:
@@ -68,6 +99,7 @@ class Vault:
         self.regions = folder / "regions"
         self.due, self.checkpoints = False, 0
         self._dirty: Mapping[int, Store] = {}
+        self._executed: dict[Name, Shard] = {}
         try:
             self.regions.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -93,7 +125,7 @@ class Vault:
             raise DeviceError(f"{path} is of format {known.get('format')}; this netsum-memory knows {_FORMAT}")
         return str(known["incarnation"])
 
-    def recover(self) -> Iterator[Kept | Again]:
+    def recover(self) -> Iterator[Event]:
         """What was kept, in the order in which it was done; afterwards the vault takes more."""
         numbers = sorted(int(path.suffix[1:]) for path in self.folder.glob("checkpoint.*") if path.suffix[1:].isdigit())
         self._number = numbers[-1] if numbers else 0
@@ -116,8 +148,8 @@ class Vault:
                     os.pwrite(file, content, number * PAGE)
             finally:
                 os.close(file)
-        for state, windows, kind in kept.shards:
-            yield Kept(Assignment.from_dict(state), int(state["position"]), bool(state["whole"]), (windows, kind))
+        for state, contents in kept.shards:
+            yield _kept(state, contents)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.{self._number}"
@@ -135,9 +167,18 @@ class Vault:
 
     # What shards tell.
 
-    def done(self, shard: Shard, done: Message) -> None:
+    def appended(self, shard: Shard, position: int, epoch: int, done: Message) -> None:
         assert self._journal is not None
-        self._journal.add(_DONE.pack(b"D", *shard.id, shard.position), done.pack())
+        self._journal.add(_ADDED.pack(b"A", *shard.id, position, epoch), done.pack())
+
+    def cut(self, shard: Shard, position: int) -> None:
+        assert self._journal is not None
+        self._journal.add(_ENTRY.pack(b"C", *shard.id, position))
+
+    def executed(self, shard: Shard) -> None:
+        """Who is alone has executed all that the log has, and needs no mark."""
+        if len(shard.group) > 1:
+            self._executed[shard.id] = shard
 
     def changed(self, shard: Shard) -> None:
         """It has another epoch or group, or another device's contents are being copied into it."""
@@ -150,12 +191,16 @@ class Vault:
 
     def dropped(self, shard: Shard) -> None:
         assert self._journal is not None
-        self._journal.add(_DONE.pack(b"X", *shard.id, shard.position))
+        self._executed.pop(shard.id, None)
+        self._journal.add(_ENTRY.pack(b"X", *shard.id, 0))
 
     def commit(self) -> None:
         """Everything told so far is kept from now on. Raises :class:`DeviceError`."""
         if self._journal is None:
             return
+        for name, shard in self._executed.items():
+            self._journal.add(_ENTRY.pack(b"M", *name, shard.position))
+        self._executed.clear()
         self._journal.commit()
         dirty = sum(len(store.dirty) for store in self._dirty.values()) * PAGE
         self.due = self.due or self._journal.size > self._largest or dirty > self._largest
@@ -166,9 +211,9 @@ class Vault:
 
     def checkpoint(self, shards: Sequence[Shard], stores: Mapping[int, Store]) -> None:
         """Begin a new journal. Raises :class:`DeviceError`."""
+        self.commit()
         assert self._journal is not None
-        self._journal.commit()
-        states = [(_state(shard), shard.windows.save(), shard.kind.save(elsewhere=False)) for shard in shards]
+        states = [(_state(shard), _contents(shard)) for shard in shards]
         try:
             self._number += 1
             checkpoint.write(self._path("checkpoint"), states, stores, fsync=self._fsync)
@@ -186,21 +231,43 @@ class Vault:
 
     def close(self) -> None:
         if self._journal is not None:
-            self._journal.commit()
+            self.commit()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """End as a killed process does: what is not committed is gone."""
+        if self._journal is not None:
             self._journal.close()
             self._journal = None
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
 
 def _state(shard: Shard) -> dict[str, Any]:
     return {**shard.assignment.to_dict(), "position": shard.position, "whole": shard.whole}
 
 
-def _event(entry: bytes) -> Kept | Again:
+def _contents(shard: Shard) -> Contents:
+    return Contents(shard.windows.save(), shard.kind.save(elsewhere=False), tuple(shard.tail))
+
+
+def _kept(state: Mapping[str, Any], contents: Contents | None = None) -> Kept:
+    assignment = Assignment.from_dict(state)
+    name = assignment.region.id, assignment.shard
+    return Kept(name, assignment, int(state["position"]), bool(state["whole"]), contents)
+
+
+def _event(entry: bytes) -> Event:
+    """What an entry of the journal says."""
     if entry[:1] == b"S":
-        state = json.loads(entry[1:])
-        return Kept(Assignment.from_dict(state), int(state["position"]), bool(state["whole"]))
-    what, region, shard, position = _DONE.unpack_from(entry)
+        return _kept(json.loads(entry[1:]))
+    what, region, shard, position = _ENTRY.unpack_from(entry)
     if what == b"X":
-        return Again((region, shard))
-    return Again((region, shard), position, message.parse_record(memoryview(entry)[_DONE.size :]))
+        return Gone((region, shard))
+    if what == b"C":
+        return Cut((region, shard), position)
+    if what == b"M":
+        return Marked((region, shard), position)
+    epoch = _ADDED.unpack_from(entry)[-1]
+    return Added((region, shard), position, epoch, message.parse_record(memoryview(entry)[_ADDED.size :]))
