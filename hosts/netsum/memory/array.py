@@ -24,6 +24,8 @@ from netsum.work import Flow
 
 LANES: Final = {np.dtype(lane.dtype): lane for lane in LaneType if lane != LaneType.BYTES}
 """The types that devices compute with."""
+ATOMIC: Final = (4, 8)
+"""Bytes of an element that can be compared and swapped."""
 
 
 FlowOf = Callable[[Task], Flow]
@@ -159,7 +161,7 @@ class MemoryArray:
     # Atomics.
 
     def fetch_add_async(self, index: Index, x: Any, *, timeout: float | None = None) -> MemoryWork:
-        """Add ``x``; the result is what was there before."""
+        """Add ``x``; the result is what was there before. An instruction for each element."""
         return self._start(self._changing(Instruction.FETCH_ADD, index, x), timeout)
 
     def fetch_add(self, index: Index, x: Any, *, timeout: float | None = None) -> Any:
@@ -169,28 +171,23 @@ class MemoryArray:
     def compare_swap_async(
         self, index: Index, expected: Any, wanted: Any, *, timeout: float | None = None
     ) -> MemoryWork:
-        """If what ``index`` selects is ``expected``, bit for bit, write ``wanted``: neighbouring elements, at most 4,096 bytes,
-        which cross no multiple of 8,192. The result is :class:`Swapped`."""
+        """If the element is ``expected``, bit for bit, make it ``wanted``. The result is :class:`Swapped`."""
         return self._start(self._swapping(index, expected, wanted), timeout)
 
     def _swapping(self, index: Index, expected: Any, wanted: Any) -> FlowOf:
         chosen = spans(index, self.shape)
-        nbytes = chosen.length * self.dtype.itemsize
-        cuts = self._cuts(chosen)
-        if len(chosen.starts) != 1 or len(cuts) != 1 or 2 * nbytes > self.piece:
+        if len(chosen.starts) != 1 or chosen.length != 1 or self.dtype.itemsize not in ATOMIC:
             raise Unsupported(
-                f"compare_swap takes neighbouring elements of at most {self.piece // 2} bytes that cross no multiple of "
-                f"{self.piece}; {index!r} selects others"
+                f"compare_swap takes one element of 4 or 8 bytes; {index!r} of {self!r} is something else"
             )
-        both = np.stack([self._values(value, chosen.shape).reshape(-1) for value in (expected, wanted)])
-        found = np.empty(chosen.shape, self.dtype)
-        header = MemoryHeader(Instruction.COMPARE_SWAP, length=2 * nbytes, key=self.descriptor.key, lane=self.lane)
+        both = np.stack([self._values(value, ()) for value in (expected, wanted)])
+        found = np.empty((), self.dtype)
+        header = MemoryHeader(Instruction.COMPARE_SWAP, length=both.nbytes, lane=self.lane)
 
         def flow(task: Task) -> Flow:
-            self.client.submit(self._run(task, header, cuts[0], _bytes(both), _bytes(found)))
+            self.client.submit(self.run(task, header, self._addresses(chosen), data=_bytes(both), into=_bytes(found)))
             yield task.done
-            done = found.tobytes() == both[0].tobytes()
-            return Swapped(done, found if found.shape else found[()])
+            return Swapped(found.tobytes() == both[0].tobytes(), found[()])
 
         return flow
 
@@ -310,6 +307,8 @@ class MemoryArray:
         chosen = spans(index, self.shape)
         data = self._values(x, chosen.shape)
         fetches = instruction == Instruction.FETCH_ADD
+        if fetches:
+            chosen = chosen.singly()
         into = np.empty(chosen.shape, self.dtype) if fetches else None
 
         def flow(task: Task) -> Flow:

@@ -23,6 +23,10 @@ class Spans:
     length: int
     shape: tuple[int, ...]
 
+    def singly(self) -> Spans:
+        """The same, an element a span."""
+        return Spans(np.add.outer(self.starts, np.arange(self.length)).reshape(-1), 1, self.shape)
+
 
 def spans(index: Index, shape: tuple[int, ...]) -> Spans:
     """What the index selects. Raises :class:`IndexError` as numpy does, :class:`Unsupported` for what this cannot."""
