@@ -9,6 +9,7 @@
     |   +-- NoSuchJob          no job of that name
     |   +-- NoSuchMember       the job has no such rank
     |   +-- NoSuchRegion       no region of memory of that name
+    |   +-- NoSuchHost         no host of that name
     +-- Unauthorized           the token is not the job's
     +-- Evicted                the rank was taken out of the job
     +-- CannotResume           the member's epoch is over for good: it must join anew
@@ -61,6 +62,11 @@ class NoSuchMember(Refused):
 class NoSuchRegion(Refused):
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no region {name!r}; `netsum memory list` shows all regions")
+
+
+class NoSuchHost(Refused):
+    def __init__(self, name: str, topology: str) -> None:
+        super().__init__(f"the topology {topology!r} has no host {name!r}")
 
 
 class Unauthorized(ControllerError):

@@ -14,6 +14,7 @@ from p4.v1 import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.errors import ControllerError, InputError, SwitchError
+from netsum_controller.memory.devices import Beats
 from netsum_controller.p4runtime.channel import open_channel, read_cookie
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT, SwitchClient
 from netsum_controller.p4runtime.p4info import Program
@@ -33,7 +34,8 @@ class Site:
     ``tally`` counts what is done; ``down`` are the switches that do not answer, as far as this process has looked
     (:func:`find_down`): paths and trees avoid them. ``dead_links`` are links between switches that carry nothing, as far as this
     process has found out, and until when (:func:`time.monotonic`) new trees avoid them. ``replan`` makes other weights for the
-    roots of a job whose network has lost something; None: the controller's own rules do."""
+    roots of a job whose network has lost something; None: the controller's own rules do. ``beats`` are the memory devices that
+    this process hears."""
 
     topology: Topology
     store: Store
@@ -44,6 +46,7 @@ class Site:
     down: set[str] = field(default_factory=set)
     dead_links: dict[str, float] = field(default_factory=dict)
     replan: Replan | None = None
+    beats: Beats = field(default_factory=Beats)
 
     @property
     def links_down(self) -> frozenset[str]:

@@ -15,7 +15,9 @@ from netsum_controller.planning.addresses import ip_to_int, mac_to_int
 from netsum_controller.planning.graph import switch_graph
 from netsum_controller.planning.switch_items import ways
 from netsum_controller.stages import (
+    AggregatorEntry,
     DeviceEntry,
+    ElsewhereEntry,
     FromDeviceEntry,
     FromSwitchEntry,
     Item,
@@ -30,7 +32,9 @@ from netsum_controller.stages import (
 Devices = tuple[int, ...]
 """Numbers of devices that get the same instructions, ascending."""
 
-_TABLES = {kind.TABLE for kind in (RegionEntry, ShardEntry, DeviceEntry, FromDeviceEntry)}
+_OWN_TABLES = (RegionEntry, ShardEntry, LostShardEntry, DeviceEntry, FromDeviceEntry, FromSwitchEntry)
+MEMORY_TABLES = (*_OWN_TABLES, AggregatorEntry, ElsewhereEntry, VirtualEntry, SenderEntry)
+"""Kinds of entries of the tables in which memory has some."""
 ADDRESS_BITS = 64
 
 
@@ -47,13 +51,16 @@ class MemoryState:
         """The devices of a shard's group."""
         return tuple(sorted(self.devices[host].number for host in shard.hosts))
 
-    def groups_in_use(self) -> set[Devices]:
-        """What multicast groups are needed, by what is installed."""
-        shards = (placed.installed for each in self.shards.values() for placed in each)
-        return {self.numbers(shard) for shard in shards if len(shard.group) > 1}
+    def groups_in_use(self, *, before: bool = False) -> set[Devices]:
+        """What multicast groups are needed, by what belongs on the switches; also, with ``before``, by what is there yet."""
+        placed = [each for shards in self.shards.values() for each in shards]
+        shards = [each.installed for each in placed] + ([each.now for each in placed] if before else [])
+        return {self.numbers(shard) for shard in shards if len(shard.hosts) > 1}
 
 
-def memory_items(topology: Topology, state: MemoryState, switch: str, down: Collection[str] = frozenset()) -> list[Item]:
+def memory_items(
+    topology: Topology, state: MemoryState, switch: str, down: Collection[str] = frozenset()
+) -> list[Item]:
     """All of these items; none as long as there is no device. Paths avoid switches that are ``down``."""
     if not state.devices:
         return []
@@ -101,8 +108,8 @@ def _region(state: MemoryState, region: Region, ports: Mapping[int, int]) -> Ite
         if shard.lost:
             yield LostShardEntry(region.id, shard.number, int(MemoryStatus.LOST))
             continue
-        primary = state.devices[shard.group[0].host].number
-        group = state.groups[state.numbers(shard)] if len(shard.group) > 1 else 0
+        primary = state.devices[shard.hosts[0]].number
+        group = state.groups[state.numbers(shard)] if len(shard.hosts) > 1 else 0
         if primary in ports:  # otherwise nobody can reach it, and the switch says BUSY
             yield ShardEntry(region.id, shard.number, shard.epoch, primary, ports[primary], group)
 
@@ -117,4 +124,4 @@ def _is_memorys(item: Item, virtual: int) -> bool:
     if isinstance(item, MulticastGroup):
         return FIRST_GROUP <= item.group_id < FLOOD_GROUP
     table, key = item.identity
-    return table in _TABLES or (table in ("aggregator", "sender") and key == (virtual,))
+    return table in {kind.TABLE for kind in _OWN_TABLES} or (table in ("aggregator", "sender") and key == (virtual,))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from netsum_controller.memory.succession import Group
+
 MAX_DEVICES = 1023
 """Numbers of devices are 1 to this: the switch has a table of 1,024."""
 
@@ -28,42 +30,24 @@ class RegionState(StrEnum):
     READY = "ready"
 
 
-class MemberState(StrEnum):
-    """What a device has of a shard. ``NEW``: it makes zeros, before anybody may write; ``JOINING``: it fetches from the primary;
-    ``MEMBER``: everything that was acknowledged."""
-
-    NEW = "new"
-    JOINING = "joining"
-    MEMBER = "member"
-
-
-class Member(NamedTuple):
-    host: str
-    state: MemberState
-
-
 @dataclass(frozen=True)
 class Shard:
-    """A shard in one epoch: its ``group`` of devices, the primary first; none if the shard is lost. With a ``target`` it is being
-    moved to these hosts."""
+    """A shard and its group of devices in one epoch. With a ``target`` it is being moved to these hosts, the primary first. If it
+    is ``lost``, the group is the last one that it had."""
 
     number: int
-    epoch: int
-    group: tuple[Member, ...]
+    group: Group
     target: tuple[str, ...] | None = None
+    lost: bool = False
+
+    @property
+    def epoch(self) -> int:
+        return self.group.epoch
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        return tuple(member.host for member in self.group)
-
-    @property
-    def lost(self) -> bool:
-        return not self.group
-
-    @property
-    def complete(self) -> bool:
-        """Whether all its devices have everything."""
-        return not self.lost and all(member.state is MemberState.MEMBER for member in self.group)
+        """Who holds it, the primary first; nobody if it is lost."""
+        return () if self.lost else tuple(member.host for member in self.group.members)
 
 
 class Placed(NamedTuple):
@@ -102,6 +86,8 @@ class Region:
     read_token_sha256: str = field(repr=False)
     state: RegionState = RegionState.CREATING
     options: Mapping[str, Any] = field(default_factory=dict)
+    trouble: str = ""
+    """Why it cannot be made."""
     token: str | None = field(default=None, repr=False)
     read_token: str | None = field(default=None, repr=False)
 

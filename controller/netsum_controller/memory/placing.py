@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from netsum_controller.config.topology import Host, Switch, Topology
 from netsum_controller.errors import Refused
-from netsum_controller.memory.model import Member, MemberState, Region, Shard
+from netsum_controller.memory.model import Region, Shard
+from netsum_controller.memory.succession import Group, Member
 from netsum_controller.planning.addresses import ip_to_int, mac_to_int
 
 LEAST_SIZE = 64 * 1024
@@ -63,14 +64,16 @@ def free_base(size: int, regions: Iterable[Region]) -> int:
     return base
 
 
-def deal(shards: int, devices: Sequence[str], replicas: int) -> list[Shard]:
-    """New shards: their primaries in turn, and the backups of one device's shards on all the others."""
+def deal(shards: int, devices: Mapping[str, str], replicas: int) -> list[Shard]:
+    """New shards for devices, whose incarnations are given by host: their primaries in turn, and the backups of one device's
+    shards on all the others."""
+    hosts = list(devices)
     count = len(devices)
     dealt = []
     for number in range(shards):
         places = [number % count]
         start = number // count
         places += [(number + 1 + (start + other) % (count - 1)) % count for other in range(replicas - 1)]
-        group = tuple(Member(devices[place], MemberState.NEW) for place in places)
-        dealt.append(Shard(number, 1, group))
+        members = tuple(Member(hosts[place], devices[hosts[place]]) for place in places)
+        dealt.append(Shard(number, Group(1, members)))
     return dealt

@@ -25,8 +25,9 @@ from netsum_controller.p4runtime.channel import open_channel, read_cookie
 from netsum_controller.p4runtime.p4info import Program
 from netsum_controller.p4runtime.rpc_errors import switch_error, write_error
 from netsum_controller.p4runtime.stream import Stream
-from netsum_controller.stages import TABLES, Entry, Item, JobEntry, MemberEntry, Record, outcomes
+from netsum_controller.stages import TABLES, Entry, Item, JobEntry, MemberEntry, Record, RegionEntry, outcomes
 from netsum_controller.stages.claim import claim_fields, claimed_before
+from netsum_controller.stages.memory import RegionCounts
 from netsum_controller.stages.ports import DROPPED_COUNTER, PORTS_COUNTER, PortCounts
 from netsum_controller.stages.query import query_fields
 from netsum_controller.stages.sweep import sweep_fields
@@ -211,10 +212,10 @@ class SwitchClient:
         except grpc.RpcError as error:
             raise switch_error(self.name, self.address, "Read", error) from None
 
-    def read_items(self) -> list[Item]:
-        """Everything installed in the tables we fill, and every multicast group."""
+    def read_items(self, tables: Sequence[type[Entry]] = TABLES) -> list[Item]:
+        """Everything installed in the tables we fill, or in those of these kinds of entries, and every multicast group."""
         kinds: dict[int, list[type[Entry]]] = {}
-        for kind in TABLES:
+        for kind in tables:
             kinds.setdefault(self.program.object_id("tables", kind.TABLE), []).append(kind)
         wildcards = [p4.Entity(table_entry=p4.TableEntry(table_id=table)) for table in kinds]
         groups = p4.Entity()
@@ -287,6 +288,19 @@ class SwitchClient:
             entry = self.program.decode_row(row, MemberEntry)
             if isinstance(entry, MemberEntry):
                 traffic[entry] = row.counter_data.packet_count, row.counter_data.byte_count
+        return traffic
+
+    def read_region_traffic(self) -> dict[int, RegionCounts]:
+        """What has come for each region of memory, by its id, since its entry was installed."""
+        entity = p4.Entity()
+        entity.table_entry.table_id = self.program.object_id("tables", RegionEntry.TABLE)
+        entity.table_entry.counter_data.SetInParent()
+        traffic = {}
+        for answer in self._read([entity]):
+            row = answer.table_entry
+            entry = None if row.is_default_action else self.program.decode_row(row, RegionEntry)
+            if isinstance(entry, RegionEntry):
+                traffic[entry.region] = RegionCounts(row.counter_data.packet_count, row.counter_data.byte_count)
         return traffic
 
     def query_records(self, slots: Iterable[int], timeout: float = 10.0) -> dict[int, Record]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import sqlite3
 import threading
 from collections.abc import Iterable
@@ -17,15 +16,14 @@ from netsum_controller.memory.model import (
     MAX_DEVICES,
     MAX_GROUPS,
     Device,
-    Member,
-    MemberState,
     Placed,
     Region,
     RegionState,
     Shard,
 )
+from netsum_controller.memory.succession import Group, Member
 
-DEVICE_TOKEN = "device token"
+_DEVICE_TOKEN = "device token"
 
 _KEYS = ("read_key", "write_key", "device_key")
 _LISTS = ("devices", "shape", "options")
@@ -34,15 +32,13 @@ _DEVICE_COLUMNS = [field.name for field in fields(Device)]
 
 
 def _shard_text(shard: Shard | None) -> str | None:
-    if shard is None:
-        return None
-    return json.dumps([shard.epoch, [[member.host, member.state.value] for member in shard.group], shard.target])
+    return None if shard is None else json.dumps([shard.epoch, shard.group.members, shard.target, shard.lost])
 
 
 def _shard(number: int, text: str) -> Shard:
-    epoch, group, target = json.loads(text)
-    members = tuple(Member(host, MemberState(state)) for host, state in group)
-    return Shard(number, epoch, members, None if target is None else tuple(target))
+    epoch, members, target, lost = json.loads(text)
+    group = Group(epoch, tuple(Member(*member) for member in members))
+    return Shard(number, group, None if target is None else tuple(target), lost)
 
 
 def _region(row: Iterable[Any]) -> Region:
@@ -67,7 +63,9 @@ class MemoryRows:
         """Everything, as it is now; read anew only if somebody has changed the file."""
         with self._guard:
             version = self._changes, int(self._db.execute("PRAGMA data_version").fetchone()[0])
-            if self._read is None or self._read[0] != version or self._db.in_transaction:
+            if self._db.in_transaction:
+                return self._read_all()  # which may yet be undone
+            if self._read is None or self._read[0] != version:
                 self._read = version, self._read_all()
             return self._read[1]
 
@@ -115,6 +113,10 @@ class MemoryRows:
     def set_region_state(self, name: str, state: RegionState) -> None:
         self._change("UPDATE memory_regions SET state = ? WHERE name = ?", (state.value, name))
 
+    def set_trouble(self, name: str, trouble: str) -> None:
+        """Record why a region cannot be made."""
+        self._change("UPDATE memory_regions SET trouble = ? WHERE name = ?", (trouble, name))
+
     def set_region_devices(self, name: str, hosts: Iterable[str]) -> None:
         """Which hosts may hold it."""
         self._change("UPDATE memory_regions SET devices = ? WHERE name = ?", (json.dumps(list(hosts)), name))
@@ -142,7 +144,7 @@ class MemoryRows:
     def settle_groups(self) -> None:
         """Give every set of devices that shards have a multicast group's number, and free all other numbers."""
         state = self.state()
-        needed = state.groups_in_use()
+        needed = state.groups_in_use(before=True)
         for devices in state.groups.keys() - needed:
             self._change("DELETE FROM memory_groups WHERE devices = ?", (json.dumps(devices),))
         taken = {number for devices, number in state.groups.items() if devices in needed}
@@ -153,15 +155,12 @@ class MemoryRows:
                 raise Refused(f"the shards have more than {MAX_GROUPS} different groups of devices")
             self._change("INSERT INTO memory_groups VALUES (?, ?)", (json.dumps(devices), number))
 
-    def device_token(self) -> str:
-        """What devices show to the controller; made when first asked for, in a transaction."""
-        query = "SELECT value FROM memory_secrets WHERE name = ?"
+    def device_token(self) -> str | None:
+        """What devices show to the controller, if it has been made."""
         with self._guard:
-            row = self._db.execute(query, (DEVICE_TOKEN,)).fetchone()
-        if row is not None:
-            return str(row[0])
-        token = secrets.token_urlsafe(24)
-        self._change("INSERT INTO memory_secrets VALUES (?, ?)", (DEVICE_TOKEN, token))
+            row = self._db.execute("SELECT value FROM memory_secrets WHERE name = ?", (_DEVICE_TOKEN,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_device_token(self, token: str) -> str:
+        self._change("INSERT INTO memory_secrets VALUES (?, ?)", (_DEVICE_TOKEN, token))
         return token
-
-

@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS memory_regions (
     granule INTEGER NOT NULL, shards INTEGER NOT NULL, replicas INTEGER NOT NULL, devices TEXT NOT NULL,
     kind TEXT NOT NULL, dtype TEXT, shape TEXT, read_key TEXT NOT NULL, write_key TEXT NOT NULL,
     device_key TEXT NOT NULL, token_sha256 TEXT NOT NULL, read_token_sha256 TEXT NOT NULL, state TEXT NOT NULL,
-    options TEXT NOT NULL
+    options TEXT NOT NULL, trouble TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS memory_shards (
     region TEXT NOT NULL REFERENCES memory_regions(name) ON DELETE CASCADE, shard INTEGER NOT NULL,
