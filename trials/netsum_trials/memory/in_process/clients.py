@@ -11,8 +11,8 @@ from netsum.memory.run import Run, Task
 from netsum.memory.window import MemoryWindow
 from netsum.wire.memory import Instruction
 from netsum.wire.memory_codec import MemoryHeader
+from netsum_controller.memory.model import Region
 from netsum_memory.message import Address
-from netsum_memory.region import Region
 
 from netsum_trials.memory.history import Entry
 from netsum_trials.memory.in_process.network import Network
@@ -78,7 +78,7 @@ class Client:
         run = Run(
             task,
             place.region,
-            MemoryHeader(asked.instruction, length=length, key=region.keys.write, lane=asked.lane),
+            MemoryHeader(asked.instruction, length=length, key=region.write_key, lane=asked.lane),
             np.array([region.base + place.offset(asked.start)], np.uint64),
             data=np.frombuffer(asked.payload, np.uint8) if asked.payload else None,
             arguments=source if asked.instruction == Instruction.COPY else None,

@@ -24,8 +24,6 @@ from netsum_trials.memory.plan import RegionPlan
 PERIOD: Final = 0.05
 LEASE: Final = 1.0
 """Seconds, so short that a round need not last long."""
-WRITE_KEY: Final = 2
-_KEYS: Final = {"read_key": 1, "write_key": WRITE_KEY, "device_key": 3}
 
 
 def make_region(number: int, base: int, plan: RegionPlan) -> Region:
@@ -44,7 +42,9 @@ def make_region(number: int, base: int, plan: RegionPlan) -> Region:
         shape=None,
         token_sha256="",
         read_token_sha256="",
-        **_KEYS,
+        read_key=1,
+        write_key=2,
+        device_key=3,
     )
 
 
@@ -55,7 +55,7 @@ class Controller:
 
     def __init__(self, topology: Topology, hosts: tuple[str, ...], switch: Switch, network: Network) -> None:
         self._topology, self._switch, self._network = topology, switch, network
-        self._beats = Beats(began=network.now)
+        self._beats = Beats(network.now, LEASE)
         self._devices = {host: Device(host, number) for number, host in enumerate(hosts, 1)}
         self._regions: dict[str, Region] = {}
         self._shards: dict[str, list[Placed]] = {}
@@ -92,7 +92,7 @@ class Controller:
 
     def restart(self) -> None:
         """Begin again with what the state file has."""
-        self._beats = Beats(began=self._network.now)
+        self._beats = Beats(self._network.now, LEASE)
         self.on = True
 
     def tend(self) -> None:
@@ -107,7 +107,7 @@ class Controller:
             self._install()
 
     def _standings(self) -> Standings:
-        return self._beats.standings(self._devices, self._network.now, LEASE)
+        return self._beats.standings(self._devices, self._network.now)
 
     def _decide(self, standings: Standings) -> None:
         loads: Counter[str] = Counter(
