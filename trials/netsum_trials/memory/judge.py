@@ -12,12 +12,14 @@ from netsum_trials.memory.places import Place
 from netsum_trials.memory.plan import Plan
 from netsum_trials.memory.report import MemoryTotals
 
-SHOWN = 40
-"""Instructions of a wrong history that are printed."""
+SHOWN = 20
+"""Instructions of a wrong history that are printed, and only of the round's first ``HISTORIES``."""
+HISTORIES = 2
 
 
 def judge(plan: Plan, histories: Sequence[list[Entry]], totals: MemoryTotals, say: Callable[[str], None]) -> None:
     """Check every place's history, which begins with zeros; count and print what is wrong."""
+    wrong = 0
     for place, entries in zip(plan.places, histories, strict=True):
         totals.histories += 1
         try:
@@ -25,6 +27,9 @@ def judge(plan: Plan, histories: Sequence[list[Entry]], totals: MemoryTotals, sa
         except Refuted as refuted:
             totals.found(refuted.finding)
             say(f"  {refuted.finding.upper()}: {place.describe()}")
+            wrong += 1
+            if wrong > HISTORIES:
+                continue
             if refuted.entry is not None:
                 say(f"    this one: {refuted.entry.describe()}")
             for entry in sorted(entries, key=lambda entry: entry.invoked)[-SHOWN:]:
