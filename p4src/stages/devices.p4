@@ -6,8 +6,9 @@ control Devices(inout headers_t hdr, inout metadata_t meta, in standard_metadata
     AdjustChecksums() adjust_checksums;
 
     @id(FROM_DEVICE)
-    action from_device(bit<32> virtual_address) {
+    action from_device(bit<32> virtual_address, bit<48> virtual_mac) {
         meta.epoch = virtual_address;
+        meta.aggregator_mac = virtual_mac;
     }
     @id(FROM_SWITCH)
     action from_switch() {
@@ -27,6 +28,7 @@ control Devices(inout headers_t hdr, inout metadata_t meta, in standard_metadata
     action from_virtual_address() {
         meta.slot = OLD2(hdr.ipv4.src_addr) + NEW2(meta.epoch);
         hdr.ipv4.src_addr = meta.epoch;
+        hdr.ethernet.src_addr = meta.aggregator_mac;
         meta.epoch = meta.slot;
     }
     apply {
@@ -35,5 +37,6 @@ control Devices(inout headers_t hdr, inout metadata_t meta, in standard_metadata
             from_virtual_address();
             adjust_checksums.apply(hdr, meta);
         }
+        meta.aggregator_mac = 0;    // it is not for the switch itself
     }
 }

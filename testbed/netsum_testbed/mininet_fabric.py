@@ -202,6 +202,9 @@ class MininetFabric(Fabric):
     def opening(self, host: str) -> Opening:
         return Opening(f"/proc/{self.net[host].pid}/ns/net")
 
+    def device_link(self, host: str) -> Sequence[str]:  # noqa: ARG002 - the kernel's UDP
+        return ()
+
     def environment(self, job: Job, rank: int) -> dict[str, str]:
         """Each host has its own 127.0.0.1, so a member must be reached at its host's address."""
         host = self.topology.hosts[job.members[rank]]

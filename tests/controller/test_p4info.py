@@ -48,7 +48,7 @@ ENTRIES = st.one_of(
     st.builds(ShardEntry, bits(32), bits(16), bits(32), bits(16), bits(9), bits(16)),
     st.builds(LostShardEntry, bits(32), bits(16), bits(8)),
     st.builds(DeviceEntry, bits(16), bits(48), bits(32)),
-    st.builds(FromDeviceEntry, bits(9), bits(32)),
+    st.builds(FromDeviceEntry, bits(9), bits(32), bits(48)),
     st.builds(FromSwitchEntry, bits(9)),
 )
 

@@ -49,8 +49,8 @@ def memory_items() -> list[Item]:
         MulticastGroup(GROUP, frozenset({(D1, 300), (D2, 20)})),
         DeviceEntry(300, one.mac, one.ip),
         DeviceEntry(20, two.mac, two.ip),
-        FromDeviceEntry(D1, VIRTUAL_IP),
-        FromDeviceEntry(D2, VIRTUAL_IP),
+        FromDeviceEntry(D1, VIRTUAL_IP, VIRTUAL_MAC),
+        FromDeviceEntry(D2, VIRTUAL_IP, VIRTUAL_MAC),
         FromSwitchEntry(FAR),
     ]
 
@@ -183,7 +183,7 @@ def test_replies_come_from_the_virtual_address(mmu: Target) -> None:
     body = pack_memory(MemoryHeader(Instruction.READ, flags=Flag.REPLY)) + b"what was there"
     for checksum in (RIGHT, 0):
         reply = Datagram(client.mac, device.mac, device.ip, client.ip, MEMORY_PORT, 40000, body, udp_checksum=checksum)
-        assert mmu.exchange(D1, reply.to_bytes()) == [(CLIENT, reply.but(ip_src=VIRTUAL_IP).to_bytes())]
+        assert mmu.exchange(D1, reply.to_bytes()) == [(CLIENT, reply.but(eth_src=VIRTUAL_MAC, ip_src=VIRTUAL_IP).to_bytes())]
     # Devices know each other.
     order = reply.but(eth_dst=star.station(D2).mac, ip_dst=star.station(D2).ip, udp_dst=MEMORY_PORT)
     assert mmu.exchange(D1, order.to_bytes()) == [(D2, order.to_bytes())]

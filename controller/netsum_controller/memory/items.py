@@ -89,7 +89,7 @@ def _who_speaks(topology: Topology, state: MemoryState, switch: str, virtual: Vi
     yield SenderEntry(ip, sum(1 << port for port in links))
     yield from map(FromSwitchEntry, links)
     here = topology.hosts_of(switch)
-    yield from (FromDeviceEntry(here[host].port, ip) for host in state.devices if host in here)
+    yield from (FromDeviceEntry(here[host].port, ip, mac_to_int(virtual.mac)) for host in state.devices if host in here)
 
 
 def _devices(topology: Topology, state: MemoryState, ports: Mapping[int, int]) -> Iterator[Item]:

@@ -83,7 +83,7 @@ class DeviceEntry(Entry):
 
 @dataclass(frozen=True)
 class FromDeviceEntry(Entry):
-    """A device is on ``ingress_port``: what it sends to clients gets the source ``virtual_address``."""
+    """A device is on ``ingress_port``: what it sends to clients comes from ``virtual_address`` and ``virtual_mac``."""
 
     TABLE: ClassVar = "comes_from"
     ACTION: ClassVar = "from_device"
@@ -91,6 +91,7 @@ class FromDeviceEntry(Entry):
 
     ingress_port: int
     virtual_address: int
+    virtual_mac: int
 
 
 @dataclass(frozen=True)
