@@ -14,6 +14,7 @@ They are taken many at a time, and that changes nothing else: :meth:`MemoryWindo
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -249,8 +250,8 @@ class MemoryWindow:
         at = at[np.unique(sequences[at], return_index=True)[1]]  # in order of their numbers, and each once
         left = np.ones(len(packets), bool)
         found, numbers = flights[at], sequences[at]
-        starts = np.flatnonzero(np.diff(found, prepend=0) | (np.diff(numbers, prepend=0) != 1))
-        for begin, end in zip(starts, [*starts[1:], len(at)], strict=True):
+        starts = np.flatnonzero(np.diff(found, prepend=0) | (np.diff(numbers, prepend=0) != 1)).tolist()
+        for begin, end in itertools.pairwise([*starts, len(at)]):
             which = at[begin:end]
             if self._take_flight(rows, heads, which, sizes[which], int(numbers[begin]), now):
                 left[which] = False

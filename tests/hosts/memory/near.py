@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 from netsum.descriptor import SwitchAddress
 from netsum.memory import MemoryArray, RegionDescriptor
 from netsum.memory import open as open_memory
-from netsum.rows import Packet
 from netsum.transports import Faults, FaultyTransport, MemoryTransport
 from netsum_memory.device import Device
 from netsum_memory.region import Assignment, Keys, Peer, Region
@@ -45,9 +46,12 @@ class NearTransport(MemoryTransport):
         super().__init__(self._ask)
         self._near, self._address = near, ("10.0.1.1", 1000 + name)
 
-    def _ask(self, packet: Packet | bytes) -> None:
-        assert isinstance(packet, bytes)
-        for to, reply in self._near.receive([(self._address, packet)], 0.0):
+    _turn = threading.Lock()  # several clients may talk to the device
+
+    def _ask(self, packet: bytes) -> None:
+        with self._turn:
+            replies = self._near.receive([(self._address, packet)], 0.0)
+        for to, reply in replies:
             assert to == self._address
             self.put(reply)
 

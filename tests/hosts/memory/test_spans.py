@@ -21,10 +21,11 @@ def indexed(draw: st.DrawFn) -> tuple[tuple[int, ...], Any]:
     shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)))
     number = draw(st.integers(0, len(shape)))
     index: list[Any] = [draw(parts(length)) for length in shape[:number]]
-    if index and draw(st.booleans()):
+    way = draw(st.sampled_from(["plain", "listed", "dotted"]))
+    if index and way == "listed":
         index[0] = draw(st.lists(st.integers(-shape[0], shape[0] - 1), max_size=6).map(lambda x: np.array(x, int)))
         index[1:] = [part for part in index[1:] if isinstance(part, slice)]  # numpy moves axes where both are mixed
-    elif draw(st.booleans()):
+    elif way == "dotted":
         index.append(...)
     return shape, tuple(index)
 
