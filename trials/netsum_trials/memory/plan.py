@@ -123,13 +123,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Site:
-    """What a network can do: the hosts that may have devices, the largest payload, which events are possible, and how many
-    seconds it takes until everything is whole after one."""
+    """What a network can do: the hosts that may have devices, which events are possible, and how many seconds it takes until
+    everything is whole after one. ``files``: whether each device has its memory in files; drawn, if nothing is given."""
 
     hosts: tuple[str, ...]
     settling: float
-    payload: int = ADDRESS_STEP
     kinds: Collection[Kind] = tuple(Kind)
+    files: Mapping[str, bool] | None = None
 
 
 def make_plan(seed: int, index: int, site: Site, *, instructions: int) -> Plan:
@@ -140,8 +140,10 @@ def make_plan(seed: int, index: int, site: Site, *, instructions: int) -> Plan:
     # What is in RAM is gone with its device, so those that are not replicated lie in files.
     devices = {host: bool(rng.random() < 0.6) for host in hosts}
     devices[hosts[0]] = True
+    if site.files is not None:
+        devices = dict(site.files)
     regions = tuple(_region(rng, f"region{each}", devices) for each in range(int(rng.integers(1, 4))))
-    places = tuple(place for region in regions for place in _places(rng, region, site.payload))
+    places = tuple(place for region in regions for place in _places(rng, region))
     quiet = rng.random() < 0.2
     rates = Rates() if quiet else Rates(loss=0.05, duplicate=0.05, reorder=0.1, jitter_ms=float(rng.choice([0, 1])))
     events = _events(rng, devices, regions, site, instructions * CLIENTS)
@@ -173,7 +175,7 @@ def _region(rng: np.random.Generator, name: str, devices: Mapping[str, bool]) ->
     return RegionPlan(name, size, granule, shards, min(replicas, len(chosen)), dtype, tuple(chosen))
 
 
-def _places(rng: np.random.Generator, region: RegionPlan, payload: int) -> list[Place]:
+def _places(rng: np.random.Generator, region: RegionPlan) -> list[Place]:
     """Places that do not overlap, at random in the region, with its first and last bytes among them."""
     steps = [int(step) for step in rng.permutation(region.size // ADDRESS_STEP)]
     made = []
@@ -182,7 +184,7 @@ def _places(rng: np.random.Generator, region: RegionPlan, payload: int) -> list[
         pieces = int(rng.integers(2, 4)) if theme is Theme.EVERYTHING and rng.random() < 0.5 else 1
         if len(steps) < pieces:
             break
-        length = payload if theme is Theme.BLOCK and rng.random() < 0.7 else min(int(rng.choice(_SIZES)), 64)
+        length = ADDRESS_STEP if theme is Theme.BLOCK and rng.random() < 0.7 else min(int(rng.choice(_SIZES)), 64)
         ends = [int(rng.choice([0, ADDRESS_STEP - length])) for _ in range(pieces)]
         starts = tuple(steps.pop() * ADDRESS_STEP + end for end in ends)
         made.append(Place(region.name, starts, length, _lanes(rng, region), theme))
