@@ -89,7 +89,7 @@ class Client(threading.Thread):
         lanes = slice(first // asked.lane.bytes, (first + asked.length) // asked.lane.bytes)
         values = np.frombuffer(asked.payload, asked.lane.dtype)
         if asked.instruction == Instruction.COMPARE_SWAP:
-            return typed.compare_swap_async(lanes, values[:1], values[1:], timeout=TIMEOUT)
+            return typed.compare_swap_async(lanes.start, values[0], values[1], timeout=TIMEOUT)
         call = {
             Instruction.ADD: typed.add_async,
             Instruction.MIN: typed.minimum_async,
