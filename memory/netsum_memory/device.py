@@ -23,6 +23,8 @@ from netsum_memory.windows import Absent
 
 LOOP: Final[Address] = ("", 0)
 """Where packets for this device itself go, as long as there is no virtual address."""
+_REPLY, _REPLICATED, _REPEAT = int(Flag.REPLY), int(Flag.REPLICATED), int(Flag.REPEAT)
+"""As plain numbers, since every packet is held against them."""
 _HOMES: Final = 65536
 """Clients whose addresses are remembered."""
 
@@ -42,6 +44,8 @@ class Device:
 
     Attributes:
         virtual: where packets for any address of the memory go; None where there is no switch.
+        behind: whether a packet has shown that the switch knows more than this device: another epoch, or a shard that is to
+            be here. The controller should be asked; whoever does so clears it.
     """
 
     def __init__(
@@ -53,7 +57,7 @@ class Device:
         ordering: OrderingFactory = Alone,
     ) -> None:
         """``vault`` keeps what has been done where it outlives the process. ``limit`` is the most bytes of shards to hold."""
-        self.host, self.virtual = host, None
+        self.host, self.virtual, self.behind = host, None, False
         self.tally = Tally()
         self._vault = vault
         self._homes = _Homes()
@@ -124,7 +128,7 @@ class Device:
         try:
             asked = message.parse(data)
         except Malformed as error:
-            if error.header.flags & Flag.REPLY or error.header.instruction in INTERNAL:
+            if error.header.flags & _REPLY or error.header.instruction in INTERNAL:
                 self.tally.dropped["malformed"] += 1
             else:
                 self._refuse(sender, error.header, MemoryStatus.MALFORMED)
@@ -135,7 +139,7 @@ class Device:
         header = asked.header
         if header.instruction in INTERNAL:
             self._hear(asked, sender, now)
-        elif header.flags & Flag.REPLY:
+        elif header.flags & _REPLY:
             if not self._copies.hear(asked):
                 self.tally.dropped["nobody waits for it"] += 1
         else:
@@ -150,23 +154,25 @@ class Device:
         elif header.key != holding.shard.region.keys.device or not holding.is_peer(sender):
             self.tally.dropped["of no device of the group"] += 1
         else:
-            self.tally.take(header.instruction)
+            self.tally.instructions[header.instruction] += 1
             self._emit(holding.ordering.hear(told, sender, now))
 
     def _serve(self, asked: Message, sender: Address, now: float) -> None:
         """A client's instruction."""
         header = asked.header
         region = self.holdings.region(header.region, header.address)
-        if region is None:
-            self._refuse(sender, header, MemoryStatus.NO_REGION)
+        if region is None:  # if a switch has sent it here (it writes the epoch), this device will be told why
+            self.behind |= header.epoch > 0
+            self._refuse(sender, header, MemoryStatus.NOT_PRIMARY if header.epoch else MemoryStatus.NO_REGION)
             return
         holding = self.holdings.get(region.id, region.shard_of(header.address))
         status = self._check(asked, region, holding)
+        self.behind |= header.epoch > (0 if holding is None else holding.shard.epoch)
         if status != MemoryStatus.OK or holding is None:
-            silent = holding is not None and not holding.shard.primary and header.flags & Flag.REPLICATED
+            silent = holding is not None and not holding.shard.primary and header.flags & _REPLICATED
             self._refuse(sender, header, status, silent=bool(silent))
             return
-        self.tally.take(header.instruction)
+        self.tally.instructions[header.instruction] += 1
         self._homes.put(header.client, self._home(header, sender))
         if not checks.changes(header):
             self._emit(holding.ordering.read(self._passing(asked, sender), now))
@@ -192,7 +198,7 @@ class Device:
             return MemoryStatus.STALE_EPOCH
         if shard.lost:
             return MemoryStatus.LOST
-        if not shard.primary and not (checks.changes(header) and header.flags & Flag.REPLICATED):
+        if not shard.primary and not (checks.changes(header) and header.flags & _REPLICATED):
             return MemoryStatus.NOT_PRIMARY
         return MemoryStatus.OK
 
@@ -233,7 +239,7 @@ class Device:
         if not argument and sender != LOOP:
             (ip,) = struct.unpack(">I", socket.inet_aton(sender[0]))
             argument = ip << 16 | sender[1]
-        onward = header._replace(argument=argument, flags=header.flags & Flag.REPEAT, region=0, shard=0, epoch=0)
+        onward = header._replace(argument=argument, flags=header.flags & _REPEAT, region=0, shard=0, epoch=0)
         return asked._replace(header=onward)
 
     def _refuse(self, to: Address, header: MemoryHeader, status: MemoryStatus, *, silent: bool = False) -> None:

@@ -19,13 +19,19 @@ _READ: Final = 1 << 20
 
 
 class Journal:
-    """One file, open for adding."""
+    """One file, open for adding.
+
+    Attributes:
+        size: of the file.
+        added: entries by this process.
+    """
 
     def __init__(self, path: Path, *, fsync: bool = False) -> None:
         """``fsync``: what :meth:`commit` has written survives a power failure, too. Raises OSError."""
         self.path, self._fsync = path, fsync
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self.size = os.fstat(self._file).st_size
+        self.added = 0
         self._waiting: list[bytes] = []
 
     def add(self, *parts: bytes) -> None:
@@ -33,6 +39,7 @@ class Journal:
         size, crc = 0, 0
         for part in parts:
             size, crc = size + len(part), zlib.crc32(part, crc)
+        self.added += 1
         self._waiting += (_FRAME.pack(size, crc), *parts)
 
     def commit(self) -> None:

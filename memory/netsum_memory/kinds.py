@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Final, Protocol
 
 from netsum.wire.memory import MemoryStatus
@@ -69,13 +70,20 @@ class ArrayKind:
 
 
 KINDS["array"] = ArrayKind
+_ELSEWHERE: Final = {
+    "parameters": ("netsum_memory.optimizer_kind", "ParametersKind"),
+    "table": ("netsum_memory.tables", "TableKind"),
+}
+"""Kinds that are imported when there is such a region: tables need lmdb."""
 
 
 def make_kind(region: Region, shard: int, store: Store) -> Kind:
     """Raises ValueError if there is no such kind, or if its options are wrong."""
+    if region.kind not in KINDS and region.kind in _ELSEWHERE:
+        module, name = _ELSEWHERE[region.kind]
+        KINDS[region.kind] = getattr(import_module(module), name)
     factory = KINDS.get(region.kind)
     if factory is None:
-        raise ValueError(
-            f"region {region.name} is of kind {region.kind!r}; this device knows {', '.join(sorted(KINDS))}"
-        )
+        known = ", ".join(sorted(KINDS.keys() | _ELSEWHERE))
+        raise ValueError(f"region {region.name} is of kind {region.kind!r}; this device knows {known}")
     return factory(region, shard, store)

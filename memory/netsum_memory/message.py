@@ -23,6 +23,10 @@ Send = tuple[Address, bytes]
 """A packet to send, and to whom."""
 
 
+_REPLY, _COMPRESSED = int(Flag.REPLY), int(Flag.COMPRESSED)
+"""As plain numbers, since every packet is held against them."""
+
+
 class Message(NamedTuple):
     header: MemoryHeader
     segments: tuple[int, ...] = ()
@@ -61,16 +65,16 @@ def parse(data: bytes | memoryview) -> Message:
         raise Malformed(header, f"version {header.version}, not {MEMORY_VERSION}")
     try:
         segments, rest = split_memory(header, memoryview(data))
-        if header.flags & Flag.COMPRESSED:
+        if header.flags & _COMPRESSED:
             if header.length > MAX_PAYLOAD:
                 raise ValueError(f"{header.length} bytes without zeros")
             payload = with_zeros(rest, header.length).tobytes()
-            header = header._replace(flags=header.flags & ~Flag.COMPRESSED)
+            header = header._replace(flags=header.flags & ~_COMPRESSED)
         else:
             payload = bytes(rest)
     except ValueError as error:
         raise Malformed(header, str(error)) from None
-    if not header.flags & Flag.REPLY:
+    if not header.flags & _REPLY:
         _check_length(header, payload)
     return Message(header, segments, payload)
 
@@ -109,19 +113,24 @@ def reply(
     epoch: int | None = None,
     argument: int | None = None,
     lane: int | None = None,
+    of: tuple[int, int] | None = None,
 ) -> bytes:
-    """The packet that answers a request."""
-    answer = header._replace(
-        version=MEMORY_VERSION,
-        flags=Flag.REPLY,
-        status=int(status),
-        segments=0,
+    """The packet that answers a request; ``of`` is the shard: its region and its number there."""
+    region, shard = (header.region, header.shard) if of is None else of
+    answer = MemoryHeader(
+        instruction=header.instruction,
+        address=header.address,
         length=len(payload),
-        key=0,
+        client=header.client,
+        sequence=header.sequence,
+        flags=_REPLY,
+        status=int(status),
+        lane=header.lane if lane is None else lane,
+        argument=header.argument if argument is None else argument,
+        shard=shard,
         replica=replica,
         epoch=header.epoch if epoch is None else epoch,
-        argument=header.argument if argument is None else argument,
-        lane=header.lane if lane is None else lane,
+        region=region,
     )
     return pack_memory(answer) + payload
 

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from netsum_memory.message import instruction_name
 from netsum_memory.serve import Server
 from netsum_memory.vault import Vault
 
@@ -23,7 +24,10 @@ class DeviceCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         tally = self._server.device.tally
         yield _counts(
-            "netsum_memory_instructions", "Instructions taken, repeats too.", ("instruction",), tally.instructions
+            "netsum_memory_instructions",
+            "Instructions taken, repeats too.",
+            ("instruction",),
+            {instruction_name(number): count for number, count in list(tally.instructions.items())},
         )
         yield _counts(
             "netsum_memory_refused",

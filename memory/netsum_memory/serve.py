@@ -17,6 +17,8 @@ TICK: Final = 0.005
 """Seconds between two looks at the time while nothing arrives."""
 _TELL: Final = 0.1
 """Seconds between two looks at what is to be told to the controller."""
+_HURRY: Final = 0.02
+"""The same, where packets show that the controller has changed something."""
 
 
 class Server:
@@ -60,8 +62,9 @@ class Server:
             report = self.device.report()
             control.tell(report, now=report != before)  # which the controller may wait for
             self._told = now
-        elif now - self._told >= _TELL:
-            control.tell(self.device.report())
+        elif now - self._told >= (_HURRY if self.device.behind else _TELL):
+            control.tell(self.device.report(), now=self.device.behind)
+            self.device.behind = False
             self._told = now
 
     def close(self) -> None:

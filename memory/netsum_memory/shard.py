@@ -146,13 +146,14 @@ class Shard:
 
     def _pack(self, header: MemoryHeader, result: Result) -> bytes:
         return message.reply(
-            header._replace(region=self.region.id, shard=self.index),
+            header,
             result.status,
             result.payload,
             replica=self.number,
             epoch=self.epoch,
             argument=result.argument,
             lane=result.lane,
+            of=(self.region.id, self.index),
         )
 
     def look(self, asked: Message) -> list[Send]:

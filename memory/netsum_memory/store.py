@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ class Store:
     def __init__(self, region: Region, folder: Path | None = None) -> None:
         """Raises OSError."""
         self.base, self.size, self.folder = region.base, region.size, folder
+        self.commit: Callable[[], None] = lambda: None
+        """Has the journal keep everything done so far; a kind calls it before it writes into files of its own."""
         self.path = None if folder is None else folder / f"{region.id}.memory"
         self._file: int | None = None
         self.dirty: set[int] = set()

@@ -13,21 +13,18 @@ class Tally:
     """Counters, from which the metrics are made.
 
     Attributes:
-        instructions: taken to be done, by name; a repeated one again.
+        instructions: taken to be done, by number; a repeated one again.
         refused: by (instruction, reason), the reason being the status in lower case.
         dropped: packets that nobody is told about, by reason.
     """
 
     def __init__(self) -> None:
-        self.instructions: Counter[str] = Counter()
+        self.instructions: Counter[int] = Counter()
         self.refused: Counter[tuple[str, str]] = Counter()
         self.dropped: Counter[str] = Counter()
         self.bytes_received = 0
         self.bytes_sent = 0
         self.packets_sent = 0
-
-    def take(self, instruction: int) -> None:
-        self.instructions[instruction_name(instruction)] += 1
 
     def refuse(self, instruction: int, status: MemoryStatus) -> None:
         self.refused[instruction_name(instruction), status.name.lower()] += 1

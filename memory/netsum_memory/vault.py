@@ -34,6 +34,8 @@ from netsum_memory.store import PAGE, Store
 
 LARGEST: Final = 64 << 20
 """Bytes of journal, or of pages that differ from their files, after which a checkpoint is made."""
+MOST: Final = 200_000
+"""Entries of the journal after which one is made, so that a restart takes seconds."""
 
 _ENTRY: Final = struct.Struct("<cIHQ")
 _ADDED: Final = struct.Struct("<cIHQI")
@@ -203,7 +205,8 @@ class Vault:
         self._executed.clear()
         self._journal.commit()
         dirty = sum(len(store.dirty) for store in self._dirty.values()) * PAGE
-        self.due = self.due or self._journal.size > self._largest or dirty > self._largest
+        full = max(self._journal.size, dirty) > self._largest or self._journal.added > MOST
+        self.due = self.due or full
 
     def watch(self, stores: Mapping[int, Store]) -> None:
         """Count the changed pages of these stores, a mapping that the caller goes on to change."""

@@ -8,7 +8,9 @@ print(counters[:4])
 from netsum.memory.array import MemoryArray, Swapped, wait_all
 from netsum.memory.client import MemoryClient, MemoryWork
 from netsum.memory.descriptor import RegionDescriptor
+from netsum.memory.embedding import Table, table
 from netsum.memory.opening import open  # noqa: A004 - netsum.memory.open, like io.open
+from netsum.memory.parameters import Parameters, Step, parameters
 from netsum.memory.stats import MemoryStats
 
 __all__ = [
@@ -16,8 +18,13 @@ __all__ = [
     "MemoryClient",
     "MemoryStats",
     "MemoryWork",
+    "Parameters",
     "RegionDescriptor",
+    "Step",
     "Swapped",
+    "Table",
     "open",
+    "parameters",
+    "table",
     "wait_all",
 ]
