@@ -15,7 +15,7 @@ from netsum.wire.memory import (
     MemoryStatus,
 )
 from netsum.wire.memory_codec import MemoryHeader, pack_memory, parse_memory, split_memory
-from netsum.wire.zeros import with_zeros
+from netsum.wire.zeros import with_zeros, without_zeros
 
 Address = tuple[str, int]
 """IPv4 address and UDP port."""
@@ -116,6 +116,7 @@ def reply(
     of: tuple[int, int] | None = None,
 ) -> bytes:
     """The packet that answers a request; ``of`` is the shard: its region and its number there."""
+    short = without_zeros(payload)
     region, shard = (header.region, header.shard) if of is None else of
     answer = MemoryHeader(
         instruction=header.instruction,
@@ -123,7 +124,7 @@ def reply(
         length=len(payload),
         client=header.client,
         sequence=header.sequence,
-        flags=_REPLY,
+        flags=_REPLY if short is None else _REPLY | _COMPRESSED,
         status=int(status),
         lane=header.lane if lane is None else lane,
         argument=header.argument if argument is None else argument,
@@ -132,7 +133,7 @@ def reply(
         epoch=header.epoch if epoch is None else epoch,
         region=region,
     )
-    return pack_memory(answer) + payload
+    return pack_memory(answer) + (payload if short is None else short)
 
 
 LANES: Final = {

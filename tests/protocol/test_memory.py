@@ -142,7 +142,7 @@ def test_checksums_stay_what_they_were(mmu: Target) -> None:
 
 
 def test_the_switch_refuses_what_it_cannot_place(mmu: Target) -> None:
-    cases = [
+    cases: list[tuple[Datagram, dict[str, int]]] = [
         (request(ALONE, Instruction.READ, address=BASE - 8), {"status": MemoryStatus.NO_REGION}),
         (
             request(ALONE, Instruction.WRITE, address=BASE + (1 << 20), payload=b"x" * 8192),
@@ -183,7 +183,9 @@ def test_replies_come_from_the_virtual_address(mmu: Target) -> None:
     body = pack_memory(MemoryHeader(Instruction.READ, flags=Flag.REPLY)) + b"what was there"
     for checksum in (RIGHT, 0):
         reply = Datagram(client.mac, device.mac, device.ip, client.ip, MEMORY_PORT, 40000, body, udp_checksum=checksum)
-        assert mmu.exchange(D1, reply.to_bytes()) == [(CLIENT, reply.but(eth_src=VIRTUAL_MAC, ip_src=VIRTUAL_IP).to_bytes())]
+        assert mmu.exchange(D1, reply.to_bytes()) == [
+            (CLIENT, reply.but(eth_src=VIRTUAL_MAC, ip_src=VIRTUAL_IP).to_bytes())
+        ]
     # Devices know each other.
     order = reply.but(eth_dst=star.station(D2).mac, ip_dst=star.station(D2).ip, udp_dst=MEMORY_PORT)
     assert mmu.exchange(D1, order.to_bytes()) == [(D2, order.to_bytes())]

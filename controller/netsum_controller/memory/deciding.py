@@ -81,11 +81,13 @@ def _made(shard: Shard, standings: Standings) -> Shard:
 
 
 def _wanted(region: Region, shard: Shard, reports: Mapping[str, Report], loads: Mapping[str, int]) -> list[str]:
-    """The hosts to end with, the primary first: those that were asked for, or those that are there and, if they are too few,
-    those with the fewest shards beside them."""
+    """The hosts to end with, the primary first: those that were asked for, or those that are there (the most advanced one first,
+    if the primary is not) and, if they are too few, those with the fewest shards beside them."""
     if shard.target is not None:
         return list(shard.target)
     there = [host for host in shard.hosts if host in reports]
+    if shard.hosts[0] not in reports:
+        there.sort(key=lambda host: -reports[host].position)
     others = [host for host in region.devices if host in reports and host not in there]
     others.sort(key=lambda host: loads.get(host, 0))
     return there + others[: max(0, region.replicas - len(there))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,7 +85,9 @@ def _but_positions(heard: _Heard) -> tuple[object, ...]:
 class Beats:
     """The devices that this process has heard of. ``wake`` is set whenever one says something new."""
 
-    began: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
+    began: float | None = None
+    """When this process began to serve, and so to hear."""
     lease: float = LEASE
     """Seconds without a report after which a device counts as dead."""
     wake: threading.Event = field(default_factory=threading.Event)
@@ -96,7 +98,8 @@ class Beats:
     _heard: dict[str, _Heard] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def hear(self, host: str, report: DeviceReport, now: float) -> None:
+    def hear(self, host: str, report: DeviceReport) -> None:
+        now = self.clock()
         held = {
             (each.region, each.shard): Report(report.incarnation, each.epoch, each.position, each.ready)
             for each in report.shards
@@ -111,9 +114,12 @@ class Beats:
             self.news += 1
             self.wake.set()
 
-    def standings(self, hosts: Iterable[str], now: float) -> dict[str, Standing]:
+    def standings(self, hosts: Iterable[str]) -> dict[str, Standing]:
         """How these devices are doing. One that has not been heard of counts as dead a lease after this process began."""
+        now = self.clock()
         with self._guard:
+            if self.began is None:
+                self.began = now
             heard = {host: self._heard.get(host) for host in hosts}
         found = {}
         for host, last in heard.items():
@@ -140,7 +146,7 @@ def hear(store: Store, topology: Topology, beats: Beats, host: str, report: Devi
     """Note what a device says; returns what it is told. Raises :class:`NoSuchHost`."""
     if host not in topology.hosts:
         raise NoSuchHost(host, topology.name)
-    beats.hear(host, report, time.monotonic())
+    beats.hear(host, report)
     state = store.memory.state()
     known = state.devices.get(host, Device(host, 0))
     now = replace(known, incarnation=report.incarnation, durable=report.durable, alive=True)

@@ -28,12 +28,14 @@ WAIT = 30.0
 _POLL = 0.05
 IP_AND_UDP = 28
 
-Progress = Callable[[int, int], None]
-"""Told how many shards are done, of how many."""
+
+def _pause() -> None:
+    time.sleep(_POLL)
 
 
-def create_region(site: Site, spec: RegionSpec, *, wait: float = WAIT, progress: Progress | None = None) -> Region:
+def create_region(site: Site, spec: RegionSpec, *, wait: float = WAIT, pause: Callable[[], None] = _pause) -> Region:
     """Make a region and wait until clients can use it. The same spec again returns the region that is there, without tokens.
+    ``pause`` passes the time between two looks.
 
     Raises :class:`Refused` (it does not fit, a region of that name differs, its devices do not make it in ``wait`` seconds);
     then nothing has changed.
@@ -52,7 +54,7 @@ def create_region(site: Site, spec: RegionSpec, *, wait: float = WAIT, progress:
         with site.store.transaction():
             site.store.memory.add_region(region, deal(region.shards, incarnations, region.replicas))
     try:
-        _wait_until_made(site, region, wait, progress)
+        _wait_until_made(site, region, wait, pause)
     except BaseException:  # including Ctrl-C
         delete_region(site, region.name)
         raise
@@ -120,13 +122,11 @@ def differences(region: Region, spec: RegionSpec) -> list[str]:
     return found
 
 
-def _wait_until_made(site: Site, region: Region, wait: float, progress: Progress | None) -> None:
+def _wait_until_made(site: Site, region: Region, wait: float, pause: Callable[[], None]) -> None:
     deadline = time.monotonic() + wait
     while True:
         now = site.store.memory.region(region.name)
         if now.state is RegionState.READY:
-            if progress is not None:
-                progress(region.shards, region.shards)
             return
         if now.trouble:
             raise Refused(f"region {region.name!r}: {now.trouble}")
@@ -135,7 +135,7 @@ def _wait_until_made(site: Site, region: Region, wait: float, progress: Progress
                 f"region {region.name!r}: its devices ({', '.join(region.devices)}) have not made it in {wait:g} s. Does "
                 f"`netsum serve` run, and can they reach it?"
             )
-        time.sleep(_POLL)
+        pause()
 
 
 def delete_region(site: Site, name: str) -> Region:
@@ -157,8 +157,9 @@ def delete_region(site: Site, name: str) -> Region:
 def move_region(
     site: Site, name: str, to: Sequence[str], *, away_from: str | None = None, shards: Sequence[int] | None = None
 ) -> int:
-    """Begin to move shards (all, or these, or those that ``away_from`` holds) to other devices: each of them ends on as many as
-    it has, with those of ``to`` first. Returns how many move; :func:`moving` says how many still do."""
+    """Begin to move shards (all, or these, or those that ``away_from`` holds) to other devices: one of ``to``, in turn, takes the
+    place of ``away_from``, or of the primary. A device that a whole region moves away from gets no shard of it again. Returns how
+    many move; :func:`moving` says how many still do."""
     with site.store.lock:
         state = site.store.memory.state()
         region = site.store.memory.region(name)
@@ -173,24 +174,28 @@ def move_region(
                 hosts = placed.installed.hosts
                 if (shards is not None and index not in shards) or (away_from is not None and away_from not in hosts):
                     continue
-                target = _target(hosts, to[index % len(to)], away_from, region.replicas)
+                target = _target(hosts, [*to[index % len(to) :], *to[: index % len(to)]], away_from)
                 if target != hosts and not placed.installed.lost:
                     after = (replace(each, target=target) if each is not None else None for each in placed)
                     site.store.memory.set_shard(name, type(placed)(*after))  # type: ignore[arg-type]
                     moved += 1
-            site.store.memory.set_region_devices(name, dict.fromkeys((*region.devices, *to)))
+            devices = dict.fromkeys((*region.devices, *to))
+            if away_from is not None and shards is None and away_from not in to:
+                devices.pop(away_from, None)
+            site.store.memory.set_region_devices(name, devices)
     return moved
 
 
-def _target(hosts: tuple[str, ...], to: str, away_from: str | None, replicas: int) -> tuple[str, ...]:
-    """The hosts with ``to`` in the place of the one that leaves, which is the primary unless said otherwise."""
+def _target(hosts: tuple[str, ...], to: Sequence[str], away_from: str | None) -> tuple[str, ...]:
+    """The hosts with one of ``to`` in the place of the one that leaves. If all of those hold the shard already, the first of
+    them becomes its primary."""
     if not hosts:
         return ()
     leaving = hosts[0] if away_from is None else away_from
-    if to in hosts:  # it is a backup, and takes over; who leaves stays its backup, unless it is to be gone
-        rest = [host for host in hosts if host not in (to, away_from)]
-        return (to, *rest)
-    return tuple(to if host == leaving else host for host in hosts)[: max(replicas, len(hosts))]
+    new = [host for host in to if host not in hosts]
+    if new:
+        return tuple(new[0] if host == leaving else host for host in hosts)
+    return (to[0], *(host for host in hosts if host not in (to[0], away_from)))
 
 
 def moving(site: Site, name: str) -> int:
@@ -207,7 +212,7 @@ def authorised(site: Site, name: str, token: str) -> tuple[Region, bool]:
         for known, writes in ((region.token_sha256, True), (region.read_token_sha256, False)):
             if hmac.compare_digest(known, digest):
                 return region, writes
-    if region is None and hmac.compare_digest(token, device_token(site)):
+    if region is None and hmac.compare_digest(token.encode(), device_token(site).encode()):
         site.store.memory.region(name)  # an operator may know
     raise Unauthorized(name, "region")
 

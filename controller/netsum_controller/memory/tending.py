@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter
 from dataclasses import replace
 
@@ -37,7 +36,7 @@ def tend(site: Site) -> bool:
     cannot be brought up to date; the next call goes on there."""
     beats = site.beats
     state, news = site.store.memory.state(), beats.news
-    standings = beats.standings(state.devices, time.monotonic())
+    standings = beats.standings(state.devices)
     seen = state, news, tuple(standing.alive for standing in standings.values())
     if beats.settled is not None and beats.settled[0] is state and beats.settled[1:] == seen[1:]:
         return False

@@ -32,7 +32,24 @@ class MemoryWork(Work[Any]):
 
     def __init__(self, client: MemoryClient, flow: Callable[[Task], Flow], timeout: float | None) -> None:
         self.task = Task()
+        self._callbacks: list[Callable[[MemoryWork], object]] = []
         super().__init__(client, flow(self.task), 0, timeout)
+
+    def add_done_callback(self, callback: Callable[[MemoryWork], object]) -> None:
+        """Call this with the call itself once that is done, in the thread that drives it then (at once if it is done). It must
+        not wait for other calls; what it raises is lost."""
+        self._callbacks.append(callback)
+        if self.over:
+            self._call_back()
+
+    def finish(self, value: Any = None, error: BaseException | None = None) -> None:
+        super().finish(value, error)
+        self._call_back()
+
+    def _call_back(self) -> None:
+        while self._callbacks:
+            with contextlib.suppress(Exception, IndexError):
+                self._callbacks.pop()(self)
 
 
 class MemoryClient:

@@ -27,7 +27,7 @@ class RegionDescriptor:
         switch: the virtual address of all memory; the MAC matters only to links that carry frames.
         dtype, shape: of the array that it is; without them it is bytes.
         kind, options: what it is for; "array" is plain memory.
-        mtu: largest IP packet on the way; None: ask the kernel.
+        mtu, payload: the largest IP packet and the most bytes of payload that pass on the whole way, if that is known.
         host, link: the client's own address and link, where it is not the kernel's.
     """
 
@@ -45,6 +45,7 @@ class RegionDescriptor:
     kind: str = "array"
     options: Mapping[str, Any] = field(default_factory=dict)
     mtu: int | None = None
+    payload: int | None = None
     host: HostAddress = ANYWHERE
     link: Link = field(default_factory=Link)
 
@@ -82,8 +83,8 @@ class RegionDescriptor:
         return number
 
     def piece(self, mtu: int) -> int:
-        """The largest payload that fits the MTU, a power of two: such pieces cross no multiple of ADDRESS_STEP."""
-        room = min(mtu - IP_UDP_BYTES - MEMORY_HEADER_BYTES, MAX_PAYLOAD)
+        """The largest payload that passes, a power of two: such pieces cross no multiple of ADDRESS_STEP."""
+        room = min(mtu - IP_UDP_BYTES - MEMORY_HEADER_BYTES, self.payload or MAX_PAYLOAD, MAX_PAYLOAD)
         if room < 8:
             raise ValueError(f"an MTU of {mtu} leaves no room for memory's packets")
         return 1 << room.bit_length() - 1
@@ -100,7 +101,7 @@ class RegionDescriptor:
         try:
             known = {name: data[name] for name in cls.__dataclass_fields__ if data.get(name) is not None}
             known |= {"shape": tuple(int(length) for length in data.get("shape") or ())}
-            mac = str(data.get("mac") or ANYWHERE.mac)
+            mac = str(data.get("mac") or data.get("virtual_mac") or ANYWHERE.mac)
             known["switch"] = SwitchAddress(str(data["virtual_ip"]), mac, int(data.get("port", MEMORY_PORT)))
             known["link"] = Link(**data.get("link") or {})
             if host := data.get("host"):

@@ -25,6 +25,7 @@ from netsum.transports.links import open_link
 
 _IP_MTU: Final = 14
 _USUAL_MTU: Final = 1500
+_LARGEST_MTU: Final = 65535
 _FIRST_PORT: Final = 49152
 """Ports from here on are nobody's (RFC 6335)."""
 
@@ -50,13 +51,13 @@ def open(  # noqa: A001 - netsum.memory.open, like io.open
 
     Args:
         name: the region's name.
-        controller, token: the controller's URL, and the token that it wants; or
+        controller, token: the controller's URL, and the region's token (of `netsum memory create`); or
         descriptor: a :class:`RegionDescriptor`, or its file.
         host: this host's name in the topology, where the kernel does not know the way to the switch (rootless fabrics).
         readonly: ask for the key that allows reading only.
         dtype, shape: see the region's bytes as this array instead of the region's own.
         link: how to reach the switch, if not by the descriptor's link: ``{"kind": "udp"}`` and so on.
-        transport: carries the packets instead of the descriptor's link.
+        transport: carries the packets instead of the descriptor's link; or what makes one for a descriptor.
         client: that of another array (``array.client``), which both then share.
         timeout: seconds within which the controller must answer.
         call_timeout: default timeout for every call.
@@ -128,7 +129,7 @@ def _name_of(dtype: Any) -> str:
 
 
 def _piece(descriptor: RegionDescriptor, transport: object) -> int:
-    mtu = descriptor.mtu
+    mtu = descriptor.mtu or (_LARGEST_MTU if descriptor.payload else None)
     if mtu is None:
         mtu = path_mtu(descriptor.switch.ip) if transport is None and descriptor.link.kind == "udp" else _USUAL_MTU
     try:

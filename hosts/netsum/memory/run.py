@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netsum.rows import Rows
 from netsum.wire.memory import ADDRESS_STEP, MEMORY_HEADER_BYTES, SEGMENT_BYTES, WITHOUT_PAYLOAD, Flag, Instruction
-from netsum.wire.memory_codec import MEMORY_DTYPE, MemoryHeader, pack_memory
+from netsum.wire.memory_codec import MEMORY_DTYPE, OFFSETS, MemoryHeader, pack_memory
 from netsum.wire.zeros import LEAST_BYTES, WORD_BYTES, without_zeros
 
 OnReply = Callable[[int, MemoryHeader, memoryview], None]
@@ -142,7 +142,7 @@ class Run:
         size = self.write(row[None], client, sequence)
         short = without_zeros(row[self.head_bytes : size].tobytes())
         assert short is not None
-        row[2] |= Flag.COMPRESSED
+        row[OFFSETS["flags"]] |= int(Flag.COMPRESSED)
         end = self.head_bytes + len(short)
         row[self.head_bytes : end] = np.frombuffer(short, np.uint8)
         return end

@@ -25,32 +25,38 @@ class Spans:
 
     def singly(self) -> Spans:
         """The same, an element a span."""
+        if self.length == 1:
+            return self
         return Spans(np.add.outer(self.starts, np.arange(self.length)).reshape(-1), 1, self.shape)
+
+
+_Axis = range | NDArray[np.int64]
+"""Which elements of an axis are selected."""
 
 
 def spans(index: Index, shape: tuple[int, ...]) -> Spans:
     """What the index selects. Raises :class:`IndexError` as numpy does, :class:`Unsupported` for what this cannot."""
     axes, result = _axes(index, shape)
+    if not all(result):
+        return Spans(np.zeros(0, np.int64), 0, result)
     block, axis = 1, len(shape)
-    while axis and _whole(axes[axis - 1], shape[axis - 1]):
+    while axis and isinstance(whole := axes[axis - 1], range) and whole == range(shape[axis - 1]):
         axis -= 1
         block *= shape[axis]
-    stride = block
-    starts: NDArray[np.int64] = np.zeros(1, np.int64)
-    if axis and _straight(axes[axis - 1]):
+    stride, first = block, 0
+    if axis and isinstance(inner := axes[axis - 1], range) and inner.step == 1:
         axis -= 1
-        starts = axes[axis][:1] * stride
-        block *= len(axes[axis])
+        first = inner.start * stride
+        block *= len(inner)
         stride *= shape[axis]
+    starts = np.array([first], np.int64)
     for at in range(axis - 1, -1, -1):
-        starts = np.add.outer(axes[at] * stride, starts).reshape(-1)
+        starts = np.add.outer(np.asarray(axes[at], np.int64) * stride, starts).reshape(-1)
         stride *= shape[at]
-    if not block or not all(result):
-        starts = starts[:0]
     return Spans(starts, block, result)
 
 
-def _axes(index: Index, shape: tuple[int, ...]) -> tuple[list[NDArray[np.int64]], tuple[int, ...]]:
+def _axes(index: Index, shape: tuple[int, ...]) -> tuple[list[_Axis], tuple[int, ...]]:
     """Which elements are selected on each axis, and the shape of all that."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if (dots := [at for at, part in enumerate(parts) if part is Ellipsis]) and len(dots) == 1:
@@ -58,31 +64,40 @@ def _axes(index: Index, shape: tuple[int, ...]) -> tuple[list[NDArray[np.int64]]
     parts += [slice(None)] * (len(shape) - len(parts))
     if len(parts) > len(shape) or len(dots) > 1:
         raise IndexError(f"{index!r} has too many indices for an array of shape {shape}")
-    axes: list[NDArray[np.int64]] = []
+    axes: list[_Axis] = []
     result: list[int] = []
     for axis, (part, length) in enumerate(zip(parts, shape, strict=True)):
         if isinstance(part, slice):
-            axes.append(np.arange(*part.indices(length)))
-            result.append(len(axes[-1]))
-            continue
-        wanted = np.asarray(part)
-        if wanted.dtype == bool or wanted.dtype.kind not in "iu" or (wanted.ndim and (axis or wanted.ndim > 1)):
-            raise Unsupported(
-                f"{part!r} on axis {axis}: a region takes ints and slices, and on its first axis a list of ints"
-            )
-        if wanted.size and not (-length <= int(wanted.min()) and int(wanted.max()) < length):
-            raise IndexError(f"index {part!r} is out of bounds for axis {axis} with size {length}")
-        axes.append(np.where(wanted < 0, wanted + length, wanted).astype(np.int64).reshape(-1))
-        result += wanted.shape
+            chosen = range(*part.indices(length))
+            axes.append(range(chosen.start, chosen.start + 1) if len(chosen) == 1 else chosen)
+            result.append(len(chosen))
+        elif type(part) is int:
+            _check(part, part, axis, length)
+            axes.append(range(part % length, part % length + 1))
+        else:
+            axes.append(_listed(part, axis, length))
+            result += np.shape(part)
     return axes, tuple(result)
 
 
-def _whole(axis: NDArray[np.int64], length: int) -> bool:
-    return len(axis) == length and _straight(axis) and (not length or int(axis[0]) == 0)
+def _listed(part: Any, axis: int, length: int) -> NDArray[np.int64]:
+    """An array of ints, or something like an int."""
+    wanted = np.asarray(part)
+    if not wanted.size:
+        wanted = wanted.astype(np.int64)
+    if wanted.dtype.kind not in "iu" or (wanted.ndim and (axis or wanted.ndim > 1)):
+        raise Unsupported(
+            f"{part!r} on axis {axis}: a region takes ints and slices, and on its first axis a list of ints"
+        )
+    if wanted.size:
+        _check(int(wanted.min()), int(wanted.max()), axis, length)
+    return np.where(wanted < 0, wanted + length, wanted).astype(np.int64).reshape(-1)
 
 
-def _straight(axis: NDArray[np.int64]) -> bool:
-    return len(axis) < 2 or bool((np.diff(axis) == 1).all())
+def _check(low: int, high: int, axis: int, length: int) -> None:
+    if not -length <= low <= high < length:
+        wrong = low if low < -length else high
+        raise IndexError(f"index {wrong} is out of bounds for axis {axis} with size {length}")
 
 
 @dataclass(frozen=True)
@@ -96,11 +111,13 @@ class Cut:
 
     @property
     def straight(self) -> bool:
-        return bool((np.diff(self.offsets) == self.length).all())
+        return len(self.offsets) == 1 or bool((np.diff(self.offsets) == self.length).all())
 
 
 def cut(addresses: NDArray[np.uint64], length: int, piece: int) -> list[Cut]:
     """Spans of ``length`` bytes each, cut so that nothing crosses a multiple of ``piece`` (a power of two)."""
+    if len(addresses) == 1:
+        return _cut_one(int(addresses[0]), 0, length, piece)
     offsets = np.arange(len(addresses), dtype=np.int64) * length
     within = (addresses & np.uint64(piece - 1)).astype(np.int64)
     crossing = within + length > piece
@@ -113,6 +130,8 @@ def cut(addresses: NDArray[np.uint64], length: int, piece: int) -> list[Cut]:
 
 
 def _cut_one(address: int, offset: int, length: int, piece: int) -> list[Cut]:
+    if address % piece + length <= piece:
+        return [Cut(np.array([address], np.uint64), np.array([offset], np.int64), length)]
     head = -address % piece
     number, tail = divmod(length - head, piece)
     parts = [(address, 1, head), (address + head, number, piece), (address + length - tail, 1, tail)]

@@ -42,7 +42,7 @@ from netsum.wire.memory import (
     Instruction,
     MemoryStatus,
 )
-from netsum.wire.memory_codec import MEMORY_DTYPE, VERSION_BYTE, MemoryHeader, parse_memory, split_memory
+from netsum.wire.memory_codec import MEMORY_DTYPE, OFFSETS, VERSION_BYTE, MemoryHeader, parse_memory, split_memory
 from netsum.wire.zeros import with_zeros
 
 WAYS: Final = 16
@@ -50,8 +50,11 @@ WAYS: Final = 16
 COME_AGAIN: Final = 0.002
 """Seconds before an instruction is sent again that was told to come again; doubled up to SLOWEST."""
 SLOWEST: Final = 0.1
-_ORDINARY: Final = ~(Flag.REPLICATED | Flag.REPEAT) & 0xFF
+# Plain numbers: operations on enums take longer than all the rest.
+_REPLY, _REPEAT, _COMPRESSED = int(Flag.REPLY), int(Flag.REPEAT), int(Flag.COMPRESSED)
+_ORDINARY: Final = ~int(Flag.REPLICATED | Flag.REPEAT) & 0xFF
 _HEAD: Final = MEMORY_HEADER_BYTES
+_FLAGS: Final = OFFSETS["flags"]
 
 
 @dataclass(slots=True)
@@ -171,7 +174,7 @@ class MemoryWindow:
         self._sent[sequence] = flight  # last: `_sent` is in the order of transmission
         self._flight[slot] = flight.number
         row = self._ring[slot, : self._sizes[slot]]
-        row[2] |= Flag.REPEAT
+        row[_FLAGS] |= _REPEAT
         self.stats.retransmissions += 1
         packets.add((row.data,))
 
@@ -243,7 +246,7 @@ class MemoryWindow:
         heads = rows[:, :_HEAD].view(MEMORY_DTYPE)[:, 0]
         sequences = heads["sequence"].astype(np.int64)
         flights = self._flight[sequences % CLIENT_WINDOW]
-        plain = (heads["flags"] & _ORDINARY == Flag.REPLY) & (heads["status"] == 0) & (heads["segments"] == 0)
+        plain = (heads["flags"] & _ORDINARY == _REPLY) & (heads["status"] == 0) & (heads["segments"] == 0)
         plain &= (heads["client"] == self.client) & (heads["version"] == VERSION_BYTE) & (flights != 0)
         plain &= (sizes >= _HEAD) & (sequences >= self.base) & (sequences < self.next)
         at = np.flatnonzero(plain)
@@ -292,7 +295,7 @@ class MemoryWindow:
         if (
             header is None
             or (header.version, header.client) != (MEMORY_VERSION, self.client)
-            or not header.flags & Flag.REPLY
+            or not header.flags & _REPLY
         ):
             stats.malformed += 1
             return
@@ -335,7 +338,7 @@ class MemoryWindow:
         """The reply's payload, with all zeros; None if it is not what it should be."""
         try:
             _, payload = split_memory(header, packet)
-            short = header.flags & Flag.COMPRESSED
+            short = header.flags & _COMPRESSED
             whole = with_zeros(payload, header.length) if short else np.frombuffer(payload, np.uint8)
         except ValueError:
             return None

@@ -53,6 +53,9 @@ MEMORY_DTYPE: Final = np.dtype(
 """A header as numpy sees it, for many at once: ``rows[:, :MEMORY_HEADER_BYTES].view(MEMORY_DTYPE)``. ``version`` is the whole
 first byte here: VERSION_BYTE in every packet of ours."""
 
+
+OFFSETS: Final = {members[0][0].name: offset for offset, _, members in byte_groups(MEMORY_FIELDS)}
+"""The byte of the header at which a field begins, for fields of whole bytes."""
 VERSION_BYTE: Final = MEMORY_VERSION << 4
 
 
