@@ -16,13 +16,13 @@ from netsum_controller.http.server import tls_context
 from netsum_controller.jobs import eviction, groups, lifecycle, moving, reconcile
 from netsum_controller.jobs.membership import Membership, describe
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.memory import regions
 from netsum_controller.memory.model import Region
 from netsum_controller.memory.spec import RegionSpec
-from netsum_controller.memory.tending import Tender
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT
 from netsum_controller.p4runtime.p4info import Program, netsum_program
 from netsum_controller.planning.replan import Replan, installed_planner
+from netsum_controller.regions import lifecycle as regions
+from netsum_controller.regions.tending import Tender
 from netsum_controller.site import Site
 from netsum_controller.state.model import Job
 from netsum_controller.state.store import Store

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from netsum_controller.controller import Controller
-from netsum_controller.memory.devices import DeviceReport, hear
+from netsum_controller.memory.devices import DeviceReport
 from netsum_controller.memory.model import Placed, Region, Shard
-from netsum_controller.memory.regions import create_region
 from netsum_controller.memory.spec import RegionSpec
-from netsum_controller.memory.tending import tend
+from netsum_controller.regions.hearing import hear
+from netsum_controller.regions.lifecycle import create_region
+from netsum_controller.regions.tending import tend
 
 
 class FakeDevice:
@@ -82,15 +83,15 @@ class FakeMemory:
     def beat(self, host: str) -> None:
         device = self.devices[host]
         report = DeviceReport.of(device.report())
-        device.obey(hear(self.site.store, self.site.topology, self.site.beats, host, report))
+        device.obey(hear(self.site, host, report))
 
     def settle(self, ticks: int = 20) -> None:
         """Until nothing changes any more. Devices say today what they did yesterday, so one quiet tick means nothing."""
         quiet = 0
         for _ in range(ticks):
-            before = self.site.store.memory.state()
+            before = self.site.memory.state()
             self.tick()
-            quiet = quiet + 1 if self.site.store.memory.state() is before else 0
+            quiet = quiet + 1 if self.site.memory.state() is before else 0
             if quiet == 3:
                 return
         raise AssertionError(f"still changing after {ticks} ticks")
@@ -100,7 +101,7 @@ class FakeMemory:
         return create_region(self.site, spec, pause=self.tick)
 
     def placed(self, name: str = "x") -> Sequence[Placed]:
-        return self.site.store.memory.state().shards[name]
+        return self.site.memory.state().shards[name]
 
     def shards(self, name: str = "x") -> list[Shard]:
         """As its devices know them."""

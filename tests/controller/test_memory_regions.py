@@ -14,12 +14,12 @@ from netsum_controller.config.topologies import leaf_spine, star
 from netsum_controller.config.topology import parse_topology
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError, Refused
-from netsum_controller.memory import regions
-from netsum_controller.memory.items import MemoryState, memory_items
-from netsum_controller.memory.model import Device, Placed, Region, RegionState
+from netsum_controller.memory.items import memory_items
+from netsum_controller.memory.model import Device, MemoryState, Placed, Region, RegionState
 from netsum_controller.memory.placing import FIRST_ADDRESS, deal, default_shards, free_base, virtual_address
-from netsum_controller.memory.regions import describe_region
 from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.regions import lifecycle
+from netsum_controller.regions.lifecycle import describe_region
 from netsum_controller.stages import FromDeviceEntry, FromSwitchEntry, SenderEntry, ShardEntry
 
 from tests.controller.conftest import TOPOLOGY
@@ -27,7 +27,15 @@ from tests.controller.memory_devices import FakeMemory
 
 
 def region(name: str = "x", base: int = FIRST_ADDRESS, size: int = 1 << 20, **values: Any) -> Region:
-    known: dict[str, Any] = {"id": 1, "granule": 8192, "shards": 4, "replicas": 1, "devices": ("h1",), "kind": "array", "dtype": None}
+    known: dict[str, Any] = {
+        "id": 1,
+        "granule": 8192,
+        "shards": 4,
+        "replicas": 1,
+        "devices": ("h1",),
+        "kind": "array",
+        "dtype": None,
+    }
     secrets = {
         "read_key": 1,
         "write_key": 2,
@@ -158,8 +166,8 @@ def test_a_client_is_told_what_it_needs(controller: Controller) -> None:
 def test_a_region_survives_the_controller(controller: Controller, open_controller: Callable[[], Controller]) -> None:
     memory = FakeMemory(controller)
     made = memory.create(dtype="int64", shape=(7,), replicas=2, options={"workers": 3}, kind="parameters")
-    found = open_controller().site.store.memory.state()
-    assert found == controller.site.store.memory.state()
+    found = open_controller().site.memory.state()
+    assert found == controller.site.memory.state()
     kept = found.regions["x"]
     for name in ("id", "base", "read_key", "write_key", "device_key", "shape", "options", "kind", "token_sha256"):
         assert getattr(kept, name) == getattr(made, name)
@@ -189,7 +197,7 @@ def test_without_enough_devices_there_is_no_region(controller: Controller) -> No
 
 
 def test_the_switches_tables_are_not_overfilled(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regions, "MAX_SHARDS", 6)
+    monkeypatch.setattr(lifecycle, "MAX_SHARDS", 6)
     memory = FakeMemory(controller)
     memory.create(shards=4)
     with pytest.raises(Refused, match=r"1024 regions and 6 shards, of which 1 and 4 are taken: .* fewer shards than 4"):

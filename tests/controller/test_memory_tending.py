@@ -11,9 +11,9 @@ from netsum_controller.controller import Controller
 from netsum_controller.errors import Refused, SwitchError
 from netsum_controller.memory.items import memory_items, of_memory
 from netsum_controller.memory.model import RegionState
-from netsum_controller.memory.regions import create_region
 from netsum_controller.memory.spec import RegionSpec
-from netsum_controller.memory.tending import tend
+from netsum_controller.regions.lifecycle import create_region
+from netsum_controller.regions.tending import tend
 from netsum_controller.stages import LostShardEntry, MulticastGroup, RegionEntry, ShardEntry
 
 from tests.controller.fake_switch import FakeSwitch, touches
@@ -36,7 +36,7 @@ def entries(controller: Controller, kind: type) -> list[Any]:
 
 def assert_as_it_should_be(controller: Controller) -> None:
     """The switch has exactly what the state file says."""
-    wanted = memory_items(controller.topology, controller.site.store.memory.state(), "s1")
+    wanted = memory_items(controller.topology, controller.site.memory.state(), "s1")
     assert set(wanted) == set(installed(controller))
 
 
@@ -45,7 +45,7 @@ def test_a_region_is_on_the_switch_once_all_its_devices_have_it(memory: FakeMemo
     wrote = len(switch.writes)
     with pytest.raises(Refused, match="'x': device h4: no room"):
         memory.create()
-    assert not memory.site.store.memory.state().regions
+    assert not memory.site.memory.state().regions
     assert not entries(memory.controller, RegionEntry)
     memory.devices["h4"].refuses = None
     assert memory.create().state is RegionState.READY
@@ -58,7 +58,7 @@ def test_a_region_is_on_the_switch_once_all_its_devices_have_it(memory: FakeMemo
 def test_nobody_waits_forever(memory: FakeMemory) -> None:
     with pytest.raises(Refused, match=r"have not made it in 0 s. Does `netsum serve` run"):
         memory.controller.create_region(RegionSpec.of(name="x", size=1 << 20), wait=0)
-    assert not memory.site.store.memory.state().regions
+    assert not memory.site.memory.state().regions
 
 
 def test_a_device_that_restarts_while_it_is_made_is_told_again(memory: FakeMemory) -> None:
@@ -91,7 +91,7 @@ def test_the_most_advanced_backup_follows_a_dead_primary(memory: FakeMemory) -> 
     assert memory.groups() == [(third, second)]
     [entry] = entries(memory.controller, ShardEntry)
     assert entry.epoch == memory.shards()[0].epoch > 1
-    assert entry.device == memory.site.store.memory.state().devices[third].number
+    assert entry.device == memory.site.memory.state().devices[third].number
     assert_as_it_should_be(memory.controller)
     # It is back without what it had, and fetches it again.
     memory.devices[first].restart()
@@ -140,7 +140,7 @@ def test_memory_in_files_is_waited_for(controller: Controller) -> None:
     for _ in range(20):
         memory.tick()
     assert memory.groups() == [(host,)]
-    assert not memory.site.store.memory.state().devices[host].alive
+    assert not memory.site.memory.state().devices[host].alive
     memory.devices[host].restart()
     memory.settle()
     assert memory.groups() == [(host,)]
@@ -319,7 +319,7 @@ def test_deleting_takes_it_from_the_switch_and_the_devices(memory: FakeMemory) -
     assert not entries(memory.controller, MulticastGroup)
     memory.settle()
     ids = {region for device in memory.devices.values() for region, _ in device.held}
-    assert ids == {memory.site.store.memory.region("y").id}
+    assert ids == {memory.site.memory.region("y").id}
     assert_as_it_should_be(memory.controller)
 
 

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from netsum_controller.memory.items import MemoryState
-from netsum_controller.memory.model import Placed
+from netsum_controller.memory.model import MemoryState, Placed
 
 
 def summary(state: MemoryState, name: str) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from netsum_controller.errors import InputError, Unauthorized
-from netsum_controller.memory.devices import DeviceReport, hear
-from netsum_controller.memory.regions import authorised, describe_region, device_token
+from netsum_controller.memory.devices import DeviceReport
+from netsum_controller.regions.hearing import hear
+from netsum_controller.regions.lifecycle import authorised, describe_region, device_token
 from netsum_controller.site import Site
 
 _MAX_FIELDS = 4
@@ -36,4 +37,4 @@ def authorise_device(site: Site, host: str, token: str) -> None:
 
 def answer_device(site: Site, host: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Note what a device says; returns what it is to hold."""
-    return hear(site.store, site.topology, site.beats, host, DeviceReport.of(body))
+    return hear(site, host, DeviceReport.of(body))

@@ -79,7 +79,7 @@ def _reconcile(site: Site, name: str, *, force: bool, take_over: bool) -> Report
         installed = client.read_items()
         fresh = _begin_epochs(site, client, installed, report)
         desired = switch_items(site.topology, name, frozenset(site.down))
-        desired += memory_items(site.topology, site.store.memory.state(), name, frozenset(site.down))
+        desired += memory_items(site.topology, site.memory.state(), name, frozenset(site.down))
         for job in site.store.jobs(name):
             desired += job_items(site.topology, job, name, priority=priority_on(site, job, name))
         steps = plan(desired, installed)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from netsum.wire.memory import MEMORY_PORT
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import InputError, NoSuchHost
+from netsum_controller.errors import InputError
 from netsum_controller.memory.deciding import ShardKey, Standing
-from netsum_controller.memory.items import MemoryState
-from netsum_controller.memory.model import Device, Region, RegionState, Shard
+from netsum_controller.memory.model import MemoryState, Region, RegionState, Shard
 from netsum_controller.memory.placing import virtual_address
 from netsum_controller.memory.succession import Member, Report
-from netsum_controller.state.store import Store
 
 INTERVAL = 0.5
 """Seconds between two reports of a device."""
@@ -99,6 +97,7 @@ class Beats:
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def hear(self, host: str, report: DeviceReport) -> None:
+        """Note what a device says."""
         now = self.clock()
         held = {
             (each.region, each.shard): Report(report.incarnation, each.epoch, each.position, each.ready)
@@ -109,8 +108,8 @@ class Beats:
             same = last is not None and last.report.incarnation == report.incarnation
             before = frozenset(last.held) if last is not None and same else frozenset()
             had = (last.had if last is not None and same else frozenset()) | frozenset(held)
-            self._heard[host] = _Heard(now, report, held, before, had)
-        if last is None or _but_positions(last) != _but_positions(self._heard[host]) or last.held.keys() != last.before:
+            heard = self._heard[host] = _Heard(now, report, held, before, had)
+        if last is None or _but_positions(last) != _but_positions(heard) or last.held.keys() != last.before:
             self.news += 1
             self.wake.set()
 
@@ -140,21 +139,6 @@ class Beats:
             for host, report in reports.items()
             for refusal in report.refused
         }
-
-
-def hear(store: Store, topology: Topology, beats: Beats, host: str, report: DeviceReport) -> dict[str, Any]:
-    """Note what a device says; returns what it is told. Raises :class:`NoSuchHost`."""
-    if host not in topology.hosts:
-        raise NoSuchHost(host, topology.name)
-    beats.hear(host, report)
-    state = store.memory.state()
-    known = state.devices.get(host, Device(host, 0))
-    now = replace(known, incarnation=report.incarnation, durable=report.durable, alive=True)
-    if now != known or known.free is None != report.free is None:
-        with store.transaction():
-            store.memory.set_device(replace(now, free=report.free))
-        beats.wake.set()
-    return orders(topology, state, host, beats.lease)
 
 
 def orders(topology: Topology, state: MemoryState, host: str, lease: float) -> dict[str, Any]:

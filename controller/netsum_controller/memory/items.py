@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from netsum.wire.memory import MemoryStatus
 from netsum.wire.schema import FLOOD_GROUP
 
 from netsum_controller.config.topology import Topology
-from netsum_controller.memory.model import FIRST_GROUP, Device, Placed, Region, RegionState, Shard
+from netsum_controller.memory.model import FIRST_GROUP, MemoryState, Region, RegionState
 from netsum_controller.memory.placing import VirtualAddress, virtual_address
 from netsum_controller.planning.addresses import ip_to_int, mac_to_int
 from netsum_controller.planning.graph import switch_graph
@@ -29,33 +28,10 @@ from netsum_controller.stages import (
     VirtualEntry,
 )
 
-Devices = tuple[int, ...]
-"""Numbers of devices that get the same instructions, ascending."""
-
 _OWN_TABLES = (RegionEntry, ShardEntry, LostShardEntry, DeviceEntry, FromDeviceEntry, FromSwitchEntry)
 MEMORY_TABLES = (*_OWN_TABLES, AggregatorEntry, ElsewhereEntry, VirtualEntry, SenderEntry)
 """Kinds of entries of the tables in which memory has some."""
 ADDRESS_BITS = 64
-
-
-@dataclass(frozen=True)
-class MemoryState:
-    """Everything that the state file knows of memory; ``groups`` are the multicast groups' numbers."""
-
-    regions: Mapping[str, Region] = field(default_factory=dict)
-    shards: Mapping[str, Sequence[Placed]] = field(default_factory=dict)
-    devices: Mapping[str, Device] = field(default_factory=dict)
-    groups: Mapping[Devices, int] = field(default_factory=dict)
-
-    def numbers(self, shard: Shard) -> Devices:
-        """The devices of a shard's group."""
-        return tuple(sorted(self.devices[host].number for host in shard.hosts))
-
-    def groups_in_use(self, *, before: bool = False) -> set[Devices]:
-        """What multicast groups are needed, by what belongs on the switches; also, with ``before``, by what is there yet."""
-        placed = [each for shards in self.shards.values() for each in shards]
-        shards = [each.installed for each in placed] + ([each.now for each in placed] if before else [])
-        return {self.numbers(shard) for shard in shards if len(shard.hosts) > 1}
 
 
 def memory_items(

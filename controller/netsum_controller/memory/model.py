@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -111,3 +111,27 @@ class Held(NamedTuple):
     epoch: int
     position: int
     ready: bool
+
+
+Devices = tuple[int, ...]
+"""Numbers of devices that get the same instructions, ascending."""
+
+
+@dataclass(frozen=True)
+class MemoryState:
+    """Everything that the state file knows of memory; ``groups`` are the multicast groups' numbers."""
+
+    regions: Mapping[str, Region] = field(default_factory=dict)
+    shards: Mapping[str, Sequence[Placed]] = field(default_factory=dict)
+    devices: Mapping[str, Device] = field(default_factory=dict)
+    groups: Mapping[Devices, int] = field(default_factory=dict)
+
+    def numbers(self, shard: Shard) -> Devices:
+        """The devices of a shard's group."""
+        return tuple(sorted(self.devices[host].number for host in shard.hosts))
+
+    def groups_in_use(self, *, before: bool = False) -> set[Devices]:
+        """What multicast groups are needed, by what belongs on the switches; also, with ``before``, by what is there yet."""
+        placed = [each for shards in self.shards.values() for each in shards]
+        shards = [each.installed for each in placed] + ([each.now for each in placed] if before else [])
+        return {self.numbers(shard) for shard in shards if len(shard.hosts) > 1}

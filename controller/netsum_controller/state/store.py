@@ -20,7 +20,6 @@ from typing import Any
 from netsum_controller.errors import NoSuchJob, StateError
 from netsum_controller.state import schema
 from netsum_controller.state.lock import StateLock
-from netsum_controller.state.memory_rows import MemoryRows
 from netsum_controller.state.model import (
     ROOM,
     SERIAL,
@@ -88,13 +87,13 @@ class Store:
             raise StateError(f"{self.path}: {error.strerror}") from None
         self.lock = StateLock(self.path.with_name(self.path.name + ".lock"))
         self._guard = threading.RLock()
+        self._changes = 0
         try:
             self._db = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False, timeout=10.0, factory=_Database
             )
             self._db.path = self.path
             self._prepare()
-            self.memory = MemoryRows(self._db, self._guard)
         except sqlite3.Error as error:
             raise StateError(f"{self.path}: not a usable netsum state file ({error})") from None
 
@@ -133,6 +132,30 @@ class Store:
                 if self._db.in_transaction:  # on a full disk SQLite has rolled back by itself
                     self._db.execute("ROLLBACK")
                 raise
+
+    # -- memory's tables (netsum_controller.memory.rows)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another one if anything may have changed, by us or by another process."""
+        with self._guard:
+            return self._changes, int(self._db.execute("PRAGMA data_version").fetchone()[0])
+
+    @property
+    def changing(self) -> bool:
+        """Whether this thread is in a transaction: what it reads may yet be undone."""
+        with self._guard:
+            return self._db.in_transaction
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """What a query finds."""
+        with self._guard:
+            return self._db.execute(query, values).fetchall()
+
+    def change(self, statement: str, values: Sequence[Any]) -> None:
+        """Carry out a statement. Call it in a transaction."""
+        self._changes += 1
+        self._db.execute(statement, values)
 
     # -- counters
 

@@ -15,11 +15,10 @@ from netsum.wire.memory import MAX_PAYLOAD, MAX_SEGMENTS, MEMORY_HEADER_BYTES, M
 
 from netsum_controller.errors import ControllerError, NoSuchHost, Refused, Unauthorized
 from netsum_controller.jobs.lifecycle import token_hash
-from netsum_controller.memory.installing import install_memory
-from netsum_controller.memory.items import MemoryState
-from netsum_controller.memory.model import MAX_REGIONS, MAX_SHARDS, Region, RegionState
+from netsum_controller.memory.model import MAX_REGIONS, MAX_SHARDS, MemoryState, Region, RegionState
 from netsum_controller.memory.placing import deal, default_shards, free_base, virtual_address
 from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.regions.installing import install_memory
 from netsum_controller.site import Site
 
 WAIT = 30.0
@@ -41,7 +40,7 @@ def create_region(site: Site, spec: RegionSpec, *, wait: float = WAIT, pause: Ca
     then nothing has changed.
     """
     with site.store.lock:
-        state = site.store.memory.state()
+        state = site.memory.state()
         existing = state.regions.get(spec.name)
         if existing is not None:
             if different := differences(existing, spec):
@@ -52,7 +51,7 @@ def create_region(site: Site, spec: RegionSpec, *, wait: float = WAIT, pause: Ca
         region = _planned(state, spec)
         incarnations = {host: state.devices[host].incarnation for host in region.devices}
         with site.store.transaction():
-            site.store.memory.add_region(region, deal(region.shards, incarnations, region.replicas))
+            site.memory.add_region(region, deal(region.shards, incarnations, region.replicas))
     try:
         _wait_until_made(site, region, wait, pause)
     except BaseException:  # including Ctrl-C
@@ -125,7 +124,7 @@ def differences(region: Region, spec: RegionSpec) -> list[str]:
 def _wait_until_made(site: Site, region: Region, wait: float, pause: Callable[[], None]) -> None:
     deadline = time.monotonic() + wait
     while True:
-        now = site.store.memory.region(region.name)
+        now = site.memory.region(region.name)
         if now.state is RegionState.READY:
             return
         if now.trouble:
@@ -141,10 +140,10 @@ def _wait_until_made(site: Site, region: Region, wait: float, pause: Callable[[]
 def delete_region(site: Site, name: str) -> Region:
     """Remove a region and what is in it: from the switches, then from its devices."""
     with site.store.lock:
-        region = site.store.memory.region(name)
+        region = site.memory.region(name)
         with site.store.transaction():
-            site.store.memory.remove_region(name)
-            site.store.memory.settle_groups()
+            site.memory.remove_region(name)
+            site.memory.settle_groups()
         try:
             install_memory(site)
         except ControllerError:
@@ -161,8 +160,8 @@ def move_region(
     place of ``away_from``, or of the primary. A device that a whole region moves away from gets no shard of it again. Returns how
     many move; :func:`moving` says how many still do."""
     with site.store.lock:
-        state = site.store.memory.state()
-        region = site.store.memory.region(name)
+        state = site.memory.state()
+        region = site.memory.region(name)
         for host in to:
             if host not in state.devices or not state.devices[host].alive:
                 raise Refused(f"no memory device serves on {host}: start `netsum-memory --host {host}` there")
@@ -177,12 +176,12 @@ def move_region(
                 target = _target(hosts, [*to[index % len(to) :], *to[: index % len(to)]], away_from)
                 if target != hosts and not placed.installed.lost:
                     after = (replace(each, target=target) if each is not None else None for each in placed)
-                    site.store.memory.set_shard(name, type(placed)(*after))  # type: ignore[arg-type]
+                    site.memory.set_shard(name, type(placed)(*after))  # type: ignore[arg-type]
                     moved += 1
             devices = dict.fromkeys((*region.devices, *to))
             if away_from is not None and shards is None and away_from not in to:
                 devices.pop(away_from, None)
-            site.store.memory.set_region_devices(name, devices)
+            site.memory.set_region_devices(name, devices)
     return moved
 
 
@@ -200,29 +199,29 @@ def _target(hosts: tuple[str, ...], to: Sequence[str], away_from: str | None) ->
 
 def moving(site: Site, name: str) -> int:
     """How many shards of a region are still on their way."""
-    site.store.memory.region(name)
-    return sum(placed.installed.target is not None for placed in site.store.memory.state().shards[name])
+    site.memory.region(name)
+    return sum(placed.installed.target is not None for placed in site.memory.state().shards[name])
 
 
 def authorised(site: Site, name: str, token: str) -> tuple[Region, bool]:
     """The region, and whether the token allows to write. :class:`Unauthorized` for a wrong token, also if there is no region."""
-    region = site.store.memory.state().regions.get(name)
+    region = site.memory.state().regions.get(name)
     digest = token_hash(token)
     if region is not None:
         for known, writes in ((region.token_sha256, True), (region.read_token_sha256, False)):
             if hmac.compare_digest(known, digest):
                 return region, writes
     if region is None and hmac.compare_digest(token.encode(), device_token(site).encode()):
-        site.store.memory.region(name)  # an operator may know
+        site.memory.region(name)  # an operator may know
     raise Unauthorized(name, "region")
 
 
 def device_token(site: Site) -> str:
     """What devices show, and operators; made when it is first asked for."""
-    found = site.store.memory.device_token()
+    found = site.memory.device_token()
     if found is None:
         with site.store.transaction():
-            found = site.store.memory.device_token() or site.store.memory.set_device_token(secrets.token_urlsafe(24))
+            found = site.memory.device_token() or site.memory.set_device_token(secrets.token_urlsafe(24))
     return found
 
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-import threading
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
 
 from netsum_controller.errors import NoSuchRegion, Refused
-from netsum_controller.memory.items import MemoryState
 from netsum_controller.memory.model import (
     FIRST_GROUP,
     MAX_DEVICES,
     MAX_GROUPS,
     Device,
+    MemoryState,
     Placed,
     Region,
     RegionState,
     Shard,
 )
 from netsum_controller.memory.succession import Group, Member
+from netsum_controller.state.store import Store
 
 _DEVICE_TOKEN = "device token"
 
@@ -52,39 +51,37 @@ def _region(row: Iterable[Any]) -> Region:
 
 
 class MemoryRows:
-    """May be read from any thread."""
+    """Memory's part of a store. May be read from any thread; changes need a transaction of the store."""
 
-    def __init__(self, db: sqlite3.Connection, guard: threading.RLock) -> None:
-        self._db, self._guard = db, guard
-        self._changes = 0
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._read: tuple[tuple[int, int], MemoryState] | None = None
 
     def state(self) -> MemoryState:
         """Everything, as it is now; read anew only if somebody has changed the file."""
-        with self._guard:
-            version = self._changes, int(self._db.execute("PRAGMA data_version").fetchone()[0])
-            if self._db.in_transaction:
-                return self._read_all()  # which may yet be undone
-            if self._read is None or self._read[0] != version:
-                self._read = version, self._read_all()
-            return self._read[1]
+        version = self._store.version
+        if self._store.changing:
+            return self._read_all()
+        if self._read is None or self._read[0] != version:
+            self._read = version, self._read_all()
+        return self._read[1]
 
     def _read_all(self) -> MemoryState:
         columns = ", ".join(_REGION_COLUMNS)
-        rows = self._db.execute(f"SELECT {columns} FROM memory_regions ORDER BY name")
+        rows = self._store.rows(f"SELECT {columns} FROM memory_regions ORDER BY name")
         regions = {region.name: region for region in map(_region, rows)}
         shards: dict[str, list[Placed]] = {name: [] for name in regions}
         query = "SELECT region, shard, now, next FROM memory_shards ORDER BY region, shard"
-        for region, number, now, after in self._db.execute(query):
+        for region, number, now, after in self._store.rows(query):
             shards[region].append(Placed(_shard(number, now), None if after is None else _shard(number, after)))
         columns = ", ".join(_DEVICE_COLUMNS)
         devices = {}
-        for row in self._db.execute(f"SELECT {columns} FROM memory_devices ORDER BY number"):
+        for row in self._store.rows(f"SELECT {columns} FROM memory_devices ORDER BY number"):
             host, number, incarnation, durable, alive, free = row
             devices[host] = Device(host, number, incarnation, bool(durable), bool(alive), free)
         groups = {
             tuple(json.loads(text)): number
-            for text, number in self._db.execute("SELECT devices, number FROM memory_groups")
+            for text, number in self._store.rows("SELECT devices, number FROM memory_groups")
         }
         return MemoryState(regions, shards, devices, groups)
 
@@ -95,38 +92,34 @@ class MemoryRows:
             raise NoSuchRegion(name)
         return found
 
-    def _change(self, statement: str, values: Iterable[Any]) -> None:
-        self._changes += 1
-        self._db.execute(statement, tuple(values))
-
     def add_region(self, region: Region, shards: Iterable[Shard]) -> None:
         values = {name: getattr(region, name) for name in _REGION_COLUMNS}
         values |= {name: f"{values[name]:016x}" for name in _KEYS}
         values |= {name: json.dumps(values[name]) for name in _LISTS if values[name] is not None}
         values["state"] = region.state.value
         marks = ", ".join("?" * len(values))
-        self._change(f"INSERT INTO memory_regions ({', '.join(values)}) VALUES ({marks})", values.values())
+        self._store.change(f"INSERT INTO memory_regions ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
         for shard in shards:
             row = (region.name, shard.number, _shard_text(shard))
-            self._change("INSERT INTO memory_shards (region, shard, now) VALUES (?, ?, ?)", row)
+            self._store.change("INSERT INTO memory_shards (region, shard, now) VALUES (?, ?, ?)", row)
 
     def set_region_state(self, name: str, state: RegionState) -> None:
-        self._change("UPDATE memory_regions SET state = ? WHERE name = ?", (state.value, name))
+        self._store.change("UPDATE memory_regions SET state = ? WHERE name = ?", (state.value, name))
 
     def set_trouble(self, name: str, trouble: str) -> None:
         """Record why a region cannot be made."""
-        self._change("UPDATE memory_regions SET trouble = ? WHERE name = ?", (trouble, name))
+        self._store.change("UPDATE memory_regions SET trouble = ? WHERE name = ?", (trouble, name))
 
     def set_region_devices(self, name: str, hosts: Iterable[str]) -> None:
         """Which hosts may hold it."""
-        self._change("UPDATE memory_regions SET devices = ? WHERE name = ?", (json.dumps(list(hosts)), name))
+        self._store.change("UPDATE memory_regions SET devices = ? WHERE name = ?", (json.dumps(list(hosts)), name))
 
     def remove_region(self, name: str) -> None:
-        self._change("DELETE FROM memory_regions WHERE name = ?", (name,))
+        self._store.change("DELETE FROM memory_regions WHERE name = ?", (name,))
 
     def set_shard(self, region: str, placed: Placed) -> None:
         row = (_shard_text(placed.now), _shard_text(placed.next), region, placed.now.number)
-        self._change("UPDATE memory_shards SET now = ?, next = ? WHERE region = ? AND shard = ?", row)
+        self._store.change("UPDATE memory_shards SET now = ?, next = ? WHERE region = ? AND shard = ?", row)
 
     def set_device(self, device: Device) -> Device:
         """Record a device, which gets a number if it has none; :class:`Refused` if there are too many."""
@@ -138,7 +131,7 @@ class MemoryRows:
             device = replace(device, number=number)
         values = [getattr(device, name) for name in _DEVICE_COLUMNS]
         marks = ", ".join("?" * len(values))
-        self._change(f"REPLACE INTO memory_devices ({', '.join(_DEVICE_COLUMNS)}) VALUES ({marks})", values)
+        self._store.change(f"REPLACE INTO memory_devices ({', '.join(_DEVICE_COLUMNS)}) VALUES ({marks})", values)
         return device
 
     def settle_groups(self) -> None:
@@ -146,21 +139,20 @@ class MemoryRows:
         state = self.state()
         needed = state.groups_in_use(before=True)
         for devices in state.groups.keys() - needed:
-            self._change("DELETE FROM memory_groups WHERE devices = ?", (json.dumps(devices),))
+            self._store.change("DELETE FROM memory_groups WHERE devices = ?", (json.dumps(devices),))
         taken = {number for devices, number in state.groups.items() if devices in needed}
         free = (number for number in range(FIRST_GROUP, FIRST_GROUP + MAX_GROUPS) if number not in taken)
         for devices in sorted(needed - state.groups.keys()):
             number = next(free, None)
             if number is None:
                 raise Refused(f"the shards have more than {MAX_GROUPS} different groups of devices")
-            self._change("INSERT INTO memory_groups VALUES (?, ?)", (json.dumps(devices), number))
+            self._store.change("INSERT INTO memory_groups VALUES (?, ?)", (json.dumps(devices), number))
 
     def device_token(self) -> str | None:
         """What devices show to the controller, if it has been made."""
-        with self._guard:
-            row = self._db.execute("SELECT value FROM memory_secrets WHERE name = ?", (_DEVICE_TOKEN,)).fetchone()
-        return None if row is None else str(row[0])
+        found = self._store.rows("SELECT value FROM memory_secrets WHERE name = ?", (_DEVICE_TOKEN,))
+        return str(found[0][0]) if found else None
 
     def set_device_token(self, token: str) -> str:
-        self._change("INSERT INTO memory_secrets VALUES (?, ?)", (_DEVICE_TOKEN, token))
+        self._store.change("INSERT INTO memory_secrets VALUES (?, ?)", (_DEVICE_TOKEN, token))
         return token

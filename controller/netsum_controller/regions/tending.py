@@ -14,9 +14,8 @@ from dataclasses import replace
 from netsum_controller.errors import ControllerError
 from netsum_controller.memory.deciding import Standings, advance, is_made
 from netsum_controller.memory.devices import Beats
-from netsum_controller.memory.installing import install_memory
-from netsum_controller.memory.items import MemoryState
-from netsum_controller.memory.model import Placed, RegionState, Shard
+from netsum_controller.memory.model import MemoryState, Placed, RegionState, Shard
+from netsum_controller.regions.installing import install_memory
 from netsum_controller.site import Site
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ def tend(site: Site) -> bool:
     """Take the next step of every shard that has one; returns whether there was any. Raises :class:`ControllerError` if a switch
     cannot be brought up to date; the next call goes on there."""
     beats = site.beats
-    state, news = site.store.memory.state(), beats.news
+    state, news = site.memory.state(), beats.news
     standings = beats.standings(state.devices)
     seen = state, news, tuple(standing.alive for standing in standings.values())
     if beats.settled is not None and beats.settled[0] is state and beats.settled[1:] == seen[1:]:
@@ -44,21 +43,21 @@ def tend(site: Site) -> bool:
         beats.settled = seen
         return False
     with site.store.lock:
-        state = site.store.memory.state()
+        state = site.memory.state()
         with site.store.transaction():
             _note_devices(site, state, standings)
             _note_regions(site, state, standings, beats)
             for name, shards in _steps(state, standings).items():
                 for placed in shards:
-                    site.store.memory.set_shard(name, placed)
-            site.store.memory.settle_groups()
+                    site.memory.set_shard(name, placed)
+            site.memory.settle_groups()
         finish(site)
     return True
 
 
 def finish(site: Site) -> None:
     """Tell the switches, then let devices know. Call it with the store's lock."""
-    state = site.store.memory.state()
+    state = site.memory.state()
     pending = {name: [placed for placed in shards if placed.next] for name, shards in state.shards.items()}
     opening = [region for region in state.regions.values() if region.state is RegionState.OPENING]
     if not opening and not any(pending.values()):
@@ -67,11 +66,11 @@ def finish(site: Site) -> None:
     with site.store.transaction():
         for name, shards in pending.items():
             for placed in shards:
-                site.store.memory.set_shard(name, Placed(placed.installed))
+                site.memory.set_shard(name, Placed(placed.installed))
         for region in opening:
-            site.store.memory.set_region_state(region.name, RegionState.READY)
+            site.memory.set_region_state(region.name, RegionState.READY)
             log.info("region %s is ready", region.name)
-        site.store.memory.settle_groups()
+        site.memory.settle_groups()
     for name, shards in pending.items():
         for placed in shards:
             _tell(name, placed.now, placed.installed)
@@ -120,16 +119,16 @@ def _note_devices(site: Site, state: MemoryState, standings: Standings) -> None:
         alive = bool(standings[host].alive)
         if device.alive != alive and standings[host].alive is not None:
             (log.info if alive else log.warning)("memory device %s is %s", host, "back" if alive else "silent")
-            site.store.memory.set_device(replace(device, alive=alive))
+            site.memory.set_device(replace(device, alive=alive))
 
 
 def _note_regions(site: Site, state: MemoryState, standings: Standings, beats: Beats) -> None:
     for region in state.regions.values():
         if region.state is RegionState.CREATING:
             if _is_whole(state, region.name, standings):
-                site.store.memory.set_region_state(region.name, RegionState.OPENING)
+                site.memory.set_region_state(region.name, RegionState.OPENING)
             elif (trouble := _trouble(state, region.name, beats)) != region.trouble:
-                site.store.memory.set_trouble(region.name, trouble)
+                site.memory.set_trouble(region.name, trouble)
 
 
 def _is_whole(state: MemoryState, name: str, standings: Standings) -> bool:
