@@ -33,23 +33,25 @@ class Backup(Generic[M]):
     Attributes:
         agreed: how far this log is known to be the primary's: at first what is executed, for that is the same everywhere.
         end: the end of the primary's log, as far as known.
+        executed: how far the primary has executed, as far as known.
+        counted: from where on nothing is done without this device.
     """
 
     def __init__(self, replica: Replica[M], *, joining: bool) -> None:
         self.replica = replica
         self.agreed = self.end = replica.committed
-        self._done = 0  # how far the primary has executed
+        self.executed = 0
         self._told: dict[int, Told] = {}
         self._asking = Asking()
         self.joining = joining
-        self._counted = UNCOUNTED if joining else 0
+        self.counted = UNCOUNTED if joining else 0
         self._loading: Loading | None = None
         self._owes_ack = False
         self._heard = False
 
     @property
     def ready(self) -> bool:
-        return self.replica.whole and self.agreed >= self._counted
+        return self.replica.whole and self.agreed >= self.counted
 
     def start(self) -> None:
         self._owes_ack = True
@@ -69,7 +71,7 @@ class Backup(Generic[M]):
             self._tell(letter.position, Told(letter.of, message=letter.message))
             self.advance()
         elif isinstance(letter, Counted):
-            self._counted = min(self._counted, letter.position)
+            self.counted = min(self.counted, letter.position)
             self._owes_ack = True
         elif isinstance(letter, Offer):
             self._offered(letter)
@@ -81,13 +83,13 @@ class Backup(Generic[M]):
         for position, entry in enumerate(letter.entries, letter.first):
             self._tell(position, Told(entry.epoch, entry))
         self.end = max(self.end, letter.end)
-        self._done = max(self._done, letter.committed)
+        self.executed = max(self.executed, letter.committed)
         self._owes_ack = True
         self.advance()
 
     def trusted(self) -> int:
         """What needs no comparison: who has been waited for ever since has in its log all that the primary has executed."""
-        return 0 if self.joining else min(self._done, self.replica.log.end)
+        return 0 if self.joining else min(self.executed, self.replica.log.end)
 
     def _tell(self, position: int, told: Told) -> None:
         if self.agreed < position <= self.agreed + AHEAD and self.replica.whole:
@@ -108,7 +110,7 @@ class Backup(Generic[M]):
             for position in range(before + 1, self.agreed + 1):
                 self._told.pop(position, None)
             self._owes_ack = True
-        self.replica.execute(min(self._done, self.agreed))
+        self.replica.execute(min(self.executed, self.agreed))
         self.replica.forget(self.replica.committed - self.replica.keep)
         self._ask()
 

@@ -48,7 +48,7 @@ class Primary(Generic[M]):
         self._counted: dict[int, int] = {}
         self._ordered = replica.committed
         self._told = 0  # how far the others know that we have executed
-        self._waiting: list[M] = []
+        self._waiting: dict[tuple[int, int], M] = {}
         self._copy: tuple[int, Copy] | None = None
         self._idle = 0
 
@@ -89,7 +89,7 @@ class Primary(Generic[M]):
         elif len(self._waiting) >= READERS:
             return False
         else:
-            self._waiting.append(message)
+            self._waiting[message.name] = message
         return True
 
     def may_read(self) -> bool:
@@ -108,8 +108,8 @@ class Primary(Generic[M]):
             self._asked_piece(number, letter)
 
     def _acknowledged(self, number: int, letter: Ack) -> None:
-        self.held[number] = max(self.held[number], letter.position)
         end = self.replica.log.end
+        self.held[number] = max(self.held[number], min(letter.position, end))
         if number not in self.needed and end - self.held[number] <= self.lag:
             self.needed.add(number)
             self._counted[number] = end
@@ -128,8 +128,8 @@ class Primary(Generic[M]):
             self.pending.pop(name, None)
         self.replica.forget(min(reach - self.replica.keep, self._copy[0] + 1 if self._copy else reach))
         if self._waiting and self.may_read():
-            waiting, self._waiting = self._waiting, []
-            for message in waiting:
+            waiting, self._waiting = self._waiting, {}
+            for message in waiting.values():
                 self.read(message)
 
     def reach(self) -> int:

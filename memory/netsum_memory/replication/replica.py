@@ -82,30 +82,27 @@ class Replica(Generic[M]):
             self.role = self.primary_role(self, others, {each for each in others if again or not joining[each]})
         self.role.start()
 
-    def change(self, message: M, epoch: int) -> bool:
-        """An instruction that changes memory, from a client; ``epoch`` is the switch's. False: the switch is ahead of us, and
-        the client must ask again."""
-        if self._not_told_yet(epoch):
-            return False
+    def change(self, message: M, epoch: int) -> None:
+        """An instruction that changes memory, from a client; ``epoch`` is the switch's, which may know of it before we do. What
+        has a position has it in our own, and nobody who has left that acknowledges it."""
+        self._meets(epoch)
         if isinstance(self.role, Primary):
             self.role.change(message)
-        else:
-            self.keep_for_later(message)
-            if self.role is not None:
-                self.role.advance()
-        return True
+            return
+        self.keep_for_later(message)
+        if self.role is not None:
+            self.role.advance()
 
     def read(self, message: M, epoch: int) -> bool:
-        """One that changes nothing. False: this device may not answer it (now)."""
-        if self._not_told_yet(epoch) or not isinstance(self.role, Primary):
-            return False
-        return self.role.read(message)
+        """One that changes nothing. False: the client must ask again, for this is not the primary, or it has just begun and too
+        many wait already."""
+        self._meets(epoch)
+        return isinstance(self.role, Primary) and self.role.read(message)
 
     def hear(self, number: int, letter: Letter) -> None:
         """A letter from another device of the group."""
-        if self._not_told_yet(letter.epoch) or self.is_stale(letter):
-            return
-        if self.role is not None:
+        self._meets(letter.epoch)
+        if self.role is not None and self.concerns(letter):
             self.role.hear(number, letter)
 
     def tend(self) -> None:
@@ -161,12 +158,11 @@ class Replica(Generic[M]):
         if kept - self.log.first > self.keep:
             self.log.forget(kept)
 
-    def is_stale(self, letter: Letter) -> bool:
-        """Of an epoch that this device has left: it has promised to have no part in it any more."""
-        return letter.epoch < self.epoch
+    def concerns(self, letter: Letter) -> bool:
+        """Not if it is of another epoch. An old one this device has promised to have no part in any more; what a new one wants of
+        us the controller will tell."""
+        return letter.epoch == self.epoch
 
-    def _not_told_yet(self, epoch: int) -> bool:
-        if epoch <= self.epoch:
-            return False
-        self.behind = max(self.behind, epoch)
-        return True
+    def _meets(self, epoch: int) -> None:
+        if epoch > self.epoch:
+            self.behind = max(self.behind, epoch)
