@@ -55,11 +55,14 @@ class Controller:
 
     def __init__(self, topology: Topology, hosts: tuple[str, ...], switch: Switch, network: Network) -> None:
         self._topology, self._switch, self._network = topology, switch, network
-        self._beats = Beats(network.now, LEASE)
+        self._beats = self._new_beats()
         self._devices = {host: Device(host, number) for number, host in enumerate(hosts, 1)}
         self._regions: dict[str, Region] = {}
         self._shards: dict[str, list[Placed]] = {}
         self.on = True
+
+    def _new_beats(self) -> Beats:
+        return Beats(clock=lambda: self._network.now, lease=LEASE)
 
     @property
     def _state(self) -> MemoryState:
@@ -86,13 +89,13 @@ class Controller:
         if not self.on:
             return None
         report = DeviceReport.of(said)
-        self._beats.hear(host, report, self._network.now)
+        self._beats.hear(host, report)
         self._devices[host] = replace(self._devices[host], incarnation=report.incarnation, alive=True)
         return orders(self._topology, self._state, host, LEASE)
 
     def restart(self) -> None:
         """Begin again with what the state file has."""
-        self._beats = Beats(self._network.now, LEASE)
+        self._beats = self._new_beats()
         self.on = True
 
     def tend(self) -> None:
@@ -107,7 +110,7 @@ class Controller:
             self._install()
 
     def _standings(self) -> Standings:
-        return self._beats.standings(self._devices, self._network.now)
+        return self._beats.standings(self._devices)
 
     def _decide(self, standings: Standings) -> None:
         loads: Counter[str] = Counter(

@@ -18,6 +18,8 @@ from netsum_trials.memory.in_process.switch import VIRTUAL, Switch
 
 REPORT: Final = 0.15
 """Seconds between two reports."""
+HURRY: Final = 0.02
+"""The same once a packet has shown that the switch knows more."""
 QUEUE: Final = 256
 """Packets that wait in a socket of a process that stands still."""
 JOURNAL: Final = 1 << 18
@@ -42,6 +44,7 @@ class Host:
         self._controller, self._switch, self._network = controller, switch, network
         self.device: Device | None = None
         self._life = 0
+        self._told = 0.0
         self._incarnation = ""
         self._hangs = False
         self._waiting: list[tuple[Address, bytes]] = []
@@ -94,8 +97,11 @@ class Host:
 
     def _tend(self, device: Device) -> None:
         self._send(device.tend(self._network.now))
+        if device.behind and self._network.now - self._told >= HURRY:
+            self._report(device)
 
     def _report(self, device: Device) -> None:
+        device.behind, self._told = False, self._network.now
         said: dict[str, Any] = device.report()
         answer = self._controller.hear(self.name, {"incarnation": self._incarnation, **said})
         if answer is None:
