@@ -16,6 +16,7 @@ from netsum_memory.copies import Copies
 from netsum_memory.holdings import Holding, Holdings
 from netsum_memory.message import Address, Malformed, Message, Send
 from netsum_memory.ordering import Alone, OrderingFactory
+from netsum_memory.reads import Reads
 from netsum_memory.region import Assignment, Region
 from netsum_memory.tally import Tally
 from netsum_memory.vault import Vault
@@ -62,6 +63,7 @@ class Device:
         self._vault = vault
         self._homes = _Homes()
         self.holdings = Holdings(host, vault, limit, ordering, self._homes, self._route)
+        self._reads = Reads(self.holdings)
         self._copies = Copies()
         self._loop: deque[bytes] = deque()
         self._out: list[Send] = []
@@ -125,6 +127,10 @@ class Device:
         return out
 
     def _take(self, sender: Address, data: bytes | memoryview, now: float) -> None:
+        if (answer := self._reads.answer(data)) is not None:
+            self.tally.instructions[Instruction.READ] += 1
+            self._emit(((sender, answer),))
+            return
         try:
             asked = message.parse(data)
         except Malformed as error:

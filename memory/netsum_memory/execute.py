@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 _DONE: Final = Outcome(Result())
-_UFUNCS: Final = {Instruction.MIN: np.minimum, Instruction.MAX: np.maximum}
+_UFUNCS: Final[dict[int, np.ufunc]] = {Instruction.MIN: np.minimum, Instruction.MAX: np.maximum}
 _DTYPES: Final = {int(lane): np.dtype(lane.dtype) for lane in LaneType}
 
 
@@ -58,9 +58,12 @@ def execute(message: Message, store: Store) -> Outcome:
     given = np.frombuffer(message.payload, dtype)
     held: NDArray[Any] = store.change(address, length, dtype.str)
     before = held.tobytes() if instruction == Instruction.FETCH_ADD else b""
-    # Integers wrap; floats become infinite or not a number without a word, as IEEE 754 has it.
-    with np.errstate(all="ignore"):
-        _UFUNCS.get(Instruction(instruction), np.add)(held, given, out=held)
+    ufunc = _UFUNCS.get(instruction, np.add)
+    if dtype.kind == "f":  # which become infinite or not a number without a word, as IEEE 754 has it
+        with np.errstate(all="ignore"):
+            ufunc(held, given, out=held)
+    else:
+        ufunc(held, given, out=held)  # integers wrap
     return Outcome(Result(payload=before)) if before else _DONE
 
 

@@ -144,13 +144,13 @@ class Holdings:
     def report(self) -> dict[str, Any]:
         shards = [
             {
-                "region": shard.region.id,
-                "shard": shard.index,
-                "epoch": shard.epoch,
-                "position": shard.position,
-                "ready": shard.whole,
+                "region": holding.shard.region.id,
+                "shard": holding.shard.index,
+                "epoch": holding.shard.epoch,
+                "position": holding.ordering.position,
+                "ready": holding.ordering.ready,
             }
-            for shard in (holding.shard for holding in self._held.values())
+            for holding in self._held.values()
         ]
         refused = [{"region": region, "shard": shard, "why": why} for (region, shard), why in self._refused.items()]
         free = None if self._limit is None else self._limit - self.bytes_held

@@ -14,6 +14,19 @@ class Ordering(Protocol):
     """A pure state machine for each shard; every method returns packets to send. ``now`` is in seconds. What comes in has been
     checked: the key, the epoch, the instruction itself."""
 
+    @property
+    def position(self) -> int:
+        """Of the last instruction in the shard's log here."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether, in this epoch, nothing is acknowledged to a client that this device does not have."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether this device is the primary, and what is executed may be shown as it is now. Ordinary READs then do not come
+        to :meth:`read`."""
+
     def change(self, asked: Message, sender: Address, now: float) -> list[Send]:
         """An instruction that changes memory: from a client, at the primary as at the backups, for the first time or again."""
 
@@ -36,6 +49,18 @@ class Alone:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+
+    @property
+    def position(self) -> int:
+        return self._shard.position + len(self._shard.tail)
+
+    @property
+    def ready(self) -> bool:
+        return self._shard.whole
+
+    @property
+    def readable(self) -> bool:
+        return self._shard.primary
 
     def change(self, asked: Message, sender: Address, now: float) -> list[Send]:  # noqa: ARG002
         noted = self._shard.known(asked.header)

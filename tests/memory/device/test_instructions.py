@@ -217,3 +217,30 @@ def test_a_chains_packet_goes_to_the_virtual_address_with_its_clients() -> None:
     desk.sends.clear()
     assert desk.deliver(data, ("10.0.0.2", 12001)) == []
     assert [to for to, _ in desk.sends] == [CLIENT]
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "address": st.sampled_from([BASE, BASE + 8184, BASE + 8192, BASE + 4, 0]),
+            "length": st.sampled_from([0, 4, 8, 8192, 8193]),
+            "key": st.sampled_from([KEYS.read, KEYS.write, KEYS.device, 0]),
+            "lane": st.sampled_from([0, F32, I64, 9]),
+            "epoch": st.sampled_from([0, 1, 2]),
+            "region": st.sampled_from([7, 8]),
+            "shard": st.integers(0, 1),
+            "flags": st.sampled_from([0, int(Flag.REPEAT)]),
+            "status": st.integers(0, 1),
+            "replica": st.integers(0, 1),
+        }
+    )
+)
+def test_ordinary_reads_are_answered_as_all_others(fields: dict[str, int]) -> None:
+    both = []
+    for ordinary in (True, False):
+        desk = Desk()
+        desk.write(BASE, bytes(range(256)) * 32)
+        if not ordinary:
+            setattr(desk.device._reads, "answer", lambda _: None)  # noqa: B010
+        both.append((desk.ask(READ, **fields), desk.device.tally.refused, desk.device.tally.instructions))
+    assert both[0] == both[1]
