@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from netsum.wire.memory import MemoryStatus
+from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
-from netsum_controller.errors import Refused, SwitchError
+from netsum_controller.errors import Refused, StateError, SwitchError
 from netsum_controller.memory.items import memory_items, of_memory
 from netsum_controller.memory.model import RegionState
 from netsum_controller.memory.spec import RegionSpec
@@ -335,3 +337,16 @@ def test_quiet_devices_cost_nothing(memory: FakeMemory, switch: FakeSwitch) -> N
         memory.tick()
         assert not tend(memory.site)
     assert len(switch.writes) == writes
+
+
+def test_regions_of_another_state_file_are_left_alone(memory: FakeMemory, topology: Topology, tmp_path: Path) -> None:
+    memory.create()
+    before = set(installed(memory.controller))
+    with Controller(topology, tmp_path / "other.db") as other:
+        with pytest.raises(StateError, match=r"has regions of memory that .*other.db does not know \(region 0x"):
+            other.push()
+        assert set(installed(memory.controller)) == before
+        other.push(take_over=True)
+    assert not installed(memory.controller)
+    memory.controller.delete_region("x")  # whose id is remembered
+    memory.controller.push(take_over=True)

@@ -85,6 +85,10 @@ class MemoryRows:
         }
         return MemoryState(regions, shards, devices, groups)
 
+    def knows_id(self, region: int) -> bool:
+        """Whether a region, deleted or not, has or had this id."""
+        return bool(self._store.rows("SELECT 1 FROM memory_ids WHERE id = ?", (region,)))
+
     def region(self, name: str) -> Region:
         """The region of that name; :class:`NoSuchRegion` if there is none."""
         found = self.state().regions.get(name)
@@ -99,6 +103,7 @@ class MemoryRows:
         values["state"] = region.state.value
         marks = ", ".join("?" * len(values))
         self._store.change(f"INSERT INTO memory_regions ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
+        self._store.change("INSERT INTO memory_ids VALUES (?)", (region.id,))
         for shard in shards:
             row = (region.name, shard.number, _shard_text(shard))
             self._store.change("INSERT INTO memory_shards (region, shard, now) VALUES (?, ?, ?)", row)

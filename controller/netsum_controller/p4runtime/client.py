@@ -25,7 +25,7 @@ from netsum_controller.p4runtime.channel import open_channel, read_cookie
 from netsum_controller.p4runtime.p4info import Program
 from netsum_controller.p4runtime.rpc_errors import switch_error, write_error
 from netsum_controller.p4runtime.stream import Stream
-from netsum_controller.stages import TABLES, Entry, Item, JobEntry, MemberEntry, Record, RegionEntry, outcomes
+from netsum_controller.stages import TABLES, Entry, Item, MemberEntry, Record, RegionEntry, outcomes
 from netsum_controller.stages.claim import claim_fields, claimed_before
 from netsum_controller.stages.memory import RegionCounts
 from netsum_controller.stages.ports import DROPPED_COUNTER, PORTS_COUNTER, PortCounts
@@ -230,11 +230,13 @@ class SwitchClient:
                 items.append(self.program.decode_group(entity.packet_replication_engine_entry.multicast_group_entry))
         return items
 
-    def read_jobs(self) -> list[JobEntry]:
-        entity = p4.Entity(table_entry=p4.TableEntry(table_id=self.program.object_id("tables", JobEntry.TABLE)))
-        rows = (answer.table_entry for answer in self._read([entity]) if not answer.table_entry.is_default_action)
-        entries = (self.program.decode_row(row, JobEntry) for row in rows)
-        return [entry for entry in entries if isinstance(entry, JobEntry)]
+    def read_entries(self, *kinds: type[Entry]) -> list[Entry]:
+        """All entries of these kinds, each of another table."""
+        kind_of = {self.program.object_id("tables", kind.TABLE): kind for kind in kinds}
+        entities = [p4.Entity(table_entry=p4.TableEntry(table_id=table)) for table in kind_of]
+        rows = (answer.table_entry for answer in self._read(entities) if not answer.table_entry.is_default_action)
+        entries = (self.program.decode_row(row, kind_of[row.table_id]) for row in rows)
+        return [entry for entry in entries if isinstance(entry, Entry)]
 
     def read_outcomes(self, job_id: int) -> dict[str, int]:
         """Packets by outcome of a job, see :class:`netsum.wire.schema.Outcome`."""

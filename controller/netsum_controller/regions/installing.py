@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from netsum_controller.errors import Unreachable
+from netsum_controller.jobs.claims import require_ours
 from netsum_controller.memory.items import MEMORY_TABLES, memory_items, of_memory
 from netsum_controller.p4runtime.client import Kind, SwitchClient
 from netsum_controller.p4runtime.converge import apply, plan
@@ -23,6 +24,7 @@ def install_memory(site: Site) -> int:
         try:
             with site.client(name) as client:
                 site.require_program(client)
+                require_ours(site, client)
                 updates += _install(site, client)
         except Unreachable:
             if name not in site.down:

@@ -18,7 +18,7 @@ LAG: Final = 256
 READERS: Final = 1024
 """Reads that wait for a new primary's first moments to be over."""
 
-ENTRIES: Final = 300
+ENTRIES: Final = 64
 """Of one ORDER, so that it fits a packet."""
 
 IDLE: Final = 20

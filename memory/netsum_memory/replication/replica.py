@@ -63,6 +63,11 @@ class Replica(Generic[M]):
     def primary(self) -> bool:
         return isinstance(self.role, Primary)
 
+    @property
+    def readable(self) -> bool:
+        """Whether what is executed may be shown: by the primary, once its log as it was is finished."""
+        return isinstance(self.role, Primary) and self.role.may_read()
+
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def regroup(self, epoch: int, joining: Sequence[bool], number: int) -> None:

@@ -1,0 +1,84 @@
+"""A shard's instructions in the order that all devices of its group agree on; a group may be one device."""
+
+from __future__ import annotations
+
+from netsum.wire.memory import MemoryStatus
+from netsum.wire.memory_codec import MemoryHeader
+
+from netsum_memory.contents import Contents
+from netsum_memory.message import Address, Message, Send
+from netsum_memory.execute import Result
+from netsum_memory.replication import post
+from netsum_memory.replication.log import Log, Record
+from netsum_memory.replication.replica import Replica
+from netsum_memory.shard import Reply, Shard
+
+WAIT = 0.05
+"""Seconds between two looks at what may have been lost without a trace."""
+
+
+class Replicated:
+    """An :class:`~netsum_memory.ordering.Ordering`: the shard's :class:`~netsum_memory.replication.replica.Replica`, with packets."""
+
+    def __init__(self, shard: Shard) -> None:
+        """``shard`` as it is, after a restart with the end of its log."""
+        self._shard = shard
+        log: Log[Message] = Log(shard.position + 1)
+        for epoch, message in shard.tail:
+            log.append(Record(epoch, message))
+        self._replica = Replica(Contents(shard), log, committed=shard.position, epoch=shard.epoch)
+        self._replica.whole = shard.whole
+        self._tended = 0.0
+
+    @property
+    def position(self) -> int:
+        return self._replica.position
+
+    @property
+    def ready(self) -> bool:
+        return self._replica.ready
+
+    @property
+    def readable(self) -> bool:
+        return self._replica.readable
+
+    def change(self, asked: Message, sender: Address, now: float) -> list[Send]:  # noqa: ARG002 - it is known by its client
+        if len(asked.segments) > post.RECORD_SEGMENTS:
+            return self._shard.answers([Reply(asked.header, Result(MemoryStatus.MALFORMED))])
+        self._replica.change(asked, asked.header.epoch)
+        return self._sends()
+
+    def read(self, asked: Message, now: float) -> list[Send]:  # noqa: ARG002
+        if not self._replica.read(asked, asked.header.epoch):
+            return self._shard.answers([Reply(asked.header, Result(MemoryStatus.BUSY))])
+        return self._sends()
+
+    def hear(self, told: Message, sender: Address, now: float) -> list[Send]:  # noqa: ARG002
+        letter = post.parse(told)
+        number = next((at for at, peer in enumerate(self._shard.group) if peer.address == sender), None)
+        if letter is None or number is None:
+            return []
+        self._replica.hear(number, letter)
+        return self._sends()
+
+    def tend(self, now: float) -> list[Send]:
+        if now - self._tended < WAIT:
+            return []
+        self._tended = now
+        self._replica.tend()
+        return self._sends()
+
+    def regroup(self, now: float) -> list[Send]:
+        self._tended = now
+        self._replica.regroup(self._shard.epoch, [peer.joining for peer in self._shard.group], self._shard.number)
+        return self._sends()
+
+    def _sends(self) -> list[Send]:
+        letters, sends = self._replica.drain()
+        if not letters:
+            return sends
+        shard = self._shard
+        region, number = shard.id
+        blank = MemoryHeader(0, key=shard.region.keys.device, shard=number, region=region, replica=shard.number)
+        sends += [(shard.group[to].address, post.pack(letter, blank)) for to, letter in letters]
+        return sends
