@@ -12,8 +12,7 @@ from netsum.wire.memory import MEMORY_PORT
 from netsum_controller.config.topology import Topology
 from netsum_controller.memory.deciding import Standings, advance, is_made
 from netsum_controller.memory.devices import Beats, DeviceReport, orders
-from netsum_controller.memory.items import MemoryState
-from netsum_controller.memory.model import Device, Placed, Region, RegionState, Shard
+from netsum_controller.memory.model import Device, MemoryState, Placed, Region, RegionState, Shard
 from netsum_controller.memory.placing import deal
 from netsum_memory.message import Address
 

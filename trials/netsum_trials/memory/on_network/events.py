@@ -54,7 +54,7 @@ class Events:
         """Whether nothing happens, and every shard has all its devices, and they have everything."""
         if self._undo is not None or time.monotonic() < self._calm:
             return False
-        state = self._fabric.controller.site.store.memory.state()
+        state = self._fabric.controller.site.memory.state()
         if not all(state.devices[host].alive for host in self._plan.devices):
             return False
         return all(
