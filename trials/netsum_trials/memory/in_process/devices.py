@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from netsum_memory.control import Orders
 from netsum_memory.device import Device
 from netsum_memory.message import Address, Send
+from netsum_memory.replicated import Replicated
 from netsum_memory.serve import TICK
 from netsum_memory.vault import Vault
 
@@ -24,6 +25,14 @@ QUEUE: Final = 256
 """Packets that wait in a socket of a process that stands still."""
 JOURNAL: Final = 1 << 18
 """Bytes of journal after which a checkpoint is made: few, so that there are some."""
+
+
+class Contents(NamedTuple):
+    """A shard on a device: the end of its log, how far it is executed, and the bytes that this has given."""
+
+    end: int
+    executed: int
+    memory: bytes
 
 
 class Host:
@@ -55,7 +64,7 @@ class Host:
         self._life += 1
         vault = None if self._folder is None else Vault(self._folder, largest=JOURNAL)
         self._incarnation = f"{self.name} {self._life}" if vault is None else vault.incarnation
-        self.device = Device(self.name, vault=vault)
+        self.device = Device(self.name, vault=vault, ordering=Replicated)
         life = self._life
         self._every(TICK, life, self._tend)
         self._every(REPORT, life, self._report)
@@ -74,13 +83,14 @@ class Host:
         if not hang and self.device is not None:
             self._send(self.device.receive(waiting, self._network.now))
 
-    def contents(self, region: int, shard: int) -> bytes:
-        """The bytes of a shard."""
+    def contents(self, region: int, shard: int) -> Contents:
+        """What it has of a shard."""
         assert self.device is not None
         holding = self.device.holdings.get(region, shard)
         assert holding is not None, "the controller waits for it"
-        held = holding.shard.region
-        return b"".join(holding.shard.store.read(start, held.granule) for start in held.granules(shard))
+        held, store = holding.shard.region, holding.shard.store
+        memory = b"".join(store.read(start, held.granule) for start in held.granules(shard))
+        return Contents(holding.ordering.position, holding.shard.position, memory)
 
     def close(self) -> None:
         if self.device is not None:

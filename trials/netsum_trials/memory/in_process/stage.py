@@ -163,11 +163,13 @@ class Stage:
         return self._until_over("last READs have no reply")
 
     def _compare(self, regions: dict[str, Region]) -> None:
-        """All devices of a shard must have the same bytes."""
+        """All devices of a shard must have the same log, and the same bytes where they have executed as much of it."""
         for region in regions.values():
             for shard, hosts in enumerate(self._controller.holders(region.name)):
-                contents = {host: self._hosts[host].contents(region.id, shard) for host in hosts}
-                if len(set(contents.values())) > 1:
+                found = [self._hosts[host].contents(region.id, shard) for host in hosts]
+                logs = {each.end for each in found}
+                states = {(each.executed, each.memory) for each in found}
+                if len(logs) > 1 or len(states) > len({executed for executed, _ in states}):
                     self._totals.wrong += 1
                     self._say(f"  WRONG: {region.name}, shard {shard}: {' and '.join(hosts)} hold different bytes")
 
