@@ -50,20 +50,28 @@ LONGEST: Final = {
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happens once ``after`` instructions have been answered and everything is whole again after the event before.
-    It is over ``seconds`` later. ``what``: the device that is killed or stands still, or the region that moves ``to`` these."""
+    """Something that happens once ``after`` instructions have been answered, and is over ``seconds`` later. ``what``: the device
+    that is killed or stands still, or the region that moves ``to`` these. If it ``waits``, it does until everything is whole
+    after the events before; else until the same device, switch or controller is back."""
 
     after: int
     kind: Kind
     what: str = ""
     to: tuple[str, ...] = ()
     seconds: float = 0.0
+    waits: bool = True
+
+    @property
+    def whom(self) -> str:
+        """What it happens to, and nothing else at the same time."""
+        return self.what or self.kind.value
 
     def describe(self) -> str:
         """In a few words."""
         to = f" to {', '.join(self.to)}" if self.to else ""
         lasting = f" for {self.seconds:g} s" if self.seconds else ""
-        return f"after {self.after}: {self.kind} {self.what}{to}{lasting}"
+        waiting = ", when all is whole" if self.waits else ""
+        return f"after {self.after}: {self.kind.replace('_', ' ')} {self.what}{to}{lasting}{waiting}"
 
 
 @dataclass(frozen=True)
@@ -205,19 +213,25 @@ def _events(
         return ()
     chosen = [kinds[int(rng.integers(len(kinds)))] for _ in range(int(rng.integers(0, 5)))]
     afters = sorted(int(rng.integers(max(1, 3 * total // 4))) for _ in chosen)
+    for number in range(1, len(afters)):
+        if rng.random() < 0.4:  # in the middle of what has just begun
+            afters[number] = afters[number - 1]
     return tuple(_event(rng, kind, after, devices, regions) for kind, after in zip(chosen, afters, strict=True))
 
 
 def _event(
     rng: np.random.Generator, kind: Kind, after: int, devices: Mapping[str, bool], regions: Sequence[RegionPlan]
 ) -> Event:
-    seconds = round(float(rng.uniform(0, LONGEST[kind])), 2)
+    seconds, waits = round(float(rng.uniform(0, LONGEST[kind])), 2), bool(rng.random() < 0.5)
     if kind is Kind.MOVE:
         region = regions[int(rng.integers(len(regions)))]
         able = [host for host, files in devices.items() if files or region.replicas > 1]
         hosts = [str(host) for host in rng.permutation(able)]
         least = min(region.replicas, len(hosts))
-        return Event(after, kind, region.name, tuple(hosts[: int(rng.integers(least, len(hosts) + 1))]))
+        return Event(after, kind, region.name, tuple(hosts[: int(rng.integers(least, len(hosts) + 1))]), waits=waits)
     if kind in (Kind.KILL_DEVICE, Kind.HANG_DEVICE):
-        return Event(after, kind, str(rng.choice(list(devices))), seconds=seconds)
-    return Event(after, kind, seconds=seconds)
+        host = str(rng.choice(list(devices)))
+        # Two devices whose memory is gone could be all that a shard had.
+        waits = waits or (kind is Kind.KILL_DEVICE and not devices[host])
+        return Event(after, kind, host, seconds=seconds, waits=waits)
+    return Event(after, kind, seconds=seconds, waits=waits)

@@ -27,6 +27,8 @@ SITE: Final = Site(tuple(TOPOLOGY.hosts)[:5], settling=2 * LEASE)
 FIRST_ADDRESS: Final = 1 << 32
 PATIENCE: Final = 30.0
 """Seconds, of the network's, in which something must get on."""
+HEARD: Final = 0.5
+"""Seconds within which the controller has heard what has become of a device, and begun to do something about it."""
 _LOOK: Final = 0.01
 
 
@@ -52,7 +54,7 @@ class Stage:
         self._histories: list[list[Entry]] = [[] for _ in plan.places]
         self._clients: list[Client] = []
         self._waiting = list(plan.events)
-        self._happening = False
+        self._happening: set[str] = set()
 
     def run(self) -> None:
         try:
@@ -112,28 +114,33 @@ class Stage:
         return True
 
     def _is_over(self) -> bool:
-        return not self._happening and all(client.over for client in self._clients) and self._controller.whole()
+        return all(client.over for client in self._clients) and self._is_whole()
 
     @property
     def _answered(self) -> int:
         return sum(client.answered for client in self._clients)
 
     def _look(self) -> None:
-        """The next event begins when its time has come and everything is whole after the last one."""
+        """Begin the next event when its time has come."""
         self._network.later(_LOOK, self._look)
-        if self._happening or not self._waiting or self._answered < self._waiting[0].after:
+        if not self._waiting or self._answered < self._waiting[0].after:
             return
-        if self._controller.whole():
-            self._happening = True
-            event = self._waiting.pop(0)
-            undo = self._do(event)
-            self._totals.faults[event.kind.value] += 1
+        event = self._waiting[0]
+        if event.whom in self._happening or (event.waits and not self._is_whole()):
+            return
+        self._waiting.pop(0)
+        self._happening.add(event.whom)
+        undo = self._do(event)
+        self._totals.faults[event.kind.value] += 1
 
-            def over() -> None:
-                undo()
-                self._happening = False
+        def over() -> None:
+            undo()
+            self._network.later(HEARD, lambda: self._happening.discard(event.whom))
 
-            self._network.later(event.seconds, over)
+        self._network.later(event.seconds, over)
+
+    def _is_whole(self) -> bool:
+        return not self._happening and self._controller.whole()
 
     def _do(self, event: Event) -> Callable[[], None]:
         """Begin it; returns how it is undone."""

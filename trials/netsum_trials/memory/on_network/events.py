@@ -33,26 +33,28 @@ class Events:
     ) -> None:
         self._fabric, self._plan, self._wires, self._totals, self._say = fabric, plan, wires, totals, say
         self._waiting = list(plan.events)
-        self._undo: tuple[float, Callable[[], None]] | None = None
+        self._undo: dict[str, tuple[float, Callable[[], None]]] = {}
         self._calm = 0.0
 
     def look(self, answered: int) -> None:
         """Begin what is due after so many answers, and end what has lasted long enough."""
-        now = time.monotonic()
-        if self._undo is not None:
-            due, undo = self._undo
-            if now >= due:
+        for whom, (due, undo) in list(self._undo.items()):
+            if time.monotonic() >= due:
                 undo()
-                self._undo, self._calm = None, time.monotonic() + REPORTS
-        elif self._waiting and answered >= self._waiting[0].after and self.whole():
-            event = self._waiting.pop(0)
+                del self._undo[whom]
+                self._calm = time.monotonic() + REPORTS
+        if not self._waiting or answered < self._waiting[0].after:
+            return
+        event = self._waiting[0]
+        if event.whom not in self._undo and (self.whole() or not event.waits):
+            self._waiting.pop(0)
             self._say(f"  {event.describe()}")
-            self._undo = now + event.seconds, self._do(event)
+            self._undo[event.whom] = time.monotonic() + event.seconds, self._do(event)
             self._totals.faults[event.kind.value] += 1
 
     def whole(self) -> bool:
         """Whether nothing happens, and every shard has all its devices, and they have everything."""
-        if self._undo is not None or time.monotonic() < self._calm:
+        if self._undo or time.monotonic() < self._calm:
             return False
         state = self._fabric.controller.site.memory.state()
         if not all(state.devices[host].alive for host in self._plan.devices):
@@ -75,10 +77,8 @@ class Events:
 
     def close(self) -> None:
         """Undo what lasts, whatever it is."""
-        if self._undo is not None:
-            undo = self._undo[1]
-            self._undo = None
-            undo()
+        while self._undo:
+            self._undo.popitem()[1][1]()
 
     def _do(self, event: Event) -> Callable[[], None]:
         """Begin it; returns how it is undone."""
