@@ -24,7 +24,7 @@ from netsum_controller.state.store import Store
 from netsum_controller.tally import Tally
 
 PATIENCE = 2.0
-"""Seconds that a switch has to answer."""
+"""Seconds that a switch has to answer where others wait too, and it is asked again."""
 
 _AT_ONCE = 16
 
@@ -45,6 +45,7 @@ class Site:
     program: Program
     url: str | None = None
     connect_timeout: float = CONNECT_TIMEOUT
+    patience: float = PATIENCE
     tally: Tally = field(default_factory=Tally)
     down: set[str] = field(default_factory=set)
     dead_links: dict[str, float] = field(default_factory=dict)
@@ -68,13 +69,13 @@ class Site:
         gets them, and others when that is found not to work."""
         return self.topology if roots else self.usable
 
-    def client(self, switch: str, patience: float | None = None) -> SwitchClient:
-        """``patience``: seconds that it has to answer, if not the usual."""
+    def client(self, switch: str, *, brief: bool = False) -> SwitchClient:
+        """``brief``: it has ``patience`` seconds to answer, not ``connect_timeout``."""
         found = self.topology.switches.get(switch)
         if found is None:
             known = ", ".join(self.topology.switches)
             raise InputError(f"the topology {self.topology.name!r} has no switch {switch!r} (it has: {known})")
-        timeout = self.connect_timeout if patience is None else min(patience, self.connect_timeout)
+        timeout = self.patience if brief else self.connect_timeout
         return SwitchClient(switch, found, self.program, connect_timeout=timeout, silence=self.silence)
 
     def require_program(self, client: SwitchClient) -> None:
@@ -92,7 +93,7 @@ class Site:
 def find_down(site: Site) -> frozenset[str]:
     """Ask all switches at once whether they are there, and set ``site.down``. A switch whose address is not known yet is not
     down. Without links between switches there is no way around any, so only those that were down are asked. This is one call to
-    each switch, which disturbs nobody and takes at most :data:`PATIENCE`."""
+    each switch, which disturbs nobody and takes at most ``site.patience``."""
     switches = site.topology.switches
     names = [name for name in switches if site.topology.links or name in site.down]
     for name, there in zip(names, at_once(lambda name: answers(site, name), names), strict=True):
@@ -117,7 +118,7 @@ def answers(site: Site, name: str) -> bool:
         return True
     try:
         with closing(open_channel(switch.p4runtime, switch.tls)) as channel:
-            read_cookie(p4runtime_pb2_grpc.P4RuntimeStub(channel), switch.device_id, PATIENCE)
+            read_cookie(p4runtime_pb2_grpc.P4RuntimeStub(channel), switch.device_id, site.patience)
     except grpc.RpcError as error:
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
             site.silence.begins(name)

@@ -58,6 +58,7 @@ def asking(controller: Controller, old: Job) -> Iterator[None]:
 
 def test_members_elsewhere_are_answered(fabric: FakeFabric, controller: Controller, job: Job) -> None:
     """A leaf has restarted, all ask for the epoch in which they go on, and a spine hangs: it takes 20 times its turn."""
+    controller.site.connect_timeout, controller.site.patience = 5.0, 1.0
     near = controller.create_job(JobSpec(name="near", members=HOSTS[:2], window=8, token=TOKEN))
     fabric.switches["leaf2"].restart()
     controller.reconcile()
@@ -77,6 +78,7 @@ def test_members_elsewhere_are_answered(fabric: FakeFabric, controller: Controll
 
 
 def test_a_switch_that_hangs_is_waited_for_once(fabric: FakeFabric, controller: Controller) -> None:
+    controller.site.patience = 0.2
     controller.site.silence = Silence(lambda: 0.0)
     fabric.switches["leaf1"].answering.clear()
     assert not answers(controller.site, "leaf1")
@@ -93,7 +95,7 @@ def test_a_switch_that_hangs_is_waited_for_once(fabric: FakeFabric, controller: 
 def test_all_switches_that_hang_are_waited_for_at_the_same_time(
     fabric: FakeFabric, controller: Controller, job: Job
 ) -> None:
-    controller.site.connect_timeout = 1.0
+    controller.site.connect_timeout = controller.site.patience = 0.5
     controller.site.silence = silence = Silence(lambda: 0.0)
     hung = ("leaf1", "leaf2", "spine1")
     for name in hung:

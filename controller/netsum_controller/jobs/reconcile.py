@@ -18,7 +18,7 @@ from netsum_controller.p4runtime.client import Kind, SwitchClient
 from netsum_controller.p4runtime.converge import apply, plan
 from netsum_controller.planning.job_items import job_items
 from netsum_controller.planning.switch_items import switch_items
-from netsum_controller.site import PATIENCE, Site, find_down
+from netsum_controller.site import Site, find_down
 from netsum_controller.stages import Item, JobEntry
 from netsum_controller.state.model import Job, JobState, Rejoin
 
@@ -136,7 +136,7 @@ def _finish(site: Site, job: Job, here: SwitchClient, fresh: frozenset[str], rep
     needed = [name for name in taking_part(job) if name != here.name]
     with ExitStack() as stack:
         try:
-            clients = stack.enter_context(open_clients(site, needed, PATIENCE))
+            clients = stack.enter_context(open_clients(site, needed, brief=True))
         except (SwitchError, StateError) as error:
             report.waiting[job.name] = str(error)
             return

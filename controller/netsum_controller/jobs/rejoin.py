@@ -20,7 +20,7 @@ from netsum_controller.jobs.claims import NumberTaken, claim_again
 from netsum_controller.jobs.epochs import is_resumable, record_epoch
 from netsum_controller.jobs.spread import install, open_clients, taking_part
 from netsum_controller.logs import about
-from netsum_controller.site import PATIENCE, Site
+from netsum_controller.site import Site
 from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin, Seat
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ def happened(job: Job) -> str:
 def _finish(site: Site, job: Job) -> Job:
     """Install the job's epoch; or one that resumes it, if another job has taken its number on a switch that could not be asked
     before."""
-    with open_clients(site, taking_part(job), PATIENCE) as clients:  # members ask again, and others wait for the lock
+    with open_clients(site, taking_part(job), brief=True) as clients:  # members ask again, and others wait for the lock
         try:
             for client in clients.values():
                 claim_again(site, client, job)

@@ -23,13 +23,11 @@ Clients = Mapping[str, SwitchClient]
 
 
 @contextmanager
-def open_clients(
-    site: Site, switches: Iterable[str], patience: float | None = None
-) -> Iterator[dict[str, SwitchClient]]:
+def open_clients(site: Site, switches: Iterable[str], *, brief: bool = False) -> Iterator[dict[str, SwitchClient]]:
     """Clients for all these switches, opened at the same time. Before anything is changed, raises :class:`SwitchError` or
-    :class:`StateError` if one does not answer, does not run our program, or has jobs of another controller. Not to be called in a
-    transaction."""
-    clients = {name: site.client(name, patience) for name in dict.fromkeys(switches)}
+    :class:`StateError` if one does not answer, does not run our program, or has jobs of another controller. ``brief`` is as for
+    :meth:`Site.client`. Not to be called in a transaction."""
+    clients = {name: site.client(name, brief=brief) for name in dict.fromkeys(switches)}
 
     def open_one(name: str) -> None:
         client = clients[name].connect()
