@@ -40,7 +40,8 @@ class Site:
     (:func:`find_down`): paths and trees avoid them. ``dead_links`` are links between switches that carry nothing, as far as this
     process has found out, and until when (:func:`time.monotonic`) new trees avoid them. ``silence`` knows which switches
     hang. ``replan`` makes other weights for the roots of a job whose network has lost something; None: the controller's own rules
-    do. ``beats`` are the memory devices that this process hears, ``memory`` is what the state file knows of them and of regions."""
+    do. ``beats`` are the memory devices that this process hears, ``memory`` is what the state file knows of them and of
+    regions."""
 
     topology: Topology
     store: Store
