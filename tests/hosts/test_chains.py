@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.backend import resume_window
 from netsum.communicator import Communicator
 from netsum.descriptor import CHAIN, MULTICAST
 from netsum.errors import Aborted, Mismatch, NotFinite, Timeout, Unsupported
@@ -166,12 +167,13 @@ def test_floats_are_added_in_the_order_of_the_chain(dtype: str, algorithm: str) 
     network = ChainNetwork(4, algorithm=algorithm)
     with closing_all(network.communicators()) as comms:
         sums = on_each(comms, lambda comm: comm.allreduce(arrays[comm.rank], scale="float"))
+        again = on_each(comms, lambda comm: comm.allreduce(arrays[comm.rank], scale="float"))
         mean = good(on_each(comms, lambda comm: comm.allreduce(arrays[comm.rank], "mean", scale="float")))
-    assert len({each.tobytes() for each in sums}) == 1
-    lanes, first = 1024 // arrays[0].itemsize, network.descriptors[0].first_block_id + 1  # after the agreement's block
+    assert len({each.tobytes() for each in (*sums, *again)}) == 1
+    lanes = 1024 // arrays[0].itemsize
     expected = []
     for start in range(0, 2000, lanes):
-        way = Way.of(first + start // lanes, Op.SUM, EVERYONE, EVERYONE, rings_of(algorithm, range(4)))
+        way = Way.of(start // lanes, Op.SUM, EVERYONE, EVERYONE, rings_of(algorithm, range(4)))
         expected.append(reduce(np.add, [arrays[rank][start : start + lanes] for rank in way.sums]))
     assert sums[0].tobytes() == np.concatenate(expected).tobytes()
     np.testing.assert_allclose(mean, sum(arrays) / 4, rtol=1e-4, atol=1e-2)
@@ -206,6 +208,17 @@ def test_only_chains_add_floats() -> None:
             ask = partial(Communicator.allreduce, x=np.ones(3, np.float32), scale="float", **options)
             outcomes = on_each(comms, ask)
             assert all(isinstance(each, Unsupported | Aborted) for each in outcomes), options
+
+
+def test_floats_do_not_move_to_who_cannot_add_them() -> None:
+    window = Members(2).windows[0]
+    block = Block(0, Op.SUM, Lane.L32, bytes(1024))
+    for floats in (False, True):
+        block.floats = floats
+        window.submit(block)
+        moved = resume_window(window, peer_descriptor(0, 2, algorithm="ring", window=256))
+        assert (moved is None) == floats
+        assert resume_window(window, peer_descriptor(0, 2, algorithm=CHAIN, window=256)) is not None
 
 
 # Bytes
