@@ -328,6 +328,8 @@ def test_another_devices_contents_are_kept_once_they_are_whole(tmp_path: Path) -
     device.tend(0)
     device.abandon()
     device = kept_device(tmp_path)
+    assert device.report()["shards"][0] == {"region": 7, "shard": 0, "epoch": 2, "position": 1, "ready": False}
+    device.assign(assignments(desk.region, 2, group), 0)  # it is ready once it knows that the epoch goes on
     assert device.report()["shards"][0] == {"region": 7, "shard": 0, "epoch": 2, "position": 1, "ready": True}
     again = device.holdings.get(7, 0)
     assert again is not None
