@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from netsum_memory.errors import DeviceError
+from netsum_memory.journal import sync_folder
 from netsum_memory.message import Message, parse_record
 from netsum_memory.store import PAGE, Store
 
@@ -63,15 +64,7 @@ def write(path: Path, shards: Sequence[ShardState], stores: Mapping[int, Store],
             os.fsync(file.fileno())
     part.replace(path)
     if fsync:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_folder(path.parent)
 
 
 class Checkpoint:

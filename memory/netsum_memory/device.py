@@ -15,7 +15,6 @@ from netsum_memory import checks, message
 from netsum_memory.copies import Copies
 from netsum_memory.holdings import Holding, Holdings
 from netsum_memory.message import Address, Malformed, Message, Send
-from netsum_memory.ordering import Alone, OrderingFactory
 from netsum_memory.reads import Reads
 from netsum_memory.region import Assignment, Region
 from netsum_memory.tally import Tally
@@ -55,14 +54,13 @@ class Device:
         *,
         vault: Vault | None = None,
         limit: int | None = None,
-        ordering: OrderingFactory = Alone,
     ) -> None:
         """``vault`` keeps what has been done where it outlives the process. ``limit`` is the most bytes of shards to hold."""
         self.host, self.virtual, self.behind = host, None, False
         self.tally = Tally()
         self._vault = vault
         self._homes = _Homes()
-        self.holdings = Holdings(host, vault, limit, ordering, self._homes, self._route)
+        self.holdings = Holdings(host, vault, limit, self._homes, self._route)
         self._reads = Reads(self.holdings)
         self._copies = Copies()
         self._loop: deque[bytes] = deque()
@@ -144,14 +142,14 @@ class Device:
             return
         header = asked.header
         if header.instruction in INTERNAL:
-            self._hear(asked, sender, now)
+            self._hear(asked, sender)
         elif header.flags & _REPLY:
             if not self._copies.hear(asked):
                 self.tally.dropped["nobody waits for it"] += 1
         else:
             self._serve(asked, sender, now)
 
-    def _hear(self, told: Message, sender: Address, now: float) -> None:
+    def _hear(self, told: Message, sender: Address) -> None:
         """What another device says."""
         header = told.header
         holding = self.holdings.get(header.region, header.shard)
@@ -161,7 +159,7 @@ class Device:
             self.tally.dropped["of no device of the group"] += 1
         else:
             self.tally.instructions[header.instruction] += 1
-            self._emit(holding.ordering.hear(told, sender, now))
+            self._emit(holding.ordering.hear(told, sender))
 
     def _serve(self, asked: Message, sender: Address, now: float) -> None:
         """A client's instruction."""
@@ -181,11 +179,11 @@ class Device:
         self.tally.instructions[header.instruction] += 1
         self._homes.put(header.client, self._home(header, sender))
         if not checks.changes(header):
-            self._emit(holding.ordering.read(self._passing(asked, sender), now))
+            self._emit(holding.ordering.read(self._passing(asked, sender)))
         elif header.instruction == Instruction.COPY:
             self._copy(asked, sender, holding, now)
         else:
-            self._emit(holding.ordering.change(asked, sender, now))
+            self._emit(holding.ordering.change(asked))
 
     @staticmethod
     def _check(asked: Message, region: Region, holding: Holding | None) -> MemoryStatus:
@@ -200,8 +198,6 @@ class Device:
             return status
         if not holding.assigned:
             return MemoryStatus.BUSY
-        if header.epoch not in (0, shard.epoch):
-            return MemoryStatus.STALE_EPOCH
         if shard.lost:
             return MemoryStatus.LOST
         if not shard.primary and not (checks.changes(header) and header.flags & _REPLICATED):
@@ -213,7 +209,7 @@ class Device:
         the primary's log."""
         shard, source = holding.shard, asked.header.argument
         if shard.region.shard_of(source) == shard.index or shard.known(asked.header) is not Absent.NEW:
-            self._emit(holding.ordering.change(asked, sender, now))
+            self._emit(holding.ordering.change(asked))
         elif shard.primary:
 
             def copied(whole: Message, home: Address, status: MemoryStatus) -> None:
@@ -221,7 +217,7 @@ class Device:
                 if still is not holding or not shard.primary:
                     status = MemoryStatus.NOT_PRIMARY
                 if status == MemoryStatus.OK:
-                    self._emit(holding.ordering.change(whole, home, now))
+                    self._emit(holding.ordering.change(whole))
                 else:
                     self._refuse(home, whole.header, status)
 

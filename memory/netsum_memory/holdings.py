@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from netsum_memory.kinds import make_kind
 from netsum_memory.message import Address, Send
-from netsum_memory.ordering import Ordering, OrderingFactory
+from netsum_memory.ordering import Ordering
 from netsum_memory.region import Assignment, Region
 from netsum_memory.shard import Route, Shard
 from netsum_memory.store import Store
@@ -33,13 +33,12 @@ class Holdings:
         host: str,
         vault: Vault | None,
         limit: int | None,
-        ordering: OrderingFactory,
         homes: dict[int, Address],
         route: Route,
     ) -> None:
         """Take up again what the vault has kept."""
         self._host, self._vault, self._limit = host, vault, limit
-        self._ordering, self._homes, self._route = ordering, homes, route
+        self._homes, self._route = homes, route
         self._held: dict[tuple[int, int], Holding] = {}
         self._regions: dict[int, Region] = {}
         self._stores: dict[int, Store] = {}
@@ -97,6 +96,9 @@ class Holdings:
 
     def _add(self, assignment: Assignment) -> Holding | None:
         region = assignment.region
+        if assignment.expected:
+            self._refuse(assignment, "what it held is not here any more")
+            return None
         if self._limit is not None and self.bytes_held + region.shard_bytes > self._limit:
             why = f"{region.shard_bytes} bytes more than the {self._limit - self.bytes_held} left of its limit"
             self._refuse(assignment, why)
@@ -123,7 +125,7 @@ class Holdings:
         kind = make_kind(region, assignment.shard, store)
         self._stores[region.id], self._regions[region.id] = store, region
         shard = Shard(assignment, self._host, store, kind, homes=self._homes, route=self._route)
-        holding = Holding(shard, self._ordering(shard), assigned=assigned)
+        holding = Holding(shard, Ordering(shard), assigned=assigned)
         self._held[shard.id] = holding
         return holding
 
@@ -175,7 +177,7 @@ class Holdings:
             if len(shard.group) == 1:
                 _execute(shard, shard.position + len(shard.tail))
             shard.journal = vault
-            holding.ordering = self._ordering(shard)
+            holding.ordering = Ordering(shard)
 
     def _keep(self, kept: Kept) -> None:
         """A shard as a checkpoint has it, or as the journal says that it was changed."""

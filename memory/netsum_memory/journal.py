@@ -31,6 +31,8 @@ class Journal:
         self.path, self._fsync = path, fsync
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self.size = os.fstat(self._file).st_size
+        if fsync:
+            sync_folder(path.parent)
         self.added = 0
         self._waiting: list[bytes] = []
 
@@ -62,6 +64,15 @@ class Journal:
 
     def close(self) -> None:
         os.close(self._file)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the disk know which files there are. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def entries(path: Path) -> Iterator[bytes]:

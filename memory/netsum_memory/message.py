@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from netsum.wire.memory import (
     INTERNAL,
     MAX_PAYLOAD,
+    MEMORY_HEADER_BYTES,
     MEMORY_VERSION,
     WITHOUT_PAYLOAD,
     Flag,
@@ -34,6 +35,13 @@ class Message(NamedTuple):
 
     def pack(self) -> bytes:
         return pack_memory(self.header, self.segments) + self.payload
+
+    def pack_thin(self) -> bytes:
+        """The same with the payload's zeros left out, if those are more than half of it."""
+        thin = without_zeros(self.payload)
+        if thin is None:
+            return self.pack()
+        return pack_memory(self.header._replace(flags=self.header.flags | _COMPRESSED), self.segments) + thin
 
     @property
     def instruction(self) -> int:
@@ -64,7 +72,10 @@ def parse(data: bytes | memoryview) -> Message:
     if header.version != MEMORY_VERSION:
         raise Malformed(header, f"version {header.version}, not {MEMORY_VERSION}")
     try:
-        segments, rest = split_memory(header, memoryview(data))
+        segments: tuple[int, ...] = ()
+        rest = memoryview(data)[MEMORY_HEADER_BYTES:]
+        if header.segments:
+            segments, rest = split_memory(header, memoryview(data))
         if header.flags & _COMPRESSED:
             if header.length > MAX_PAYLOAD:
                 raise ValueError(f"{header.length} bytes without zeros")

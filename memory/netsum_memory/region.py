@@ -107,13 +107,14 @@ class Region:
 @dataclass(frozen=True)
 class Assignment:
     """A shard that this device is to hold, in an epoch: the first of the group is the primary. ``lost`` says that the memory is
-    gone, and every instruction is told so."""
+    gone, and every instruction is told so. ``expected``: the device should have the shard, and must not begin with zeros."""
 
     region: Region
     shard: int
     epoch: int
     group: tuple[Peer, ...]
     lost: bool = False
+    expected: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard < self.region.shards:
@@ -143,6 +144,7 @@ class Assignment:
                 )
                 for each in data["group"]
             )
-            return cls(region, int(data["shard"]), int(data["epoch"]), group, bool(data.get("lost")))
+            expected = data.get("state") == "member"
+            return cls(region, int(data["shard"]), int(data["epoch"]), group, bool(data.get("lost")), expected)
         except (KeyError, TypeError) as error:
             raise ValueError(f"a shard of region {region.name} without {error}") from None

@@ -160,7 +160,7 @@ class Shard:
         """Do what changes nothing here: answer, or send a chain's packet on."""
         if asked.header.instruction == Instruction.SUM_FORWARD:
             onward = execute.pass_on(asked, self.store)
-            return [(self._route(onward.header.address), onward.pack())]
+            return [(self._route(onward.header.address), onward.pack_thin())]
         return self.answers([Reply(asked.header, self.kind.read(asked))])
 
     def begin_install(self) -> None:

@@ -58,12 +58,19 @@ class Store:
     def change(self, address: int, length: int, dtype: str = "u1") -> NDArray[Any]:
         """The same, to be changed."""
         start = address - self.base
-        if self._file is not None and length:
-            self.dirty.update(range(start // PAGE, (start + length - 1) // PAGE + 1))
+        if self._file is not None:
+            self._soil(start, length)
         return self.bytes[start : start + length].view(dtype)
 
     def write(self, address: int, data: bytes | memoryview) -> None:
-        self.change(address, len(data))[:] = np.frombuffer(data, np.uint8)
+        start, length = address - self.base, len(data)
+        if self._file is not None:
+            self._soil(start, length)
+        self._map[start : start + length] = data
+
+    def _soil(self, start: int, length: int) -> None:
+        if length:
+            self.dirty.update(range(start // PAGE, (start + length - 1) // PAGE + 1))
 
     def page(self, number: int) -> bytes:
         return self._map[number * PAGE : (number + 1) * PAGE]

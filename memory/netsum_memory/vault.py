@@ -26,7 +26,7 @@ from netsum.state_folder import read_json, write_json
 from netsum_memory import checkpoint, message
 from netsum_memory.checkpoint import Contents
 from netsum_memory.errors import DeviceError
-from netsum_memory.journal import Journal, entries
+from netsum_memory.journal import Journal, entries, sync_folder
 from netsum_memory.message import Message
 from netsum_memory.region import Assignment
 from netsum_memory.shard import Shard
@@ -226,6 +226,8 @@ class Vault:
                 store.put((number, store.page(number)) for number in sorted(store.dirty))
                 if self._fsync:
                     store.sync()
+            if self._fsync:
+                sync_folder(self.regions)
             self._tidy()
         except OSError as error:
             raise DeviceError(f"cannot write a checkpoint into {self.folder}: {error.strerror or error}") from error

@@ -159,6 +159,10 @@ class Fabric(ABC):
         """Call a function in the namespace of the hosts' interfaces."""
         return function()
 
+    def on_host(self, host: str, function: Callable[[], Result]) -> Result:  # noqa: ARG002 - all share one, unless a fabric says otherwise
+        """Call a function in the namespace of a host."""
+        return self.inside(function)
+
     def create_job(self, spec: JobSpec) -> Job:
         """Create a job and remember its token for :meth:`join`. A job that no switch serves is refused unless its spec names an
         algorithm, so that nothing else is measured than was meant."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import netsum.memory
 from netsum.memory.array import MemoryArray
 from netsum.transports.base import Transport
+from netsum.transports.links import open_link
 from netsum_controller.memory.model import Region
 from netsum_controller.memory.spec import RegionSpec
 
@@ -121,7 +122,7 @@ class FabricMemory:
         fabric = self._fabric
 
         def transport(descriptor: Any) -> Transport:
-            opened = fabric.inside(lambda: fabric.open_transport(descriptor, host))
+            opened = fabric.on_host(host, lambda: open_link(descriptor))
             return opened if wrap is None else wrap(opened)
 
         return netsum.memory.open(

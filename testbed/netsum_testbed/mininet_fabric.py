@@ -185,6 +185,9 @@ class MininetFabric(Fabric):
         """Call a function in a host's network namespace."""
         return call_inside(Path(f"/proc/{self.net[host].pid}/ns/net"), function)
 
+    def on_host(self, host: str, function: Callable[[], Result]) -> Result:
+        return self.inside_host(host, function)
+
     def prefix(self, host: str) -> Sequence[str]:
         return ("mnexec", "-a", str(self.net[host].pid))
 

@@ -180,7 +180,7 @@ class MemoryArray:
             raise Unsupported(
                 f"compare_swap takes one element of 4 or 8 bytes; {index!r} of {self!r} is something else"
             )
-        both = np.stack([self._values(value, ()) for value in (expected, wanted)])
+        both = np.stack([self._values(value, chosen.shape).reshape(()) for value in (expected, wanted)])
         found = np.empty((), self.dtype)
         header = MemoryHeader(Instruction.COMPARE_SWAP, length=both.nbytes, lane=self.lane)
 

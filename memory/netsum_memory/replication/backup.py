@@ -202,7 +202,7 @@ class Backup(Generic[M]):
         """One acknowledgement for all that has come."""
         if self._owes_ack:
             self._owes_ack = False
-            self.replica.send(0, Ack(self.replica.epoch, self.agreed, self.ready))
+            self.replica.send(0, Ack(self.replica.epoch, self.agreed, self.replica.committed, self.ready))
 
     def tend(self) -> None:
         """What was asked for and has not come is asked for again."""

@@ -24,10 +24,12 @@ class Order(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """To the primary: my log is yours up to ``position``. ``ready``: I know that I am waited for."""
+    """To the primary: my log is yours up to ``position``, and executed up to ``executed``. ``ready``: I know that I am waited
+    for."""
 
     epoch: int
     position: int
+    executed: int
     ready: bool
 
 

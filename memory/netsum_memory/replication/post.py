@@ -1,7 +1,8 @@
 """Letters as packets: the header of an instruction, with fields that mean something else among devices.
 
     ORDER    argument: first position, address: how far the primary has executed; payload: end of the log, entries
-    ACK      argument: position; status: 0 or 1 (ready), 2 (from the primary: you are waited for)
+    ACK      argument: position, address: how far it is executed; status: 0 or 1 (ready), 2 (from the primary: you are
+             waited for)
     RECORD   argument: position; status says what it is:
              0 ask (address: epoch of what I have there), 1 the record, 2 a copy is offered instead (address: its pieces),
              3 ask for a piece (address: its number), 4 the piece
@@ -50,7 +51,7 @@ def pack(letter: Letter, blank: MemoryHeader) -> bytes:
         entries = (_ENTRY.pack(each.epoch, each.digest, *each.name) for each in letter.entries)
         payload = _END.pack(letter.end) + b"".join(entries)
     elif isinstance(letter, Ack):
-        header = _filled(header, Instruction.ACK, letter.position, int(letter.ready))
+        header = _filled(header, Instruction.ACK, letter.position, int(letter.ready), letter.executed)
     elif isinstance(letter, Counted):
         header = _filled(header, Instruction.ACK, letter.position, _COUNTED)
     elif isinstance(letter, Ask):
@@ -85,15 +86,18 @@ def parse(told: Message) -> Letter | None:
     if header.instruction == Instruction.ORDER:
         return _order(header, payload)
     if header.instruction == Instruction.ACK:
-        return Counted(epoch, position) if status == _COUNTED else Ack(epoch, position, bool(status))
+        return Counted(epoch, position) if status == _COUNTED else Ack(epoch, position, address, bool(status))
     if header.instruction != Instruction.RECORD:
         return None
     if status == _GIVEN:
         return _given(header, segments, payload) if len(segments) >= 2 else None
     if status == _PIECE:
         return Piece(epoch, position, address, payload)
-    kind = {_ASK: Ask, _OFFER: Offer, _ASK_PIECE: AskPiece}.get(status)
-    return None if kind is None else kind(epoch, position, address)
+    if status == _ASK:
+        return Ask(epoch, position, address)
+    if status == _OFFER:
+        return Offer(epoch, position, address)
+    return AskPiece(epoch, position, address) if status == _ASK_PIECE else None
 
 
 def _order(header: MemoryHeader, payload: bytes) -> Order | None:

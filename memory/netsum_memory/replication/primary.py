@@ -33,6 +33,7 @@ class Primary(Generic[M]):
             before all that is executed.
         needed: the devices without which nothing is done.
         held: how far each device's log is known to be ours.
+        executed: how far each device has executed it.
         pending: positions of what is in the log and not executed.
     """
 
@@ -43,11 +44,11 @@ class Primary(Generic[M]):
         self.replica = replica
         self.needed = needed
         self.held = dict.fromkeys(others, 0)
+        self.executed = dict(self.held)
         self.first = replica.log.end
         self.pending: dict[tuple[int, int], int] = {}
         self._counted: dict[int, int] = {}
         self._ordered = replica.committed
-        self._told = 0  # how far the others know that we have executed
         self._waiting: dict[tuple[int, int], M] = {}
         self._copy: tuple[int, Copy] | None = None
         self._idle = 0
@@ -110,6 +111,7 @@ class Primary(Generic[M]):
     def _acknowledged(self, number: int, letter: Ack) -> None:
         end = self.replica.log.end
         self.held[number] = max(self.held[number], min(letter.position, end))
+        self.executed[number] = max(self.executed[number], letter.executed)
         if number not in self.needed and end - self.held[number] <= self.lag:
             self.needed.add(number)
             self._counted[number] = end
@@ -176,7 +178,7 @@ class Primary(Generic[M]):
             order = self._order(self._ordered + 1, upto)
             for number in self.held:
                 self.replica.send(number, order)
-            self._ordered, self._told = upto, order.committed
+            self._ordered = upto
 
     def _order(self, first: int, last: int) -> Order:
         entries = tuple(self._entry(position) for position in range(first, last + 1)) if self.held else ()
@@ -190,10 +192,9 @@ class Primary(Generic[M]):
         """Who lacks something, or does not know how far we are, is told again."""
         end = self.replica.log.end
         for number, held in self.held.items():
-            if held < end or self._told < self.replica.committed:
+            if held < end or self.executed[number] < self.replica.committed:
                 first = max(held + 1, self.replica.log.first)
                 self.replica.send(number, self._order(first, min(end, first + ENTRIES - 1)))
-        self._told = self.replica.committed
         self._idle += 1
         if self._idle > IDLE:
             self._copy = None

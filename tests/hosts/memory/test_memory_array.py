@@ -78,6 +78,8 @@ def test_compare_swap_says_what_it_found() -> None:
         assert region.compare_swap(5, 0, 2**64 - 1) == (True, 0)
         assert region.compare_swap(5, 0, 3) == (False, 2**64 - 1)
         assert region[5] == 2**64 - 1
+        assert region.compare_swap(slice(6, 7), np.zeros(1, "u8"), 4).done
+        assert region[6] == 4
         with pytest.raises(errors.Unsupported, match="one element"):
             region.compare_swap(slice(0, 2), 0, 1)
 

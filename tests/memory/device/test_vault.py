@@ -18,7 +18,19 @@ from netsum_memory.message import Message
 from netsum_memory.region import Assignment
 from netsum_memory.vault import Vault
 
-from tests.memory.device.desk import BASE, HERE, HOST, I64, THERE, Answer, Desk, assignments, kept_device, region
+from tests.memory.device.desk import (
+    BASE,
+    CLIENT,
+    HERE,
+    HOST,
+    I64,
+    THERE,
+    Answer,
+    Desk,
+    assignments,
+    kept_device,
+    region,
+)
 
 SIZE = 1 << 17
 SMALL = 3000
@@ -234,6 +246,18 @@ def test_a_journal_that_cannot_be_written_ends_the_device_before_it_answers(tmp_
     assert not reopened(desk, tmp_path).read(BASE, 8).any()
 
 
+def test_with_fsync_the_disk_has_it_before_the_answer_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packets: list[Message] = []
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", lambda _: synced.append(len(packets)))
+    desk = Desk(Device(HOST, vault=Vault(tmp_path, fsync=True)))
+    packets = [desk.packet(Instruction.WRITE, BASE, b"12345678") for _ in range(20)]
+    before = len(synced)
+    assert len(desk.device.receive([(CLIENT, each.pack()) for each in packets], 0)) == 20
+    assert synced[before:] == [20]  # once for all of them
+    desk.device.close()
+
+
 def test_a_shard_that_leaves_takes_its_memory_along(tmp_path: Path) -> None:
     desk = Desk(kept_device(tmp_path, largest=SMALL))
     both = assignments(desk.region)
@@ -304,6 +328,8 @@ def test_another_devices_contents_are_kept_once_they_are_whole(tmp_path: Path) -
     device.tend(0)
     device.abandon()
     device = kept_device(tmp_path)
+    assert device.report()["shards"][0] == {"region": 7, "shard": 0, "epoch": 2, "position": 1, "ready": False}
+    device.assign(assignments(desk.region, 2, group), 0)  # it is ready once it knows that the epoch goes on
     assert device.report()["shards"][0] == {"region": 7, "shard": 0, "epoch": 2, "position": 1, "ready": True}
     again = device.holdings.get(7, 0)
     assert again is not None

@@ -41,7 +41,7 @@ def thaw(value: Any, root: object = None) -> Any:
         return set(value[1])
     if kind in (dict, OrderedDict):
         return kind((key, thaw(each, root)) for key, each in value[1])
-    thing = kind.__new__(kind)
+    thing: Any = object.__new__(kind)
     inside = root if root is not None else thing
     for name, each in value[1]:
         setattr(thing, name, thaw(each, inside))

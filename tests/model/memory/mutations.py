@@ -76,7 +76,7 @@ class NeverRepeats(CarefulPrimary):
 
 
 class ComparesNoEpochs(Backup[Asked]):
-    def same(self, mine: Record[Asked], told: Any) -> bool:
+    def same(self, mine: Record[Asked], told: Any) -> bool:  # noqa: ARG002
         return True
 
 
@@ -97,7 +97,7 @@ class NeverAsks(Backup[Asked]):
 
 
 class HearsOfEveryEpoch(ModelReplica):
-    def concerns(self, letter: Letter) -> bool:
+    def concerns(self, letter: Letter) -> bool:  # noqa: ARG002
         return True
 
 
@@ -114,13 +114,22 @@ class DoesAllThatComes(ModelReplica):
     """The primary asks nobody whether it has done an instruction before."""
 
     def change(self, message: Asked, epoch: int) -> None:
-        machine = self.machine
-        known, machine.known = machine.known, lambda message: None  # type: ignore[method-assign]
-        try:
-            super().change(message, epoch)
-        finally:
-            machine.known = known  # type: ignore[method-assign]
-            del machine.known
+        self.machine = _Forgetful(self.machine)
+        super().change(message, epoch)
+        self.machine = self.machine.machine
+
+
+class _Forgetful:
+    """Knows no instruction that was done."""
+
+    def __init__(self, machine: Any) -> None:
+        self.machine = machine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.machine, name)
+
+    def known(self, message: Asked) -> None:
+        pass
 
 
 def primary(role: type[CarefulPrimary]) -> type[ModelReplica]:
