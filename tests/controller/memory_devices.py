@@ -49,11 +49,11 @@ class FakeDevice:
         held = {}
         for key, order in self.told.items():
             own = next(member for member in order["group"] if member["host"] == self.host)
-            if own["incarnation"] != self.incarnation or self.refuses:
-                continue
+            assert own["incarnation"] == self.incarnation
             before = self.held.get(key)
-            if before is None and order["state"] == "member":
-                continue  # never out of nothing
+            assert before is not None or order["state"] != "member", "it would make zeros of what it has lost"
+            if self.refuses:
+                continue
             position = 0 if before is None else before["position"]
             whole = not own["joining"] or not self.slow
             held[key] = {"epoch": order["epoch"], "position": position, "ready": whole}

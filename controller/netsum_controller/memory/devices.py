@@ -141,21 +141,25 @@ class Beats:
         }
 
 
-def orders(topology: Topology, state: MemoryState, host: str, lease: float) -> dict[str, Any]:
-    """What a device is to hold. Of a shard's next epoch it learns when all switches have it."""
+def orders(topology: Topology, state: MemoryState, host: str, report: DeviceReport, lease: float) -> dict[str, Any]:
+    """What a device is to hold. Of a shard's next epoch it learns when all switches have it. What it should have and does not
+    say that it has, it is not told to hold: it would make zeros of what is lost."""
     virtual = virtual_address(topology)
-    shards = [
-        _shard_orders(topology, region, placed.now, host)
-        for region in state.regions.values()
-        for placed in state.shards[region.name]
-        if host in placed.now.hosts
-    ]
+    held = {(each.region, each.shard) for each in report.shards}
+    shards = []
+    for region in state.regions.values():
+        for shard in (placed.now for placed in state.shards[region.name]):
+            me = next((member for member in shard.group.members if member.host == host), None)
+            if me is None or shard.lost or me.incarnation != report.incarnation:
+                continue
+            told = _shard_orders(topology, region, shard, me)
+            if told["state"] != "member" or (region.id, shard.number) in held:
+                shards.append(told)
     own = {"virtual_ip": virtual.ip, "mac": virtual.mac, "port": MEMORY_PORT}
     return {"interval": INTERVAL, "lease": lease, **own, "shards": shards}
 
 
-def _shard_orders(topology: Topology, region: Region, shard: Shard, host: str) -> dict[str, Any]:
-    me = next(member for member in shard.group.members if member.host == host)
+def _shard_orders(topology: Topology, region: Region, shard: Shard, me: Member) -> dict[str, Any]:
     state = "new" if region.state is RegionState.CREATING else "joining" if me.joining else "member"
     return {
         "region": region.id,

@@ -23,4 +23,4 @@ def hear(site: Site, host: str, report: DeviceReport) -> dict[str, Any]:
         with site.store.transaction():
             site.memory.set_device(replace(now, free=report.free))
         site.beats.wake.set()
-    return orders(site.topology, state, host, site.beats.lease)
+    return orders(site.topology, state, host, report, site.beats.lease)

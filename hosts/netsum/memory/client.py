@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from netsum.errors import Closed, CommunicatorError, NetsumError, Timeout
@@ -41,6 +41,21 @@ class MemoryWork(Work[Any]):
         self._callbacks.append(callback)
         if self.over:
             self._call_back()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """In a coroutine: ``await region.read_async(...)``."""
+        import asyncio  # noqa: PLC0415  most programs do without
+
+        loop = asyncio.get_running_loop()
+        over = loop.create_future()
+
+        def tell() -> None:
+            if not over.done():  # the coroutine may have been cancelled
+                over.set_result(None)
+
+        self.add_done_callback(lambda _: loop.call_soon_threadsafe(tell))
+        yield from over.__await__()
+        return self.wait()
 
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
         super().finish(value, error)

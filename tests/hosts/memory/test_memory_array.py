@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,7 @@ BAD = Faults(drop=0.05, duplicate=0.05, reorder=0.05, delay=0.001)
 TYPES = [lane.dtype[1:] for lane in LaneType if lane != LaneType.BYTES]
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.data(), st.sampled_from(TYPES), st.sampled_from([576, 9000]), st.integers(0, 1000))
 def test_slices_are_as_numpys(data: st.DataObject, dtype: str, mtu: int, seed: int) -> None:
     """A program of reads, writes and arithmetic on slices, over a link that loses packets."""
@@ -118,6 +119,54 @@ def test_counters_of_many_threads_and_of_calls_under_way() -> None:
     assert sorted(found) == list(range(160))
     for link in links:
         link.close()
+
+
+def test_coroutines_wait_for_calls() -> None:
+    async def count(region: MemoryArray) -> list[Any]:
+        with pytest.raises(errors.Forbidden):
+            await region.view("uint8").write_async(0, 1)
+        return list(await asyncio.gather(*[take(region) for _ in range(20)]))
+
+    async def take(region: MemoryArray) -> int:
+        return int(await region.read_async(3))
+
+    with array(device("int64"), descriptor("int64", key=READ_KEY), BAD) as region:
+        assert asyncio.run(count(region)) == [0] * 20
+
+
+class Far:
+    """A tensor on another device, as far as the library looks at one."""
+
+    class Place:
+        type = "cuda"
+
+    device = Place()
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def detach(self) -> Far:
+        return self
+
+    def cpu(self) -> Far:
+        return self
+
+    def numpy(self) -> Any:
+        return self.held.copy()
+
+    def new_tensor(self, values: Any) -> Far:
+        return Far(values)
+
+    def copy_(self, other: Far) -> None:
+        self.held[...] = other.held
+
+
+def test_tensors_of_other_devices_are_copied() -> None:
+    with array(device("float32"), descriptor("float32", (8,))) as region:
+        region[...] = Far(np.arange(8, dtype="f4"))
+        out = Far(np.zeros(8, "f4"))
+        assert region.read(..., out) is out
+        assert out.held.tolist() == list(range(8))
 
 
 def test_out_and_views() -> None:
