@@ -31,6 +31,8 @@ class Store:
         self.base, self.size, self.folder = region.base, region.size, folder
         self.commit: Callable[[], None] = lambda: None
         """Has the journal keep everything done so far; a kind calls it before it writes into files of its own."""
+        self.fsync = False
+        """Whether such files, too, are to outlive the machine's power."""
         self.path = None if folder is None else folder / f"{region.id}.memory"
         self._file: int | None = None
         self.dirty: set[int] = set()
