@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from netsum.wire.memory import INTERNAL, Flag, Instruction, MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory_codec import OFFSETS, MemoryHeader
 
 from netsum_memory import checks, message
 from netsum_memory.copies import Copies
@@ -23,6 +23,7 @@ from netsum_memory.windows import Absent
 
 LOOP: Final[Address] = ("", 0)
 """Where packets for this device itself go, as long as there is no virtual address."""
+_FLAGS: Final = OFFSETS["flags"]
 _REPLY, _REPLICATED, _REPEAT = int(Flag.REPLY), int(Flag.REPLICATED), int(Flag.REPEAT)
 """As plain numbers, since every packet is held against them."""
 _HOMES: Final = 65536
@@ -107,8 +108,10 @@ class Device:
 
     def _emit(self, sends: Iterable[Send]) -> None:
         for send in sends:
-            if send[0] == LOOP:
-                self._loop.append(send[1])
+            to, data = send
+            # A READ of ours may come back to us: the switch, not we, says who has the source. It seems to be the switch's then.
+            if to == LOOP or (to == self.virtual and data[_FLAGS] & _REPLY):
+                self._loop.append(data)
             else:
                 self._out.append(send)
 
