@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from netsum_controller.memory.model import MemoryState, Placed
+from netsum_controller.memory.model import MemoryState
+from netsum_controller.watching.memory_metrics import how_is
 
 
 def summary(state: MemoryState, name: str) -> dict[str, Any]:
     """What lists say of a region."""
-    region, shards = state.regions[name], state.shards[name]
+    region = state.regions[name]
+    found = [how_is(region, placed) for placed in state.shards[name]]
     fields = ("name", "kind", "dtype", "base", "size", "granule", "shards", "replicas")
     return {
         **{field: getattr(region, field) for field in fields},
@@ -19,15 +21,8 @@ def summary(state: MemoryState, name: str) -> dict[str, Any]:
         "state": region.state.value,
         "trouble": region.trouble,
         "devices": list(region.devices),
-        "moving": sum(placed.installed.target is not None for placed in shards),
-        "degraded": sum(0 < _whole(placed) < region.replicas for placed in shards),
-        "lost": sum(placed.installed.lost for placed in shards),
+        **{word: found.count(word) for word in ("moving", "degraded", "lost")},
     }
-
-
-def _whole(placed: Placed) -> int:
-    """Devices that have everything of it."""
-    return 0 if placed.now.lost else sum(not member.joining for member in placed.now.group.members)
 
 
 def region_rows(regions: Sequence[dict[str, Any]]) -> tuple[Sequence[str], list[Sequence[Any]]]:

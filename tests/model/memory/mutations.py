@@ -164,6 +164,12 @@ THREE = Scenario("three devices", ((W,), (W,)), group=3, devices=3, silent=(0,),
 REJOINS = Scenario(
     "a restart while somebody joins", ((W,), (W,)), group=1, wanted=((0, 1), (1,)), restarts=(0,), durable=True
 )
+COPIED = Scenario("a shard moves as a copy", ((W, W), (R,)), group=1, wanted=((1,),), keep=0)
+LOSES = Scenario("a device loses its memory", ((W,), (R,)), restarts=(1,), silent=(0,), epochs=2)
+LOSES_ALL = Scenario("the only device loses its memory", ((W, R),), group=1, devices=1, restarts=(0,), epochs=2)
+BESIDE = Scenario("two switches", ((W,), (R,)), wanted=((1,),), silent=(0,), epochs=2, switches=2)
+
+SCENARIOS = (FAILS, READS, HANDS, BACK, MOVES, NEARLY, THREE, RETURNS, COPIED, LOSES, LOSES_ALL, BESIDE)
 
 MUTATIONS = (
     rule("all hold it first", FAILS, primary(RepliesAtOnce), OLD),
@@ -180,6 +186,7 @@ MUTATIONS = (
     rule("who joins is counted in", MOVES, primary(TakesNobodyIn), STUCK),
     rule("gaps are asked for", MOVES, backup(NeverAsks), STUCK),
     rule("timers are the last resort", FAILS, primary(NeverRepeats), STUCK),
-    control("switches_first", READS, OLD),
+    control("switches_first", BESIDE, OLD),
+    control("same_memory", LOSES, LACKS),
     control("whole_only", MOVES, OLD),
 )
