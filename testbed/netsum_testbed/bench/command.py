@@ -47,6 +47,7 @@ from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.start import bench_start
 from netsum_testbed.bench.switch_command import Measures, bench_switch
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
+from netsum_testbed.bench.torus import bench_torus
 from netsum_testbed.bench.train_command import train
 from netsum_testbed.checking import comma, list_option
 from netsum_testbed.errors import TestbedError
@@ -144,6 +145,7 @@ def start(repetitions: int) -> None:
 
 add_collectives(bench)
 bench.add_command(compare)
+bench.add_command(bench_torus)
 
 
 @bench.command()
