@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from netsum.communicator import Communicator
 from netsum.descriptor import CHAIN, MULTICAST
 from netsum.errors import Aborted, Mismatch, NotFinite, Timeout, Unsupported
-from netsum.memory.chain import added, parse_visit, shortened
 from netsum.peers.peer_window import PeerWindow
 from netsum.peers.rings import rings_of
+from netsum.peers.visits import added, parse_visit, shortened
 from netsum.peers.ways import Way
 from netsum.peers.wire import DATAGRAM_HEAD, is_datagram
 from netsum.transports import Faults, FaultyTransport

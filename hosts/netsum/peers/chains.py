@@ -23,10 +23,10 @@ from typing import Any, Final
 import numpy as np
 
 from netsum.descriptor import IP_UDP_BYTES, MULTICAST, Descriptor
-from netsum.memory.chain import Lanes, Visit, added, parse_visit, shortened
 from netsum.peers.batch import Batch
 from netsum.peers.rings import rings_of
 from netsum.peers.stream import Gap, Incoming, Outgoing
+from netsum.peers.visits import Lanes, Visit, added, parse_visit, shortened
 from netsum.peers.ways import Way
 from netsum.peers.wire import DATAGRAM, RANK
 from netsum.stats import Stats

@@ -41,6 +41,7 @@ from netsum_testbed.bench.host import (
     measure_hosts,
 )
 from netsum_testbed.bench.instructions import bench_instructions
+from netsum_testbed.bench.memory_command import bench_memory
 from netsum_testbed.bench.optimizer_command import optimizer
 from netsum_testbed.bench.plan import bench_plan
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
@@ -309,5 +310,5 @@ def _bench_switch(name: str, plan: Plan, status: Status) -> SwitchFigures:
         )
 
 
-for _command in (bench_plan, bench_contention):
+for _command in (bench_plan, bench_contention, bench_memory):
     bench.add_command(_command)
