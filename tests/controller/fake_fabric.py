@@ -19,6 +19,12 @@ ALL = ("spine1", "spine2", "leaf1", "leaf2")
 """Hosts and switches of the fixture ``fabric``."""
 
 
+def patient(controller: Controller) -> Controller:
+    """The controller, which waits for fake switches however busy the machine is: they answer unless they are told not to."""
+    controller.site.connect_timeout = controller.site.patience = 60.0
+    return controller
+
+
 class FakeFabric:
     """Every switch of a topology as a fake; ``open`` makes a controller on the same state file, as a new process would."""
 
@@ -32,7 +38,7 @@ class FakeFabric:
         self._opened: list[Controller] = []
 
     def open(self) -> Controller:
-        controller = Controller(self.topology, self._state)
+        controller = patient(Controller(self.topology, self._state))
         self._opened.append(controller)
         return controller
 

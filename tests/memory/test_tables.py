@@ -54,7 +54,7 @@ class Killable:
         self.checkpoint = self.kept
 
     def kill(self) -> None:
-        self.rows._disk.close(remove=False)
+        self.rows.close(remove=False)
         del self.log[self.kept :]
         self.rows = self._open()
         for number, (keys, gradients) in list(enumerate(self.log, 1))[self.checkpoint :]:

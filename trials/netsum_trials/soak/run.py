@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -39,13 +39,15 @@ _LOOK: Final = 0.25
 
 @dataclass(frozen=True)
 class Options:
-    """What to run. ``duration`` in seconds; ``only``: that round alone; ``scenario``: what goes wrong in every round."""
+    """What to run. ``duration`` in seconds; ``only``: that round alone; ``scenario``: what goes wrong in every round;
+    ``timeout``: seconds that every call has, if not those drawn."""
 
     duration: float = 600.0
     seed: int = 1
     only: int | None = None
     scenario: Scenario | None = None
     possible: Possible = field(default_factory=Possible)
+    timeout: float | None = None
 
 
 class Soak:
@@ -63,6 +65,7 @@ class Soak:
             if number and options.only is None and self.totals.seconds >= options.duration:
                 return
             plan = make_plan(options.seed, number, options.possible, options.scenario, self._fabric.topology)
+            plan = replace(plan, timeout=options.timeout or plan.timeout)
             self._screen.say(f"round {number}: {plan.describe()}; scenario {plan.scenario.to_line()}")
             before = self.totals.failures
             try:
