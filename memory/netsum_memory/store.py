@@ -96,8 +96,10 @@ class Store:
             start = address - self.base
             if self._file is None and _DONTNEED is not None:
                 self._map.madvise(_DONTNEED, start, length)
-            else:
-                self.change(address, length)[:] = 0
+                continue
+            for at in range(address, address + length, PAGE):
+                if self.view(at, PAGE).any():  # holes stay holes
+                    self.change(at, PAGE)[:] = 0
 
     def close(self) -> None:
         """Forget the bytes; the file stays."""
