@@ -25,11 +25,11 @@ MISSING = $(shell scripts/missing)
 testers = $(shell wanted=$$(($$(nproc) + $(1))); echo $$((wanted < 4 ? wanted : 4)))
 PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest --dist worksteal
 
-.PHONY: help setup demo test quick-tests test-all testbed verify matrix links fuzz soak bench algorithms stragglers detection simulate-check predict-check torch-conformance p4 p4-check lint format clean
+.PHONY: help setup demo test quick-tests test-all testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check torch-conformance p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify, matrix) MINUTES=n (soak) PACKETS=n SEED=n (fuzz, soak, matrix) SCENARIO=file (soak) TOPOLOGY=file (demo, testbed, verify) ARGS='more options'"
+	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify, matrix, memory-check) MINUTES=n (soak) PACKETS=n SEED=n (fuzz, soak, matrix, memory-check) SCENARIO=file (soak) TOPOLOGY=file (demo, testbed, verify) ARGS='more options'"
 
 $(READY): pyproject.toml scripts/setup
 	@scripts/setup
@@ -75,6 +75,9 @@ bench: $(READY)  ## time per contribution next to plain forwarding, on every ava
 
 algorithms: $(READY)  ## time the algorithms without a switch, next to the switches; keeps the table for this place
 	@scripts/as-root $(BIN)/netsum bench algorithms $(ARGS)
+
+memory-check: $(READY)  ## random instructions on memory in the network for DURATION seconds under faults from SEED; last line JSON
+	@scripts/as-root $(TRIALS) memory-check --switch $(SWITCH) --duration $(DURATION) --seed $(SEED) $(ARGS)
 
 stragglers: $(READY)  ## train with a worker that sleeps at random, in jobs that wait and jobs that degrade; last line JSON
 	@scripts/as-root $(TRIALS) stragglers --switch $(SWITCH) $(ARGS)

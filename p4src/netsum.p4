@@ -6,7 +6,9 @@
 //   result of the parent -> ... -> member -> parent -> aggregate -> deliver -> reply -> (multicast) -> rewrite -> result
 //   sweep (a PacketOut)  -> ... -> job -> sweep -> deliver -> reply -> (multicast) -> results, and the next pass or a PacketIn
 //   query or claim (a PacketOut) -> PacketIn
-//   everything else -> parser -> forward -> prune
+//   instruction -> parser -> aggregator -> sender -> memory -> (unicast, or multicast to a shard's devices) -> device
+//   reply of a device -> parser -> sender -> devices -> forward
+//   everything else -> parser -> sender -> forward -> prune
 
 #include <core.p4>
 #define V1MODEL_VERSION 20200408    // an index is of any width: a field as it is, without a copy in 32 bits
@@ -21,6 +23,9 @@
 #include "stages/ports.p4"
 #include "stages/aggregator.p4"
 #include "stages/arp.p4"
+#include "stages/sender.p4"
+#include "stages/devices.p4"
+#include "stages/memory.p4"
 #include "stages/forward.p4"
 #include "stages/check.p4"
 #include "stages/job.p4"
@@ -35,6 +40,7 @@
 #include "stages/reply.p4"
 #include "stages/uplink.p4"
 #include "stages/rewrite.p4"
+#include "stages/device.p4"
 #include "stages/prune.p4"
 
 control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
@@ -53,6 +59,9 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Reply()      reply;
     Uplink()     uplink;
     Arp()        arp;
+    Sender()     sender;
+    Devices()    devices;
+    Memory()     memory;
     Forward()    forward;
     Claim()      claim;
     Query()      query;
@@ -74,14 +83,19 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                 reply.apply(hdr, meta);
                 uplink.apply(hdr, meta, standard);
             }
-        } else if (meta.aggregator_mac != 0) {
+        } else if (meta.aggregator_mac != 0 && hdr.arp.isValid()) {
             arp.apply(hdr, meta, standard);
-        } else if (meta.from != FROM_CONTROLLER || hdr.packet_out.kind == KIND_SWEEP) {
-            forward.apply(hdr, meta, standard);
+        } else if (meta.from != FROM_CONTROLLER) {
+            sender.apply(hdr, meta, standard);
+            if (hdr.memory.isValid() && meta.from != FROM_CLIENT) { devices.apply(hdr, meta, standard); }
+            if (meta.from == FROM_CLIENT && meta.unwelcome == 0)  { memory.apply(hdr, meta, standard); }
+            else                                                  { forward.apply(hdr, meta, standard); }
         } else if (hdr.packet_out.kind == KIND_CLAIM) {
             claim.apply(hdr, meta, standard);
-        } else {
+        } else if (hdr.packet_out.kind == KIND_QUERY) {
             query.apply(hdr, meta, standard);
+        } else {
+            mark_to_drop(standard);    // a sweep that is not for our address
         }
     }
 }
@@ -89,6 +103,7 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 control NetsumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     SweepOn() sweep_on;
     Rewrite() rewrite;
+    Device()  device;
     Prune()   prune;
 
     apply {
@@ -96,6 +111,8 @@ control NetsumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
             sweep_on.apply(hdr, meta, standard);
         } else if (REPLY_TO_SOURCES(meta.reply)) {
             rewrite.apply(hdr, meta, standard);
+        } else if (meta.from == FROM_CLIENT && meta.reply != REPLY_ANSWER) {
+            device.apply(hdr, meta, standard);
         } else {
             prune.apply(standard);
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,9 +16,13 @@ from netsum_controller.http.server import tls_context
 from netsum_controller.jobs import eviction, groups, lifecycle, moving, reconcile
 from netsum_controller.jobs.membership import Membership, describe
 from netsum_controller.jobs.rejoin import Progress
+from netsum_controller.memory.model import Region
+from netsum_controller.memory.spec import RegionSpec
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT
 from netsum_controller.p4runtime.p4info import Program, netsum_program
 from netsum_controller.planning.replan import Replan, installed_planner
+from netsum_controller.regions import lifecycle as regions
+from netsum_controller.regions.tending import Tender
 from netsum_controller.site import Site
 from netsum_controller.state.model import Job
 from netsum_controller.state.store import Store
@@ -53,6 +57,7 @@ class Controller:
         self._watcher: Watcher | None = None
         self._links: LinkWatcher | None = None
         self._sweeper: Sweeper | None = None
+        self._tender: Tender | None = None
         self._feed: Feed | None = None
 
     @property
@@ -136,6 +141,29 @@ class Controller:
         """Descriptor files of every rank for one run, in a new epoch unless nobody has joined the current one."""
         return self.membership.write_files(name, folder)
 
+    def create_region(self, spec: RegionSpec, *, wait: float = regions.WAIT) -> Region:
+        """Make a region of memory; returns when it can be used. Only a new one has its tokens. Some process must serve."""
+        return regions.create_region(self.site, spec, wait=wait)
+
+    def delete_region(self, name: str) -> Region:
+        """Remove a region and what is in it."""
+        return regions.delete_region(self.site, name)
+
+    def move_region(
+        self, name: str, to: Sequence[str], *, away_from: str | None = None, shards: Sequence[int] | None = None
+    ) -> int:
+        """Begin to move shards of a region to other devices; returns how many. :meth:`moving` says how many still do."""
+        return regions.move_region(self.site, name, to, away_from=away_from, shards=shards)
+
+    def moving(self, name: str) -> int:
+        """How many shards of a region are on their way to other devices."""
+        return regions.moving(self.site, name)
+
+    @property
+    def device_token(self) -> str:
+        """What memory devices show to the controller."""
+        return regions.device_token(self.site)
+
     def serve(
         self,
         host: str = "127.0.0.1",
@@ -172,11 +200,15 @@ class Controller:
                 self._watcher = Watcher(self.site, watch)
                 self._links = LinkWatcher(self.site)
             self._sweeper = Sweeper(self.site)
+            self._tender = Tender(self.site)
         assert self.site.url is not None
         return self.site.url
 
     def close(self) -> None:
-        """Stop serving and watching, and close the state file. The switches go on."""
+        """Stop serving and watching, and close the state file. The switches go on, and so do memory devices."""
+        if self._tender is not None:
+            self._tender.close()
+            self._tender = None
         if self._sweeper is not None:
             self._sweeper.close()
             self._sweeper = None

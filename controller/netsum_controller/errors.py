@@ -8,6 +8,8 @@
     |   +-- NoSwitch           no switch can serve the job: room or a path is missing
     |   +-- NoSuchJob          no job of that name
     |   +-- NoSuchMember       the job has no such rank
+    |   +-- NoSuchRegion       no region of memory of that name
+    |   +-- NoSuchHost         no host of that name
     +-- Unauthorized           the token is not the job's
     +-- Evicted                the rank was taken out of the job
     +-- CannotResume           the member's epoch is over for good: it must join anew
@@ -57,9 +59,19 @@ class NoSuchMember(Refused):
         super().__init__(f"job {job!r} has no rank {rank}: its ranks are 0..{workers - 1}")
 
 
+class NoSuchRegion(Refused):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no region {name!r}; `netsum memory list` shows all regions")
+
+
+class NoSuchHost(Refused):
+    def __init__(self, name: str, topology: str) -> None:
+        super().__init__(f"the topology {topology!r} has no host {name!r}")
+
+
 class Unauthorized(ControllerError):
-    def __init__(self, job: str) -> None:
-        super().__init__(f"wrong token for job {job!r}")
+    def __init__(self, job: str, kind: str = "job") -> None:
+        super().__init__(f"wrong token for {kind} {job!r}")
 
 
 class Evicted(ControllerError):

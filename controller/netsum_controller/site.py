@@ -15,6 +15,8 @@ from p4.v1 import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.errors import ControllerError, InputError, SwitchError
+from netsum_controller.memory.devices import Beats
+from netsum_controller.memory.rows import MemoryRows
 from netsum_controller.p4runtime.channel import open_channel, read_cookie
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT, SwitchClient
 from netsum_controller.p4runtime.p4info import Program
@@ -38,7 +40,8 @@ class Site:
     (:func:`find_down`): paths and trees avoid them. ``dead_links`` are links between switches that carry nothing, as far as this
     process has found out, and until when (:func:`time.monotonic`) new trees avoid them. ``silence`` knows which switches
     hang. ``replan`` makes other weights for the roots of a job whose network has lost something; None: the controller's own rules
-    do."""
+    do. ``beats`` are the memory devices that this process hears, ``memory`` is what the state file knows of them and of
+    regions."""
 
     topology: Topology
     store: Store
@@ -51,6 +54,11 @@ class Site:
     dead_links: dict[str, float] = field(default_factory=dict)
     silence: Silence = field(default_factory=Silence)
     replan: Replan | None = None
+    beats: Beats = field(default_factory=Beats)
+    memory: MemoryRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.memory = MemoryRows(self.store)
 
     @property
     def links_down(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""The programs ``netsum`` and ``netsum-switch``: they start what the extra `controller` brings, or say how to get it."""
+"""The programs ``netsum``, ``netsum-switch`` and ``netsum-memory``: they start what an extra brings, or say how to get it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from netsum.installing import advice
 
 
-def _run(program: str, module: str) -> Any:
+def _run(program: str, module: str, extra: str = "controller") -> Any:
     try:
         start = import_module(module).main
     except ModuleNotFoundError as error:
-        print(f"{program}: {error.name} is not installed: {advice('controller')}", file=sys.stderr)
+        print(f"{program}: {error.name} is not installed: {advice(extra)}", file=sys.stderr)
         return 1
     return start()
 
@@ -26,3 +26,8 @@ def netsum() -> Any:
 def netsum_switch() -> Any:
     """``netsum-switch``."""
     return _run("netsum-switch", "netsum_switch.cli")
+
+
+def netsum_memory() -> Any:
+    """``netsum-memory``."""
+    return _run("netsum-memory", "netsum_memory.cli", "memory")

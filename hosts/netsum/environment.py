@@ -10,6 +10,7 @@
 ``NETSUM_TIMEOUT``      seconds that one call may take, default 60
 ``NETSUM_ALGORITHM``    in a job without a switch: ``ring`` and so on, or ``plan:FILE`` (docs/hosts.md), the same on every rank
 ``NETSUM_PEER``         address of this host for the other members, HOST or HOST:PORT (in a job without a switch)
+``NETSUM_HOST``         this host's name in the topology (for :func:`netsum.memory.open` on a rootless fabric)
 ``NETSUM_LOG``          print the library's log to stderr: ``text``, or ``json``, an object a line
 ``NETSUM_LOG_LEVEL``    from which level on: ``debug``, ``info`` (default), ``warning``, ``error``
 ======================  ============================================================================
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Final
 
-from netsum.descriptor import ALGORITHMS, PLAN, is_algorithm
+from netsum.descriptor import ALGORITHMS, is_algorithm
 from netsum.errors import BadTimeout, JoinError
 from netsum.logs import FORMATS, LEVELS
 
@@ -45,6 +46,7 @@ class Environment:
     timeout: float = DEFAULT_CALL_TIMEOUT
     algorithm: str | None = None
     peer: str | None = None
+    host: str | None = None
     log: str | None = None
     log_level: str | None = None
 
@@ -61,6 +63,7 @@ class Environment:
             timeout=_seconds(source, "NETSUM_TIMEOUT") or DEFAULT_CALL_TIMEOUT,
             algorithm=_algorithm(source, "NETSUM_ALGORITHM"),
             peer=source.get("NETSUM_PEER") or None,
+            host=source.get("NETSUM_HOST") or None,
             log=_one_of(source, "NETSUM_LOG", FORMATS),
             log_level=_one_of(source, "NETSUM_LOG_LEVEL", LEVELS),
         )
@@ -68,7 +71,7 @@ class Environment:
 
 def _algorithm(source: Mapping[str, str], name: str) -> str | None:
     text = source.get(name) or ""
-    return text if text.startswith(PLAN) and is_algorithm(text) else _one_of(source, name, ALGORITHMS)
+    return text if is_algorithm(text) else _one_of(source, name, ALGORITHMS)
 
 
 def _rank(source: Mapping[str, str]) -> int | None:

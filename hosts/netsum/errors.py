@@ -16,7 +16,13 @@
     │   ├── Degraded               results are partial, and the caller asked for an exception (late="raise")
     │   ├── Behind                 results were gone before this rank asked for them; `resync()` brings it back
     │   ├── Timeout                no result in time (also a TimeoutError); names the block and the missing ranks
-    │   └── Mismatch               the ranks made different calls; raised on every rank, ends the communicator
+    │   ├── Mismatch               the ranks made different calls; raised on every rank, ends the communicator
+    │   └── InstructionRefused     memory in the network refused an instruction; names the region, the address and the reason
+    │       ├── NoRegion           nothing is at that address (also a LookupError)
+    │       ├── Forbidden          the key is not the region's, or is for reading only (also a PermissionError)
+    │       ├── OutOfBounds        the instruction leaves the region (also an IndexError)
+    │       ├── WrongType          the region, or the instruction, takes no such lanes (also a TypeError)
+    │       └── MemoryLost         the devices that had the memory are gone, and there was no replica
     └── CommunicatorError          the communicator has ended
         ├── Refused                the switch refused a contribution for good; names the reason
         ├── Desynchronized         a new epoch of the job began (a rank joined again), or this rank was so late that it cannot
@@ -158,6 +164,55 @@ class Timeout(CallError, TimeoutError):
 
 class Mismatch(CallError):
     """The ranks made different calls (operation, dtype, shape or options). Ends the communicator on every rank."""
+
+
+class InstructionRefused(CallError):
+    """Memory in the network refused an instruction, which it has not done.
+
+    Attributes:
+        region: the region's name.
+        address: the virtual address.
+        status: the reason, by its name on the wire.
+    """
+
+    meaning = ""
+
+    def __init__(self, region: str, address: int, status: str, what: str) -> None:
+        self.region = region
+        self.address = address
+        self.status = status
+        reason = self.meaning or status.lower().replace("_", " ")
+        super().__init__(f"region {region!r}: {what} at {address:#x} was refused: {reason} ({status})")
+
+
+class NoRegion(InstructionRefused, LookupError):
+    """No region has that address: it was deleted, or the controller has not told the switch yet."""
+
+    meaning = "no region has that address; was it deleted?"
+
+
+class Forbidden(InstructionRefused, PermissionError):
+    """The key is not the region's, or is for reading only."""
+
+    meaning = "the key does not allow it; open the region for writing, or with its own key"
+
+
+class OutOfBounds(InstructionRefused, IndexError):
+    """The instruction leaves the region."""
+
+    meaning = "it leaves the region"
+
+
+class WrongType(InstructionRefused, TypeError):
+    """The region, or the instruction, takes no lanes of that type."""
+
+    meaning = "the region takes no such instruction with lanes of that type"
+
+
+class MemoryLost(InstructionRefused):
+    """The devices that had the memory are gone, and there was no replica."""
+
+    meaning = "its devices are gone, and there was no replica"
 
 
 class CommunicatorError(NetsumError):

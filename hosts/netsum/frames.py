@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from netsum.descriptor import Descriptor
+from netsum.descriptor import Ends
 from netsum.rows import Received
 
 ETHERNET_BYTES: Final = 14
@@ -75,9 +75,9 @@ class FrameFormat:
         self._prefixes: dict[int, bytes] = {}
 
     @classmethod
-    def of(cls, descriptor: Descriptor) -> FrameFormat:
-        """The member's side of the descriptor's conversation."""
-        host, switch = descriptor.host, descriptor.switch
+    def of(cls, ends: Ends) -> FrameFormat:
+        """The host's side of its conversation with a switch."""
+        host, switch = ends.host, ends.switch
         return cls((host.mac, host.ip, host.udp_port), (switch.mac, switch.ip, switch.port))
 
     def prefix(self, size: int) -> bytes:
@@ -119,15 +119,27 @@ class FrameFormat:
         return Received.of(ours, congested) if congested else ours
 
     def _payload(self, frame: memoryview) -> memoryview | None:
-        if (
-            len(frame) < PREFIX_BYTES
-            or frame[_CONVERSATION] != self._expected
-            or frame[12:14] != _IPV4_TYPE
-            or frame[14:15] != _START
-            or frame[23] != _UDP
-        ):
+        if len(frame) < PREFIX_BYTES or frame[_CONVERSATION] != self._expected:
             return None
-        size = (frame[38] << 8 | frame[39]) - UDP_BYTES
-        if size < 0 or PREFIX_BYTES + size > len(frame):
-            return None
-        return frame[PREFIX_BYTES : PREFIX_BYTES + size]
+        return _udp_payload(frame)
+
+
+def _udp_payload(frame: memoryview) -> memoryview | None:
+    """What is in a frame of at least the prefix's size, if it is a whole UDP packet."""
+    if frame[12:14] != _IPV4_TYPE or frame[14:15] != _START or frame[23] != _UDP:
+        return None
+    size = (frame[38] << 8 | frame[39]) - UDP_BYTES
+    if size < 0 or PREFIX_BYTES + size > len(frame):
+        return None
+    return frame[PREFIX_BYTES : PREFIX_BYTES + size]
+
+
+def parse_frame(frame: memoryview, ip: bytes, port: int) -> tuple[str, tuple[str, int], memoryview] | None:
+    """A frame for this address and port, whoever sent it: the sender's MAC, its address and UDP port, and the payload."""
+    if len(frame) < PREFIX_BYTES or frame[30:34] != ip or frame[36] << 8 | frame[37] != port:
+        return None
+    payload = _udp_payload(frame)
+    if payload is None:
+        return None
+    sender = socket.inet_ntoa(frame[26:30]), frame[34] << 8 | frame[35]
+    return frame[6:12].hex(":"), sender, payload

@@ -7,14 +7,14 @@
 
 fills in what was left out: UDP port 12000, ``grad_cnt``, ``data_cnt`` and the lane width. A UDP datagram from or to port 12000
 is dissected as a :class:`Netsum` header followed by its lanes (:class:`Lanes8` ... :class:`Lanes64`) or, in an empty
-contribution, by :class:`Room`. The answer to a record query is a :class:`Record`.
+contribution, by :class:`Room`. The answer to a record query is a :class:`Record`. Port 12001 is :class:`Memory`.
 
 This is for people, captures and tests: dissecting a packet takes about a millisecond.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -24,10 +24,12 @@ from scapy.fields import (
     BitField,
     ByteField,
     FieldListField,
+    FlagsField,
     IntField,
     LongField,
     ShortField,
     XBitField,
+    XLongField,
 )
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -36,9 +38,10 @@ from scapy.sendrecv import sniff as scapy_sniff
 from scapy.utils import PcapReader
 
 from netsum.frames import ETHERNET_BYTES
-from netsum.wire import schema
+from netsum.wire import memory, schema
 from netsum.wire.codec import Header, parse_header
-from netsum.wire.names import VALUE_NAMES
+from netsum.wire.memory_codec import MemoryHeader, parse_memory
+from netsum.wire.names import FLAG_NAMES, MEMORY_NAMES, VALUE_NAMES
 from netsum.wire.schema import Lane
 
 _DEFAULTS: dict[str, int | None] = {"job_id": 1, "block_id": 0, **Header._field_defaults}
@@ -46,13 +49,19 @@ _DEFAULTS: dict[str, int | None] = {"job_id": 1, "block_id": 0, **Header._field_
 _DEFAULTS |= {"grad_cnt": None, "data_cnt": None}
 
 
-def _layer_fields(fields: Sequence[schema.Field], defaults: dict[str, int | None]) -> list[Any]:
+def _layer_fields(
+    fields: Sequence[schema.Field],
+    defaults: dict[str, int | None],
+    value_names: Mapping[str, dict[int, str]] = VALUE_NAMES,
+) -> list[Any]:
     """A scapy field for each field of the schema: enums by name, numbers wider than 64 bits in hexadecimal."""
     made: list[Any] = []
     for field in fields:
         default = defaults.get(field.name, 0)
-        names = VALUE_NAMES.get(field.name)
-        if names:
+        names = value_names.get(field.name)
+        if field.name == "flags":
+            made.append(FlagsField(field.name, default, field.bits, FLAG_NAMES))
+        elif names:
             made.append(BitEnumField(field.name, default, field.bits, names))
         else:
             kind = XBitField if field.bits > 64 else BitField
@@ -165,8 +174,38 @@ class Record(Packet):
     fields_desc: ClassVar = _layer_fields(schema.RECORD_FIELDS, {})
 
 
+_MEMORY_DEFAULTS: dict[str, int | None] = {**MemoryHeader._field_defaults, "segments": None, "length": None}
+
+
+class Memory(Packet):
+    """A packet of memory in the network: the header, and the segments as ``path``. ``segments`` and, in front of a payload,
+    ``length`` are filled in if they are left out."""
+
+    name = "netsum memory"
+    fields_desc: ClassVar = [
+        *_layer_fields(memory.MEMORY_FIELDS, _MEMORY_DEFAULTS, MEMORY_NAMES),
+        FieldListField(
+            "path", [], XLongField("", 0), count_from=lambda packet: packet.segments, max_count=memory.MAX_SEGMENTS
+        ),
+    ]
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        head, path = pkt[: memory.MEMORY_HEADER_BYTES], pkt[memory.MEMORY_HEADER_BYTES :]
+        value = int.from_bytes(head, "big")
+        left_out = {"segments": len(self.path), "length": len(pay)}
+        for field, low in schema.positions(memory.MEMORY_FIELDS):
+            if field.name in left_out and self.getfieldval(field.name) is None:
+                value |= left_out[field.name] << low
+        return value.to_bytes(len(head), "big") + path + pay
+
+    def header(self) -> MemoryHeader:
+        return parse_memory(bytes(self))
+
+
 bind_bottom_up(UDP, Netsum, sport=schema.UDP_PORT)
 bind_layers(UDP, Netsum, dport=schema.UDP_PORT)  # and what a packet made by hand gets
+bind_bottom_up(UDP, Memory, sport=memory.MEMORY_PORT)
+bind_layers(UDP, Memory, dport=memory.MEMORY_PORT)
 bind_layers(Query, Record)
 
 
@@ -258,6 +297,7 @@ __all__ = [
     "Lanes16",
     "Lanes32",
     "Lanes64",
+    "Memory",
     "Netsum",
     "Query",
     "Record",

@@ -1,5 +1,6 @@
 // Checksums: a contribution's IPv4 checksum is always verified, its UDP checksum when it carries one (our hosts send 0, "not
 // computed", because a software switch pays for every byte that it sums). The switch sends right IPv4 checksums, and 0 for UDP.
+// Where it passes on a packet with other addresses (memory), it adjusts both (RFC 1624), so that what was wrong stays wrong.
 
 #ifndef CHECKSUMS_P4
 #define CHECKSUMS_P4
@@ -39,6 +40,36 @@ control NetsumVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 control NetsumUpdateChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(meta.aggregator_mac != 0 && hdr.ipv4.isValid(), IPV4_FIELDS, hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+
+// Memory: what a checksum changes by is a sum of 16-bit words, with each old word's complement. meta.slot is that of UDP, meta.epoch
+// that of IPv4. Both are needed up to here only, so each is folded where it is, and needs no variable.
+#define OLD(word)    (bit<32>)(~(word))
+#define OLD2(words)  (OLD(words[31:16]) + OLD(words[15:0]))
+#define NEW(word)    (bit<32>)(word)
+#define NEW2(words)  (NEW(words[31:16]) + NEW(words[15:0]))
+#define ADJUST(checksum, change) \
+    change = change + OLD(checksum); \
+    change = NEW2(change); \
+    change = NEW2(change); \
+    checksum = ~change[15:0];
+
+control AdjustChecksums(inout headers_t hdr, inout metadata_t meta) {
+    action ipv4() {
+        ADJUST(hdr.ipv4.checksum, meta.epoch)
+    }
+    action udp() {
+        ADJUST(hdr.udp.checksum, meta.slot)
+    }
+    apply {
+        ipv4();
+        if (hdr.udp.checksum != 0) {
+            udp();
+            if (hdr.udp.checksum == 0) {
+                hdr.udp.checksum = 0xffff;
+            }
+        }
     }
 }
 

@@ -69,6 +69,7 @@ struct headers_t {
     ipv4_h       ipv4;
     udp_h        udp;
     netsum_h     netsum;
+    memory_h     memory;                // never both
     // A payload of k chunks is these headers by the bits of k: 16 chunks are one header, 5 are chunks4 and chunks1.
     chunks16_h   chunks16;
     chunks8_h    chunks8;
@@ -84,6 +85,7 @@ const bit<32> RECIRCULATED = 4;
 const bit<2> FROM_MEMBER     = 0;   // or a stranger: member.p4 finds out
 const bit<2> FROM_PARENT     = 1;
 const bit<2> FROM_CONTROLLER = 2;
+const bit<2> FROM_CLIENT     = 3;   // to memory's virtual address
 
 // How the payload of this packet meets the slot's buffer: block.p4 and parent.p4 decide, aggregate.p4 does it.
 const bit<8> COMBINE_NOTHING = 0;
@@ -118,15 +120,16 @@ struct metadata_t {
     bit<5>   outcome;         // fate of a contribution, OUTCOME_PENDING until a stage decides
     bit<48>  aggregator_mac;  // the switch's own MAC, 0 when the packet is not for its address
     bit<1>   unwelcome;       // a contribution to another switch, or a packet from an address that is not behind its port
-    bit<32>  address;         // where a contribution goes, or what an ARP request asks for; other traffic: where it is from
+    bit<32>  address;         // where a contribution or an instruction goes, or what an ARP request asks for; then, unless it is
+                              // a contribution: where it is from
     bit<16>  grad_cnt;        // lanes in the contribution, both parts joined
-    bit<32>  epoch;           // job: its epoch; claim: the last epoch that had been claimed
+    bit<32>  epoch;           // job: its epoch; claim: the last epoch that had been claimed; memory: see ADJUST in checksums.p4
     bit<256> all_sources;     // job: one bit for each source
     bit<88>  job;             // job: what few packets ask for, see JOB_*
     bit<56>  ageing;          // job: when a block may be closed, see AGEING_*; 0: never
     bit<8>   stripe;          // leaf: which parent the block has
     bit<256> source;          // member: its bit
-    bit<32>  slot;            // index into the registers; claim: which epochs; deliver: index into the counters
+    bit<32>  slot;            // index into the registers; claim: which epochs; deliver: index into the counters; memory: see ADJUST
     bit<8>   combine;         // see COMBINE_*
     bit<5>   room;            // chunks that the packet's UDP payload has room for
     bit<1>   header_only;     // the result, or this copy of it, goes out without payload

@@ -11,6 +11,10 @@
 #define MEMBER_TABLE      5
 #define UPLINK_TABLE      6
 #define REWRITE_TABLE     7
+#define REGION_TABLE      8
+#define SHARD_TABLE       9
+#define COMES_FROM_TABLE  10
+#define DEVICE_TABLE      11
 
 #define AGGREGATOR_HERE   1
 #define ELSEWHERE         2
@@ -27,11 +31,23 @@
 #define TO_MEMBER         13
 #define TO_SWITCH         14
 #define REWRITE_DROP      15
+#define VIRTUAL_HERE      16
+#define REGION_HERE       17
+#define NO_REGION         18
+#define SHARD_HERE        19
+#define SHARD_LOST        20
+#define NO_SHARD          21
+#define FROM_DEVICE       22
+#define FROM_SWITCH       23
+#define FROM_STRANGER     24
+#define DEVICE_HERE       25
+#define DEVICE_DROP       26
 
 #define PORTS_COUNTER     1
 #define DROPPED_COUNTER   2
 #define OUTCOMES_COUNTER  3
-#define MEMBER_COUNTER    1    // a direct one
+#define MEMBER_COUNTER    1    // direct ones
+#define REGION_COUNTER    2
 
 #define RECORD_REGISTER   1
 #define FRONTIER_REGISTER 2

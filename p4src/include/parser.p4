@@ -1,4 +1,4 @@
-// Ethernet / ARP, or Ethernet / IPv4 / UDP / netsum / payload. A packet that leaves this path early is not netsum's and is
+// Ethernet / ARP, or Ethernet / IPv4 / UDP / netsum / payload, or the same with memory's header for netsum's. A packet that leaves this path early is not netsum's and is
 // forwarded; stages/check.p4 finds those that claim to be netsum's and are malformed.
 
 #ifndef PARSER_P4
@@ -61,8 +61,20 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         packet.extract(hdr.udp);
         transition select(hdr.udp.dst_port) {
             NETSUM_PORT: netsum;
+            MEMORY_PORT: memory;
+            default:     other_udp;
+        }
+    }
+    state other_udp {
+        transition select(hdr.udp.src_port) {
+            MEMORY_PORT: memory;    // a reply
             default:     accept;
         }
+    }
+    state memory {
+        packet.extract(hdr.memory);
+        meta.address = hdr.ipv4.dst_addr;
+        transition accept;
     }
     state netsum {
         packet.extract(hdr.netsum);
@@ -131,6 +143,7 @@ control NetsumDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
         packet.emit(hdr.netsum);
+        packet.emit(hdr.memory);
         packet.emit(hdr.chunks16);
         packet.emit(hdr.chunks8);
         packet.emit(hdr.chunks4);

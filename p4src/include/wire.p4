@@ -1,4 +1,5 @@
-// Generated from hosts/netsum/wire/schema.py by `make p4`. Do not edit.
+// Generated from hosts/netsum/wire/schema.py and memory.py by `make p4`. Do not edit.
+// long: it is the whole schema, and nobody has to read it.
 
 #ifndef WIRE_P4
 #define WIRE_P4
@@ -313,6 +314,92 @@ header packet_in_h {
     bit<16>   slot;            // query: index into the record register; sweep: the job's slot to begin with; claim: high half
     bit<16>   cookie;          // returned as it came
     bit<16>   closed;          // packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half
+}
+
+// Memory in the network.
+
+const bit<16> MEMORY_PORT = 12001;
+const bit<4> MEMORY_VERSION = 1;
+const bit<16> MEMORY_HEADER_BYTES = 56;
+const bit<16> MEMORY_MAX_PAYLOAD = 8192;
+const bit<8> MAX_SEGMENTS = 16;
+const bit<16> SEGMENT_BYTES = 8;
+const bit<64> ADDRESS_STEP = 8192;
+
+const bit<8> INSTRUCTION_NOP = 0;
+const bit<8> INSTRUCTION_READ = 1;
+const bit<8> INSTRUCTION_WRITE = 2;
+const bit<8> INSTRUCTION_ADD = 3;
+const bit<8> INSTRUCTION_MIN = 4;
+const bit<8> INSTRUCTION_MAX = 5;
+const bit<8> INSTRUCTION_SUM_FORWARD = 6;
+const bit<8> INSTRUCTION_FETCH_ADD = 7;
+const bit<8> INSTRUCTION_COMPARE_SWAP = 8;
+const bit<8> INSTRUCTION_COPY = 9;
+const bit<8> INSTRUCTION_OPTIMIZE = 10;
+const bit<8> INSTRUCTION_LOOKUP = 11;
+const bit<8> INSTRUCTION_PUSH = 12;
+const bit<8> INSTRUCTION_ORDER = 16;
+const bit<8> INSTRUCTION_ACK = 17;
+const bit<8> INSTRUCTION_RECORD = 18;
+const bit<8> INSTRUCTION_STORE = 19;
+
+const bit<8> FLAG_REPLY = 1;
+const bit<8> FLAG_REPLICATED = 2;
+const bit<8> FLAG_COMPRESSED = 4;
+const bit<8> FLAG_REPEAT = 8;
+
+const bit<8> LANE_TYPE_BYTES = 0;
+const bit<8> LANE_TYPE_INT32 = 1;
+const bit<8> LANE_TYPE_INT64 = 2;
+const bit<8> LANE_TYPE_FLOAT32 = 3;
+const bit<8> LANE_TYPE_FLOAT64 = 4;
+const bit<8> LANE_TYPE_UINT32 = 5;
+const bit<8> LANE_TYPE_UINT64 = 6;
+
+const bit<8> MEMORY_STATUS_OK = 0;
+const bit<8> MEMORY_STATUS_MALFORMED = 1;
+const bit<8> MEMORY_STATUS_UNSUPPORTED = 2;
+const bit<8> MEMORY_STATUS_NO_REGION = 3;
+const bit<8> MEMORY_STATUS_FORBIDDEN = 4;
+const bit<8> MEMORY_STATUS_CROSSES = 5;
+const bit<8> MEMORY_STATUS_BOUNDS = 6;
+const bit<8> MEMORY_STATUS_ALIGNMENT = 7;
+const bit<8> MEMORY_STATUS_MISMATCH = 8;
+const bit<8> MEMORY_STATUS_STALE_EPOCH = 9;
+const bit<8> MEMORY_STATUS_NOT_PRIMARY = 10;
+const bit<8> MEMORY_STATUS_LOST = 11;
+const bit<8> MEMORY_STATUS_BUSY = 12;
+const bit<8> MEMORY_STATUS_EXPIRED = 13;
+const bit<8> MEMORY_STATUS_TYPE = 14;
+
+// NOP, READ, WRITE, ADD, MIN, MAX, SUM_FORWARD, FETCH_ADD, COMPARE_SWAP, COPY, OPTIMIZE, LOOKUP, PUSH, ORDER, ACK, RECORD, STORE
+#define INSTRUCTION_IS_KNOWN(x) ((x <= 12) || (x >= 16 && x <= 19))
+// NOP, READ, LOOKUP
+#define INSTRUCTION_IS_IDEMPOTENT(x) ((x <= 1) || (x == 11))
+// ORDER, ACK, RECORD, STORE
+#define INSTRUCTION_IS_INTERNAL(x) ((x & 0xfc) == 16)
+// WRITE, ADD, MIN, MAX, SUM_FORWARD, FETCH_ADD, COMPARE_SWAP, COPY, OPTIMIZE, PUSH
+#define INSTRUCTION_IS_CHANGING(x) ((x >= 2 && x <= 10) || (x == 12))
+
+header memory_h {
+    bit<4>    version;         // version of this header
+    bit<4>    reserved;        // 0
+    bit<8>    instruction;     // what to do, see Instruction
+    bit<8>    flags;           // see Flag
+    bit<8>    status;          // on a reply: the outcome, see MemoryStatus; else 0
+    bit<8>    lane;            // type of the lanes, see LaneType
+    bit<8>    segments;        // segments behind the header
+    bit<16>   length;          // bytes of the payload before compression; READ and COPY: bytes wanted
+    bit<16>   shard;           // 0 from clients: the switch writes the shard's number in its region
+    bit<16>   replica;         // on a reply: the device's number in the shard's group, 0 is the primary
+    bit<32>   epoch;           // 0 from clients: the switch writes the shard's epoch
+    bit<32>   region;          // 0 from clients: the switch writes the region's id
+    bit<32>   sequence;        // serial number of the client's instruction, from 1; never wraps
+    bit<64>   client;          // random number of the client's life
+    bit<64>   key;             // access key of the region; 0 on a reply
+    bit<64>   address;         // virtual address of the first byte
+    bit<64>   argument;        // by instruction: address of COPY's source, step and worker, position in the shard's log
 }
 
 #endif

@@ -126,7 +126,8 @@ def open_topology(topology: Topology, switch: str, reason: str | None, console: 
 @_workers
 @_switch
 @_file
-def testbed(workers: int | None, switch: str, topology_file: Path | None) -> None:
+@click.option("--memory", default="", metavar="HOST,...", help="memory devices on these hosts, and a region")
+def testbed(workers: int | None, switch: str, topology_file: Path | None, memory: str) -> None:
     """Bring up a Mininet network, the controller and a job, and open Mininet's prompt.
 
     On every host, `python TRAINING.py` with `netsum.join()` joins the job: the environment is set.
@@ -139,4 +140,7 @@ def testbed(workers: int | None, switch: str, topology_file: Path | None) -> Non
 
     end_on_signals()
     topology, workers = choose_topology(topology_file, workers)
-    run_prompt(topology, switch, workers)
+    hosts = [name.strip() for name in memory.split(",") if name.strip()]
+    if unknown := [name for name in hosts if name not in topology.hosts]:
+        raise TestbedError(f"--memory: there is no host {unknown[0]!r} (there are: {', '.join(topology.hosts)})")
+    run_prompt(topology, switch, workers, list(dict.fromkeys(hosts)))

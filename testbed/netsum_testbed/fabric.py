@@ -22,6 +22,7 @@ from netsum_controller.state.model import Job
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import interrupts_deferred, interrupts_held
 from netsum_testbed.link_ends import LinkEnd, Opening
+from netsum_testbed.memory_devices import FabricMemory
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import THRIFT_PORT, SwitchProcess
 
@@ -56,6 +57,8 @@ class Fabric(ABC):
         self.tokens: dict[str, str] = {}
         self._processes: dict[str, SwitchProcess] = {}
         self._controller: Controller | None = None
+        self.memory = FabricMemory(self)
+        """Memory devices on its hosts, and regions."""
 
     @property
     def controller(self) -> Controller:
@@ -156,6 +159,10 @@ class Fabric(ABC):
         """Call a function in the namespace of the hosts' interfaces."""
         return function()
 
+    def on_host(self, host: str, function: Callable[[], Result]) -> Result:  # noqa: ARG002 - all share one, unless a fabric says otherwise
+        """Call a function in the namespace of a host."""
+        return self.inside(function)
+
     def create_job(self, spec: JobSpec) -> Job:
         """Create a job and remember its token for :meth:`join`. A job that no switch serves is refused unless its spec names an
         algorithm, so that nothing else is measured than was meant."""
@@ -181,6 +188,7 @@ class Fabric(ABC):
             "NETSUM_RANK": str(rank),
             "NETSUM_TOKEN": self.tokens[job.name],
             "NETSUM_CONTROLLER": self.controller.url,
+            "NETSUM_HOST": job.members[rank],
         }
 
     def spawn(
@@ -209,6 +217,23 @@ class Fabric(ABC):
             self.spawn(host, command, name=f"{name}{rank}", environment=self.environment(job, rank), piped=True)
             for rank, host in enumerate(job.members)
         ]
+
+    def closes(self, callback: Callable[[], None]) -> None:
+        """Call this when the fabric is left, before what has been there longer is closed."""
+        self._stack.callback(callback)
+
+    def url_on_hosts(self) -> str:
+        """The controller's URL as processes on hosts reach it."""
+        assert self.controller.url is not None
+        return self.controller.url
+
+    @abstractmethod
+    def device_link(self, host: str) -> Sequence[str]:
+        """Options by which `netsum-memory` uses the host's link; none: the kernel's UDP."""
+
+    def client_link(self, host: str) -> Mapping[str, str] | None:  # noqa: ARG002 - the descriptor's own link says where
+        """How a client of memory reaches the switch from this host, if not as the topology says."""
+        return None
 
     def prefix(self, host: str) -> Sequence[str]:  # noqa: ARG002 - all hosts are in this namespace, unless a fabric says otherwise
         """The prefix of a command line that makes it run on a host."""

@@ -185,6 +185,9 @@ class MininetFabric(Fabric):
         """Call a function in a host's network namespace."""
         return call_inside(Path(f"/proc/{self.net[host].pid}/ns/net"), function)
 
+    def on_host(self, host: str, function: Callable[[], Result]) -> Result:
+        return self.inside_host(host, function)
+
     def prefix(self, host: str) -> Sequence[str]:
         return ("mnexec", "-a", str(self.net[host].pid))
 
@@ -201,6 +204,9 @@ class MininetFabric(Fabric):
 
     def opening(self, host: str) -> Opening:
         return Opening(f"/proc/{self.net[host].pid}/ns/net")
+
+    def device_link(self, host: str) -> Sequence[str]:  # noqa: ARG002 - the kernel's UDP
+        return ()
 
     def environment(self, job: Job, rank: int) -> dict[str, str]:
         """Each host has its own 127.0.0.1, so a member must be reached at its host's address."""

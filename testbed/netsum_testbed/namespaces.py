@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from netsum.descriptor import Descriptor
 from netsum.frames import FrameFormat
 from netsum.transports.base import Transport
 from netsum.transports.packet import PacketTransport
+from netsum_controller.http.api import HttpServer
 from netsum_controller.state.model import Job
 
 from netsum_testbed.fabric import Fabric
@@ -24,6 +25,9 @@ Result = TypeVar("Result")
 class NamespaceFabric(Fabric):
     """The topology's third host has the interface ``h3``, whose other end ``s3`` is its switch's; the ends of the third link
     are ``l3a`` and ``l3b``. A host's ``rate_mbps`` limits what it sends; with ``queue``, a link has its rate both ways."""
+
+    _inside: HttpServer | None = None
+    """The controller's HTTP endpoint in the namespace, once something there needs it."""
 
     def _start_switches(self) -> None:
         hosts = self.topology.hosts
@@ -81,6 +85,22 @@ class NamespaceFabric(Fabric):
 
     def opening(self, host: str) -> Opening:
         return Opening(f"/run/netns/{self._namespace.name}", self.interface(host))
+
+    def url_on_hosts(self) -> str:
+        """The same URL as outside: a second server, inside."""
+        url = super().url_on_hosts()
+        if self._inside is None:
+            site, membership = self.controller.site, self.controller.membership
+            port = int(url.rpartition(":")[2])
+            self._inside = self.inside(lambda: HttpServer(site, membership, "127.0.0.1", port))
+            self.closes(self._inside.close)
+        return url
+
+    def device_link(self, host: str) -> Sequence[str]:
+        return ("--interface", self.interface(host), "--mac", self.topology.hosts[host].mac)
+
+    def client_link(self, host: str) -> Mapping[str, str]:
+        return {"kind": "packet", "interface": self.interface(host)}
 
     def interface(self, host: str) -> str:
         """Name of a host's interface."""

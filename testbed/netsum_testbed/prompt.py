@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any, Final
 
@@ -16,6 +16,7 @@ from mininet.log import lg, output
 from netsum.counting import counted
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
+from netsum_controller.memory.spec import RegionSpec
 from netsum_controller.watching.watcher import DEAD_AFTER
 
 from netsum_testbed.errors import TestbedError
@@ -27,6 +28,8 @@ from netsum_testbed.switches import choose_switch
 from netsum_testbed.throughput import SECONDS, tcp_throughput
 
 JOB: Final = "train"
+REGION: Final = "pool"
+REGION_SIZE: Final = 64 << 20
 
 _WELCOME: Final = """\
 {switch} switch, {hosts}, controller at {url} on each of them, job {job} ready (ranks 0..{last} on {names})
@@ -38,6 +41,10 @@ _WELCOME: Final = """\
   switch {node} stop | switch {node} start        a restart: the controller, which looks every second, restores switch and job
 If a switch stays away for {dead:.0f} s, a job that can do without it moves to its members;
 `sh netsum job move {job} --algorithm auto` brings it back.
+"""
+_MEMORY: Final = """\
+{size} MiB of memory in region {region} on {names}; on a host of the job: netsum.memory.open("{region}", dtype="float32")
+  sh netsum memory show {region}             where its shards are; `sh netsum memory --help` does more
 """
 
 
@@ -122,13 +129,16 @@ def _prepare(environment: Mapping[str, str], node: Any) -> None:
         node.cmd(f"export {name}={shlex.quote(value)}")
 
 
-def run_prompt(topology: Topology, switch: str, workers: int) -> None:
-    """Bring the network up, run the prompt until it is left, and take the network down."""
+def run_prompt(topology: Topology, switch: str, workers: int, memory: Sequence[str] = ()) -> None:
+    """Bring the network up, with memory devices on these hosts, run the prompt until it is left, and take the network down."""
     fabric = MininetFabric(topology, choose_switch(switch), say=lambda words: output(words + "\n"))
     fabric.web = True
     with fabric:
         hosts = list(topology.hosts)[:workers]
         job = fabric.create_job(JobSpec(name=JOB, members=tuple(hosts)))
+        if memory:
+            fabric.memory.start(memory)
+            fabric.memory.create(RegionSpec.of(name=REGION, size=REGION_SIZE, token=fabric.tokens[JOB]))
         description = fabric.directory / "topology.yaml"
         description.write_text(fabric.topology.to_yaml(), "utf-8")
         here = {
@@ -150,4 +160,6 @@ def run_prompt(topology: Topology, switch: str, workers: int) -> None:
         words["node"] = next(reversed(topology.switches))
         lg.handlers[0].setStream(sys.stdout)  # the hosts' output, in order with the prompt
         output(_WELCOME.format(**words, last=workers - 1, names=names, dead=DEAD_AFTER))
+        if memory:
+            output(_MEMORY.format(region=REGION, size=REGION_SIZE >> 20, names=", ".join(memory)))
         Prompt(fabric, members)

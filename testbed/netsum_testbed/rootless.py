@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final, NoReturn
 
@@ -71,6 +72,10 @@ class RootlessFabric(Fabric):
 
     def opening(self, host: str) -> Opening:  # noqa: ARG002 - the descriptor's own link says where
         return Opening()
+
+    def device_link(self, host: str) -> Sequence[str]:
+        place = self.topology.hosts[host]
+        return ("--frames", place.frames or "", place.switch_frames or "", "--mac", place.mac)
 
     def open_transport(self, descriptor: Descriptor, host: str) -> Transport:
         link = self.topology.hosts[host]

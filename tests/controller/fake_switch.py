@@ -258,7 +258,10 @@ class _Hanging(grpc.ServerInterceptor):  # type: ignore[misc]
 
 
 def _row_key(row: Any) -> tuple[Any, ...]:
-    return (row.table_id, *sorted((match.field_id, match.exact.value) for match in row.match))
+    return (
+        row.table_id,
+        *sorted((match.field_id, match.exact.value or match.lpm.SerializeToString()) for match in row.match),
+    )
 
 
 class _FakeStream:

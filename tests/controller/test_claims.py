@@ -18,6 +18,7 @@ from netsum_controller.errors import CannotResume, StateError
 from netsum_controller.jobs.claims import claim_numbers
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.planning.allocation import scattered
+from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import SERIAL, Rejoin
 
 from tests.controller.fake_fabric import FakeFabric
@@ -176,7 +177,7 @@ def test_a_switch_that_could_not_be_asked_has_given_the_number_away(fabric: Fake
     assert new.number > job.epoch.number
     for name in controller.job("wide").switches:
         with controller.site.client(name) as client:
-            assert [entry.epoch for entry in client.read_jobs()] == [new.number]
+            assert [vars(entry)["epoch"] for entry in client.read_entries(JobEntry)] == [new.number]
             assert client.claim(0) >= new.number
 
 

@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN
+from tests.controller.memory_devices import FakeMemory
 from tests.controller.watched import Watched
 from tests.hosts.test_metrics import parse
 
@@ -182,6 +183,7 @@ def test_openmetrics_if_asked_for(controller: Controller) -> None:
 
 
 def test_the_page_lists_every_metric(watched: Watched, controller: Controller) -> None:
+    FakeMemory(controller).create()
     url = controller.serve(watch=None)
     for name in ("sweeps", "unanswered_sweeps", "swept_blocks"):
         controller.site.tally.add(name, watched.name)

@@ -10,16 +10,23 @@ from netsum_controller.errors import ControllerError
 from netsum_controller.p4runtime.p4info import decode_int, encode_int, netsum_program
 from netsum_controller.stages import (
     TABLES,
+    DeviceEntry,
     Entry,
     ForwardEntry,
+    FromDeviceEntry,
+    FromSwitchEntry,
     JobEntry,
+    LostShardEntry,
     MemberEntry,
     MulticastGroup,
     ParentEntry,
+    RegionEntry,
     RewriteEntry,
     SenderEntry,
+    ShardEntry,
     SwitchRewriteEntry,
     UplinkEntry,
+    VirtualEntry,
 )
 
 
@@ -36,6 +43,13 @@ ENTRIES = st.one_of(
     st.builds(RewriteEntry, bits(8), bits(16), bits(48), bits(32), bits(16), bits(8)),
     st.builds(SwitchRewriteEntry, bits(8), bits(16), bits(48), bits(32), bits(16)),
     st.builds(UplinkEntry, bits(8), bits(8), bits(9), bits(48), bits(32), bits(16), bits(8)),
+    st.builds(VirtualEntry, bits(32), bits(48)),
+    st.builds(RegionEntry, bits(64), st.integers(1, 64), bits(32), bits(8), bits(16)),
+    st.builds(ShardEntry, bits(32), bits(16), bits(32), bits(16), bits(9), bits(16)),
+    st.builds(LostShardEntry, bits(32), bits(16), bits(8)),
+    st.builds(DeviceEntry, bits(16), bits(48), bits(32)),
+    st.builds(FromDeviceEntry, bits(9), bits(32), bits(48)),
+    st.builds(FromSwitchEntry, bits(9)),
 )
 
 
@@ -55,7 +69,8 @@ def test_entries_there_and_back(entry: Entry) -> None:
     assert program.decode_row(row, *kinds) == entry
     assert not program.encode(entry, key_only=True).table_entry.HasField("action")
     for match in row.match:
-        assert match.exact.value[:1] != b"\0" or match.exact.value == b"\0"  # canonical
+        value = match.lpm.value if match.HasField("lpm") else match.exact.value
+        assert value[:1] != b"\0" or value == b"\0"  # canonical
 
 
 @given(st.integers(1, 65535), st.frozensets(st.tuples(bits(9), bits(8)), max_size=8))

@@ -28,6 +28,7 @@ TARGETS: Final = (
     "cpu_port",
     "wire",
     "window",
+    "memory_window",
     "peers",
     "descriptor",
     "yaml_files",
@@ -44,6 +45,7 @@ _WATCHED = {
     "cpu_port": ["netsum_switch.pipeline"],
     "wire": ["netsum.wire", "netsum.frames", "netsum.packets", "scapy.fields", "scapy.layers.l2"],
     "window": ["netsum.window.switch_window"],
+    "memory_window": ["netsum.memory.window", "netsum.memory.run", "netsum.wire.zeros"],
     "peers": ["netsum.peers"],
     "descriptor": ["netsum.descriptor", "json"],
     "yaml_files": [

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from netsum.environment import DEFAULT_CALL_TIMEOUT, RANKS, Environment
 from netsum.errors import JoinError, NoSuchMember, NotReady, Timeout, Unauthorized
 from netsum.transports import MemoryTransport
 
+from tests.hosts.canned import CUT, Controller, canned
 from tests.hosts.network import descriptor
 
 VARIABLES = ("JOB", "RANK", "TOKEN", "CONTROLLER", "DESCRIPTOR", "TIMEOUT")
@@ -30,54 +29,10 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-CUT = b"as many bytes as are announced, of which none comes: the controller was killed while it spoke"
-
-
-class Controller(ThreadingHTTPServer):
-    """Gives ``answers`` one after the other, repeating the last, and remembers what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers: list[tuple[int, Any]] = []
-        self.asked: list[tuple[str, str, str | None, Any]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Controller
-
-    def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        asked = json.loads(body) if body else None
-        self.server.asked.append((self.command, self.path, self.headers.get("Authorization"), asked))
-        answers = self.server.answers
-        status, answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(b"" if answer is CUT else data)
-
-    do_GET = _answer  # noqa: N815 - http.server's names
-    do_POST = _answer  # noqa: N815
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
-        pass
-
-
 @pytest.fixture
 def controller() -> Iterator[Controller]:
-    with Controller() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with canned() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def join(controller: Controller, **options: Any) -> netsum.Communicator:

@@ -12,6 +12,7 @@ OURS = {*ROOTS, "netsum_p4"}
 MAY_IMPORT = {
     "netsum": set(),
     "netsum_switch": set(),
+    "netsum_memory": {"netsum"},
     "netsum_controller": {"netsum", "netsum_p4"},
     "netsum_planner": {"netsum", "netsum_controller"},
     "netsum_testbed": OURS - {"netsum_trials"},

@@ -19,7 +19,15 @@ from netsum import installing
 
 from tests.house.tree import ROOT, files
 
-WHOLE = {"netsum", "netsum_controller", "netsum_p4", "netsum_planner", "netsum_switch", "netsum_testbed"}
+WHOLE = {
+    "netsum",
+    "netsum_controller",
+    "netsum_memory",
+    "netsum_p4",
+    "netsum_planner",
+    "netsum_switch",
+    "netsum_testbed",
+}
 SMALL = 1 << 20
 """The most bytes that the library's wheel may have."""
 
@@ -38,12 +46,15 @@ def test_both_builds_are_described_alike() -> None:
     assert netsum.__version__ == whole["version"] == version("netsum")
 
 
-@pytest.mark.parametrize(("program", "lacks"), [("netsum", "click"), ("netsum_switch", "grpc")])
-def test_a_program_without_its_extra_says_how_to_get_it(program: str, lacks: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "lacks", "extra"),
+    [("netsum", "click", "controller"), ("netsum_switch", "grpc", "controller"), ("netsum_memory", "click", "memory")],
+)
+def test_a_program_without_its_extra_says_how_to_get_it(program: str, lacks: str, extra: str) -> None:
     code = f"import sys; sys.modules[{lacks!r}] = None; from netsum.command import {program}; sys.exit({program}())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    told = f"{program.replace('_', '-')}: {lacks} is not installed: {installing.advice('controller')}\n"
+    told = f"{program.replace('_', '-')}: {lacks} is not installed: {installing.advice(extra)}\n"
     assert done.stderr == told
 
 

@@ -13,7 +13,7 @@ from netsum_controller.config.topology import Switch
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_controller.stages import Entry, Item, MulticastGroup
-from netsum_switch.match import Exact
+from netsum_switch.match import Exact, Lpm, Match
 from netsum_switch.pipeline import load_pipeline
 
 from tests.protocol import star
@@ -85,8 +85,13 @@ class InProcess:
                 action = next(name for name in self.pipeline.actions if name.endswith(f".{item.ACTION}"))
                 self._tables[item.TABLE].insert(self._match(item), action, tuple(item.params.values()))
 
-    def _match(self, item: Entry) -> tuple[Exact, ...]:
-        return tuple(Exact(item.match[key.name]) for key in self._tables[item.TABLE].keys)
+    def _match(self, item: Entry) -> tuple[Match, ...]:
+        return tuple(
+            Lpm(item.match[key.name], item.match[item.PREFIX[key.name]])
+            if key.name in item.PREFIX
+            else Exact(item.match[key.name])
+            for key in self._tables[item.TABLE].keys
+        )
 
     def exchange(self, port: int, frame: bytes) -> Sent:
         return self.pipeline.process(port, frame)

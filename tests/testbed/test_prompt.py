@@ -42,6 +42,27 @@ def test_work_in_it(netsum: Start, switch: str) -> None:
     command.nothing_left()
 
 
+@pytest.mark.full
+def test_memory(netsum: Start, switch: str) -> None:
+    """A region on two hosts, which the hosts of the job open, also one that has a device itself."""
+    program = (
+        "import netsum.memory as m; a = m.open('pool', dtype='int64', shape=(10000,)); print(a.fetch_add(9999, 1) >= 0)"
+    )
+    commands = [f'all python -c "{program}"', "sh netsum memory show pool", "exit"]
+    command = netsum("testbed", "--workers", "3", "--memory", "h1,h2", "--switch", switch, commands=commands)
+    assert command.finish() == 0, command.output
+    assert "64 MiB of memory in region pool on h1, h2" in command.output
+    assert [f"h{n}| True" in command.output for n in (1, 2, 3)] == [True] * 3, command.output
+    assert re.search(r"s1 +3 ", command.output), command.output
+    command.nothing_left()
+
+
+def test_memory_on_hosts_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "without_mininet", lambda: None)
+    with pytest.raises(TestbedError, match=r"--memory: there is no host .h9. \(there are: h1, h2\)"):
+        commands.testbed.main(["--workers", "2", "--memory", "h1,h9"], standalone_mode=False)
+
+
 @pytest.mark.bmv2
 @pytest.mark.root
 @pytest.mark.full

@@ -8,6 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 from netsum.wire.codec import Header, pack_header
+from netsum.wire.memory import MAX_SEGMENTS, MEMORY_FIELDS
+from netsum.wire.memory_codec import MemoryHeader
 from netsum.wire.schema import CHUNK_BYTES, HEADER_FIELDS, MAX_CHUNKS, UDP_PORT, VERSION, Lane
 
 WIDTHS = {field.name: field.bits for field in HEADER_FIELDS if field.name != "grad_cnt_high"}
@@ -54,3 +56,16 @@ def udp_frame(message: bytes, *, source_port: int = 20001, destination_port: int
 def frame_of(header: Header, payload: bytes) -> bytes:
     """The header and its payload as a contribution's frame."""
     return udp_frame(pack_header(header) + payload)
+
+
+memory_headers = st.builds(
+    MemoryHeader,
+    **{
+        field.name: st.integers(0, (1 << field.bits) - 1)
+        for field in MEMORY_FIELDS
+        if field.name not in ("reserved", "segments")
+    },
+    segments=st.just(0),
+)
+"""Any header of memory in the network that fits on the wire and announces no segments."""
+paths = st.lists(st.integers(0, 2**64 - 1), max_size=MAX_SEGMENTS)

@@ -11,7 +11,7 @@ from typing import Any
 import netsum_p4
 import pytest
 from google.protobuf import text_format
-from netsum.wire import schema
+from netsum.wire import memory, schema
 from netsum.wire.to_lua import LUA_FILE, dissector_text
 from netsum.wire.to_p4 import p4_text
 from p4.config.v1 import p4info_pb2
@@ -49,6 +49,10 @@ def test_netsum_header(headers: dict[str, Layout]) -> None:
     assert headers["netsum_h"] == layout(schema.HEADER_FIELDS)
 
 
+def test_memory_header(headers: dict[str, Layout]) -> None:
+    assert headers["memory_h"] == layout(memory.MEMORY_FIELDS)
+
+
 @pytest.mark.parametrize("name", ["packet_in_h", "packet_out_h"])
 def test_query_header(headers: dict[str, Layout], name: str) -> None:
     assert headers[name] == layout(schema.QUERY_FIELDS)
@@ -84,6 +88,7 @@ FIELDS: dict[str, tuple[int, type[IntEnum]]] = {
     "STATUS": (4, schema.Status),
     "STATE": (3, schema.BlockState),
     "OUTCOME": (5, schema.Outcome),
+    "INSTRUCTION": (8, memory.Instruction),
 }
 
 

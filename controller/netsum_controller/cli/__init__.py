@@ -15,6 +15,7 @@ from netsum.logs import FORMATS
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.job import job
+from netsum_controller.cli.memory import memory
 from netsum_controller.cli.plugins import PluginGroup
 from netsum_controller.cli.reconcile import reconcile
 from netsum_controller.cli.serve import serve
@@ -59,7 +60,7 @@ def cli(ctx: click.Context, topology: str | None, state: str | None, verbose: in
 
 
 job.add_command(top)
-for _command in (switch, job, topology, reconcile, serve, shell):
+for _command in (switch, job, memory, topology, reconcile, serve, shell):
     cli.add_command(_command)
 
 

@@ -12,6 +12,7 @@
       l1: {switches: [leaf1, spine1], ports: [10, 1], mtu: 9000}
     tenants:                    # optional: who may have jobs, and how much of each switch they may take
       vision: {slots: 4096, job_ids: 16, members: 64}
+    memory: {ip: 10.0.0.253, mac: "02:6e:73:00:00:fd"}   # optional: the virtual address of memory (default: one that is free)
 """
 
 from __future__ import annotations
@@ -182,6 +183,13 @@ class Quota(_Strict):
     members: int | None = Field(default=None, ge=0, description="members: one a rank")
 
 
+class MemoryAddress(_Strict):
+    """Where all hosts reach memory in the network: one address for all devices, which every switch answers for."""
+
+    ip: Ip = Field(description="virtual address, in the hosts' subnet")
+    mac: Mac
+
+
 class Topology(_Strict):
     """Switches, hosts and links by name, validated as a whole: no address or port is used twice. Two switches may have several
     links. If there are ``tenants``, only they may have jobs, within their quotas; otherwise anybody may, as many as fit."""
@@ -191,10 +199,11 @@ class Topology(_Strict):
     hosts: dict[Name, Host] = Field(min_length=1)
     links: dict[Name, Link] = Field(default_factory=dict)
     tenants: dict[Name, Quota] | None = Field(default=None, min_length=1)
+    memory: MemoryAddress | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if problems := _conflicts(self.switches, self.switches, self.hosts, self.links):
+        if problems := _conflicts(self.switches, self.switches, self.hosts, self.links, self.memory):
             raise Problems(problems)
         return self
 
@@ -249,13 +258,14 @@ def _conflicts(
     switches: Mapping[str, Switch],
     hosts: Mapping[str, Host],
     links: Mapping[str, Link],
+    memory: MemoryAddress | None = None,
 ) -> list[Problem]:
     """What is taken twice, and switches that are not among those ``known``."""
     taken: dict[tuple[str, str], str] = {}
     problems: list[Problem] = []
 
     def claim(kind: str, value: str, *path: str | int) -> None:
-        owner = f"{path[0]}.{path[1]}"
+        owner = "memory" if path[0] == "memory" else f"{path[0]}.{path[1]}"
         other = taken.setdefault((kind, value), owner)
         if other != owner:
             problems.append(Problem(path, f"{value} is already that of {other}"))
@@ -274,6 +284,9 @@ def _conflicts(
         claim("ip", host.ip, "hosts", name, "ip")
         claim("mac", host.mac, "hosts", name, "mac")
         claim("port", f"port {host.port} of {host.switch}", "hosts", name, "port")
+    if memory is not None:
+        claim("ip", memory.ip, "memory", "ip")
+        claim("mac", memory.mac, "memory", "mac")
     for name, link in links.items():
         for end in (0, 1):
             require(link.switches[end], "links", name, "switches", end)
@@ -293,6 +306,7 @@ def _conflicts_of_sound(data: Any) -> list[Problem]:
         _sound(Switch, sections["switches"]),
         _sound(Host, sections["hosts"]),
         _sound(Link, sections["links"]),
+        _sound(MemoryAddress, {"memory": data.get("memory")}).get("memory"),
     )
 
 

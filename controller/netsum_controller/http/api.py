@@ -10,6 +10,8 @@
                                 -> {"job": the group's name, "rank": this member's rank in it}
     GET  /v1/jobs/NAME/why?block=B (or without block)
     GET  /v1/jobs/NAME/members
+    GET  /v1/memory/regions/NAME?host=H&access=read   (both optional)                          -> how to reach the region
+    POST /v1/memory/devices/HOST    what the device holds, with the devices' token              -> what it is to hold
     GET  /metrics                                                                              -> for Prometheus
     GET  /, /page.js, /page.css, /v1/live                                                      -> the live page, if it is served
 
@@ -43,13 +45,16 @@ from netsum_controller.errors import (
     ControllerError,
     Evicted,
     InputError,
+    NoSuchHost,
     NoSuchJob,
     NoSuchMember,
+    NoSuchRegion,
     Refused,
     StateError,
     SwitchError,
     Unauthorized,
 )
+from netsum_controller.http.memory_api import answer_client, answer_device, authorise_device
 from netsum_controller.http.server import (
     MAX_BODY,
     MAX_CONNECTIONS,
@@ -78,6 +83,8 @@ _CALLS = {("POST", "join"), ("POST", "leave"), ("POST", "groups"), ("GET", "why"
 
 _STATUS: tuple[tuple[type[ControllerError], HTTPStatus], ...] = (
     (NoSuchJob, HTTPStatus.NOT_FOUND),
+    (NoSuchRegion, HTTPStatus.NOT_FOUND),
+    (NoSuchHost, HTTPStatus.NOT_FOUND),
     (NoSuchMember, HTTPStatus.NOT_FOUND),
     (Unauthorized, HTTPStatus.UNAUTHORIZED),
     (Evicted, HTTPStatus.FORBIDDEN),
@@ -151,6 +158,11 @@ class _Handler(WalledHandler):
         self.site.tally.add("http", self._call(), str(int(status)))
         super().answer_bytes(status, content_type, data, headers)
 
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        if self._call() == "memory devices" and log.getEffectiveLevel() > logging.DEBUG:
+            return  # each of them asks twice a second
+        super().log_message(format, *args)
+
     def _stream(self, messages: Generator[str]) -> None:
         """Send messages until the reader goes away or takes none for a request's time."""
         self.site.tally.add("http", self._call(), str(int(HTTPStatus.OK)))
@@ -165,6 +177,8 @@ class _Handler(WalledHandler):
         action = path.rpartition("/")[2]
         if path in ("metrics", "v1/live"):
             return path.rpartition("/")[2]
+        if path.startswith(("v1/memory/regions/", "v1/memory/devices/")):
+            return "memory " + path.split("/")[2]
         return action if path.startswith("v1/jobs/") and any(action == known for _, known in _CALLS) else "other"
 
     def _answer(self, method: str) -> None:
@@ -202,6 +216,8 @@ class _Handler(WalledHandler):
         text = self._text() if method == "POST" else b""  # read all of it, or closing could cut off our answer
         url = urlsplit(self.path)
         parts = url.path.strip("/").split("/")
+        if len(parts) == 4 and parts[:2] == ["v1", "memory"]:
+            return self._memory(method, parts[2], unquote(parts[3]), url.query, text)
         if len(parts) != 4 or parts[:2] != ["v1", "jobs"]:
             raise _HttpError(HTTPStatus.NOT_FOUND, f"no such path: {url.path}")
         name, action = unquote(parts[2]), parts[3]
@@ -226,6 +242,15 @@ class _Handler(WalledHandler):
         if link is not None and not isinstance(link, dict):
             raise InputError("link must be an object")
         return self.membership.join(name, token, rank, instance, link, _progress(body), _peer(body)).to_dict()
+
+    def _memory(self, method: str, what: str, name: str, query: str, text: bytes) -> dict[str, Any]:
+        if (method, what) == ("GET", "regions"):
+            return answer_client(self.site, name, self._token("the region's token"), query)
+        if (method, what) == ("POST", "devices"):
+            authorise_device(self.site, name, self._token("the devices' token (`netsum memory token`)"))
+            self.server.trust(self.connection)
+            return answer_device(self.site, name, _parse(text))
+        raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} memory/{what}")
 
     def _token(self, whose: str = "the job's token") -> str:
         kind, _, token = self.headers.get("Authorization", "").partition(" ")

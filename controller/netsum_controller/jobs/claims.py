@@ -16,7 +16,7 @@ from netsum_controller.errors import Refused, StateError, SwitchError
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.planning.allocation import UDP_PORTS, allocate_ports
 from netsum_controller.site import Site
-from netsum_controller.stages import JobEntry
+from netsum_controller.stages import JobEntry, RegionEntry
 from netsum_controller.state.model import SERIAL, Claim, Job
 
 
@@ -74,12 +74,18 @@ def foreign(site: Site, switch: str, entries: Iterable[JobEntry]) -> list[JobEnt
 
 
 def require_ours(site: Site, client: SwitchClient) -> None:
-    """Raise :class:`StateError` if the switch has jobs of another state file, so that nothing may be changed there."""
-    found = foreign(site, client.name, client.read_jobs())
+    """Raise :class:`StateError` if the switch has jobs, or regions of memory, of another state file, so that nothing may be
+    changed there."""
+    entries = client.read_entries(JobEntry, RegionEntry)
+    jobs = foreign(site, client.name, (entry for entry in entries if isinstance(entry, JobEntry)))
+    found = [f"id {entry.job_id} in epoch {entry.epoch}" for entry in jobs]
+    regions = [entry.region for entry in entries if isinstance(entry, RegionEntry)]
+    found += [f"region {region:#x}" for region in regions if not site.memory.knows_id(region)]
     if not found:
         return
-    which = ", ".join(f"id {entry.job_id} in epoch {entry.epoch}" for entry in found[:4]) + ", ..." * (len(found) > 4)
+    which = ", ".join(found[:4]) + ", ..." * (len(found) > 4)
+    what = " and ".join(["jobs"] * bool(jobs) + ["regions of memory"] * (len(found) > len(jobs)))
     raise StateError(
-        f"switch {client.name} has jobs that {site.store.path} does not know ({which}): another controller serves the "
+        f"switch {client.name} has {what} that {site.store.path} does not know ({which}): another controller serves the "
         f"switch, or this file is new or an old copy. If there is no other, `netsum switch push --take-over` removes them"
     )

@@ -14,6 +14,7 @@ from netsum_controller.jobs.lifecycle import clean_up
 from netsum_controller.jobs.priorities import priority_on, settle_quietly
 from netsum_controller.jobs.spread import install, open_clients, taking_part
 from netsum_controller.logs import about
+from netsum_controller.memory.items import memory_items
 from netsum_controller.p4runtime.client import Kind, SwitchClient
 from netsum_controller.p4runtime.converge import apply, plan
 from netsum_controller.planning.job_items import job_items
@@ -78,6 +79,7 @@ def _reconcile(site: Site, name: str, *, force: bool, take_over: bool) -> Report
         installed = client.read_items()
         fresh = _begin_epochs(site, client, installed, report)
         desired = switch_items(site.topology, name, frozenset(site.down))
+        desired += memory_items(site.topology, site.memory.state(), name, frozenset(site.down))
         for job in site.store.jobs(name):
             desired += job_items(site.topology, job, name, priority=priority_on(site, job, name))
         steps = plan(desired, installed)

@@ -26,8 +26,9 @@ from netsum_controller.p4runtime.p4info import Program
 from netsum_controller.p4runtime.rpc_errors import switch_error, write_error
 from netsum_controller.p4runtime.silence import Silence
 from netsum_controller.p4runtime.stream import Stream
-from netsum_controller.stages import TABLES, Entry, Item, JobEntry, MemberEntry, Record, outcomes
+from netsum_controller.stages import TABLES, Entry, Item, MemberEntry, Record, RegionEntry, outcomes
 from netsum_controller.stages.claim import claim_fields, claimed_before
+from netsum_controller.stages.memory import RegionCounts
 from netsum_controller.stages.ports import DROPPED_COUNTER, PORTS_COUNTER, PortCounts
 from netsum_controller.stages.query import query_fields
 from netsum_controller.stages.sweep import sweep_fields
@@ -229,10 +230,10 @@ class SwitchClient:
         except grpc.RpcError as error:
             raise switch_error(self.name, self.address, "Read", error) from None
 
-    def read_items(self) -> list[Item]:
-        """Everything installed in the tables we fill, and every multicast group."""
+    def read_items(self, tables: Sequence[type[Entry]] = TABLES) -> list[Item]:
+        """Everything installed in the tables we fill, or in those of these kinds of entries, and every multicast group."""
         kinds: dict[int, list[type[Entry]]] = {}
-        for kind in TABLES:
+        for kind in tables:
             kinds.setdefault(self.program.object_id("tables", kind.TABLE), []).append(kind)
         wildcards = [p4.Entity(table_entry=p4.TableEntry(table_id=table)) for table in kinds]
         groups = p4.Entity()
@@ -247,11 +248,13 @@ class SwitchClient:
                 items.append(self.program.decode_group(entity.packet_replication_engine_entry.multicast_group_entry))
         return items
 
-    def read_jobs(self) -> list[JobEntry]:
-        entity = p4.Entity(table_entry=p4.TableEntry(table_id=self.program.object_id("tables", JobEntry.TABLE)))
-        rows = (answer.table_entry for answer in self._read([entity]) if not answer.table_entry.is_default_action)
-        entries = (self.program.decode_row(row, JobEntry) for row in rows)
-        return [entry for entry in entries if isinstance(entry, JobEntry)]
+    def read_entries(self, *kinds: type[Entry]) -> list[Entry]:
+        """All entries of these kinds, each of another table."""
+        kind_of = {self.program.object_id("tables", kind.TABLE): kind for kind in kinds}
+        entities = [p4.Entity(table_entry=p4.TableEntry(table_id=table)) for table in kind_of]
+        rows = (answer.table_entry for answer in self._read(entities) if not answer.table_entry.is_default_action)
+        entries = (self.program.decode_row(row, kind_of[row.table_id]) for row in rows)
+        return [entry for entry in entries if isinstance(entry, Entry)]
 
     def read_outcomes(self, job_id: int) -> dict[str, int]:
         """Packets by outcome of a job, see :class:`netsum.wire.schema.Outcome`."""
@@ -305,6 +308,19 @@ class SwitchClient:
             entry = self.program.decode_row(row, MemberEntry)
             if isinstance(entry, MemberEntry):
                 traffic[entry] = row.counter_data.packet_count, row.counter_data.byte_count
+        return traffic
+
+    def read_region_traffic(self) -> dict[int, RegionCounts]:
+        """What has come for each region of memory, by its id, since its entry was installed."""
+        entity = p4.Entity()
+        entity.table_entry.table_id = self.program.object_id("tables", RegionEntry.TABLE)
+        entity.table_entry.counter_data.SetInParent()
+        traffic = {}
+        for answer in self._read([entity]):
+            row = answer.table_entry
+            entry = None if row.is_default_action else self.program.decode_row(row, RegionEntry)
+            if isinstance(entry, RegionEntry):
+                traffic[entry.region] = RegionCounts(row.counter_data.packet_count, row.counter_data.byte_count)
         return traffic
 
     def query_records(self, slots: Iterable[int], timeout: float = 10.0) -> dict[int, Record]:

@@ -15,7 +15,11 @@ log = logging.getLogger(__name__)
 
 # A packet may pass between any two updates. The job entry admits contributions, so it is installed last and removed first.
 # Members change before it, so that in a new epoch the old epoch's senders are refused before its blocks are.
-_ORDER = ("aggregator", "sender", "forward", "member", "rewrite", "multicast group", "uplink", "job")
+# Memory's copies need a device before they are made, and a shard before its region.
+_ORDER = (
+    *("aggregator", "sender", "forward", "member", "rewrite", "comes_from", "device", "multicast group"),
+    *("shard", "region", "uplink", "job"),
+)
 
 BATCH = 256
 """Updates in one Write."""

@@ -90,9 +90,9 @@ class Program:
     def check(self, kinds: Iterable[type[Entry]]) -> None:
         """Check that the entries have the program's fields; :class:`ControllerError` names what differs."""
         for kind in kinds:
-            names = {item.name for item in fields(kind)}
+            names = {item.name for item in fields(kind)} - set(kind.PREFIX.values())
             known = set(self._key(kind.TABLE)) | set(self._params(kind.ACTION))
-            if names != known or set(kind.KEY) != set(self._key(kind.TABLE)):
+            if names != known or set(kind.KEY) - set(kind.PREFIX.values()) != set(self._key(kind.TABLE)):
                 raise ControllerError(f"table {kind.TABLE!r} of the P4 program differs in {sorted(names ^ known)}")
 
     def encode(self, item: Item, *, key_only: bool = False) -> Any:
@@ -114,8 +114,12 @@ class Program:
         row = entity.table_entry
         row.table_id = self.object_id("tables", item.TABLE)
         key = self._key(item.TABLE)
-        for name, value in item.match.items():
-            row.match.add(field_id=key[name].id).exact.value = encode_int(value, key[name].bits)
+        for name in key:
+            field, number = row.match.add(field_id=key[name].id), encode_int(item.match[name], key[name].bits)
+            if name in item.PREFIX:
+                field.lpm.value, field.lpm.prefix_len = number, item.match[item.PREFIX[name]]
+            else:
+                field.exact.value = number
         if not key_only:
             action = row.action.action
             action.action_id = self.object_id("actions", item.ACTION)
@@ -128,7 +132,13 @@ class Program:
         """Entry from a ``p4.v1.TableEntry``; ``kinds`` are those of its table, one for each action."""
         table = kinds[0]
         key = {field.id: name for name, field in self._key(table.TABLE).items()}
-        values = {key[match.field_id]: decode_int(match.exact.value) for match in row.match}
+        values = {}
+        for match in row.match:
+            name = key[match.field_id]
+            if name in table.PREFIX:
+                values[name], values[table.PREFIX[name]] = decode_int(match.lpm.value), match.lpm.prefix_len
+            else:
+                values[name] = decode_int(match.exact.value)
         action = row.action.action
         kind = next((one for one in kinds if self.object_id("actions", one.ACTION) == action.action_id), None)
         if kind is None:

@@ -26,7 +26,7 @@ def forwarding_items(topology: Topology, switch: str, down: Collection[str] = fr
     ``down``; unreachable targets have no entry. A switch that is down itself gets what it needs once it is back, while the others
     are still down."""
     graph = switch_graph(topology, set(down) - {switch})
-    items: list[Item] = [ForwardEntry(mac_to_int(mac), port) for mac, port in _ways(topology, graph, switch)]
+    items: list[Item] = [ForwardEntry(mac_to_int(mac), port) for mac, port in ways(topology, graph, switch)]
     ports = [host.port for host in topology.hosts_of(switch).values()] + list(flood_ports(graph, switch))
     if ports:
         items.append(MulticastGroup(FLOOD_GROUP, frozenset((port, 0) for port in ports)))
@@ -45,7 +45,7 @@ def _senders(topology: Topology, switch: str) -> list[Item]:
     return [*hosts, *(SenderEntry(ip_to_int(other.ip), 0 if name == switch else links) for name, other in switches)]
 
 
-def _ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, int]]:
+def ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, int]]:
     """(MAC address, port towards it) for every host and every other switch within reach."""
     own = distances(graph, switch)
     beyond = {other: distances(graph, other) for other in graph[switch]}

@@ -7,6 +7,15 @@ from netsum_controller.stages.entry import Entry, ForeignEntry
 from netsum_controller.stages.forward import ForwardEntry, SenderEntry
 from netsum_controller.stages.job import JobEntry
 from netsum_controller.stages.member import MemberEntry, ParentEntry
+from netsum_controller.stages.memory import (
+    DeviceEntry,
+    FromDeviceEntry,
+    FromSwitchEntry,
+    LostShardEntry,
+    RegionEntry,
+    ShardEntry,
+    VirtualEntry,
+)
 from netsum_controller.stages.multicast import MulticastGroup
 from netsum_controller.stages.query import Record
 from netsum_controller.stages.rewrite import RewriteEntry, SwitchRewriteEntry
@@ -26,24 +35,38 @@ TABLES: tuple[type[Entry], ...] = (
     SwitchRewriteEntry,
     UplinkEntry,
     JobEntry,
+    VirtualEntry,
+    RegionEntry,
+    ShardEntry,
+    LostShardEntry,
+    DeviceEntry,
+    FromDeviceEntry,
+    FromSwitchEntry,
 )
 """Every table that the controller fills; one with several actions has a kind of entry for each."""
 
 __all__ = [
     "TABLES",
     "AggregatorEntry",
+    "DeviceEntry",
     "ElsewhereEntry",
     "Entry",
     "ForeignEntry",
     "ForwardEntry",
+    "FromDeviceEntry",
+    "FromSwitchEntry",
     "Item",
     "JobEntry",
+    "LostShardEntry",
     "MemberEntry",
     "MulticastGroup",
     "ParentEntry",
     "Record",
+    "RegionEntry",
     "RewriteEntry",
     "SenderEntry",
+    "ShardEntry",
     "SwitchRewriteEntry",
     "UplinkEntry",
+    "VirtualEntry",
 ]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -10,11 +11,12 @@ from typing import ClassVar
 @dataclass(frozen=True)
 class Entry:
     """One entry of one table. A subclass names its table, its action and which of its fields are the key; the field
-    names are those of the P4 program."""
+    names are those of the P4 program. Of a key whose longest prefix matches, ``PREFIX`` says which field has the length."""
 
     TABLE: ClassVar[str]
     ACTION: ClassVar[str]
     KEY: ClassVar[tuple[str, ...]]
+    PREFIX: ClassVar[Mapping[str, str]] = {}
 
     @property
     def match(self) -> dict[str, int]:

@@ -48,9 +48,38 @@ CREATE TABLE seats (
 CREATE TABLE tokens (sha256 TEXT PRIMARY KEY) WITHOUT ROWID;   -- of every job there ever was
 """
 
+# Made where they are missing, so that files of before need no other format. Keys have 64 bits, more than an INTEGER: hexadecimal.
+MEMORY_TABLES = """
+CREATE TABLE IF NOT EXISTS memory_regions (
+    name TEXT PRIMARY KEY, id INTEGER NOT NULL UNIQUE, base INTEGER NOT NULL, size INTEGER NOT NULL,
+    granule INTEGER NOT NULL, shards INTEGER NOT NULL, replicas INTEGER NOT NULL, devices TEXT NOT NULL,
+    kind TEXT NOT NULL, dtype TEXT, shape TEXT, read_key TEXT NOT NULL, write_key TEXT NOT NULL,
+    device_key TEXT NOT NULL, token_sha256 TEXT NOT NULL, read_token_sha256 TEXT NOT NULL, state TEXT NOT NULL,
+    options TEXT NOT NULL, trouble TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS memory_shards (
+    region TEXT NOT NULL REFERENCES memory_regions(name) ON DELETE CASCADE, shard INTEGER NOT NULL,
+    now TEXT NOT NULL, next TEXT,                          -- next: what the switches are being told
+    PRIMARY KEY (region, shard)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS memory_devices (
+    host TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE, incarnation TEXT NOT NULL, durable INTEGER NOT NULL,
+    alive INTEGER NOT NULL, free INTEGER
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS memory_groups (devices TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS memory_ids (id INTEGER PRIMARY KEY);   -- every region's there ever was
+CREATE TABLE IF NOT EXISTS memory_secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
+"""
+
 
 def create(db: sqlite3.Connection) -> None:
     """Make the tables. Call it in a transaction."""
     for statement in TABLES.split(";"):  # executescript would commit the transaction
         db.execute(statement)
     db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def add_memory(db: sqlite3.Connection) -> None:
+    """Make memory's tables if they are missing. Call it in a transaction."""
+    for statement in MEMORY_TABLES.split(";"):
+        db.execute(statement)

@@ -87,6 +87,7 @@ class Store:
             raise StateError(f"{self.path}: {error.strerror}") from None
         self.lock = StateLock(self.path.with_name(self.path.name + ".lock"))
         self._guard = threading.RLock()
+        self._changes = 0
         try:
             self._db = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False, timeout=10.0, factory=_Database
@@ -113,6 +114,8 @@ class Store:
                     # The switches know which numbers are taken. For jobs without a switch, the time is the best guess.
                     start = {"next_epoch": int(time.time()), "last_job_id": 0}
                     self._db.executemany("INSERT INTO meta VALUES (?, ?)", start.items())
+            with self.transaction():
+                schema.add_memory(self._db)
 
     def close(self) -> None:
         self._db.close()
@@ -129,6 +132,30 @@ class Store:
                 if self._db.in_transaction:  # on a full disk SQLite has rolled back by itself
                     self._db.execute("ROLLBACK")
                 raise
+
+    # -- memory's tables (netsum_controller.memory.rows)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another one if anything may have changed, by us or by another process."""
+        with self._guard:
+            return self._changes, int(self._db.execute("PRAGMA data_version").fetchone()[0])
+
+    @property
+    def changing(self) -> bool:
+        """Whether this thread is in a transaction: what it reads may yet be undone."""
+        with self._guard:
+            return self._db.in_transaction
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """What a query finds."""
+        with self._guard:
+            return self._db.execute(query, values).fetchall()
+
+    def change(self, statement: str, values: Sequence[Any]) -> None:
+        """Carry out a statement. Call it in a transaction."""
+        self._changes += 1
+        self._db.execute(statement, values)
 
     # -- counters
 

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.site import Site
+from netsum_controller.watching.memory_metrics import memory_metrics
 from netsum_controller.watching.observer import JobView, Observer, Presence, SwitchView, whole
 
 MAX_AGE: Final = 2.0
@@ -93,6 +94,7 @@ class SwitchCollector(Collector):
         yield from _port_metrics(self._site.topology, views)
         yield from _job_metrics(jobs)
         yield from _member_metrics(jobs)
+        yield from memory_metrics(self._site.memory.state(), views)
 
 
 def _port_metrics(topology: Topology, views: list[SwitchView]) -> Iterator[Metric]:

@@ -15,6 +15,7 @@ from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.planning.job_items import home_of
 from netsum_controller.site import Site
 from netsum_controller.stages import MemberEntry, Record
+from netsum_controller.stages.memory import RegionCounts
 from netsum_controller.stages.ports import PortCounts
 from netsum_controller.state.model import Job, Late, Seat
 from netsum_controller.watching.sampling import Sample, sample
@@ -74,7 +75,7 @@ class JobView:
 @dataclass(frozen=True)
 class SwitchView:
     """One switch: whether it is ``up`` and runs our program, and if not, the ``trouble``. ``seconds`` is how long the look
-    took, ``ports`` what has come in at each port."""
+    took, ``ports`` what has come in at each port, ``regions`` what has come for each region of memory, by its id."""
 
     name: str
     up: bool
@@ -82,6 +83,7 @@ class SwitchView:
     trouble: str = ""
     jobs: tuple[JobView, ...] = ()
     ports: Mapping[int, PortCounts] = field(default_factory=dict)
+    regions: Mapping[int, RegionCounts] = field(default_factory=dict)
 
 
 def whole(views: Iterable[JobView]) -> list[JobView]:
@@ -171,13 +173,15 @@ class Observer:
                 at = time.monotonic()
                 views = tuple(self._job(client, job, traffic, at) for job in jobs)
                 ports = client.read_ports(self._site.topology.on_ports(switch)) if only is None else {}
+                has_memory = only is None and self._site.memory.state().regions
+                regions = client.read_region_traffic() if has_memory else {}
         except ControllerError as error:
             return SwitchView(switch, up=False, seconds=time.monotonic() - began, trouble=str(error))
         if only is None:
             names = {job.name for job in jobs}
             for place in [place for place in self._memory if place[0] == switch and place[1] not in names]:
                 del self._memory[place]
-        return SwitchView(switch, up=True, seconds=time.monotonic() - began, jobs=views, ports=ports)
+        return SwitchView(switch, True, time.monotonic() - began, jobs=views, ports=ports, regions=regions)
 
     def _job(
         self, client: SwitchClient, job: Job, traffic: Mapping[MemberEntry, tuple[int, int]], at: float

@@ -5,7 +5,17 @@
 
 from netsum.torch.gradients import average_gradients
 from netsum.torch.hook import AllreduceState, allreduce_hook
+from netsum.torch.memory_embedding import MemoryEmbedding
+from netsum.torch.memory_optimizer import MemoryOptimizer
 from netsum.torch.parameters import broadcast_parameters
 from netsum.torch.process_group import ProcessGroup
 
-__all__ = ["AllreduceState", "ProcessGroup", "allreduce_hook", "average_gradients", "broadcast_parameters"]
+__all__ = [
+    "AllreduceState",
+    "MemoryEmbedding",
+    "MemoryOptimizer",
+    "ProcessGroup",
+    "allreduce_hook",
+    "average_gradients",
+    "broadcast_parameters",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netsum.descriptor import Descriptor
+from netsum.descriptor import Ends
 from netsum.errors import JoinError, NetsumError
 from netsum.frames import FrameFormat
 from netsum.transports.base import Transport
@@ -12,7 +12,7 @@ from netsum.transports.sockets import parse_address
 from netsum.transports.udp import UdpTransport
 
 
-def open_link(descriptor: Descriptor) -> Transport:
+def open_link(descriptor: Ends) -> Transport:
     """Open the link of ``descriptor``. Raises JoinError."""
     link, host, switch = descriptor.link, descriptor.host, descriptor.switch
     try:

@@ -21,16 +21,7 @@ class PacketTransport(SocketBatch):
 
     def __init__(self, frame_format: FrameFormat, interface: str) -> None:
         """Raises NetsumError if the system has no AF_PACKET, OSError if there is no such interface or no permission."""
-        if sys.platform != "linux":
-            raise NetsumError("a packet link needs Linux; use a udp or frames link")
-        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        try:
-            sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
-            sock.bind((interface, _ETH_P_IP))
-            super().__init__(sock)
-        except BaseException:
-            sock.close()
-            raise
+        super().__init__(packet_socket(interface))
         self._format = frame_format
 
     def send(self, packets: Sequence[Packet], framed: FrameFormat | None = None) -> None:
@@ -38,3 +29,18 @@ class PacketTransport(SocketBatch):
 
     def recv(self, timeout: float | None) -> Sequence[memoryview]:
         return self._format.payloads(super().recv(timeout))
+
+
+def packet_socket(interface: str) -> socket.socket:
+    """A socket for the IPv4 frames of ``interface``. Raises NetsumError if the system has no AF_PACKET, OSError if there is no
+    such interface or no permission."""
+    if sys.platform != "linux":
+        raise NetsumError("a packet link needs Linux; use a udp or frames link")
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    try:
+        sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        sock.bind((interface, _ETH_P_IP))
+    except BaseException:
+        sock.close()
+        raise
+    return sock

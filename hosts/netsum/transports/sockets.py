@@ -23,7 +23,7 @@ BATCH = 64
 BUFFER_BYTES = 8 << 20
 """Size of the socket buffers to ask for: more than a window of the largest blocks, so that the kernel drops none."""
 
-_SLOT_BYTES = 4608  # the largest packet, 4096 bytes of payload and its headers, rounded up
+_SLOT_BYTES = 8704  # the largest packet, one of memory in the network, and its headers, rounded up
 _SEND_PATIENCE_MS = 100
 LOST = frozenset(
     {
@@ -78,11 +78,15 @@ class SocketBatch:
                     self._send_patiently((head, some[done].data))
                     done += 1
 
-    def _send_patiently(self, packet: Packet) -> None:
+    def send_to(self, packet: Packet, remote: Address) -> None:
+        """Send one packet to this address."""
+        self._send_patiently(packet, remote)
+
+    def _send_patiently(self, packet: Packet, remote: Address | None = None) -> None:
         """Send one packet, if need be when there is room."""
         for last in (False, True):
             try:
-                self._send_one(packet)
+                self._send_one(packet, remote or self._remote)
             except BlockingIOError:
                 if last:
                     self.last_error = "the socket's send buffer stays full"
@@ -94,9 +98,9 @@ class SocketBatch:
             else:
                 return
 
-    def _send_one(self, packet: Packet) -> None:
-        if self._remote is not None:
-            self.sock.sendmsg(packet, (), 0, self._remote)
+    def _send_one(self, packet: Packet, remote: Address | None) -> None:
+        if remote is not None:
+            self.sock.sendmsg(packet, (), 0, remote)
         elif len(packet) == 1:
             self.sock.send(packet[0])
         else:

@@ -23,11 +23,17 @@ class UdpTransport(Datagrams):
         self._incoming.ask_for_tos()
 
     def prepare(self, sock: socket.socket) -> None:
-        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT)
+        prepare_udp(sock)
         if sys.platform == "linux":
             sock.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
-            # The switch compares whole contributions; a checksum over 4096 bytes would only cost time.
-            sock.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
-            # The switch takes no fragments, so a packet too big for the interface must be an error, not be lost silently.
-            # ICMP messages about the path are ignored: it has no router, and any stranger can send them.
-            sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+
+
+def prepare_udp(sock: socket.socket) -> None:
+    """Set the options of every socket whose packets a switch computes with."""
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT)
+    if sys.platform == "linux":
+        # The switch compares whole contributions; a checksum over 4096 bytes would only cost time.
+        sock.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
+        # The switch takes no fragments, so a packet too big for the interface must be an error, not be lost silently.
+        # ICMP messages about the path are ignored: it has no router, and any stranger can send them.
+        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)

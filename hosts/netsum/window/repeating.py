@@ -11,14 +11,21 @@ block that gets two results was repeated too early: the backoff then grows until
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
-from netsum.window.flight import Flight
 from netsum.window.overtaking import Overtaking
 from netsum.window.round_trip import RoundTrip
 
 MAX_RTO: Final = 2.0
 """Cap of the exponential backoff."""
+
+
+class Sent(Protocol):
+    """What was sent together, see :class:`netsum.window.flight.Flight`."""
+
+    time: float
+    order: int
+    tries: int
 
 
 class Repeating:
@@ -54,7 +61,7 @@ class Repeating:
     def start(self, now: float, pause: float | None = None) -> None:
         self.alarm = now + min((self.trip.rto if pause is None else pause) * self._backoff, MAX_RTO)
 
-    def look(self, sent: Mapping[int, Flight], now: float) -> int:
+    def look(self, sent: Mapping[int, Sent], now: float) -> int:
         """If the timer has expired, repeat what seems overtaken, or else the oldest block, or all if the last repeat was needed
         (a whole flight was lost). Returns how many seem overtaken."""
         self.due, self.stalled = 0, False
@@ -75,7 +82,7 @@ class Repeating:
         self._repeated.update(self.again)
         return found
 
-    def find_overtaken(self, sent: Mapping[int, Flight]) -> int:
+    def find_overtaken(self, sent: Mapping[int, Sent]) -> int:
         """Repeat what was sent well before a block whose result has arrived; returns how many blocks that are."""
         found = 0
         for serial, flight in sent.items():
@@ -90,7 +97,7 @@ class Repeating:
     def _way(self, serial: int) -> int:
         return self._overtaking.way(self._block_id(serial)) if self._overtaking.stripes > 1 else 0
 
-    def arrived(self, first: int, number: int, sent: Flight, now: float, *, others: bool) -> None:
+    def arrived(self, first: int, number: int, sent: Sent, now: float, *, others: bool) -> None:
         """So many results of a flight have arrived, from the serial ``first`` on. Restart the timer if ``others`` are waited for,
         and learn the round-trip time. A repeated block's result may be for either transmission (Karn): it tells nothing about
         time, and about order only if nothing more arrives for a round trip, as a straggler's would."""
@@ -116,7 +123,7 @@ class Repeating:
             self._overtaking.arrived(way, order)
             self.trip.learn(rtt)
 
-    def gone(self, serial: int, sent: Flight, now: float, *, others: bool) -> None:
+    def gone(self, serial: int, sent: Sent, now: float, *, others: bool) -> None:
         """A block that was waited for is gone. More may be, which only repeating the ``others`` can tell."""
         self._backoff = 1
         self._needed |= sent.tries > 1

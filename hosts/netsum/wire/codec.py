@@ -1,19 +1,14 @@
-"""Packs and parses headers and records; made from the schema when the module is imported.
-
-A header costs about a microsecond each way: the schema's fields are grouped into whole bytes once, and the two functions
-are generated from the groups, as :mod:`dataclasses` does for its methods.
-"""
+"""Packs and parses headers and records; made from the schema when the module is imported."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsum.wire import schema
+from netsum.wire.packing import packing
 from netsum.wire.schema import EVERYONE, HEADER_BYTES, HEADER_FIELDS, RECORD_BITS, RECORD_FIELDS, VERSION, Lane
 
 
@@ -44,38 +39,9 @@ class Header(NamedTuple):
         return self.grad_cnt << self.lane
 
 
-_FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 # How a field of the tuple is spread over the wire's fields: grad_cnt is the only one in two parts.
 _SPLIT = {"grad_cnt_high": ("grad_cnt", 12), "grad_cnt": ("grad_cnt", 0)}
-
-
-def _generate() -> tuple[Callable[[Header], bytes], Callable[[bytes | memoryview], Header]]:
-    units = list(schema.byte_groups(HEADER_FIELDS))
-    layout = struct.Struct(">" + "".join(_FORMATS[size] for _, size, _ in units))
-    packed = []
-    parts: dict[str, list[str]] = {name: [] for name in Header._fields}
-    for index, (_, _, members) in enumerate(units):
-        terms = []
-        for field, shift in members:
-            name, low = _SPLIT.get(field.name, (field.name, 0))
-            mask = (1 << field.bits) - 1
-            terms.append(f"(h.{name} >> {low} & {mask}) << {shift}")
-            parts[name].append(f"(u{index} >> {shift} & {mask}) << {low}")
-        packed.append(" | ".join(terms))
-    names = ", ".join(f"u{index}" for index in range(len(units)))
-    source = (
-        f"def pack(h):\n    return _pack({', '.join(packed)})\n"
-        f"def parse(data):\n    {names} = _unpack(data)\n"
-        f"    return _make(({', '.join(' | '.join(parts[name]) for name in Header._fields)},))\n"
-    )
-    scope: dict[str, Any] = {"_pack": layout.pack, "_unpack": layout.unpack_from, "_make": Header._make}
-    exec(source, scope)  # our own schema, nothing from outside
-    return cast("Callable[[Header], bytes]", scope["pack"]), cast(
-        "Callable[[bytes | memoryview], Header]", scope["parse"]
-    )
-
-
-_pack, _parse = _generate()
+_pack, _parse = packing(HEADER_FIELDS, Header._fields, Header._make, _SPLIT)
 (_ID,) = (
     slice(offset, offset + size)
     for offset, size, members in schema.byte_groups(HEADER_FIELDS)

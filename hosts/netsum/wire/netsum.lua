@@ -4,9 +4,9 @@
 -- It takes UDP datagrams from or to port 12000 that look like netsum's (version, lane width, length) and leaves all others
 -- alone. Every field of the schema is netsum.NAME; netsum.gradients joins the two parts of grad_cnt, and netsum.lane8 to
 -- netsum.lane64 are the gradients. Block records, as queries return them, are a protocol of their own, netsum_record, for
--- captures of link type USER0 (147).
+-- captures of link type USER0 (147). Packets of memory in the network, port 12001, are netsum_memory.
 
--- The constants and fields, from here to the end mark, are written by `make p4` from hosts/netsum/wire/schema.py.
+-- The constants and fields, from here to the end mark, are written by `make p4` from hosts/netsum/wire/schema.py and memory.py.
 -- generated: begin
 local UDP_PORT = 12000
 local VERSION = 1
@@ -75,6 +75,41 @@ local RECORD = {
     {name = "firm", doc = "never ages out", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
     {name = "congested", doc = "a contribution came with the mark CE of a congested link (RFC 3168)", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
 }
+local MEMORY_PORT = 12001
+local MEMORY_VERSION = 1
+local MEMORY_HEADER_BYTES = 56
+local MAX_SEGMENTS = 16
+local SEGMENT_BYTES = 8
+local MEMORY_INSTRUCTION_BYTE = 1
+local MEMORY_FLAGS_BYTE = 2
+local MEMORY_STATUS_BYTE = 3
+local MEMORY_SEGMENTS_BYTE = 5
+local MEMORY_LENGTH_BYTE = 6
+local MEMORY_CLIENT_BYTE = 24
+local MEMORY_SEQUENCE_BYTE = 20
+local MEMORY_ADDRESS_BYTE = 40
+local INSTRUCTIONS = {[0] = "NOP", [1] = "READ", [2] = "WRITE", [3] = "ADD", [4] = "MIN", [5] = "MAX", [6] = "SUM_FORWARD", [7] = "FETCH_ADD", [8] = "COMPARE_SWAP", [9] = "COPY", [10] = "OPTIMIZE", [11] = "LOOKUP", [12] = "PUSH", [16] = "ORDER", [17] = "ACK", [18] = "RECORD", [19] = "STORE"}
+local MEMORY_STATUSES = {[0] = "OK", [1] = "MALFORMED", [2] = "UNSUPPORTED", [3] = "NO_REGION", [4] = "FORBIDDEN", [5] = "CROSSES", [6] = "BOUNDS", [7] = "ALIGNMENT", [8] = "MISMATCH", [9] = "STALE_EPOCH", [10] = "NOT_PRIMARY", [11] = "LOST", [12] = "BUSY", [13] = "EXPIRED", [14] = "TYPE"}
+local FLAGS = {[1] = "REPLY", [2] = "REPLICATED", [4] = "COMPRESSED", [8] = "REPEAT"}
+local MEMORY = {
+    {name = "version", doc = "version of this header", offset = 0, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
+    {name = "reserved", doc = "0", offset = 0, bytes = 1, kind = ftypes.UINT8, mask = 0xf},
+    {name = "instruction", doc = "what to do, see Instruction", offset = 1, bytes = 1, kind = ftypes.UINT8, values = {[0] = "NOP", [1] = "READ", [2] = "WRITE", [3] = "ADD", [4] = "MIN", [5] = "MAX", [6] = "SUM_FORWARD", [7] = "FETCH_ADD", [8] = "COMPARE_SWAP", [9] = "COPY", [10] = "OPTIMIZE", [11] = "LOOKUP", [12] = "PUSH", [16] = "ORDER", [17] = "ACK", [18] = "RECORD", [19] = "STORE"}},
+    {name = "flags", doc = "see Flag", offset = 2, bytes = 1, kind = ftypes.UINT8},
+    {name = "status", doc = "on a reply: the outcome, see MemoryStatus; else 0", offset = 3, bytes = 1, kind = ftypes.UINT8, values = {[0] = "OK", [1] = "MALFORMED", [2] = "UNSUPPORTED", [3] = "NO_REGION", [4] = "FORBIDDEN", [5] = "CROSSES", [6] = "BOUNDS", [7] = "ALIGNMENT", [8] = "MISMATCH", [9] = "STALE_EPOCH", [10] = "NOT_PRIMARY", [11] = "LOST", [12] = "BUSY", [13] = "EXPIRED", [14] = "TYPE"}},
+    {name = "lane", doc = "type of the lanes, see LaneType", offset = 4, bytes = 1, kind = ftypes.UINT8, values = {[0] = "BYTES", [1] = "INT32", [2] = "INT64", [3] = "FLOAT32", [4] = "FLOAT64", [5] = "UINT32", [6] = "UINT64"}},
+    {name = "segments", doc = "segments behind the header", offset = 5, bytes = 1, kind = ftypes.UINT8},
+    {name = "length", doc = "bytes of the payload before compression; READ and COPY: bytes wanted", offset = 6, bytes = 2, kind = ftypes.UINT16},
+    {name = "shard", doc = "0 from clients: the switch writes the shard's number in its region", offset = 8, bytes = 2, kind = ftypes.UINT16},
+    {name = "replica", doc = "on a reply: the device's number in the shard's group, 0 is the primary", offset = 10, bytes = 2, kind = ftypes.UINT16},
+    {name = "epoch", doc = "0 from clients: the switch writes the shard's epoch", offset = 12, bytes = 4, kind = ftypes.UINT32},
+    {name = "region", doc = "0 from clients: the switch writes the region's id", offset = 16, bytes = 4, kind = ftypes.UINT32},
+    {name = "sequence", doc = "serial number of the client's instruction, from 1; never wraps", offset = 20, bytes = 4, kind = ftypes.UINT32},
+    {name = "client", doc = "random number of the client's life", offset = 24, bytes = 8, kind = ftypes.UINT64},
+    {name = "key", doc = "access key of the region; 0 on a reply", offset = 32, bytes = 8, kind = ftypes.UINT64},
+    {name = "address", doc = "virtual address of the first byte", offset = 40, bytes = 8, kind = ftypes.UINT64},
+    {name = "argument", doc = "by instruction: address of COPY's source, step and worker, position in the shard's log", offset = 48, bytes = 8, kind = ftypes.UINT64},
+}
 -- generated: end
 
 local netsum = Proto("netsum", "In-network aggregation (Trio-ML header, netsum extension)")
@@ -107,6 +142,18 @@ for _, field in pairs({gradients, reason, room, lanes[0], lanes[1], lanes[2], la
     table.insert(netsum.fields, field)
 end
 record.fields = make("netsum_record", RECORD)
+
+local memory = Proto("netsum_memory", "netsum memory in the network")
+local flags = {}
+memory.fields = make("netsum_memory", MEMORY)
+for bit, name in pairs(FLAGS) do
+    flags[bit] = ProtoField.bool("netsum_memory.flags." .. name:lower(), name, 8, nil, bit)
+    table.insert(memory.fields, flags[bit])
+end
+local segment = ProtoField.uint64("netsum_memory.segment", "segment", base.HEX)
+local payload = ProtoField.bytes("netsum_memory.payload", "payload")
+table.insert(memory.fields, segment)
+table.insert(memory.fields, payload)
 
 local bad_length = ProtoExpert.new("netsum.bad_length", "grad_cnt and the UDP length disagree",
                                    expert.group.MALFORMED, expert.severity.ERROR)
@@ -196,5 +243,32 @@ function record.dissector(buffer, packet, root)
     return buffer:len()
 end
 
+function memory.dissector(buffer, packet, root)
+    local segments = buffer:len() >= MEMORY_HEADER_BYTES and buffer(MEMORY_SEGMENTS_BYTE, 1):uint() or 0
+    local start = MEMORY_HEADER_BYTES + segments * SEGMENT_BYTES
+    if buffer:len() < start or segments > MAX_SEGMENTS or buffer(0, 1):bitfield(0, 4) ~= MEMORY_VERSION then
+        return 0
+    end
+    local tree = root:add(memory, buffer())
+    show(tree, buffer, MEMORY)
+    for _, field in pairs(flags) do
+        tree:add(field, buffer(MEMORY_FLAGS_BYTE, 1))
+    end
+    for index = 0, segments - 1 do
+        tree:add(segment, buffer(MEMORY_HEADER_BYTES + index * SEGMENT_BYTES, SEGMENT_BYTES))
+    end
+    if buffer:len() > start then
+        tree:add(payload, buffer(start))
+    end
+    local instruction, status = buffer(MEMORY_INSTRUCTION_BYTE, 1):uint(), buffer(MEMORY_STATUS_BYTE, 1):uint()
+    local reply = packet.src_port == MEMORY_PORT and " " .. (MEMORY_STATUSES[status] or status) or ""
+    packet.cols.protocol = "netsum memory"
+    packet.cols.info = string.format("%s%s %d at 0x%s, client %s sequence %d", INSTRUCTIONS[instruction] or instruction,
+        reply, buffer(MEMORY_LENGTH_BYTE, 2):uint(), buffer(MEMORY_ADDRESS_BYTE, 8):bytes():tohex(true),
+        buffer(MEMORY_CLIENT_BYTE, 8):bytes():tohex(true), buffer(MEMORY_SEQUENCE_BYTE, 4):uint())
+    return buffer:len()
+end
+
 DissectorTable.get("udp.port"):add(UDP_PORT, netsum)
+DissectorTable.get("udp.port"):add(MEMORY_PORT, memory)
 DissectorTable.get("wtap_encap"):add(wtap.USER0, record)

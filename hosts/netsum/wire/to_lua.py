@@ -7,11 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from netsum.wire import schema
-from netsum.wire.names import REASON_NAMES, VALUE_NAMES
+from netsum.wire import memory, schema
+from netsum.wire.names import FLAG_NAMES, MEMORY_NAMES, REASON_NAMES, VALUE_NAMES
 from netsum.wire.schema import Field
 
 LUA_FILE = Path(__file__).with_name("netsum.lua")
+
+_MEMORY_BYTES = ("instruction", "flags", "status", "segments", "length", "client", "sequence", "address")
+"""Fields that the dissector looks at itself."""
 
 _BEGIN, _END = "-- generated: begin\n", "-- generated: end\n"
 
@@ -28,19 +31,39 @@ def _table(names: Mapping[int, str]) -> str:
     return "{" + ", ".join(f'[{value}] = "{name}"' for value, name in names.items()) + "}"
 
 
-def _layout(name: str, fields: Sequence[Field], lead: int = 0) -> str:
-    """A Lua list that says where each field is; ``lead`` bytes come before the first."""
+def _layout(name: str, fields: Sequence[Field], names: Mapping[str, Mapping[int, str]] = VALUE_NAMES) -> str:
+    """A Lua list that says where each field is, and what its values are called."""
     lines = [f"local {name} = {{"]
     for offset, size, members in schema.byte_groups(fields):
         for field, shift in members:
-            parts = [f'name = "{field.name}"', f'doc = "{field.doc}"', f"offset = {lead + offset}", f"bytes = {size}"]
+            parts = [f'name = "{field.name}"', f'doc = "{field.doc}"', f"offset = {offset}", f"bytes = {size}"]
             parts.append(f"kind = {_lua_kind(size)}")
             if len(members) > 1:
                 parts.append(f"mask = {((1 << field.bits) - 1) << shift:#x}")
-            if field.name in VALUE_NAMES:
-                parts.append(f"values = {_table(VALUE_NAMES[field.name])}")
+            if field.name in names:
+                parts.append(f"values = {_table(names[field.name])}")
             lines.append(f"    {{{', '.join(parts)}}},")
     return "\n".join([*lines, "}"])
+
+
+def _memory_sections() -> list[str]:
+    """The part about memory in the network."""
+    byte_of = {members[0][0].name: offset for offset, _, members in schema.byte_groups(memory.MEMORY_FIELDS)}
+    constants = {
+        "MEMORY_PORT": memory.MEMORY_PORT,
+        "MEMORY_VERSION": memory.MEMORY_VERSION,
+        "MEMORY_HEADER_BYTES": memory.MEMORY_HEADER_BYTES,
+        "MAX_SEGMENTS": memory.MAX_SEGMENTS,
+        "SEGMENT_BYTES": memory.SEGMENT_BYTES,
+        **{f"MEMORY_{name.upper()}_BYTE": byte_of[name] for name in _MEMORY_BYTES},
+    }
+    return [
+        *(f"local {name} = {value}" for name, value in constants.items()),
+        f"local INSTRUCTIONS = {_table(MEMORY_NAMES['instruction'])}",
+        f"local MEMORY_STATUSES = {_table(MEMORY_NAMES['status'])}",
+        f"local FLAGS = {_table(FLAG_NAMES)}",
+        _layout("MEMORY", memory.MEMORY_FIELDS, MEMORY_NAMES),
+    ]
 
 
 def dissector_text(dissector: str) -> str:
@@ -77,6 +100,7 @@ def dissector_text(dissector: str) -> str:
         f"local OPS = {_table(VALUE_NAMES['op'])}",
         _layout("HEADER", schema.HEADER_FIELDS),
         _layout("RECORD", (*schema.QUERY_FIELDS, *schema.RECORD_FIELDS)),
+        *_memory_sections(),
     ]
     head, rest = dissector.split(_BEGIN)
     tail = rest.partition(_END)[2]

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
-from netsum.wire import schema
+from netsum.wire import memory, schema
 from netsum.wire.schema import Field
 
 _HEAD = """\
-// Generated from hosts/netsum/wire/schema.py by `make p4`. Do not edit.
+// Generated from hosts/netsum/wire/schema.py and memory.py by `make p4`. Do not edit.
+// long: it is the whole schema, and nobody has to read it.
 
 #ifndef WIRE_P4
 #define WIRE_P4
@@ -27,7 +28,7 @@ def _header(name: str, fields: Sequence[Field]) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _constants(enum: type[IntEnum], prefix: str, bits: int) -> list[str]:
+def _constants(enum: type[IntEnum] | type[IntFlag], prefix: str, bits: int) -> list[str]:
     return [f"const bit<{bits}> {prefix}_{member.name} = {int(member)};" for member in enum]
 
 
@@ -74,6 +75,35 @@ def _predicates() -> list[str]:
         _predicate("OUTCOME_GOES_UP", 5, schema.GOING_UP),
         _predicate("OUTCOME_IS_REFUSAL", 5, schema.REFUSALS),
         "// The reason that a REFUSED answer gives.\n#define REASON(x) x[3:0]",
+    ]
+
+
+def _memory() -> list[str]:
+    """Memory in the network: header, constants, and which instructions belong together."""
+    constants = [
+        f"const bit<16> MEMORY_PORT = {memory.MEMORY_PORT};",
+        f"const bit<4> MEMORY_VERSION = {memory.MEMORY_VERSION};",
+        f"const bit<16> MEMORY_HEADER_BYTES = {memory.MEMORY_HEADER_BYTES};",
+        f"const bit<16> MEMORY_MAX_PAYLOAD = {memory.MAX_PAYLOAD};",
+        f"const bit<8> MAX_SEGMENTS = {memory.MAX_SEGMENTS};",
+        f"const bit<16> SEGMENT_BYTES = {memory.SEGMENT_BYTES};",
+        f"const bit<64> ADDRESS_STEP = {memory.ADDRESS_STEP};",
+    ]
+    predicates = [
+        _predicate("INSTRUCTION_IS_KNOWN", 8, memory.KNOWN),
+        _predicate("INSTRUCTION_IS_IDEMPOTENT", 8, memory.IDEMPOTENT),
+        _predicate("INSTRUCTION_IS_INTERNAL", 8, memory.INTERNAL),
+        _predicate("INSTRUCTION_IS_CHANGING", 8, memory.CHANGING),
+    ]
+    return [
+        "// Memory in the network.",
+        "\n".join(constants),
+        "\n".join(_constants(memory.Instruction, "INSTRUCTION", 8)),
+        "\n".join(_constants(memory.Flag, "FLAG", 8)),
+        "\n".join(_constants(memory.LaneType, "LANE_TYPE", 8)),
+        "\n".join(_constants(memory.MemoryStatus, "MEMORY_STATUS", 8)),
+        "\n".join(predicates),
+        _header("memory_h", memory.MEMORY_FIELDS),
     ]
 
 
@@ -182,6 +212,7 @@ def p4_text() -> str:
         "\n".join(_macros(schema.FRONTIER_FIELDS, "FRONTIER", "frontier_raw_t")),
         '@controller_header("packet_out")\n' + _header("packet_out_h", schema.QUERY_FIELDS),
         '@controller_header("packet_in")\n' + _header("packet_in_h", schema.QUERY_FIELDS),
+        *_memory(),
     ]
     return "\n".join([_HEAD, "\n\n".join(sections), "", "#endif", ""])
 

@@ -1,0 +1,1 @@
+"""Memory in the network: regions, their shards, and the devices that hold them."""

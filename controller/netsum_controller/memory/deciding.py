@@ -1,0 +1,99 @@
+"""What becomes of a shard when devices die, return, catch up, or are to be others: one step at a time, each step an epoch. Pure.
+
+:mod:`netsum_controller.memory.succession` says who may follow; here is who is wanted, and what a device's silence means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
+
+from netsum_controller.memory.model import Region, RegionState, Shard
+from netsum_controller.memory.succession import Group, Lost, Report, next_group, noted
+
+ShardKey = tuple[int, int]
+"""A region's id and the number of a shard of it."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a device is doing. ``alive`` is None as long as nobody can tell, after the controller's start; ``held`` is what it said
+    last of the shards that it has."""
+
+    alive: bool | None
+    incarnation: str = ""
+    held: Mapping[ShardKey, Report] = field(default_factory=dict)
+    missed: frozenset[ShardKey] = frozenset()
+    """What it had in some report and in neither of the last two: a single one may have been late."""
+
+    def report(self, key: ShardKey) -> Report:
+        return self.held.get(key, Report(self.incarnation))
+
+
+UNKNOWN = Standing(None)
+Standings = Mapping[str, Standing]
+
+
+def advance(region: Region, shard: Shard, standings: Standings, loads: MutableMapping[str, int]) -> Shard:
+    """The shard after the next step; an equal one if there is none to take. ``loads``, how many shards each host has, is kept."""
+    key = region.id, shard.number
+    if region.state is RegionState.CREATING:
+        return _made(shard, standings)
+    if shard.lost or any(standings.get(host, UNKNOWN).alive is None for host in shard.hosts):
+        return shard
+    reports = {host: standing.report(key) for host, standing in standings.items() if standing.alive}
+    without = {
+        member.host
+        for member in shard.group.members
+        if not member.joining and member.host in reports and key in standings[member.host].missed
+    }
+    for host in without:  # the same incarnation, and yet the memory is gone
+        reports[host] = Report("")
+    group = noted(shard.group, reports)
+    wanted = [host for host in _wanted(region, shard, reports, loads) if host not in without]
+    try:
+        after = next_group(group, reports, wanted)
+    except Lost:
+        return replace(shard, group=replace(group, epoch=group.epoch + 1), target=None, lost=True)
+    if after is None:
+        return replace(shard, group=group, target=None if _is_reached(shard.target, group) else shard.target)
+    for member in set(after.members) - set(group.members):
+        loads[member.host] = loads.get(member.host, 0) + 1
+    return replace(shard, group=after)
+
+
+def is_made(region: Region, shard: Shard, standings: Standings) -> bool:
+    """Whether all devices of a new shard have it."""
+    return all(
+        standings.get(member.host, UNKNOWN).report((region.id, shard.number))[:2] == (member.incarnation, shard.epoch)
+        and standings[member.host].report((region.id, shard.number)).ready
+        for member in shard.group.members
+    )
+
+
+def _made(shard: Shard, standings: Standings) -> Shard:
+    """A new shard, on devices as they are now: nobody has written yet."""
+    members = tuple(
+        member._replace(incarnation=standings.get(member.host, UNKNOWN).incarnation or member.incarnation)
+        for member in shard.group.members
+    )
+    return replace(shard, group=replace(shard.group, members=members))
+
+
+def _wanted(region: Region, shard: Shard, reports: Mapping[str, Report], loads: Mapping[str, int]) -> list[str]:
+    """The hosts to end with, the primary first: those that were asked for, or those that are there (the most advanced one first,
+    if the primary is not) and, if they are too few, those with the fewest shards beside them."""
+    if shard.target is not None:
+        return list(shard.target)
+    there = [host for host in shard.hosts if host in reports]
+    if shard.hosts[0] not in reports:
+        there.sort(key=lambda host: -reports[host].position)
+    others = [host for host in region.devices if host in reports and host not in there]
+    others.sort(key=lambda host: loads.get(host, 0))
+    return there + others[: max(0, region.replicas - len(there))]
+
+
+def _is_reached(target: tuple[str, ...] | None, group: Group) -> bool:
+    if target is None or any(member.joining for member in group.members):
+        return False
+    return group.primary.host == target[0] and {member.host for member in group.members} == set(target)

@@ -1,0 +1,186 @@
+"""What memory devices say of themselves, and what each is told: ``POST /v1/memory/devices/HOST``."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from netsum.wire.memory import MEMORY_PORT
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from netsum_controller.config.topology import Topology
+from netsum_controller.errors import InputError
+from netsum_controller.memory.deciding import ShardKey, Standing
+from netsum_controller.memory.model import MemoryState, Region, RegionState, Shard
+from netsum_controller.memory.placing import virtual_address
+from netsum_controller.memory.succession import Member, Report
+
+INTERVAL = 0.5
+"""Seconds between two reports of a device."""
+
+LEASE = 3.0
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class ShardReport(_Said):
+    region: int = Field(ge=0, lt=1 << 32)
+    shard: int = Field(ge=0, lt=1 << 16)
+    epoch: int = Field(ge=0, lt=1 << 32)
+    position: int = Field(ge=0)
+    ready: bool
+
+
+class Refusal(_Said):
+    region: int
+    shard: int
+    why: str = Field(max_length=400)
+
+
+class DeviceReport(_Said):
+    """What a device says: that it is there, and what it has."""
+
+    incarnation: str = Field(min_length=1, max_length=64)
+    durable: bool = False
+    free: int | None = Field(default=None, ge=0)
+    shards: tuple[ShardReport, ...] = Field(default=(), strict=False)
+    refused: tuple[Refusal, ...] = Field(default=(), strict=False)
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> DeviceReport:
+        """Raises :class:`InputError`, which names the first thing that is wrong."""
+        try:
+            return cls.model_validate(body)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise InputError(f"{where or 'the report'}: {first['msg'].lower()}") from None
+
+
+@dataclass
+class _Heard:
+    at: float
+    report: DeviceReport
+    held: Mapping[ShardKey, Report]
+    before: frozenset[ShardKey] = frozenset()
+    """What the report before it had."""
+    had: frozenset[ShardKey] = frozenset()
+    """Everything that this incarnation had in any report."""
+
+
+def _but_positions(heard: _Heard) -> tuple[object, ...]:
+    """What matters of a report, but for positions, which change with every write."""
+    held = {key: (report.epoch, report.ready) for key, report in heard.held.items()}
+    return heard.report.incarnation, heard.report.refused, held
+
+
+@dataclass
+class Beats:
+    """The devices that this process has heard of. ``wake`` is set whenever one says something new."""
+
+    clock: Callable[[], float] = time.monotonic
+    began: float | None = None
+    """When this process began to serve, and so to hear."""
+    lease: float = LEASE
+    """Seconds without a report after which a device counts as dead."""
+    wake: threading.Event = field(default_factory=threading.Event)
+    news: int = 0
+    """How often one has said something new."""
+    settled: tuple[MemoryState, int, tuple[bool | None, ...]] | None = None
+    """What there was nothing to do about."""
+    _heard: dict[str, _Heard] = field(default_factory=dict)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def hear(self, host: str, report: DeviceReport) -> None:
+        """Note what a device says."""
+        now = self.clock()
+        held = {
+            (each.region, each.shard): Report(report.incarnation, each.epoch, each.position, each.ready)
+            for each in report.shards
+        }
+        with self._guard:
+            last = self._heard.get(host)
+            same = last is not None and last.report.incarnation == report.incarnation
+            before = frozenset(last.held) if last is not None and same else frozenset()
+            had = (last.had if last is not None and same else frozenset()) | frozenset(held)
+            heard = self._heard[host] = _Heard(now, report, held, before, had)
+        if last is None or _but_positions(last) != _but_positions(heard) or last.held.keys() != last.before:
+            self.news += 1
+            self.wake.set()
+
+    def standings(self, hosts: Iterable[str]) -> dict[str, Standing]:
+        """How these devices are doing. One that has not been heard of counts as dead a lease after this process began."""
+        now = self.clock()
+        with self._guard:
+            if self.began is None:
+                self.began = now
+            heard = {host: self._heard.get(host) for host in hosts}
+        found = {}
+        for host, last in heard.items():
+            if last is None:
+                found[host] = Standing(False if now - self.began >= self.lease else None)
+            else:
+                missed = last.had - last.before - frozenset(last.held)
+                alive = now - last.at < self.lease
+                found[host] = Standing(alive, last.report.incarnation, last.held, missed)
+        return found
+
+    def refusals(self) -> dict[ShardKey, str]:
+        """Shards that some device cannot hold, and why."""
+        with self._guard:
+            reports = {host: last.report for host, last in self._heard.items()}
+        return {
+            (refusal.region, refusal.shard): f"device {host}: {refusal.why}"
+            for host, report in reports.items()
+            for refusal in report.refused
+        }
+
+
+def orders(topology: Topology, state: MemoryState, host: str, report: DeviceReport, lease: float) -> dict[str, Any]:
+    """What a device is to hold. Of a shard's next epoch it learns when all switches have it. What it should have and does not
+    say that it has, it is not told to hold: it would make zeros of what is lost."""
+    virtual = virtual_address(topology)
+    held = {(each.region, each.shard) for each in report.shards}
+    shards = []
+    for region in state.regions.values():
+        for shard in (placed.now for placed in state.shards[region.name]):
+            me = next((member for member in shard.group.members if member.host == host), None)
+            if me is None or shard.lost or me.incarnation != report.incarnation:
+                continue
+            told = _shard_orders(topology, region, shard, me)
+            if told["state"] != "member" or (region.id, shard.number) in held:
+                shards.append(told)
+    own = {"virtual_ip": virtual.ip, "mac": virtual.mac, "port": MEMORY_PORT}
+    return {"interval": INTERVAL, "lease": lease, **own, "shards": shards}
+
+
+def _shard_orders(topology: Topology, region: Region, shard: Shard, me: Member) -> dict[str, Any]:
+    state = "new" if region.state is RegionState.CREATING else "joining" if me.joining else "member"
+    return {
+        "region": region.id,
+        **{name: getattr(region, name) for name in ("name", "base", "size", "granule", "shards", "kind", "dtype")},
+        "options": dict(region.options),
+        "keys": {"read": region.read_key, "write": region.write_key, "device": region.device_key},
+        "shard": shard.number,
+        "epoch": shard.epoch,
+        "state": state,
+        "lost": shard.lost,
+        "group": [_peer(topology, member) for member in shard.group.members if member.host in topology.hosts],
+    }
+
+
+def _peer(topology: Topology, member: Member) -> dict[str, Any]:
+    place = topology.hosts[member.host]
+    return {
+        "host": member.host,
+        "ip": place.ip,
+        "port": MEMORY_PORT,
+        "mac": place.mac,
+        "incarnation": member.incarnation,
+        "joining": member.joining,
+    }

@@ -1,0 +1,95 @@
+"""Which devices make up a shard's next group: pure decisions, explored in ``tests/model/memory``.
+
+A group is one **epoch** of a shard: the primary, and the others. A member is *joining* until the primary waits for its
+acknowledgements, too; only then is it **whole**: it holds everything that a client was ever told has been done. So a primary
+may follow only from among the whole members of the present group, and at least one of those stays in every group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+
+class Member(NamedTuple):
+    """A device in a group. ``incarnation`` is that of its memory: another one means that what was there is gone."""
+
+    host: str
+    incarnation: str
+    joining: bool = False
+
+
+class Report(NamedTuple):
+    """What a living device says of a shard; of one that it does not hold, epoch and position 0."""
+
+    incarnation: str
+    epoch: int = 0
+    position: int = 0
+    ready: bool = False  # it is whole in the group of ``epoch``
+
+
+@dataclass(frozen=True)
+class Group:
+    """One epoch of a shard; the first member is the primary."""
+
+    epoch: int
+    members: tuple[Member, ...]
+
+    @property
+    def primary(self) -> Member:
+        return self.members[0]
+
+
+class Lost(Exception):
+    """No device holds the shard any more, and none can come back with it."""
+
+
+def noted(group: Group, reports: Mapping[str, Report]) -> Group:
+    """The same epoch, with those who are whole now no longer called joining: to be kept, as a fact for good. ``ready`` counts
+    for the very epoch it was said of: in a later one things may have been acknowledged without the member."""
+
+    def whole(member: Member) -> bool:
+        report = reports.get(member.host)
+        return report is not None and report == (member.incarnation, group.epoch, report.position, True)
+
+    members = tuple(member._replace(joining=member.joining and not whole(member)) for member in group.members)
+    return replace(group, members=members)
+
+
+def next_group(group: Group, reports: Mapping[str, Report], wanted: Sequence[str]) -> Group | None:
+    """The group after this one (as :func:`noted`), or None if nothing can or need be done now.
+
+    ``reports`` are of devices that are alive; ``wanted`` the hosts to end with, the primary first. Who is wanted and new
+    joins. The primary stays until the wanted one is whole; if it is dead, the most advanced of the living whole members
+    follows. Who is not wanted goes once all that are, and live, are whole. Raises :class:`Lost`.
+    """
+    members = group.members
+    kept = [each for each in members if not each.joining and _may_have_it(each, reports.get(each.host))]
+    alive = [each for each in kept if each.host in reports]
+    if not alive:
+        if kept:
+            return None  # silent, but perhaps with its memory
+        raise Lost
+    primary = _primary(group, alive, reports, wanted)
+    settled = {each.host for each in alive} >= {host for host in wanted if host in reports}
+    stay = [each for each in alive if each != primary and (each.host in wanted or not settled)]
+    held = {primary.host, *(each.host for each in stay)}
+    joining = [Member(host, reports[host].incarnation, True) for host in wanted if host in reports and host not in held]
+    after = (primary, *stay, *joining)
+    if primary == group.primary and set(after) == set(members):
+        return None
+    return Group(1 + max(group.epoch, *(report.epoch for report in reports.values())), after)
+
+
+def _may_have_it(member: Member, report: Report | None) -> bool:
+    return report is None or report.incarnation == member.incarnation
+
+
+def _primary(group: Group, alive: list[Member], reports: Mapping[str, Report], wanted: Sequence[str]) -> Member:
+    """The wanted primary if it is whole, else the present one, else the most advanced."""
+    for host in (*wanted[:1], group.primary.host):
+        for member in alive:
+            if member.host == host:
+                return member
+    return max(alive, key=lambda member: reports[member.host].position)

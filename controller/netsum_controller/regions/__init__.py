@@ -1,0 +1,1 @@
+"""The life of regions of memory: creating, describing, moving and deleting them, and keeping shards on devices that live."""

@@ -1,0 +1,41 @@
+"""Brings memory's part of the switches up to date."""
+
+from __future__ import annotations
+
+import logging
+
+from netsum_controller.errors import Unreachable
+from netsum_controller.jobs.claims import require_ours
+from netsum_controller.memory.items import MEMORY_TABLES, memory_items, of_memory
+from netsum_controller.p4runtime.client import Kind, SwitchClient
+from netsum_controller.p4runtime.converge import apply, plan
+from netsum_controller.site import Site
+
+log = logging.getLogger(__name__)
+
+
+def install_memory(site: Site) -> int:
+    """Bring all switches up to date; returns the number of updates. A switch that is down forwards nothing, and is brought up to
+    date when it is back. Any other that fails is an error: devices must not be told of an epoch that it does not have."""
+    updates = 0
+    for name, switch in site.topology.switches.items():
+        if switch.p4runtime is None:
+            continue  # a testbed has not started it yet
+        try:
+            with site.client(name) as client:
+                site.require_program(client)
+                require_ours(site, client)
+                updates += _install(site, client)
+        except Unreachable:
+            if name not in site.down:
+                raise
+            log.info("switch %s is down: it gets memory's entries when it is back", name, extra={"switch": name})
+    return updates
+
+
+def _install(site: Site, client: SwitchClient) -> int:
+    """What a shard had is taken away only when it has what it is to have."""
+    desired = memory_items(site.topology, site.memory.state(), client.name, frozenset(site.down))
+    steps = plan(desired, of_memory(client.read_items(MEMORY_TABLES), site.topology))
+    apply(client, sorted(steps, key=lambda step: step.update.kind is Kind.DELETE))
+    return len(steps)

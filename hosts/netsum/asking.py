@@ -1,0 +1,101 @@
+"""Questions to the controller's HTTP API."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from netsum.errors import Desynchronized, Evicted, JoinError, NetsumError, NoSuchMember, NotReady, Unauthorized
+
+Answer = TypeVar("Answer")
+
+REQUEST_TIMEOUT: Final = 10.0
+_FIRST_RETRY: Final = 0.05
+_SLOWEST_RETRY: Final = 1.0
+
+
+class Asking:
+    """Asks about one thing of a controller's; ``about`` is its name in errors."""
+
+    def __init__(self, url: str, token: str | None, controller: str, about: str) -> None:
+        """``url`` is the thing's own, ``controller`` the controller's."""
+        if not controller.startswith(("http://", "https://")):
+            raise JoinError(f"the controller is {controller!r}, not a URL such as http://127.0.0.1:8080")
+        self._url, self._token, self.controller, self._about = url, token, controller, about
+        self._trust = _trust() if controller.startswith("https://") else None
+
+    def ask(self, method: str, path: str, body: Any = None, timeout: float = REQUEST_TIMEOUT) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(f"{self._url}{path}", data, headers, method=method)
+        # No proxy: the controller is a neighbour.
+        tls = urllib.request.HTTPSHandler(context=self._trust)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), tls)
+        with opener.open(request, timeout=timeout) as answer:
+            return json.load(answer)
+
+    def until(self, deadline: float, ask: Callable[[float], Answer]) -> Answer:
+        """Ask until there is an answer, or until the deadline; ``ask`` gets the seconds that it may take."""
+        pause = _FIRST_RETRY
+        while True:
+            try:
+                return ask(min(REQUEST_TIMEOUT, max(_FIRST_RETRY, deadline - time.monotonic())))
+            except urllib.error.HTTPError as error:
+                with error:
+                    reason, retry = self.refusal(error)
+                if retry is None:
+                    raise reason from None
+                pause = max(pause, retry)
+            except (OSError, http.client.HTTPException) as error:
+                reason = NotReady(f"the controller at {self.controller} does not answer: {plain(error)}")
+            except (ValueError, KeyError) as error:
+                raise JoinError(f"the controller at {self.controller} gave no descriptor: {error}") from None
+            if time.monotonic() + pause > deadline:
+                raise reason
+            time.sleep(pause)
+            pause = min(2 * pause, _SLOWEST_RETRY)
+
+    def refusal(self, error: urllib.error.HTTPError) -> tuple[NetsumError, float | None]:
+        """The error for an HTTP error status, and the seconds to wait before asking again if that may help."""
+        try:
+            answer = json.load(error)
+            text = str(answer["error"])
+            retry = float(answer.get("retry_ms", 1000 * _FIRST_RETRY))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException):
+            # Not the controller's words, or a controller that ended while it spoke: the status is all there is.
+            text, retry = f"HTTP status {error.code}", 1000 * _FIRST_RETRY
+        where = f"{self._about}: {text}"
+        if error.code == http.client.GONE:
+            return Desynchronized(where), None
+        if error.code == http.client.FORBIDDEN:
+            return Evicted(where), None
+        if error.code == http.client.UNAUTHORIZED:
+            return Unauthorized(where), None
+        if error.code == http.client.NOT_FOUND:
+            return NoSuchMember(where), None
+        if error.code in (http.client.CONFLICT, http.client.SERVICE_UNAVAILABLE):
+            return NotReady(where), retry / 1000
+        return JoinError(where), None
+
+
+def _trust() -> ssl.SSLContext:
+    """Trusts the authorities in NETSUM_CA (PEM), or the system's if it is not set."""
+    path = os.environ.get("NETSUM_CA") or None
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise JoinError(f"NETSUM_CA is {path!r}: {error.strerror or error}") from None
+
+
+def plain(error: BaseException) -> str:
+    reason = getattr(error, "reason", error)
+    return str(getattr(reason, "strerror", None) or reason)

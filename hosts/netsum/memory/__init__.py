@@ -1,0 +1,30 @@
+"""Memory in the network: arrays on memory devices behind the switch, read and written by UDP packets (docs/memory.md).
+
+counters = netsum.memory.open("counters", controller="http://127.0.0.1:8080")
+counters.add(slice(0, 4), [1, 2, 3, 4])
+print(counters[:4])
+"""
+
+from netsum.memory.array import MemoryArray, Swapped, wait_all
+from netsum.memory.client import MemoryClient, MemoryWork
+from netsum.memory.descriptor import RegionDescriptor
+from netsum.memory.embedding import Table, table
+from netsum.memory.opening import open  # noqa: A004 - netsum.memory.open, like io.open
+from netsum.memory.parameters import Parameters, Step, parameters
+from netsum.memory.stats import MemoryStats
+
+__all__ = [
+    "MemoryArray",
+    "MemoryClient",
+    "MemoryStats",
+    "MemoryWork",
+    "Parameters",
+    "RegionDescriptor",
+    "Step",
+    "Swapped",
+    "Table",
+    "open",
+    "parameters",
+    "table",
+    "wait_all",
+]

@@ -1,0 +1,387 @@
+"""A client's half of the protocol: which instruction may be sent, which is repeated, what a reply means. Pure: it has no socket,
+and the clock is passed in.
+
+* An instruction has a serial number, from 1 on. Number s is sent only when all up to s - 256 are complete, so a device that keeps
+  the last 256 replies of a client can answer whatever is repeated, and does everything once.
+* It is complete when its reply is there, when it was refused for good, or when its caller has given it up (then nobody knows
+  whether it was done).
+* What is lost is sent again (:mod:`netsum.window.repeating`); replies of the same shard should come in the order in which the
+  instructions were sent. :mod:`netsum.window.congestion` holds instructions back while links are congested.
+
+Packets stand in a ring, one place for each instruction under way. Most replies are ordinary: OK, whole, with nothing left out.
+They are taken many at a time, and that changes nothing else: :meth:`MemoryWindow.receive` says what a reply means, one by one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netsum.memory.refusals import refusal, status_name
+from netsum.memory.run import Run, Task
+from netsum.memory.stats import MemoryStats
+from netsum.rows import Packets, Received, congested
+from netsum.transports.base import Packet
+from netsum.window.congestion import Congestion
+from netsum.window.repeating import Repeating
+from netsum.wire.memory import (
+    AGAIN,
+    CLIENT_WINDOW,
+    LAST_SEQUENCE,
+    MAX_MESSAGE,
+    MEMORY_HEADER_BYTES,
+    MEMORY_VERSION,
+    Flag,
+    Instruction,
+    MemoryStatus,
+)
+from netsum.wire.memory_codec import MEMORY_DTYPE, OFFSETS, VERSION_BYTE, MemoryHeader, parse_memory, split_memory
+from netsum.wire.zeros import with_zeros
+
+WAYS: Final = 16
+"""Shards are told apart modulo this number, to find out which packet has overtaken which."""
+COME_AGAIN: Final = 0.002
+"""Seconds before an instruction is sent again that was told to come again; doubled up to SLOWEST."""
+SLOWEST: Final = 0.1
+# Plain numbers: operations on enums take longer than all the rest.
+_REPLY, _REPEAT, _COMPRESSED = int(Flag.REPLY), int(Flag.REPEAT), int(Flag.COMPRESSED)
+_ORDINARY: Final = ~int(Flag.REPLICATED | Flag.REPEAT) & 0xFF
+_HEAD: Final = MEMORY_HEADER_BYTES
+_FLAGS: Final = OFFSETS["flags"]
+
+
+@dataclass(slots=True)
+class Flight:
+    """Instructions that were sent together: ``run``'s rows from ``row`` on have the numbers from ``first`` on.
+
+    Attributes:
+        time, order, tries: as in :class:`netsum.window.flight.Flight`.
+        number: tells this flight from others.
+    """
+
+    run: Run
+    row: int
+    first: int
+    time: float
+    order: int
+    number: int
+    tries: int = 1
+
+    def row_of(self, sequence: int) -> int:
+        return self.row + sequence - self.first
+
+
+class MemoryWindow:
+    """One client's instructions."""
+
+    def __init__(self, shards: int = 1, new_client: Callable[[], int] = lambda: secrets.randbits(63) + 1) -> None:
+        """``shards`` is how many parts the memory is in; ``new_client`` gives the client a number that nobody has."""
+        self._ways = min(shards, WAYS)
+        self._new_client = new_client
+        self._queue: deque[Run] = deque()
+        self._sent: dict[int, Flight] = {}  # in the order of transmission
+        self._ring = np.zeros((CLIENT_WINDOW, MAX_MESSAGE), np.uint8)
+        self._sizes = np.zeros(CLIENT_WINDOW, np.int64)
+        self._way = np.zeros(CLIENT_WINDOW, np.int64)
+        self._flight = np.zeros(CLIENT_WINDOW, np.int64)  # the flight's number; 0: not under way
+        self._flights = 0
+        self._later: dict[int, tuple[float, float]] = {}  # sent again at this time; the pause
+        self._congestion = Congestion(CLIENT_WINDOW)
+        self._repeating = Repeating(self._way_of, range(self._ways))
+        self.client = new_client()
+        self.base = self.next = 1  # all below `base` are complete; the next one to be sent
+        self.stats = MemoryStats()
+
+    def _way_of(self, sequence: int) -> int:
+        return int(self._way[sequence % CLIENT_WINDOW])
+
+    @property
+    def idle(self) -> bool:
+        return not self._queue and not self._sent
+
+    @property
+    def under_way(self) -> int:
+        """How many instructions are complete neither here nor there."""
+        return len(self._sent)
+
+    def submit(self, run: Run) -> None:
+        """Queue instructions. Their data must not change until the task is done."""
+        run.task.left += run.number
+        if run.number:
+            self._queue.append(run)
+
+    def poll(self, now: float) -> Sequence[Packet]:
+        """The packets to send now."""
+        packets, repeating = Packets(), self._repeating
+        self.stats.fast_retransmissions += repeating.look(self._sent, now)
+        if repeating.stalled:
+            self._congestion.stalled()
+        self._come_again(now)
+        room = self._congestion.room(now, len(self._sent) - len(repeating.again), repeating.trip.srtt)
+        if repeating.again:
+            room -= self._repeat_all(max(room, repeating.due), packets)
+        room = min(room, self._free())
+        while room > 0 and self._queue:
+            room -= self._begin(room, now, packets)
+        if not (number := len(packets)):
+            return []
+        self._congestion.sent(number)
+        self.stats.packets_sent += number
+        self.stats.bytes_sent += packets.nbytes
+        if repeating.alarm is None:
+            repeating.start(now)
+        return packets
+
+    def _free(self) -> int:
+        """How many instructions may begin. When the numbers are used up, none until all are complete; then the client begins anew
+        as another one."""
+        if self.next > LAST_SEQUENCE - CLIENT_WINDOW:
+            if self._sent:
+                return 0
+            self.client, self.base, self.next = self._new_client(), 1, 1
+            trip = self._repeating.trip
+            self._repeating = Repeating(self._way_of, range(self._ways))
+            self._repeating.trip = trip
+        return self.base + CLIENT_WINDOW - self.next
+
+    def _come_again(self, now: float) -> None:
+        for sequence in [sequence for sequence, (due, _) in self._later.items() if now >= due]:
+            self._later[sequence] = (float("inf"), self._later[sequence][1])
+            self._repeating.again[sequence] = None
+
+    def _repeat_all(self, most: int, packets: Packets) -> int:
+        number, again = 0, self._repeating.again
+        for sequence in list(again):
+            if sequence in self._sent:
+                if number >= most:
+                    break
+                self._repeat(sequence, packets)
+                number += 1
+            del again[sequence]
+        return number
+
+    def _repeat(self, sequence: int, packets: Packets) -> None:
+        was, slot = self._sent.pop(sequence), sequence % CLIENT_WINDOW
+        order = self._repeating.next_order() - sequence
+        flight = Flight(was.run, was.row_of(sequence), sequence, was.time, order, self._number(), was.tries + 1)
+        self._sent[sequence] = flight  # last: `_sent` is in the order of transmission
+        self._flight[slot] = flight.number
+        row = self._ring[slot, : self._sizes[slot]]
+        row[_FLAGS] |= _REPEAT
+        self.stats.retransmissions += 1
+        packets.add((row.data,))
+
+    def _number(self) -> int:
+        self._flights += 1
+        return self._flights
+
+    def _begin(self, most: int, now: float, packets: Packets) -> int:
+        """Send the next instruction, or at most so many that are alike; returns how many."""
+        run, sequence = self._queue[0], self.next
+        if run.task.error is not None:
+            self._queue.popleft()
+            return 0
+        slot = sequence % CLIENT_WINDOW
+        alike = run.alike(min(most, CLIENT_WINDOW - slot))
+        number = alike or 1
+        ring = self._ring[slot : slot + number]
+        if alike:
+            size = run.write(ring, self.client, sequence)
+        else:
+            size = run.write_sparse(ring[0], self.client, sequence)
+            self.stats.compressed += 1
+        if number > 1:
+            packets.add_rows(ring[:, :size])
+        else:
+            packets.add((ring[0, :size].data,))
+        flight = Flight(run, run.begun, sequence, now, self._repeating.next_order(number) - sequence, self._number())
+        slots = slice(slot, slot + number)
+        self._sizes[slots], self._flight[slots] = size, flight.number
+        if self._ways > 1:
+            self._way[slots] = run.shards(number) % np.uint64(self._ways)
+        self._sent.update(dict.fromkeys(range(sequence, sequence + number), flight))
+        self.next += number
+        self.stats.instructions += number
+        run.begun += number
+        if run.begun == run.number:
+            self._queue.popleft()
+        return number
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`poll` may have something to send although nothing has arrived. None: only when something does."""
+        moments = [due for due, _ in self._later.values()]
+        if self._repeating.alarm is not None:
+            moments.append(self._repeating.alarm)
+        if self._congestion.until and (self._queue or self._repeating.again):
+            moments.append(self._congestion.until)
+        return min(moments, default=None)
+
+    def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
+        """Take packets in this order, as :meth:`receive` does each."""
+        if marked := congested(packets):
+            self.stats.congested += marked
+            self._congestion.marked(marked, len(self._sent))
+        if isinstance(packets, Received) and len(packets) > 1:
+            for at in self._take(packets, now):
+                self.receive(packets[at], now)
+        else:
+            for packet in packets:
+                self.receive(packet, now)
+        if found := self._repeating.find_overtaken(self._sent):
+            self.stats.fast_retransmissions += found
+            self._congestion.lost(len(self._sent))
+
+    def _take(self, packets: Received, now: float) -> Sequence[int]:
+        """Take the ordinary replies among these packets; returns which others there are."""
+        rows, sizes = packets.rows, packets.sizes
+        if rows.shape[1] < _HEAD:
+            return range(len(packets))
+        heads = rows[:, :_HEAD].view(MEMORY_DTYPE)[:, 0]
+        sequences = heads["sequence"].astype(np.int64)
+        flights = self._flight[sequences % CLIENT_WINDOW]
+        plain = (heads["flags"] & _ORDINARY == _REPLY) & (heads["status"] == 0) & (heads["segments"] == 0)
+        plain &= (heads["client"] == self.client) & (heads["version"] == VERSION_BYTE) & (flights != 0)
+        plain &= (sizes >= _HEAD) & (sequences >= self.base) & (sequences < self.next)
+        at = np.flatnonzero(plain)
+        at = at[np.unique(sequences[at], return_index=True)[1]]  # in order of their numbers, and each once
+        left = np.ones(len(packets), bool)
+        found, numbers = flights[at], sequences[at]
+        starts = np.flatnonzero(np.diff(found, prepend=0) | (np.diff(numbers, prepend=0) != 1)).tolist()
+        for begin, end in itertools.pairwise([*starts, len(at)]):
+            which = at[begin:end]
+            if self._take_flight(rows, heads, which, sizes[which], int(numbers[begin]), now):
+                left[which] = False
+        return np.flatnonzero(left).tolist()
+
+    def _take_flight(
+        self,
+        rows: NDArray[np.uint8],
+        heads: NDArray[np.void],
+        which: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        first: int,
+        now: float,
+    ) -> bool:
+        """Take replies to instructions of one flight that follow each other, if they are what is expected."""
+        flight = self._sent[first]
+        run, number = flight.run, len(which)
+        expected = run.reply_bytes
+        right = (sizes == _HEAD + expected) & (heads["length"][which] == expected)
+        if run.on_reply is not None or not (right & (heads["instruction"][which] == run.instruction)).all():
+            return False
+        self.stats.packets_received += number
+        self.stats.bytes_received += int(sizes.sum())
+        if expected:
+            start = flight.row_of(first)
+            straight = int(which[-1]) - int(which[0]) == number - 1 and bool((np.diff(which) == 1).all())
+            taken = rows[which[0] : which[0] + number] if straight else rows[which]
+            run.put(np.arange(start, start + number), taken[:, _HEAD : _HEAD + expected])
+        self._complete(first, number, flight, now)
+        return True
+
+    def receive(self, packet: memoryview, now: float) -> None:
+        """Take a packet; one that makes no sense is counted and ignored."""
+        stats = self.stats
+        stats.packets_received += 1
+        stats.bytes_received += len(packet)
+        header = parse_memory(packet) if len(packet) >= _HEAD else None
+        if (
+            header is None
+            or (header.version, header.client) != (MEMORY_VERSION, self.client)
+            or not header.flags & _REPLY
+        ):
+            stats.malformed += 1
+            return
+        flight = self._sent.get(header.sequence)
+        if flight is None:
+            known = header.sequence < self.next
+            stats.duplicates += known
+            stats.malformed += not known
+            self._repeating.came_twice(header.sequence)
+        elif header.instruction != flight.run.instruction:
+            stats.malformed += 1
+        else:
+            self._reply(flight, header, packet, now)
+
+    def _reply(self, flight: Flight, header: MemoryHeader, packet: memoryview, now: float) -> None:
+        run, sequence, status = flight.run, header.sequence, header.status
+        row = flight.row_of(sequence)
+        swapped = run.instruction == Instruction.COMPARE_SWAP
+        if status == MemoryStatus.OK or (status == MemoryStatus.MISMATCH and swapped):
+            payload = self._payload(run, header, packet)
+            if payload is None:
+                self.stats.malformed += 1
+                return
+            if run.on_reply is not None:
+                run.on_reply(row, header, payload.data)
+            elif run.reply_bytes:
+                run.put(np.array([row]), payload[None])
+        else:
+            self.stats.refused[status_name(status)] += 1
+            if status in AGAIN:
+                run.task.answer = status_name(status)
+                pause = min(2 * self._later[sequence][1], SLOWEST) if sequence in self._later else COME_AGAIN
+                self._later[sequence] = (now + pause, pause)
+                return
+            address = int(run.addresses[row])
+            run.task.error = run.task.error or refusal(run.region, address, status, run.instruction.name)
+        self._complete(sequence, 1, flight, now)
+
+    def _payload(self, run: Run, header: MemoryHeader, packet: memoryview) -> NDArray[np.uint8] | None:
+        """The reply's payload, with all zeros; None if it is not what it should be."""
+        try:
+            _, payload = split_memory(header, packet)
+            short = header.flags & _COMPRESSED
+            whole = with_zeros(payload, header.length) if short else np.frombuffer(payload, np.uint8)
+        except ValueError:
+            return None
+        fits = len(whole) == header.length and (run.on_reply is not None or len(whole) == run.reply_bytes)
+        return whole if fits else None
+
+    def _complete(self, first: int, number: int, flight: Flight, now: float) -> None:
+        """Replies to so many instructions have arrived, from ``first`` on."""
+        self._repeating.arrived(first, number, flight, now, others=len(self._sent) > number)
+        self.stats.rtt = self._repeating.trip.srtt or 0.0
+        self._congestion.arrived(number)
+        flight.run.task.left -= number
+        self._settle(range(first, first + number))
+
+    def _settle(self, sequences: range) -> None:
+        for sequence in sequences:
+            del self._sent[sequence]
+            self._flight[sequence % CLIENT_WINDOW] = 0
+            if self._later:
+                self._later.pop(sequence, None)
+        while self.base < self.next and self.base not in self._sent:
+            self.base += 1
+        if len(self._repeating.again):
+            for sequence in sequences:
+                self._repeating.again.pop(sequence, None)
+
+    def give_up(self, task: Task) -> tuple[str, int, str, int] | None:
+        """Nobody waits for this task any more. Returns of its first instruction that had no reply: region, address, instruction,
+        and how often it was sent; None if there is none."""
+        mine = [sequence for sequence, flight in self._sent.items() if flight.run.task is task]
+        begun = min(mine, default=None)
+        oldest = None
+        if begun is not None:
+            flight = self._sent[begun]
+            address = int(flight.run.addresses[flight.row_of(begun)])
+            oldest = flight.run.region, address, flight.run.instruction.name, flight.tries
+        for sequence in mine:
+            self._settle(range(sequence, sequence + 1))
+        queued = [run for run in self._queue if run.task is task]
+        self._queue = deque(run for run in self._queue if run.task is not task)
+        if oldest is None and queued:
+            run = queued[0]
+            oldest = run.region, int(run.addresses[run.begun]), run.instruction.name, 0
+        if not self._sent:
+            self._repeating.alarm = None
+        return oldest

@@ -1,0 +1,156 @@
+"""The wire of memory in the network, defined once, as data: header, instructions, refusals, limits.
+
+Ethernet / IPv4 / UDP port 12001 / header (56 bytes) / segments (8 bytes each) / payload. Header and segments are big-endian;
+a payload is the memory's own bytes, so its lanes are little-endian, and a device adds them without turning them round.
+
+Everything that reads or writes such a packet is made from this file, as from :mod:`netsum.wire.schema`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+from typing import Final
+
+from netsum.wire.schema import Field
+
+MEMORY_VERSION: Final = 1
+"""Version of the header; a packet of another version is malformed."""
+
+MEMORY_PORT: Final = 12001
+"""UDP destination port of a request, source port of a reply."""
+
+MAX_PAYLOAD: Final = 8192
+"""Bytes that one instruction can be about: 2,048 float32."""
+
+ADDRESS_STEP: Final = 8192
+"""An instruction crosses no multiple of this in its address, so a client need not know how memory is spread over devices."""
+
+MAX_SEGMENTS: Final = 16
+SEGMENT_BYTES: Final = 8
+"""A segment is an address, where the instruction goes next."""
+
+CLIENT_WINDOW: Final = 256
+"""Instructions that a client may have under way: it sends sequence s once all up to s - CLIENT_WINDOW are complete. So a device
+need not keep more replies of a client than these. When its numbers are used up, a client takes a new number for itself."""
+LAST_SEQUENCE: Final = (1 << 32) - 1
+
+MEMORY_FIELDS: Final = (
+    Field("version", 4, "version of this header"),
+    Field("reserved", 4, "0"),
+    Field("instruction", 8, "what to do, see Instruction"),
+    Field("flags", 8, "see Flag"),
+    Field("status", 8, "on a reply: the outcome, see MemoryStatus; else 0"),
+    Field("lane", 8, "type of the lanes, see LaneType"),
+    Field("segments", 8, "segments behind the header"),
+    Field("length", 16, "bytes of the payload before compression; READ and COPY: bytes wanted"),
+    Field("shard", 16, "0 from clients: the switch writes the shard's number in its region"),
+    Field("replica", 16, "on a reply: the device's number in the shard's group, 0 is the primary"),
+    Field("epoch", 32, "0 from clients: the switch writes the shard's epoch"),
+    Field("region", 32, "0 from clients: the switch writes the region's id"),
+    Field("sequence", 32, "serial number of the client's instruction, from 1; never wraps"),
+    Field("client", 64, "random number of the client's life"),
+    Field("key", 64, "access key of the region; 0 on a reply"),
+    Field("address", 64, "virtual address of the first byte"),
+    Field("argument", 64, "by instruction: address of COPY's source, step and worker, position in the shard's log"),
+)
+"""The header, in wire order."""
+
+MEMORY_HEADER_BYTES: Final = sum(field.bits for field in MEMORY_FIELDS) // 8
+MAX_MESSAGE: Final = MEMORY_HEADER_BYTES + MAX_SEGMENTS * SEGMENT_BYTES + MAX_PAYLOAD
+"""The largest UDP payload."""
+
+
+class Instruction(IntEnum):
+    """What a packet asks of the memory at its address."""
+
+    NOP = 0  # answer, nothing else
+    READ = 1  # the reply brings `length` bytes
+    WRITE = 2  # the payload replaces what is there
+    ADD = 3  # the payload's lanes are added; integers wrap
+    MIN = 4  # each lane becomes the smaller one
+    MAX = 5  # each lane becomes the larger one
+    SUM_FORWARD = 6  # add what is here to the payload and send it to the next segment; at the last, store it
+    FETCH_ADD = 7  # ADD, and the reply brings what was there before
+    COMPARE_SWAP = 8  # payload: expected, wanted (half each); the reply brings what was there before
+    COPY = 9  # `length` bytes from the address in `argument`
+    OPTIMIZE = 10  # the payload is a worker's gradient; `argument`: step (high half), worker (low half)
+    LOOKUP = 11  # the payload is keys; the reply brings their rows
+    PUSH = 12  # the payload is keys, then their gradients; `argument` as in OPTIMIZE
+    # Among devices:
+    ORDER = 16  # (client, sequence) has position `argument` in the shard's log
+    ACK = 17  # the backup has done all up to position `argument`
+    RECORD = 18  # send me the log's record at position `argument`
+    STORE = 19  # what a chain writes at all its ranks
+
+
+class Flag(IntFlag):
+    """Bits of ``flags``."""
+
+    REPLY = 1  # an answer, to a client or to a device
+    REPLICATED = 2  # the switch has sent this to more than one device
+    COMPRESSED = 4  # the payload's zeros are left out, see netsum.wire.zeros
+    REPEAT = 8  # the client has sent this before
+
+
+class LaneType(IntEnum):
+    """Type of the lanes that an instruction computes with; a payload is a whole number of lanes."""
+
+    BYTES = 0
+    INT32 = 1
+    INT64 = 2
+    FLOAT32 = 3
+    FLOAT64 = 4
+    UINT32 = 5
+    UINT64 = 6
+
+    @property
+    def dtype(self) -> str:
+        """numpy's name of it, in the byte order of the memory."""
+        return ("u1", "<i4", "<i8", "<f4", "<f8", "<u4", "<u8")[self]
+
+    @property
+    def bytes(self) -> int:
+        return (1, 4, 8, 4, 8, 4, 8)[self]
+
+
+class MemoryStatus(IntEnum):
+    """Outcome of an instruction, on its reply. All but OK and MISMATCH are refusals: nothing was done."""
+
+    OK = 0  # done
+    MALFORMED = 1  # lengths, segments or version make no sense
+    UNSUPPORTED = 2  # no such instruction, or not in this kind of region
+    NO_REGION = 3  # no region has that address
+    FORBIDDEN = 4  # the key is not the region's, or lacks the right
+    CROSSES = 5  # crosses a multiple of ADDRESS_STEP
+    BOUNDS = 6  # leaves the region
+    ALIGNMENT = 7  # address or length is not a whole number of lanes
+    MISMATCH = 8  # COMPARE_SWAP found another value, which the payload is
+    STALE_EPOCH = 9  # of an epoch that is over: send it again, and the switch will send it right
+    NOT_PRIMARY = 10  # the device is not the shard's primary (any more): send it again
+    LOST = 11  # the memory is gone: its devices are, and there was no replica
+    BUSY = 12  # come again
+    EXPIRED = 13  # the sequence number is older than the client's window
+    TYPE = 14  # the lane type is not the region's, or the instruction takes no lanes of that type
+
+
+KNOWN: Final = frozenset(Instruction)
+IDEMPOTENT: Final = frozenset({Instruction.NOP, Instruction.READ, Instruction.LOOKUP})
+"""May be done any number of times, so they are sent to a shard's primary alone; all others are done exactly once."""
+INTERNAL: Final = frozenset({Instruction.ORDER, Instruction.ACK, Instruction.RECORD, Instruction.STORE})
+"""What devices say to each other; not from clients."""
+CHANGING: Final = KNOWN - IDEMPOTENT - INTERNAL
+"""Change the memory: every device of the shard gets them."""
+ARITHMETIC: Final = frozenset(
+    {
+        Instruction.ADD,
+        Instruction.MIN,
+        Instruction.MAX,
+        Instruction.SUM_FORWARD,
+        Instruction.FETCH_ADD,
+    }
+)
+"""Compute with lanes, so their type is not BYTES."""
+WITHOUT_PAYLOAD: Final = frozenset({Instruction.NOP, Instruction.READ, Instruction.COPY})
+"""Requests whose ``length`` is not their payload's."""
+AGAIN: Final = frozenset({MemoryStatus.STALE_EPOCH, MemoryStatus.NOT_PRIMARY, MemoryStatus.BUSY})
+"""Refusals after which a client sends the same again, until its deadline."""

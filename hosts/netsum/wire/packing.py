@@ -1,0 +1,53 @@
+"""Makes the two functions that pack and parse a header of a schema.
+
+A header costs about a microsecond each way: the schema's fields are grouped into whole bytes once, and the two functions
+are generated from the groups, as :mod:`dataclasses` does for its methods.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from netsum.wire.schema import Field, byte_groups
+
+_FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+Made = TypeVar("Made", bound=tuple[int, ...])
+
+
+def packing(
+    fields: Sequence[Field],
+    names: Sequence[str],
+    make: Callable[[Iterable[int]], Made],
+    split: Mapping[str, tuple[str, int]] | None = None,
+) -> tuple[Callable[[Made], bytes], Callable[[bytes | memoryview], Made]]:
+    """``pack(header)``, which masks values to their widths, and ``parse(data)``, for a :class:`typing.NamedTuple` with these
+    names. ``split`` says of a field of the wire which field of the tuple it is a part of, and from which bit on; others have
+    the same name in both. The tuple may leave out fields that are always 0."""
+    units = list(byte_groups(fields))
+    layout = struct.Struct(">" + "".join(_FORMATS[size] for _, size, _ in units))
+    packed = []
+    parts: dict[str, list[str]] = {name: [] for name in names}
+    for index, (_, size, members) in enumerate(units):
+        terms = []
+        for field, shift in members:
+            name, low = (split or {}).get(field.name, (field.name, 0))
+            if name not in parts:
+                continue
+            mask = (1 << field.bits) - 1
+            whole = field.bits == 8 * size and not low
+            terms.append(f"h.{name} & {mask}" if whole else f"(h.{name} >> {low} & {mask}) << {shift}")
+            parts[name].append(f"u{index}" if whole else f"(u{index} >> {shift} & {mask}) << {low}")
+        packed.append(" | ".join(terms) or "0")
+    taken = ", ".join(f"u{index}" for index in range(len(units)))
+    source = (
+        f"def pack(h):\n    return _pack({', '.join(packed)})\n"
+        f"def parse(data):\n    {taken} = _unpack(data)\n"
+        f"    return _make(({', '.join(' | '.join(parts[name]) for name in names)},))\n"
+    )
+    scope: dict[str, Any] = {"_pack": layout.pack, "_unpack": layout.unpack_from, "_make": make}
+    exec(source, scope)  # our own schema, nothing from outside
+    return cast("Callable[[Made], bytes]", scope["pack"]), cast("Callable[[bytes | memoryview], Made]", scope["parse"])

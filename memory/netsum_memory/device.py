@@ -1,0 +1,254 @@
+"""The device as a pure state machine: packets come in, packets go out; no socket, no clock."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from netsum.wire.memory import INTERNAL, Flag, Instruction, MemoryStatus
+from netsum.wire.memory_codec import OFFSETS, MemoryHeader
+
+from netsum_memory import checks, message
+from netsum_memory.copies import Copies
+from netsum_memory.holdings import Holding, Holdings
+from netsum_memory.message import Address, Malformed, Message, Send
+from netsum_memory.reads import Reads
+from netsum_memory.region import Assignment, Region
+from netsum_memory.tally import Tally
+from netsum_memory.vault import Vault
+from netsum_memory.windows import Absent
+
+LOOP: Final[Address] = ("", 0)
+"""Where packets for this device itself go, as long as there is no virtual address."""
+_FLAGS: Final = OFFSETS["flags"]
+_REPLY, _REPLICATED, _REPEAT = int(Flag.REPLY), int(Flag.REPLICATED), int(Flag.REPEAT)
+"""As plain numbers, since every packet is held against them."""
+_HOMES: Final = 65536
+"""Clients whose addresses are remembered."""
+
+
+class _Homes(OrderedDict[int, Address]):
+    """By client, where it was last heard from."""
+
+    def put(self, client: int, address: Address) -> None:
+        if self.get(client) != address:
+            self[client] = address
+            if len(self) > _HOMES:
+                self.popitem(last=False)
+
+
+class Device:
+    """What one host holds.
+
+    Attributes:
+        virtual: where packets for any address of the memory go; None where there is no switch.
+        behind: whether a packet has shown that the switch knows more than this device: another epoch, or a shard that is to
+            be here. The controller should be asked; whoever does so clears it.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        vault: Vault | None = None,
+        limit: int | None = None,
+    ) -> None:
+        """``vault`` keeps what has been done where it outlives the process. ``limit`` is the most bytes of shards to hold."""
+        self.host, self.virtual, self.behind = host, None, False
+        self.tally = Tally()
+        self._vault = vault
+        self._homes = _Homes()
+        self.holdings = Holdings(host, vault, limit, self._homes, self._route)
+        self._reads = Reads(self.holdings)
+        self._copies = Copies()
+        self._loop: deque[bytes] = deque()
+        self._out: list[Send] = []
+
+    virtual: Address | None
+
+    def receive(self, packets: Iterable[tuple[Address, bytes | memoryview]], now: float) -> list[Send]:
+        """Take packets with their senders' addresses; returns those to send, once everything that they tell is kept."""
+        for sender, data in packets:
+            self.tally.bytes_received += len(data)
+            self._take(sender, data, now)
+        return self._leave(now)
+
+    def tend(self, now: float) -> list[Send]:
+        """Time passes; to be called every few milliseconds."""
+        self._emit(self._copies.tend(now))
+        for holding in self.holdings.all():
+            self._emit(holding.ordering.tend(now))
+        return self._leave(now)
+
+    def assign(self, assignments: Sequence[Assignment], now: float) -> list[Send]:
+        """Hold these shards and no others."""
+        self._emit(self.holdings.assign(assignments, now))
+        return self._leave(now)
+
+    def report(self) -> dict[str, Any]:
+        """What the controller is told of the shards."""
+        return self.holdings.report()
+
+    def close(self) -> None:
+        self.holdings.close()
+        if self._vault is not None:
+            self._vault.close()
+
+    def abandon(self) -> None:
+        """End as a killed process does."""
+        if self._vault is not None:
+            self._vault.abandon()
+        self.holdings.close()
+
+    def _route(self, address: int) -> Address:  # noqa: ARG002 - the switch knows where addresses are
+        return LOOP if self.virtual is None else self.virtual
+
+    def _emit(self, sends: Iterable[Send]) -> None:
+        for send in sends:
+            to, data = send
+            # A READ of ours may come back to us: the switch, not we, says who has the source. It seems to be the switch's then.
+            if to == LOOP or (to == self.virtual and data[_FLAGS] & _REPLY):
+                self._loop.append(data)
+            else:
+                self._out.append(send)
+
+    def _leave(self, now: float) -> list[Send]:
+        while self._loop:
+            self._take(LOOP, self._loop.popleft(), now)
+        if self._vault is not None:
+            self._vault.commit()
+            if self._vault.due:
+                self.holdings.checkpoint()
+        out, self._out = self._out, []
+        self.tally.packets_sent += len(out)
+        self.tally.bytes_sent += sum(len(data) for _, data in out)
+        return out
+
+    def _take(self, sender: Address, data: bytes | memoryview, now: float) -> None:
+        if (answer := self._reads.answer(data)) is not None:
+            self.tally.instructions[Instruction.READ] += 1
+            self._emit(((sender, answer),))
+            return
+        try:
+            asked = message.parse(data)
+        except Malformed as error:
+            if error.header.flags & _REPLY or error.header.instruction in INTERNAL:
+                self.tally.dropped["malformed"] += 1
+            else:
+                self._refuse(sender, error.header, MemoryStatus.MALFORMED)
+            return
+        except ValueError:
+            self.tally.dropped["malformed"] += 1
+            return
+        header = asked.header
+        if header.instruction in INTERNAL:
+            self._hear(asked, sender)
+        elif header.flags & _REPLY:
+            if not self._copies.hear(asked):
+                self.tally.dropped["nobody waits for it"] += 1
+        else:
+            self._serve(asked, sender, now)
+
+    def _hear(self, told: Message, sender: Address) -> None:
+        """What another device says."""
+        header = told.header
+        holding = self.holdings.get(header.region, header.shard)
+        if holding is None:
+            self.tally.dropped["of no shard here"] += 1
+        elif header.key != holding.shard.region.keys.device or not holding.is_peer(sender):
+            self.tally.dropped["of no device of the group"] += 1
+        else:
+            self.tally.instructions[header.instruction] += 1
+            self._emit(holding.ordering.hear(told, sender))
+
+    def _serve(self, asked: Message, sender: Address, now: float) -> None:
+        """A client's instruction."""
+        header = asked.header
+        region = self.holdings.region(header.region, header.address)
+        if region is None:  # if a switch has sent it here (it writes the epoch), this device will be told why
+            self.behind |= header.epoch > 0
+            self._refuse(sender, header, MemoryStatus.NOT_PRIMARY if header.epoch else MemoryStatus.NO_REGION)
+            return
+        holding = self.holdings.get(region.id, region.shard_of(header.address))
+        status = self._check(asked, region, holding)
+        self.behind |= header.epoch > (0 if holding is None else holding.shard.epoch)
+        if status != MemoryStatus.OK or holding is None:
+            silent = holding is not None and not holding.shard.primary and header.flags & _REPLICATED
+            self._refuse(sender, header, status, silent=bool(silent))
+            return
+        self.tally.instructions[header.instruction] += 1
+        self._homes.put(header.client, self._home(header, sender))
+        if not checks.changes(header):
+            self._emit(holding.ordering.read(self._passing(asked, sender)))
+        elif header.instruction == Instruction.COPY:
+            self._copy(asked, sender, holding, now)
+        else:
+            self._emit(holding.ordering.change(asked))
+
+    @staticmethod
+    def _check(asked: Message, region: Region, holding: Holding | None) -> MemoryStatus:
+        header = asked.header
+        if not region.base <= header.address < region.end:
+            return MemoryStatus.BOUNDS
+        if holding is None:
+            return MemoryStatus.NOT_PRIMARY
+        shard = holding.shard
+        status = holding.shard.kind.check(asked)
+        if status != MemoryStatus.OK:
+            return status
+        if not holding.assigned:
+            return MemoryStatus.BUSY
+        if shard.lost:
+            return MemoryStatus.LOST
+        if not shard.primary and not (checks.changes(header) and header.flags & _REPLICATED):
+            return MemoryStatus.NOT_PRIMARY
+        return MemoryStatus.OK
+
+    def _copy(self, asked: Message, sender: Address, holding: Holding, now: float) -> None:
+        """A COPY within a shard is as any change. From another one, the primary gets the bytes first; the backups get them from
+        the primary's log."""
+        shard, source = holding.shard, asked.header.argument
+        if shard.region.shard_of(source) == shard.index or shard.known(asked.header) is not Absent.NEW:
+            self._emit(holding.ordering.change(asked))
+        elif shard.primary:
+
+            def copied(whole: Message, home: Address, status: MemoryStatus) -> None:
+                still = self.holdings.get(*shard.id)
+                if still is not holding or not shard.primary:
+                    status = MemoryStatus.NOT_PRIMARY
+                if status == MemoryStatus.OK:
+                    self._emit(holding.ordering.change(whole))
+                else:
+                    self._refuse(home, whole.header, status)
+
+            self._homes.put(self._copies.client, LOOP)
+            self._emit(self._copies.begin(asked, sender, self._route(source), copied, now))
+
+    @staticmethod
+    def _home(header: MemoryHeader, sender: Address) -> Address:
+        """Where the reply goes: a chain's packet comes from the device before, and says where its client is."""
+        if header.instruction != Instruction.SUM_FORWARD or not header.argument:
+            return sender
+        return socket.inet_ntoa(struct.pack(">I", header.argument >> 16 & 0xFFFFFFFF)), header.argument & 0xFFFF
+
+    @staticmethod
+    def _passing(asked: Message, sender: Address) -> Message:
+        """A chain's packet as it goes on: with its client's address, and as if new to the switch."""
+        header = asked.header
+        if header.instruction != Instruction.SUM_FORWARD:
+            return asked
+        argument = header.argument
+        if not argument and sender != LOOP:
+            (ip,) = struct.unpack(">I", socket.inet_aton(sender[0]))
+            argument = ip << 16 | sender[1]
+        onward = header._replace(argument=argument, flags=header.flags & _REPEAT, region=0, shard=0, epoch=0)
+        return asked._replace(header=onward)
+
+    def _refuse(self, to: Address, header: MemoryHeader, status: MemoryStatus, *, silent: bool = False) -> None:
+        """Tell the sender what is wrong; ``silent`` where the primary does so."""
+        self.tally.refuse(header.instruction, status)
+        if not silent:
+            self._emit([(self._home(header, to), message.reply(header, status))])

@@ -1,0 +1,228 @@
+"""The shards that a device holds: it takes them, changes epochs, gives them up, and remembers them through a restart."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from netsum_memory.kinds import make_kind
+from netsum_memory.message import Address, Send
+from netsum_memory.ordering import Ordering
+from netsum_memory.region import Assignment, Region
+from netsum_memory.shard import Route, Shard
+from netsum_memory.store import Store
+from netsum_memory.vault import Added, Cut, Gone, Kept, Marked, Vault
+
+log: Final = logging.getLogger("netsum.memory.device")
+
+
+class Holding:
+    """A shard, and who orders its instructions. ``assigned`` once the controller has said so since the device started."""
+
+    def __init__(self, shard: Shard, ordering: Ordering, *, assigned: bool) -> None:
+        self.shard, self.ordering, self.assigned = shard, ordering, assigned
+
+    def is_peer(self, address: Address) -> bool:
+        return any(peer.address == address for peer in self.shard.group)
+
+
+class Holdings:
+    def __init__(
+        self,
+        host: str,
+        vault: Vault | None,
+        limit: int | None,
+        homes: dict[int, Address],
+        route: Route,
+    ) -> None:
+        """Take up again what the vault has kept."""
+        self._host, self._vault, self._limit = host, vault, limit
+        self._homes, self._route = homes, route
+        self._held: dict[tuple[int, int], Holding] = {}
+        self._regions: dict[int, Region] = {}
+        self._stores: dict[int, Store] = {}
+        self._refused: dict[tuple[int, int], str] = {}
+        if vault is not None:
+            self._restore(vault)
+            vault.watch(self._stores)
+
+    def get(self, region: int, shard: int) -> Holding | None:
+        return self._held.get((region, shard))
+
+    def all(self) -> Sequence[Holding]:
+        return list(self._held.values())
+
+    def region(self, number: int, address: int) -> Region | None:
+        """The region of that id, or if the packet came past no switch (0), the one with the address."""
+        if number:
+            return self._regions.get(number)
+        return next((region for region in self._regions.values() if region.base <= address < region.end), None)
+
+    @property
+    def bytes_held(self) -> int:
+        return sum(holding.shard.region.shard_bytes for holding in self._held.values())
+
+    def assign(self, assignments: Sequence[Assignment], now: float) -> list[Send]:
+        sends: list[Send] = []
+        wanted = {(each.region.id, each.shard): each for each in assignments}
+        for name in [name for name, each in self._held.items() if not self._still(each.shard, wanted.get(name))]:
+            self._drop(name)
+        self._refused = {}
+        for name, assignment in wanted.items():
+            holding = self._held.get(name)
+            if holding is None:
+                holding = self._add(assignment)
+                if holding is None:
+                    continue
+            elif assignment.epoch < holding.shard.epoch:
+                continue  # a late answer
+            if holding.shard.assignment != assignment or not holding.assigned:
+                holding.shard.assign(assignment)
+                holding.assigned = True
+                self._regions[assignment.region.id] = assignment.region
+                sends += holding.ordering.regroup(now)
+        return sends
+
+    @staticmethod
+    def _still(shard: Shard, assignment: Assignment | None) -> bool:
+        """Whether the shard's contents are those of the assignment."""
+        if assignment is None:
+            return False
+        ours, theirs = shard.region, assignment.region
+        return all(
+            getattr(ours, each) == getattr(theirs, each) for each in ("base", "size", "granule", "shards", "kind")
+        )
+
+    def _add(self, assignment: Assignment) -> Holding | None:
+        region = assignment.region
+        if assignment.expected:
+            self._refuse(assignment, "what it held is not here any more")
+            return None
+        if self._limit is not None and self.bytes_held + region.shard_bytes > self._limit:
+            why = f"{region.shard_bytes} bytes more than the {self._limit - self.bytes_held} left of its limit"
+            self._refuse(assignment, why)
+            return None
+        try:
+            holding = self._hold(assignment, assigned=False)
+        except (ValueError, OSError) as error:
+            self._refuse(assignment, str(error))
+            return None
+        holding.shard.journal = self._vault
+        return holding
+
+    def _refuse(self, assignment: Assignment, why: str) -> None:
+        self._refused[assignment.region.id, assignment.shard] = why
+        log.warning("shard %d of region %s is not held: %s", assignment.shard, assignment.region.name, why)
+
+    def _hold(self, assignment: Assignment, *, assigned: bool) -> Holding:
+        region = assignment.region
+        store = self._stores.get(region.id)
+        if store is None:
+            store = Store(region, None if self._vault is None else self._vault.regions)
+            if self._vault is not None:
+                store.commit = self._vault.commit
+        kind = make_kind(region, assignment.shard, store)
+        self._stores[region.id], self._regions[region.id] = store, region
+        shard = Shard(assignment, self._host, store, kind, homes=self._homes, route=self._route)
+        holding = Holding(shard, Ordering(shard), assigned=assigned)
+        self._held[shard.id] = holding
+        return holding
+
+    def _drop(self, name: tuple[int, int]) -> None:
+        shard = self._held.pop(name).shard
+        shard.kind.close(gone=True)
+        number, store = name[0], self._stores[name[0]]
+        if self._vault is not None:
+            self._vault.dropped(shard)
+        if any(region == number for region, _ in self._held):
+            store.clear(shard.region.granules(shard.index), shard.region.granule)
+            return
+        if self._vault is not None:
+            self._vault.commit()  # or after a restart the shard would be looked for in a file that is gone
+        store.remove()
+        del self._stores[number], self._regions[number]
+
+    def report(self) -> dict[str, Any]:
+        shards = [
+            {
+                "region": holding.shard.region.id,
+                "shard": holding.shard.index,
+                "epoch": holding.shard.epoch,
+                "position": holding.ordering.position,
+                "ready": holding.ordering.ready,
+            }
+            for holding in self._held.values()
+        ]
+        refused = [{"region": region, "shard": shard, "why": why} for (region, shard), why in self._refused.items()]
+        free = None if self._limit is None else self._limit - self.bytes_held
+        return {"shards": shards, "refused": refused, "free": free}
+
+    def checkpoint(self) -> None:
+        """Have everything in files, so that the journal can begin anew."""
+        if self._vault is not None:
+            self._vault.checkpoint([holding.shard for holding in self.all()], self._stores)
+
+    def _restore(self, vault: Vault) -> None:
+        for event in vault.recover():
+            holding = self._held.get(event.name)
+            if isinstance(event, Kept):
+                self._keep(event)
+            elif isinstance(event, Gone):
+                self._forget(event.name)
+            elif holding is not None:
+                _redo(holding.shard, event)
+        for holding in self._held.values():
+            shard = holding.shard
+            if len(shard.group) == 1:
+                _execute(shard, shard.position + len(shard.tail))
+            shard.journal = vault
+            holding.ordering = Ordering(shard)
+
+    def _keep(self, kept: Kept) -> None:
+        """A shard as a checkpoint has it, or as the journal says that it was changed."""
+        holding = self._held.get(kept.name) or self._hold(kept.assignment, assigned=False)
+        shard = holding.shard
+        shard.assign(kept.assignment)
+        if not kept.whole:
+            shard.begin_install()
+        elif kept.contents is not None:
+            shard.install(kept.position, kept.contents.windows, kept.contents.kind)
+            shard.tail.extend(kept.contents.tail)
+
+    def _forget(self, name: tuple[int, int]) -> None:
+        holding = self._held.pop(name, None)
+        if holding is None:
+            return
+        holding.shard.kind.close(gone=True)
+        number = name[0]
+        if any(region == number for region, _ in self._held):
+            shard = holding.shard
+            self._stores[number].clear(shard.region.granules(shard.index), shard.region.granule)
+        else:
+            self._stores.pop(number).remove()
+            del self._regions[number]
+
+    def close(self) -> None:
+        for holding in self.all():
+            holding.shard.kind.close(gone=False)
+        for store in self._stores.values():
+            store.close()
+
+
+def _redo(shard: Shard, event: Added | Cut | Marked) -> None:
+    """What the journal has on a shard's log."""
+    end = shard.position + len(shard.tail)
+    if isinstance(event, Cut):
+        shard.cut(event.position)
+    elif isinstance(event, Marked):
+        _execute(shard, event.position)
+    elif event.position == end + 1:
+        if len(shard.group) == 1:
+            _execute(shard, end)
+        shard.append(event.position, event.epoch, event.done)
+
+
+def _execute(shard: Shard, upto: int) -> None:
+    while shard.position < upto and shard.tail:
+        shard.apply()

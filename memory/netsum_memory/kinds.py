@@ -1,0 +1,89 @@
+"""Kinds of regions: what their shards do beyond reading and writing. A kind is plugged in by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Final, Protocol
+
+from netsum.wire.memory import MemoryStatus
+
+from netsum_memory import checks, execute
+from netsum_memory.execute import Outcome, Result
+from netsum_memory.message import Message
+from netsum_memory.region import Region
+from netsum_memory.store import Store
+
+
+class Kind(Protocol):
+    """A shard's contents. Everything is done in the order of the shard's log, with the same arguments on every device and again
+    after a restart, so it must depend on nothing else: not on time, not on chance."""
+
+    def check(self, message: Message) -> MemoryStatus:
+        """What is wrong with an instruction, without a look at memory; OK if nothing."""
+
+    def execute(self, message: Message, position: int) -> Outcome:
+        """Do an instruction that changes memory, the log's number ``position``."""
+
+    def read(self, message: Message) -> Result:
+        """Answer an instruction that changes nothing."""
+
+    def save(self, elsewhere: bool) -> bytes:
+        """What the Store does not hold: for a checkpoint, beside which a kind may have files of its own, or, ``elsewhere``,
+        for another device."""
+
+    def load(self, saved: bytes) -> None:
+        """Become what :meth:`save` saved; nothing (``b""``) for another device's that has nothing yet."""
+
+    def close(self, gone: bool) -> None:
+        """The device ends; or the shard is ``gone`` from it, and with it all files."""
+
+
+Factory = Callable[[Region, int, Store], Kind]
+KINDS: Final[dict[str, Factory]] = {}
+"""By the region's ``kind``. A factory gets region, shard and store; ValueError says what is wrong with the region's options."""
+
+
+class ArrayKind:
+    """Plain memory with arithmetic."""
+
+    def __init__(self, region: Region, shard: int, store: Store) -> None:  # noqa: ARG002 - as all factories
+        self._region, self._store = region, store
+
+    def check(self, message: Message) -> MemoryStatus:
+        return checks.check(self._region, message.header)
+
+    def execute(self, message: Message, position: int) -> Outcome:  # noqa: ARG002
+        return execute.execute(message, self._store)
+
+    def read(self, message: Message) -> Result:
+        return execute.look(message, self._store)
+
+    def save(self, elsewhere: bool) -> bytes:  # noqa: ARG002
+        return b""
+
+    def load(self, saved: bytes) -> None:
+        pass
+
+    def close(self, gone: bool) -> None:
+        pass
+
+
+KINDS["array"] = ArrayKind
+_ELSEWHERE: Final = {
+    "parameters": ("netsum_memory.optimizer_kind", "ParametersKind"),
+    "table": ("netsum_memory.tables", "TableKind"),
+}
+"""Kinds that are imported when there is such a region: tables need lmdb."""
+
+
+def make_kind(region: Region, shard: int, store: Store) -> Kind:
+    """Raises ValueError if there is no such kind, or if its options are wrong."""
+    if region.kind not in KINDS and region.kind in _ELSEWHERE:
+        module, name = _ELSEWHERE[region.kind]
+        KINDS[region.kind] = getattr(import_module(module), name)
+    factory = KINDS.get(region.kind)
+    if factory is None:
+        known = ", ".join(sorted(KINDS.keys() | _ELSEWHERE))
+        raise ValueError(f"region {region.name} is of kind {region.kind!r}; this device knows {known}")
+    return factory(region, shard, store)

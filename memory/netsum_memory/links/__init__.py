@@ -1,0 +1,1 @@
+"""How packets reach a device: the kernel's UDP, or whole frames."""

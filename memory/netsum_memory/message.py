@@ -1,0 +1,158 @@
+"""A packet of memory in the network as the device has it: header, segments and the whole payload."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from netsum.wire.memory import (
+    INTERNAL,
+    MAX_PAYLOAD,
+    MEMORY_HEADER_BYTES,
+    MEMORY_VERSION,
+    WITHOUT_PAYLOAD,
+    Flag,
+    Instruction,
+    LaneType,
+    MemoryStatus,
+)
+from netsum.wire.memory_codec import MemoryHeader, pack_memory, parse_memory, split_memory
+from netsum.wire.zeros import with_zeros, without_zeros
+
+Address = tuple[str, int]
+"""IPv4 address and UDP port."""
+Send = tuple[Address, bytes]
+"""A packet to send, and to whom."""
+
+
+_REPLY, _COMPRESSED = int(Flag.REPLY), int(Flag.COMPRESSED)
+"""As plain numbers, since every packet is held against them."""
+
+
+class Message(NamedTuple):
+    header: MemoryHeader
+    segments: tuple[int, ...] = ()
+    payload: bytes = b""
+
+    def pack(self) -> bytes:
+        return pack_memory(self.header, self.segments) + self.payload
+
+    def pack_thin(self) -> bytes:
+        """The same with the payload's zeros left out, if those are more than half of it."""
+        thin = without_zeros(self.payload)
+        if thin is None:
+            return self.pack()
+        return pack_memory(self.header._replace(flags=self.header.flags | _COMPRESSED), self.segments) + thin
+
+    @property
+    def instruction(self) -> int:
+        return self.header.instruction
+
+    @property
+    def name(self) -> tuple[int, int]:
+        """What no other instruction is called: client and sequence."""
+        return self.header.client, self.header.sequence
+
+
+class Malformed(ValueError):
+    """A packet that makes no sense.
+
+    Attributes:
+        header: so much as could be read of it, so that the sender can be told.
+    """
+
+    def __init__(self, header: MemoryHeader, text: str) -> None:
+        super().__init__(text)
+        self.header = header
+
+
+def parse(data: bytes | memoryview) -> Message:
+    """The packet as a message that does not share its bytes. Raises :class:`Malformed`, or ValueError where there is not even a
+    header."""
+    header = parse_memory(data)
+    if header.version != MEMORY_VERSION:
+        raise Malformed(header, f"version {header.version}, not {MEMORY_VERSION}")
+    try:
+        segments: tuple[int, ...] = ()
+        rest = memoryview(data)[MEMORY_HEADER_BYTES:]
+        if header.segments:
+            segments, rest = split_memory(header, memoryview(data))
+        if header.flags & _COMPRESSED:
+            if header.length > MAX_PAYLOAD:
+                raise ValueError(f"{header.length} bytes without zeros")
+            payload = with_zeros(rest, header.length).tobytes()
+            header = header._replace(flags=header.flags & ~_COMPRESSED)
+        else:
+            payload = bytes(rest)
+    except ValueError as error:
+        raise Malformed(header, str(error)) from None
+    if not header.flags & _REPLY:
+        _check_length(header, payload)
+    return Message(header, segments, payload)
+
+
+def parse_record(data: bytes | memoryview) -> Message:
+    """An instruction as a log has it (:meth:`Message.pack`): that of a COPY may have its source's bytes as payload."""
+    header = parse_memory(data)
+    segments, payload = split_memory(header, memoryview(data))
+    return Message(header, segments, bytes(payload))
+
+
+def _check_length(header: MemoryHeader, payload: bytes) -> None:
+    if header.instruction in INTERNAL:
+        return
+    if header.length > MAX_PAYLOAD:
+        raise Malformed(header, f"length {header.length} is more than {MAX_PAYLOAD}")
+    wanted = 0 if header.instruction in WITHOUT_PAYLOAD else header.length
+    if len(payload) != wanted:
+        raise Malformed(header, f"{len(payload)} bytes of payload where {wanted} were to come")
+
+
+def instruction_name(number: int) -> str:
+    """``fetch_add``; ``unknown`` for a number that is none."""
+    try:
+        return Instruction(number).name.lower()
+    except ValueError:
+        return "unknown"
+
+
+def reply(
+    header: MemoryHeader,
+    status: int = MemoryStatus.OK,
+    payload: bytes = b"",
+    *,
+    replica: int = 0,
+    epoch: int | None = None,
+    argument: int | None = None,
+    lane: int | None = None,
+    of: tuple[int, int] | None = None,
+) -> bytes:
+    """The packet that answers a request; ``of`` is the shard: its region and its number there."""
+    short = without_zeros(payload)
+    region, shard = (header.region, header.shard) if of is None else of
+    answer = MemoryHeader(
+        instruction=header.instruction,
+        address=header.address,
+        length=len(payload),
+        client=header.client,
+        sequence=header.sequence,
+        flags=_REPLY if short is None else _REPLY | _COMPRESSED,
+        status=int(status),
+        lane=header.lane if lane is None else lane,
+        argument=header.argument if argument is None else argument,
+        shard=shard,
+        replica=replica,
+        epoch=header.epoch if epoch is None else epoch,
+        region=region,
+    )
+    return pack_memory(answer) + (payload if short is None else short)
+
+
+LANES: Final = {
+    "int32": LaneType.INT32,
+    "int64": LaneType.INT64,
+    "float32": LaneType.FLOAT32,
+    "float64": LaneType.FLOAT64,
+    "uint32": LaneType.UINT32,
+    "uint64": LaneType.UINT64,
+}
+"""numpy's name of a lane type."""

@@ -1,0 +1,212 @@
+"""The optimizer at the memory: a step of one block of parameters is made here, of the gradients that workers push, pure.
+
+A block is what one instruction carries. Pushes come in the order of the shard's log, and what follows from them depends on
+nothing else, so a block's replicas are bit-equal. A step's gradients are summed in the order of the workers' numbers: in mode
+synchronous the bits do not depend on the order of arrival either.
+
+LARS and LAMB scale the step of a layer by norms of the whole layer, whose blocks lie on many devices. So their steps have two
+phases: a block answers a step's gradients with its share of the two norms squared; each worker adds up the layer's shares, in the
+order of the addresses, and sends the totals, of which all have the same bits. The first that comes makes the step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+from netsum.wire.memory import LaneType, MemoryStatus
+
+from netsum_memory.optimizer_options import Options
+from netsum_memory.optimizer_rules import Floats, State, combined, direction, finish, square_sum
+
+ASK: Final = 0
+"""As the step of a push without payload: how far is the block (mode synchronous), or the worker? The reply has as payload how
+many steps were made of any gradients, in 8 bytes. The last step's number asks for the block's shares of the norms."""
+LEAVE: Final = 2**32 - 1
+"""As the step of a push without payload: the worker pushes no more."""
+
+
+class Push(NamedTuple):
+    """An OPTIMIZE instruction. ``values``: gradient (of mode elastic: parameters) in float32 lanes, norms squared in float64
+    lanes, nothing in lanes of bytes."""
+
+    client: int
+    sequence: int
+    step: int
+    worker: int
+    lane: LaneType
+    values: bytes
+    settings: tuple[float, ...] = ()
+
+
+class Answer(NamedTuple):
+    """The reply to a push. ``argument``: step << 32 | gradients in it; 0 gradients: this one is not."""
+
+    client: int
+    sequence: int
+    status: MemoryStatus
+    lane: LaneType
+    argument: int
+    payload: bytes
+
+
+class Waiter(NamedTuple):
+    """Who waits for the step; ``counted``: its gradient is in it."""
+
+    client: int
+    sequence: int
+    worker: int
+    step: int
+    counted: bool
+
+
+@dataclass
+class Block:
+    """What is kept of a block beside its parameters, which lie in the region's memory.
+
+    Attributes:
+        length: bytes of its parameters, which all pushes are as long as; 0 before the first.
+        applied: steps made.
+        gradients: of the step to come, by worker.
+        clocks: modes stale and elastic: the last step of each worker.
+        left: workers that push no more.
+        settings: of the step to come, alike from all workers.
+        towards: between the two phases of a layer-wise step, its direction.
+        shares: the block's shares of the norms squared, of the last step that took two phases.
+        counted: how many gradients the last step is made of.
+    """
+
+    length: int = 0
+    applied: int = 0
+    state: State = field(default_factory=dict)
+    gradients: dict[int, Floats] = field(default_factory=dict)
+    waiting: list[Waiter] = field(default_factory=list)
+    clocks: dict[int, int] = field(default_factory=dict)
+    left: set[int] = field(default_factory=set)
+    settings: tuple[float, ...] | None = None
+    towards: Floats | None = None
+    shares: tuple[float, float] | None = None
+    counted: int = 0
+
+    def take(self, options: Options, parameters: Floats, push: Push) -> list[Answer]:
+        """Do the instruction; ``parameters`` are the block's, changed in place. Returns answers to this push and to those that it
+        releases; none to this one if it has to wait."""
+        if push.lane == LaneType.BYTES:
+            return self._without_payload(options, parameters, push)
+        if push.lane == LaneType.FLOAT64:
+            return [self._second_phase(options, parameters, push)]
+        values = np.frombuffer(push.values, np.float32)
+        if options.mode == "elastic":
+            return [self._attract(options, parameters, push, values)]
+        if options.mode == "stale":
+            return self._at_once(options, parameters, push, values)
+        return self._gather(options, parameters, push, values)
+
+    def _without_payload(self, options: Options, parameters: Floats, push: Push) -> list[Answer]:
+        step = self.applied if options.mode == "synchronous" else self.clocks.get(push.worker, 0)
+        made = self.applied.to_bytes(8, "little")
+        answer = Answer(push.client, push.sequence, MemoryStatus.OK, LaneType.BYTES, step << 32, made)
+        if push.step == self.applied + (self.towards is not None) and push.step != ASK and self.shares is not None:
+            return [self._norms(push, 0, push.step)]
+        if push.step != LEAVE:
+            return [answer]
+        self.left.add(push.worker)
+        return [answer, *self._released(options, parameters)]
+
+    def _released(self, options: Options, parameters: Floats) -> list[Answer]:
+        """Answers to whom the present state lets go on."""
+        if options.mode == "synchronous":
+            return self._complete(options, parameters)
+        heard = [step for worker, step in self.clocks.items() if worker not in self.left]
+        slowest = min(heard, default=LEAVE) if len(self.clocks.keys() | self.left) == options.workers else 0
+        ready = [waiter for waiter in self.waiting if waiter.step - slowest <= options.staleness]
+        self.waiting = [waiter for waiter in self.waiting if waiter not in ready]
+        return [_parameters(waiter, parameters, waiter.step, 1) for waiter in ready]
+
+    # Synchronous
+
+    def _gather(self, options: Options, parameters: Floats, push: Push, gradient: Floats) -> list[Answer]:
+        if push.step <= self.applied:
+            return [_parameters(push, parameters, self.applied, 0)]
+        if push.step > self.applied + 1:
+            return [_refusal(push, MemoryStatus.MISMATCH, self.applied)]
+        if self.towards is not None:
+            return [self._norms(push, 0, push.step)]
+        if self.settings is None:
+            self.settings = push.settings
+        elif self.settings != push.settings:
+            return [_refusal(push, MemoryStatus.MALFORMED, self.applied)]
+        counted = push.worker not in self.gradients
+        if counted:
+            self.gradients[push.worker] = gradient
+        self.left.discard(push.worker)
+        self.waiting.append(Waiter(push.client, push.sequence, push.worker, push.step, counted))
+        return self._complete(options, parameters)
+
+    def _complete(self, options: Options, parameters: Floats) -> list[Answer]:
+        """Make the step, or its first phase, if enough gradients are there."""
+        wanted = min(options.needed, options.workers - len(self.left - self.gradients.keys()))
+        if not self.gradients or len(self.gradients) < wanted:
+            return []
+        of_step = options.with_settings(self.settings or ())
+        gradient = combined([self.gradients[worker] for worker in sorted(self.gradients)], options.mean)
+        self.counted = len(self.gradients)
+        towards = direction(of_step, parameters, gradient, self.state, self.applied + 1)
+        waiting, self.waiting, self.gradients = self.waiting, [], {}
+        if of_step.layers:
+            self.towards, self.shares = towards, (square_sum(parameters), square_sum(towards))
+            return [self._norms(waiter, self.counted * waiter.counted, waiter.step) for waiter in waiting]
+        self._move(of_step, parameters, towards, None)
+        return [_parameters(waiter, parameters, self.applied, self.counted * waiter.counted) for waiter in waiting]
+
+    def _move(self, options: Options, parameters: Floats, towards: Floats, norms: tuple[float, float] | None) -> None:
+        finish(options, parameters, towards, self.state, norms)
+        self.applied += 1
+        self.towards = self.settings = None
+
+    def _norms(self, push: Push | Waiter, counted: int, step: int) -> Answer:
+        payload = np.array(self.shares, np.float64).tobytes()
+        argument = step << 32 | counted
+        return Answer(push.client, push.sequence, MemoryStatus.OK, LaneType.FLOAT64, argument, payload)
+
+    def _second_phase(self, options: Options, parameters: Floats, push: Push) -> Answer:
+        if push.step <= self.applied:
+            return _parameters(push, parameters, self.applied, self.counted)
+        if push.step > self.applied + 1 or self.towards is None:
+            return _refusal(push, MemoryStatus.MISMATCH, self.applied)
+        norms = np.frombuffer(push.values, np.float64)
+        of_step = options.with_settings(self.settings or ())
+        self._move(of_step, parameters, self.towards, (float(norms[0]), float(norms[1])))
+        return _parameters(push, parameters, self.applied, self.counted)
+
+    # Downpour: each gradient is applied when it comes
+
+    def _at_once(self, options: Options, parameters: Floats, push: Push, gradient: Floats) -> list[Answer]:
+        if push.step <= self.clocks.get(push.worker, 0):
+            return [_parameters(push, parameters, self.clocks[push.worker], 0)]
+        self.clocks[push.worker] = push.step
+        self.left.discard(push.worker)
+        of_step = options.with_settings(push.settings)
+        towards = direction(of_step, parameters, gradient, self.state, self.applied + 1)
+        self._move(of_step, parameters, towards, None)
+        self.waiting.append(Waiter(push.client, push.sequence, push.worker, push.step, counted=True))
+        return self._released(options, parameters)
+
+    # Elastic averaging: worker and centre attract each other
+
+    def _attract(self, options: Options, centre: Floats, push: Push, pushed: Floats) -> Answer:
+        self.clocks[push.worker] = max(push.step, self.clocks.get(push.worker, 0))
+        self.applied += 1
+        difference = np.float32(options.moving_rate) * (pushed - centre)
+        centre += difference
+        return _parameters(push, pushed - difference, push.step, 1)
+
+
+def _parameters(push: Push | Waiter, parameters: Floats, step: int, counted: int) -> Answer:
+    argument = step << 32 | counted
+    return Answer(push.client, push.sequence, MemoryStatus.OK, LaneType.FLOAT32, argument, parameters.tobytes())
+
+
+def _refusal(push: Push, status: MemoryStatus, step: int) -> Answer:
+    return Answer(push.client, push.sequence, status, push.lane, step << 32, b"")

@@ -1,0 +1,49 @@
+"""Ordinary READs, several times as fast: what came past a switch, of plain memory, with nothing to say against it.
+Everything else takes the long way, to the same answer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netsum.wire.memory import MEMORY_FIELDS, MEMORY_HEADER_BYTES, Flag, Instruction, MemoryStatus
+from netsum.wire.memory_codec import MEMORY_DTYPE, VERSION_BYTE, parse_memory
+
+from netsum_memory import checks
+from netsum_memory.holdings import Holdings
+from netsum_memory.kinds import ArrayKind
+
+_FIRST: Final = frozenset(bytes((VERSION_BYTE, Instruction.READ, flags)) for flags in (0, Flag.REPEAT))
+_ANSWERED: Final = bytes((VERSION_BYTE, Instruction.READ, Flag.REPLY))
+_NO_KEY: Final = bytes(8)
+_KEY: Final[int] = MEMORY_DTYPE.fields["key"][1]  # type: ignore[index]  # it has fields
+assert [field.name for field in MEMORY_FIELDS[:4]] == ["version", "reserved", "instruction", "flags"]
+
+
+class Reads:
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+
+    def answer(self, data: bytes | memoryview) -> bytes | None:
+        """The reply to an ordinary READ; None for anything else. It differs from the request in flags and key alone, since the
+        switch has written region, shard and epoch."""
+        if len(data) != MEMORY_HEADER_BYTES or bytes(data[:3]) not in _FIRST:
+            return None
+        header = parse_memory(data)
+        holding = self._holdings.get(header.region, header.shard)
+        if holding is None or not holding.assigned:
+            return None
+        shard = holding.shard
+        if (
+            header.epoch != shard.epoch
+            or header.status
+            or header.segments
+            or header.replica
+            or shard.lost
+            or type(shard.kind) is not ArrayKind
+            or not holding.ordering.readable
+            or shard.region.shard_of(header.address) != header.shard
+            or checks.check(shard.region, header) != MemoryStatus.OK
+        ):
+            return None
+        held = shard.store.read(header.address, header.length)
+        return b"".join((_ANSWERED, data[3:_KEY], _NO_KEY, data[_KEY + 8 :], held))

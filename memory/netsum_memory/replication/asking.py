@@ -1,0 +1,54 @@
+"""What was asked for and has not come: asked for again at once when later questions are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+UNDER_WAY: Final = 64
+"""Questions that may be open at a time."""
+
+OVERTAKEN: Final = 3
+"""Answers to this many later questions mean that a question or its answer is lost."""
+
+
+class Asking:
+    """Numbers, of records or pieces."""
+
+    def __init__(self) -> None:
+        self._turns: dict[int, int] = {}
+        self._turn = 0
+
+    def more(self, wanted: Iterable[int]) -> list[int]:
+        """Those to ask for now: what is not yet asked for, as long as not too much is under way."""
+        now = []
+        for number in wanted:
+            if len(self._turns) >= UNDER_WAY:
+                break
+            if number not in self._turns:
+                now.append(number)
+                self._ask(number)
+        return now
+
+    def came(self, number: int) -> list[int]:
+        """An answer; returns what is overdue by it and is to be asked for again."""
+        turn = self._turns.pop(number, None)
+        if turn is None:
+            return []
+        overdue = [other for other, asked in self._turns.items() if asked <= turn - OVERTAKEN]
+        for other in overdue:
+            self._ask(other)
+        return overdue
+
+    def done(self, upto: int) -> None:
+        """Nothing up to this number is needed any more."""
+        for number in [number for number in self._turns if number <= upto]:
+            del self._turns[number]
+
+    def again(self) -> None:
+        """All that was asked for may be asked for anew: the last resort."""
+        self._turns.clear()
+
+    def _ask(self, number: int) -> None:
+        self._turns[number] = self._turn
+        self._turn += 1

@@ -1,0 +1,217 @@
+"""A backup's part: its log becomes the primary's, position by position, and it asks at once for what it lacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
+
+from netsum_memory.replication.asking import Asking
+from netsum_memory.replication.letters import Ack, Ask, Counted, Entry, Given, Letter, Offer, Order, Piece
+from netsum_memory.replication.loading import Loading
+from netsum_memory.replication.log import M, Record
+
+if TYPE_CHECKING:
+    from netsum_memory.replication.replica import Replica
+
+AHEAD: Final = 4096
+"""Positions ahead of the log's end of which orders are kept."""
+
+UNCOUNTED: Final = 1 << 64
+"""More than any position: who is joining does not know yet from where on it is waited for."""
+
+
+class Told(NamedTuple):
+    """What the primary has said of a position: the record's epoch, and the instruction itself or what tells which it is."""
+
+    epoch: int
+    entry: Entry | None = None
+    message: Any = None
+
+
+class Backup(Generic[M]):
+    """For one epoch.
+
+    Attributes:
+        agreed: how far this log is known to be the primary's: at first what is executed, for that is the same everywhere.
+        end: the end of the primary's log, as far as known.
+        executed: how far the primary has executed, as far as known.
+        counted: from where on nothing is done without this device.
+    """
+
+    def __init__(self, replica: Replica[M], *, joining: bool) -> None:
+        self.replica = replica
+        self.agreed = self.end = replica.committed
+        self.executed = 0
+        self._told: dict[int, Told] = {}
+        self._asking = Asking()
+        self.joining = joining
+        self.counted = UNCOUNTED if joining else 0
+        self._loading: Loading | None = None
+        self._owes_ack = False
+        self._heard = False
+
+    @property
+    def ready(self) -> bool:
+        return self.replica.whole and self.agreed >= self.counted
+
+    def start(self) -> None:
+        self._owes_ack = True
+        if not self.replica.whole:
+            self._ask_for(0)  # this primary's copy, since that of another has come in part
+
+    # --- what the primary says ----------------------------------------------------------------------------------------
+
+    def hear(self, number: int, letter: Letter) -> None:
+        if number != 0:
+            return
+        self._heard = True
+        if isinstance(letter, Order):
+            self._ordered(letter)
+        elif isinstance(letter, Given):
+            self._came(letter.position)
+            self._tell(letter.position, Told(letter.of, message=letter.message))
+            self.advance()
+        elif isinstance(letter, Counted):
+            self.counted = min(self.counted, letter.position)
+            self._owes_ack = True
+        elif isinstance(letter, Offer):
+            self._offered(letter)
+        elif isinstance(letter, Piece) and self._loading is not None:
+            self._loading.came(letter)
+            self._load()
+
+    def _ordered(self, letter: Order) -> None:
+        for position, entry in enumerate(letter.entries, letter.first):
+            self._tell(position, Told(entry.epoch, entry))
+        self.end = max(self.end, letter.end)
+        self.executed = max(self.executed, letter.committed)
+        self._owes_ack = True
+        self.advance()
+
+    def trusted(self) -> int:
+        """What needs no comparison: who has been waited for ever since has in its log all that the primary has executed."""
+        return 0 if self.joining else min(self.executed, self.replica.log.end)
+
+    def _tell(self, position: int, told: Told) -> None:
+        if self.agreed < position <= self.agreed + AHEAD and self.replica.whole:
+            before = self._told.get(position)
+            if before is None or before.message is None:
+                self._told[position] = told
+
+    # --- the log ------------------------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Agree to as much as possible, execute what all have, ask for what is missing."""
+        before = self.agreed
+        self.agreed = max(before, self.trusted())
+        while (told := self._told.get(self.agreed + 1)) is not None and self._agree(self.agreed + 1, told):
+            self.agreed += 1
+        if self.agreed > before:
+            self._asking.done(self.agreed)
+            for position in range(before + 1, self.agreed + 1):
+                self._told.pop(position, None)
+            self._owes_ack = True
+        self.replica.execute(min(self.executed, self.agreed))
+        self.replica.forget(self.replica.committed - self.replica.keep)
+        self._ask()
+
+    def _agree(self, position: int, told: Told) -> bool:
+        """Whether the log has the primary's record there now. What it had in its place, of another epoch, and all behind that,
+        nobody was told of: else the primary would have it."""
+        mine = self.replica.log.at(position)
+        if mine is not None and self.same(mine, told):
+            return True
+        message = self._message(told)
+        if message is None:
+            return False
+        if mine is not None:
+            self.replica.cut(position)
+        self.replica.append(Record(told.epoch, message))
+        return True
+
+    def same(self, mine: Record[M], told: Told) -> bool:
+        return mine.epoch == told.epoch
+
+    def _message(self, told: Told) -> M | None:
+        if told.entry is None:
+            return told.message  # type: ignore[no-any-return]
+        message = self.replica.pool.get(told.entry.name)
+        if message is None or self.replica.machine.digest(message) != told.entry.digest:
+            return None
+        return message
+
+    def _ask(self) -> None:
+        if self.agreed >= self.end or not self.replica.whole:
+            return
+        wanted = (position for position in range(self.agreed + 1, self.end + 1) if self._lacks(position))
+        for position in self._asking.more(wanted):
+            self._ask_for(position)
+
+    def _lacks(self, position: int) -> bool:
+        told = self._told.get(position)
+        if told is None:
+            return position <= self.agreed + AHEAD
+        mine = self.replica.log.at(position)
+        return not (mine is not None and self.same(mine, told)) and self._message(told) is None
+
+    def _came(self, position: int) -> None:
+        for overdue in self._asking.came(position):
+            self._ask_for(overdue)
+
+    def _ask_for(self, position: int) -> None:
+        mine = self.replica.log.at(position)
+        self.replica.send(0, Ask(self.replica.epoch, position, mine.epoch if mine is not None else 0))
+
+    # --- a copy of everything -----------------------------------------------------------------------------------------
+
+    def _offered(self, letter: Offer) -> None:
+        if (self.replica.whole and letter.position <= self.agreed) or (
+            self._loading is not None and self._loading.position == letter.position
+        ):
+            return
+        replica = self.replica
+        replica.whole = False
+        replica.log.forget(replica.log.end + 1)
+        replica.committed = self.agreed = 0
+        self._told.clear()
+        self._asking.again()
+        replica.machine.begin(letter.position, letter.pieces)
+        self._loading = Loading(letter)
+        self._load()
+
+    def _load(self) -> None:
+        loading, replica = self._loading, self.replica
+        assert loading is not None
+        for number, data in loading.take():
+            replica.machine.piece(number, data)
+        for letter in loading.asks(replica.epoch):
+            replica.send(0, letter)
+        if not loading.over:
+            return
+        self._loading = None
+        replica.machine.finish(loading.position)
+        replica.log.first = loading.position + 1
+        replica.committed = self.agreed = loading.position
+        replica.whole = True
+        self.end = max(self.end, self.agreed)
+        self._owes_ack = True
+        self._ask()
+
+    # --- acknowledgements ---------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """One acknowledgement for all that has come."""
+        if self._owes_ack:
+            self._owes_ack = False
+            self.replica.send(0, Ack(self.replica.epoch, self.agreed, self.replica.committed, self.ready))
+
+    def tend(self) -> None:
+        """What was asked for and has not come is asked for again."""
+        self._asking.again()
+        if self._loading is not None:
+            self._loading.again()
+            self._load()
+        elif not self.replica.whole:
+            self._ask_for(0)
+        self._ask()
+        if not self._heard or not self.ready:
+            self._owes_ack = True

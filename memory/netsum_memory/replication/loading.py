@@ -1,0 +1,42 @@
+"""Another device's copy of a shard, piece by piece."""
+
+from __future__ import annotations
+
+from netsum_memory.replication.asking import Asking
+from netsum_memory.replication.letters import AskPiece, Offer, Piece
+
+
+class Loading:
+    """One copy: which pieces have come, and which to ask for."""
+
+    def __init__(self, offer: Offer) -> None:
+        self.position = offer.position
+        self._missing = set(range(offer.pieces))
+        self._asking = Asking()
+        self._came: list[tuple[int, bytes]] = []
+        self._overdue: list[int] = []
+
+    @property
+    def over(self) -> bool:
+        return not self._missing
+
+    def came(self, letter: Piece) -> None:
+        if letter.position == self.position and letter.number in self._missing:
+            self._missing.discard(letter.number)
+            self._came.append((letter.number, letter.data))
+            self._overdue += self._asking.came(letter.number)
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """What has come since."""
+        came, self._came = self._came, []
+        return came
+
+    def asks(self, epoch: int) -> list[AskPiece]:
+        """What to ask for now."""
+        overdue, self._overdue = self._overdue, []
+        numbers = overdue + self._asking.more(sorted(self._missing))
+        return [AskPiece(epoch, self.position, number) for number in numbers]
+
+    def again(self) -> None:
+        """All that has not come is asked for anew."""
+        self._asking.again()

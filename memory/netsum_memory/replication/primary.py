@@ -1,0 +1,200 @@
+"""The primary's part: it gives positions, and replies once all devices that count hold an instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Generic
+
+from netsum_memory.replication.letters import Ack, Ask, AskPiece, Counted, Entry, Given, Letter, Offer, Order, Piece
+from netsum_memory.replication.log import M, Record
+from netsum_memory.replication.machine import Copy
+
+if TYPE_CHECKING:
+    from netsum_memory.replication.replica import Replica
+
+LAG: Final = 256
+"""Who is joining is waited for once it lacks no more records than these."""
+
+READERS: Final = 1024
+"""Reads that wait for a new primary's first moments to be over."""
+
+ENTRIES: Final = 64
+"""Of one ORDER, so that it fits a packet."""
+
+IDLE: Final = 20
+"""A copy that nobody has asked for in this many tendings is dropped."""
+
+
+class Primary(Generic[M]):
+    """For one epoch.
+
+    Attributes:
+        first: what the log held when the epoch began; some of it may have been acknowledged to clients, so nobody reads
+            before all that is executed.
+        needed: the devices without which nothing is done.
+        held: how far each device's log is known to be ours.
+        executed: how far each device has executed it.
+        pending: positions of what is in the log and not executed.
+    """
+
+    ready = True
+    lag = LAG
+
+    def __init__(self, replica: Replica[M], others: Iterable[int], needed: set[int]) -> None:
+        self.replica = replica
+        self.needed = needed
+        self.held = dict.fromkeys(others, 0)
+        self.executed = dict(self.held)
+        self.first = replica.log.end
+        self.pending: dict[tuple[int, int], int] = {}
+        self._counted: dict[int, int] = {}
+        self._ordered = replica.committed
+        self._waiting: dict[tuple[int, int], M] = {}
+        self._copy: tuple[int, Copy] | None = None
+        self._idle = 0
+
+    def start(self) -> None:
+        """The log's end, of an earlier epoch, may have been acknowledged: it is ours to finish."""
+        self.inherit()
+        pool = list(self.replica.pool.values())
+        self.replica.pool.clear()
+        for message in pool:
+            self.change(message)
+        self._commit()
+
+    def inherit(self) -> None:
+        """What is in the log is not to be done again."""
+        for position in range(self.replica.committed + 1, self.replica.log.end + 1):
+            self.pending[self._at(position).message.name] = position
+
+    def _at(self, position: int) -> Record[M]:
+        record = self.replica.log.at(position)
+        assert record is not None
+        return record
+
+    # --- what clients ask ---------------------------------------------------------------------------------------------
+
+    def change(self, message: M) -> None:
+        replies = self.replica.machine.known(message)
+        if replies is not None:
+            self.replica.reply(replies)
+        elif message.name not in self.pending:
+            self.replica.append(Record(self.replica.epoch, message))
+            self.pending[message.name] = self.replica.log.end
+            self._commit()
+
+    def read(self, message: M) -> bool:
+        """False: too many wait already."""
+        if self.may_read():
+            self.replica.reply(self.replica.machine.look(message))
+        elif len(self._waiting) >= READERS:
+            return False
+        else:
+            self._waiting[message.name] = message
+        return True
+
+    def may_read(self) -> bool:
+        return self.replica.committed >= self.first
+
+    # --- what devices say ---------------------------------------------------------------------------------------------
+
+    def hear(self, number: int, letter: Letter) -> None:
+        if number not in self.held:
+            return
+        if isinstance(letter, Ack):
+            self._acknowledged(number, letter)
+        elif isinstance(letter, Ask):
+            self._asked(number, letter)
+        elif isinstance(letter, AskPiece):
+            self._asked_piece(number, letter)
+
+    def _acknowledged(self, number: int, letter: Ack) -> None:
+        end = self.replica.log.end
+        self.held[number] = max(self.held[number], min(letter.position, end))
+        self.executed[number] = max(self.executed[number], letter.executed)
+        if number not in self.needed and end - self.held[number] <= self.lag:
+            self.needed.add(number)
+            self._counted[number] = end
+        if number in self.needed and not letter.ready:
+            self.replica.send(number, Counted(self.replica.epoch, self._counted.setdefault(number, end)))
+        self._commit()
+
+    def _commit(self) -> None:
+        reach = self.reach()
+        if reach <= self.replica.committed:
+            return
+        before = self.replica.committed
+        done = [self._at(position).message.name for position in range(before + 1, reach + 1)]
+        self.replica.reply(self.replica.execute(reach))
+        for name in done:
+            self.pending.pop(name, None)
+        self.replica.forget(min(reach - self.replica.keep, self._copy[0] + 1 if self._copy else reach))
+        if self._waiting and self.may_read():
+            waiting, self._waiting = self._waiting, {}
+            for message in waiting.values():
+                self.read(message)
+
+    def reach(self) -> int:
+        """How far all devices that count hold the log."""
+        return min((self.held[number] for number in self.needed), default=self.replica.log.end)
+
+    def _asked(self, number: int, letter: Ask) -> None:
+        record = self.replica.log.at(letter.position)
+        if record is not None:
+            if letter.mine == record.epoch:
+                self.replica.send(number, self._order(letter.position, letter.position))
+            else:
+                given = Given(self.replica.epoch, letter.position, record.epoch, record.message)
+                self.replica.send(number, given)
+        elif letter.position < self.replica.log.first:
+            self._offer(number)
+
+    # --- a copy for who is too far behind -----------------------------------------------------------------------------
+
+    def _offer(self, number: int) -> None:
+        if self._copy is None:
+            self._copy = self.replica.committed, self.replica.machine.copy()
+        self._idle = 0
+        position, copy = self._copy
+        self.replica.send(number, Offer(self.replica.epoch, position, copy.pieces))
+
+    def _asked_piece(self, number: int, letter: AskPiece) -> None:
+        if self._copy is None or self._copy[0] != letter.position:
+            self._offer(number)
+            return
+        self._idle = 0
+        position, copy = self._copy
+        if letter.number < copy.pieces:
+            piece = copy.piece(letter.number)
+            self.replica.send(number, Piece(self.replica.epoch, position, letter.number, piece))
+
+    # --- orders -------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Tell the others of all new positions at once."""
+        end = self.replica.log.end
+        while self._ordered < end:
+            upto = min(end, self._ordered + ENTRIES)
+            order = self._order(self._ordered + 1, upto)
+            for number in self.held:
+                self.replica.send(number, order)
+            self._ordered = upto
+
+    def _order(self, first: int, last: int) -> Order:
+        entries = tuple(self._entry(position) for position in range(first, last + 1)) if self.held else ()
+        return Order(self.replica.epoch, first, entries, self.replica.log.end, self.replica.committed)
+
+    def _entry(self, position: int) -> Entry:
+        epoch, message = self._at(position)
+        return Entry(epoch, self.replica.machine.digest(message), message.name)
+
+    def tend(self) -> None:
+        """Who lacks something, or does not know how far we are, is told again."""
+        end = self.replica.log.end
+        for number, held in self.held.items():
+            if held < end or self.executed[number] < self.replica.committed:
+                first = max(held + 1, self.replica.log.first)
+                self.replica.send(number, self._order(first, min(end, first + ENTRIES - 1)))
+        self._idle += 1
+        if self._idle > IDLE:
+            self._copy = None

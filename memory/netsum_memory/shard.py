@@ -1,0 +1,182 @@
+"""One shard on this device: its contents, the log of what was done to them, and the replies that were given."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from netsum.wire.memory import Instruction, MemoryStatus
+from netsum.wire.memory_codec import MemoryHeader
+
+from netsum_memory import execute, message
+from netsum_memory.execute import Result
+from netsum_memory.kinds import Kind
+from netsum_memory.message import Address, Message, Send
+from netsum_memory.region import Assignment
+from netsum_memory.store import Store
+from netsum_memory.windows import Absent, Noted, Windows
+
+Route = Callable[[int], Address]
+"""To whom a packet for a virtual address goes."""
+
+
+class Journal(Protocol):
+    """Keeps what outlives the process."""
+
+    def appended(self, shard: Shard, position: int, epoch: int, done: Message) -> None:
+        """Its log has an instruction more."""
+
+    def cut(self, shard: Shard, position: int) -> None:
+        """Its log ends before this position now."""
+
+    def executed(self, shard: Shard) -> None:
+        """It has done the next instruction of its log."""
+
+    def changed(self, shard: Shard) -> None:
+        """It is in another epoch, or its contents have become void."""
+
+    def installed(self, shard: Shard) -> None:
+        """It has got contents that it was not told of."""
+
+
+class Reply(NamedTuple):
+    """``header`` is the request's, or as much of it as is known."""
+
+    header: MemoryHeader
+    result: Result
+
+
+class Shard:
+    """Knows nothing of other devices: in what order instructions come, when they are done, and when replies may leave, is an
+    :class:`~netsum_memory.ordering.Ordering`'s to say.
+
+    Attributes:
+        position: of the last instruction done; the first has position 1.
+        tail: what the log has behind that, with the epochs in which it got there.
+        number: this device's place in the group, 0 for the primary.
+        whole: whether it holds everything up to ``position``; not while another device's contents are being copied here.
+        journal: is told what is to be kept; None if nothing is.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        host: str,
+        store: Store,
+        kind: Kind,
+        *,
+        homes: dict[int, Address],
+        route: Route,
+    ) -> None:
+        self.host, self.store, self.kind = host, store, kind
+        self.region, self.index = assignment.region, assignment.shard
+        self.position = 0
+        self.tail: deque[tuple[int, Message]] = deque()
+        self.whole = True
+        self.windows = Windows()
+        self.journal: Journal | None = None
+        self._homes, self._route = homes, route
+        self.assign(assignment)
+
+    def assign(self, assignment: Assignment) -> None:
+        """Take part in another epoch."""
+        self.assignment = assignment
+        self.region = assignment.region
+        self.epoch, self.group, self.lost = assignment.epoch, assignment.group, assignment.lost
+        number = assignment.number(self.host)
+        self.number = len(self.group) if number is None else number
+        if self.journal is not None:
+            self.journal.changed(self)
+
+    @property
+    def id(self) -> tuple[int, int]:
+        return self.region.id, self.index
+
+    @property
+    def primary(self) -> bool:
+        return self.number == 0
+
+    def known(self, header: MemoryHeader) -> Noted | Absent:
+        """What became of this instruction."""
+        return self.windows.find(header.client, header.sequence)
+
+    def append(self, position: int, epoch: int, coming: Message) -> None:
+        """An instruction that is NEW has its place in the log."""
+        self.tail.append((epoch, coming))
+        if self.journal is not None:
+            self.journal.appended(self, position, epoch, coming)
+
+    def cut(self, position: int) -> None:
+        """Nothing is to be done of what the log has from this position on."""
+        while self.position + len(self.tail) >= position and self.tail:
+            self.tail.pop()
+        if self.journal is not None:
+            self.journal.cut(self, position)
+
+    def apply(self) -> list[Reply]:
+        """Do the log's next instruction; returns the replies that it brings about."""
+        _, done = self.tail.popleft()
+        self.position += 1
+        if self.journal is not None:
+            self.journal.executed(self)
+        outcome = self.kind.execute(done, self.position)
+        self.windows.note(done.header, outcome.result)
+        replies = [] if outcome.result is None else [Reply(done.header, outcome.result)]
+        for client, sequence, result in outcome.others:
+            noted = self.windows.settle(client, sequence, result)
+            if noted is not None:
+                replies.append(Reply(noted.header(client, sequence, *self.id), result))
+        return replies
+
+    def repeated(self, header: MemoryHeader, noted: Noted | Absent) -> list[Reply]:
+        """The replies to an instruction that is not NEW."""
+        if isinstance(noted, Absent):
+            return [Reply(header, Result(MemoryStatus.EXPIRED))]
+        return [] if noted.result is None else [Reply(header, noted.result)]
+
+    def answers(self, replies: Sequence[Reply]) -> list[Send]:
+        """The replies as packets."""
+        sends = []
+        for header, result in replies:
+            home = self._homes.get(header.client)
+            if home is not None:
+                sends.append((home, self._pack(header, result)))
+        return sends
+
+    def _pack(self, header: MemoryHeader, result: Result) -> bytes:
+        return message.reply(
+            header,
+            result.status,
+            result.payload,
+            replica=self.number,
+            epoch=self.epoch,
+            argument=result.argument,
+            lane=result.lane,
+            of=(self.region.id, self.index),
+        )
+
+    def look(self, asked: Message) -> list[Send]:
+        """Do what changes nothing here: answer, or send a chain's packet on."""
+        if asked.header.instruction == Instruction.SUM_FORWARD:
+            onward = execute.pass_on(asked, self.store)
+            return [(self._route(onward.header.address), onward.pack_thin())]
+        return self.answers([Reply(asked.header, self.kind.read(asked))])
+
+    def begin_install(self) -> None:
+        """Another device's contents are going to be copied into the store."""
+        self.whole = False
+        self.position = 0
+        self.windows = Windows()
+        self.tail.clear()
+        if self.journal is not None:
+            self.journal.changed(self)
+
+    def install(self, position: int, windows: bytes, kind: bytes) -> None:
+        """The store holds another device's contents as of ``position``; take the rest of them."""
+        self.windows = Windows.load(windows)
+        self.kind.load(kind)
+        self.position, self.whole = position, True
+        self.tail.clear()
+        if self.journal is not None:
+            self.journal.installed(self)

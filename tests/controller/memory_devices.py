@@ -1,0 +1,111 @@
+"""Memory devices that are made by hand: they say what they hold, and hold what they are told. Time passes when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from netsum_controller.controller import Controller
+from netsum_controller.memory.devices import DeviceReport
+from netsum_controller.memory.model import Placed, Region, Shard
+from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.regions.hearing import hear
+from netsum_controller.regions.lifecycle import create_region
+from netsum_controller.regions.tending import tend
+
+
+class FakeDevice:
+    """``held`` is its memory: what it says of each shard, by (region id, shard)."""
+
+    def __init__(self, host: str, *, durable: bool = False) -> None:
+        self.host, self.durable = host, durable
+        self.lives = 1
+        self.up = True
+        self.slow = False
+        """Whether it is in no hurry to catch up."""
+        self.held: dict[tuple[int, int], dict[str, Any]] = {}
+        self.told: dict[tuple[int, int], dict[str, Any]] = {}
+        self.refuses: str | None = None
+
+    @property
+    def incarnation(self) -> str:
+        return self.host if self.durable else f"{self.host} life {self.lives}"
+
+    def restart(self) -> None:
+        """It comes back; what was in RAM is gone."""
+        self.up = True
+        if not self.durable:
+            self.lives += 1
+            self.held = {}
+
+    def report(self) -> dict[str, Any]:
+        refused = [{"region": key[0], "shard": key[1], "why": self.refuses} for key in self.told if self.refuses]
+        shards = [{"region": region, "shard": shard, **said} for (region, shard), said in self.held.items()]
+        return {"incarnation": self.incarnation, "durable": self.durable, "shards": shards, "refused": refused}
+
+    def obey(self, answer: dict[str, Any]) -> None:
+        """Hold exactly what the controller says."""
+        self.told = {(each["region"], each["shard"]): each for each in answer["shards"]}
+        held = {}
+        for key, order in self.told.items():
+            own = next(member for member in order["group"] if member["host"] == self.host)
+            assert own["incarnation"] == self.incarnation
+            before = self.held.get(key)
+            assert before is not None or order["state"] != "member", "it would make zeros of what it has lost"
+            if self.refuses:
+                continue
+            position = 0 if before is None else before["position"]
+            whole = not own["joining"] or not self.slow
+            held[key] = {"epoch": order["epoch"], "position": position, "ready": whole}
+        self.held = held
+
+
+class FakeMemory:
+    """A controller and its devices."""
+
+    def __init__(
+        self, controller: Controller, hosts: Sequence[str] = ("h1", "h2", "h4"), *, durable: bool = False
+    ) -> None:
+        self.controller, self.site = controller, controller.site
+        self.now = 1000.0
+        self.devices = {host: FakeDevice(host, durable=durable) for host in hosts}
+        self.site.beats.clock = lambda: self.now
+        self.tick()
+
+    def tick(self, seconds: float = 0.5) -> None:
+        """Time passes; every device that is up reports, and hears; then the controller tends."""
+        self.now += seconds
+        for device in self.devices.values():
+            if device.up:
+                self.beat(device.host)
+        tend(self.site)
+
+    def beat(self, host: str) -> None:
+        device = self.devices[host]
+        report = DeviceReport.of(device.report())
+        device.obey(hear(self.site, host, report))
+
+    def settle(self, ticks: int = 20) -> None:
+        """Until nothing changes any more. Devices say today what they did yesterday, so one quiet tick means nothing."""
+        quiet = 0
+        for _ in range(ticks):
+            before = self.site.memory.state()
+            self.tick()
+            quiet = quiet + 1 if self.site.memory.state() is before else 0
+            if quiet == 3:
+                return
+        raise AssertionError(f"still changing after {ticks} ticks")
+
+    def create(self, name: str = "x", **values: Any) -> Region:
+        spec = RegionSpec.of(name=name, **({"size": 1 << 20} | values))
+        return create_region(self.site, spec, pause=self.tick)
+
+    def placed(self, name: str = "x") -> Sequence[Placed]:
+        return self.site.memory.state().shards[name]
+
+    def shards(self, name: str = "x") -> list[Shard]:
+        """As its devices know them."""
+        return [placed.now for placed in self.placed(name)]
+
+    def groups(self, name: str = "x") -> list[tuple[str, ...]]:
+        return [shard.hosts for shard in self.shards(name)]

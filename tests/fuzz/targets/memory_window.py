@@ -1,0 +1,63 @@
+"""A client of memory: whatever replies come, one by one or together, an instruction is complete once."""
+
+from __future__ import annotations
+
+import numpy as np
+from netsum.memory.run import Run, Task
+from netsum.memory.window import MemoryWindow
+from netsum.rows import Received
+from netsum.wire.memory import Flag, Instruction, MemoryStatus
+from netsum.wire.memory_codec import MemoryHeader, pack_memory
+from netsum.wire.zeros import without_zeros
+
+from tests.fuzz.targets.api import FuzzTarget, cut, joined
+
+_CLIENT, _ROWS, _BYTES = 77, 6, 128
+_MOST = 600
+
+
+def target() -> FuzzTarget:
+    """An input is packets, each behind two bytes with its length."""
+
+    def take(data: bytes) -> None:
+        for together in (False, True):
+            _receive(cut(data, _MOST), together=together)
+
+    return FuzzTarget(take, [joined(packets) for packets in _seeds()], 3000)
+
+
+def _receive(packets: list[bytes], *, together: bool) -> None:
+    window, tasks = MemoryWindow(4, lambda: _CLIENT), [Task(), Task()]
+    into = np.full(_ROWS * _BYTES, 0xEE, np.uint8)
+    addresses = np.uint64(1 << 40) + np.arange(_ROWS, dtype=np.uint64) * np.uint64(_BYTES)
+    read = MemoryHeader(Instruction.READ, length=_BYTES)
+    window.submit(Run(tasks[0], "r", read, addresses, into=into))
+    write = MemoryHeader(Instruction.WRITE, length=_BYTES)
+    window.submit(Run(tasks[1], "r", write, addresses, data=np.ones(_ROWS * _BYTES, np.uint8)))
+    window.poll(0.0)
+    if together and packets:
+        window.receive_all(Received.of(packets), 0.001)
+    for packet in () if together else packets:
+        window.receive(memoryview(packet), 0.001)
+    left = [task.left for task in tasks]
+    assert all(0 <= number <= _ROWS for number in left)
+    assert window.under_way == sum(left), "an instruction is neither complete nor under way"
+    assert window.stats.packets_received == len(packets)
+    untouched = np.count_nonzero((into.reshape(_ROWS, _BYTES) == 0xEE).all(axis=1))
+    assert left[0] or tasks[0].error or not untouched, "a READ is done, and brought nothing"
+    assert window.base > _ROWS or left[0], "what is complete keeps the window back"
+    window.poll(10.0)
+
+
+def _seeds() -> list[list[bytes]]:
+    payload = bytes(range(_BYTES))
+    sparse = bytes(100) + b"12345678" + bytes(20)
+    short = without_zeros(sparse)
+    assert short is not None
+    read = MemoryHeader(Instruction.READ, client=_CLIENT, flags=Flag.REPLY, length=_BYTES)
+    whole = [pack_memory(read._replace(sequence=at + 1)) + payload for at in range(_ROWS)]
+    write = read._replace(instruction=Instruction.WRITE, length=0)
+    done = [pack_memory(write._replace(sequence=_ROWS + at + 1)) for at in range(_ROWS)]
+    compressed = pack_memory(read._replace(sequence=2, flags=Flag.REPLY | Flag.COMPRESSED)) + short
+    refused = [[pack_memory(write._replace(sequence=8, status=status)), *whole] for status in MemoryStatus]
+    return [whole + done, done[::-1] + whole + whole, [compressed, whole[0], whole[1]], *refused]

@@ -1,0 +1,296 @@
+"""Workers that train with the optimizer at a device in this process: the same bits as in one process, over bad links too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from netsum.errors import Timeout, Unsupported
+from netsum.memory.parameters import Parameters
+from netsum.memory.run import Task
+from netsum.transports import Faults, FaultyTransport
+from netsum.wire.memory import Instruction, LaneType
+from netsum.wire.memory_codec import MemoryHeader
+from netsum.work import Flow
+from netsum_memory.optimizer import Block
+from netsum_memory.optimizer_kind import ParametersKind
+from netsum_memory.optimizer_local import LocalOptimizer, elastic
+from netsum_memory.optimizer_options import Options
+from netsum_memory.optimizer_rules import Floats
+
+from tests.hosts.calls import allreduce, ranks, together, until
+from tests.memory.inside import Inside
+
+SHAPES = ((50, 60), (60,), (60, 70))
+SETTINGS = [(0.5,), (0.5,), (0.5,)]
+
+
+def model(seed: int = 1) -> list[Floats]:
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape).astype(np.float32) for shape in SHAPES]
+
+
+def gradients(worker: int, step: int) -> list[Floats]:
+    return model(1000 * worker + step + 10)
+
+
+def opened(inside: Inside, number: int) -> list[Parameters]:
+    return [Parameters(inside.opened(), model(), worker=worker) for worker in range(number)]
+
+
+def run(*calls: Callable[[], Any]) -> list[Any]:
+    """What the calls return, made at once; raises what one raised."""
+    outcomes = together(calls)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return outcomes
+
+
+def same(ours: Sequence[Floats], theirs: Sequence[Floats]) -> None:
+    for mine, wanted in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine.view(np.uint32), wanted.view(np.uint32))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "sgd", "momentum": 0.9, "nesterov": True},
+        {"optimizer": "adamw"},
+        {"optimizer": "lamb", "trust": 0.5},
+    ],
+    ids=lambda options: options["optimizer"],
+)
+def test_workers_have_the_bits_of_one_process(options: dict[str, Any]) -> None:
+    options = {"lr": 0.1, "weight_decay": 0.01, "workers": 3, **options}
+    inside = Inside("parameters", options)
+    local = model()
+    reference = LocalOptimizer(Options.of(options), local)
+    workers = opened(inside, 3)
+
+    def train(mine: Parameters) -> None:
+        for step in range(1, 4):
+            made = mine.step(gradients(mine.worker, step), SETTINGS if step == 2 else None)
+            assert made == (step, 3)
+
+    for mine in workers:
+        assert mine.begin() == 0
+    run(*(partial(train, mine) for mine in workers))
+    for step in range(1, 4):
+        reference.step([gradients(worker, step) for worker in range(3)], SETTINGS if step == 2 else ())
+    for mine in workers:
+        same(mine.layers, local)
+    late = Parameters(inside.opened(), model(7), worker=2)
+    assert late.begin() == 3
+    same(late.layers, local)
+
+
+def test_a_bad_network_changes_nothing() -> None:
+    options = {"optimizer": "lars", "lr": 1.0, "momentum": 0.9, "workers": 2}
+    inside = Inside("parameters", options)
+    local = model()
+    reference = LocalOptimizer(Options.of(options), local)
+    faults = Faults(drop=0.05, duplicate=0.05, reorder=0.1)
+    links = [FaultyTransport(inside.transport(), faults, seed) for seed in range(2)]
+    workers = [Parameters(inside.opened(link), model(), worker=worker) for worker, link in enumerate(links)]
+    for mine in workers:
+        mine.begin()
+    for step in range(1, 9):
+        run(*(partial(mine.step, gradients(mine.worker, step)) for mine in workers))
+        reference.step([gradients(worker, step) for worker in range(2)])
+    for mine, link in zip(workers, links, strict=True):
+        same(mine.layers, local)
+        assert link.counts.dropped
+        assert link.counts.duplicated
+
+
+def test_a_device_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Also in the midst of a step, for which a worker waits."""
+    options = {"optimizer": "adam", "lr": 0.1, "workers": 2}
+    inside = Inside("parameters", options, folder=tmp_path)
+    local = model()
+    reference = LocalOptimizer(Options.of(options), local)
+    first, second = opened(inside, 2)
+    first.begin()
+    second.begin()
+    for step in range(1, 6):
+
+        def push(step: int = step) -> None:
+            until(lambda: bool(blocks(inside)) and all(0 in block.gradients for block in blocks(inside)))
+            if not step % 2:
+                inside.device.holdings.checkpoint()
+            inside.kill()
+            second.step(gradients(1, step))
+
+        run(partial(first.step, gradients(0, step)), push)
+        reference.step([gradients(worker, step) for worker in range(2)])
+        same(first.layers, local)
+    same(second.layers, local)
+
+
+def blocks(inside: Inside) -> list[Block]:
+    kinds = [holding.shard.kind for holding in inside.device.holdings.all()]
+    return [block for kind in kinds if isinstance(kind, ParametersKind) for block in list(kind.blocks.values())]
+
+
+def test_workers_that_died_in_a_step_take_it_up_again() -> None:
+    inside = Inside("parameters", {"lr": 1.0, "workers": 1})
+    (first,) = opened(inside, 1)
+    first.begin()
+    first.step(gradients(0, 1))
+    partly = Parameters(inside.opened(), first.layers[:1], worker=0)
+    partly.begin()
+    partly.step(gradients(0, 2)[:1])  # the others of the model are a step behind now
+    again = Parameters(inside.opened(), model(), worker=0)
+    assert again.begin() == 2
+    same(again.layers, [partly.layers[0], *first.layers[1:]])
+    assert again.step(gradients(0, 2)) == (2, 1)  # in those alone
+    same(again.layers[:1], partly.layers)
+    assert again.step(gradients(0, 3)) == (3, 1)
+    assert {block.applied for block in blocks(inside)} == {3}
+
+
+def test_a_quorum_goes_on_and_the_late_one_follows() -> None:
+    inside = Inside("parameters", {"lr": 1.0, "workers": 2, "quorum": 1})
+    first, second = opened(inside, 2)
+    first.begin()
+    second.begin()
+    for step in (1, 2):
+        assert first.step(gradients(0, step)) == (step, 1)
+    assert second.step(gradients(1, 1)) == (2, 0)
+    same(second.layers, first.layers)
+    assert second.step(gradients(1, 3)) == (3, 1)
+
+
+def test_a_late_worker_finishes_a_layer_whose_workers_died() -> None:
+    inside = Inside("parameters", {"optimizer": "lars", "lr": 1.0, "workers": 2, "quorum": 1})
+    first, second = opened(inside, 2)
+    first.begin()
+    second.begin()
+
+    def die(task: Task, arguments: Any, answers: Any) -> Flow:
+        """Tell one block of the first layer and no more."""
+        rows = {row: share for row, share in answers.shares.items() if first._blocks.layer_of[row] == 0}
+        norms = first._blocks.totals(np.array(sorted(rows)), rows)[:1]
+        header = MemoryHeader(Instruction.OPTIMIZE, length=16, lane=LaneType.FLOAT64)
+        address = first._blocks.addresses[:1]
+        data = norms.reshape(-1).view(np.uint8)
+        first.memory.client.submit(
+            first.memory.run(task, header, address, data=data, arguments=arguments[:1], on_reply=lambda *_: None)
+        )
+        yield task.done
+
+    first._finish_layers = die  # type: ignore[method-assign]
+    first.step(gradients(0, 1))
+    assert sorted({block.applied for block in blocks(inside)}) == [0, 1]
+    assert second.step(gradients(1, 1)) == (1, 0)
+    assert {block.applied for block in blocks(inside)} == {1}
+    local = model()
+    LocalOptimizer(Options.of({"optimizer": "lars", "lr": 1.0}), local).step([gradients(0, 1)])
+    same(second.layers, local)
+
+
+def test_stale_workers_run_ahead_no_further_than_agreed() -> None:
+    inside = Inside("parameters", {"lr": 1.0, "workers": 2, "mode": "stale", "staleness": 2})
+    first, second = opened(inside, 2)
+    first.begin()
+    second.begin()
+    for step in (1, 2):
+        assert first.step(gradients(0, step)) == (step, 1)
+    with pytest.raises(Timeout):
+        first.step(gradients(0, 3), timeout=0.2)
+    second.step(gradients(1, 1))
+    second.leave()
+    again = Parameters(inside.opened(), model(), worker=0)
+    assert again.begin() == 3  # it was done
+    assert again.step(gradients(0, 4)) == (4, 1)
+    expected = [layer.astype(np.float64) for layer in model()]
+    for pushed in (gradients(0, 1), gradients(0, 2), gradients(0, 3), gradients(1, 1), gradients(0, 4)):
+        expected = [layer - gradient for layer, gradient in zip(expected, pushed, strict=True)]
+    for layer, wanted in zip(again.layers, expected, strict=True):
+        np.testing.assert_allclose(layer, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_elastic_workers_and_the_memory_attract_each_other() -> None:
+    options = {"mode": "elastic", "moving_rate": 0.3, "workers": 2}
+    inside = Inside("parameters", options)
+    first, second = opened(inside, 2)
+    first.begin()
+    centre, others = model(), model(5)
+    for layer, other in zip(second.layers, others, strict=True):
+        layer[...] = other
+    for _ in range(3):
+        second.average()
+        for layer, other in zip(centre, others, strict=True):
+            elastic(Options.of(options), layer, other)
+        same(second.layers, others)
+    first.load()
+    same(first.layers, centre)
+    with pytest.raises(Unsupported, match=r"average\(\)"):
+        first.step(gradients(0, 1))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "lamb"])
+def test_gradients_that_the_switch_has_summed(optimizer: str) -> None:
+    """Rank 0 pushes the sum, and all ranks get the parameters by multicast."""
+    inside = Inside("parameters", {"optimizer": optimizer, "lr": 0.1})
+    with ranks(3) as communicators:
+        members = [Parameters(inside.opened(), model(1 + comm.rank), comm=comm) for comm in communicators]
+        run(*(member.begin for member in members))
+        local = model()
+        reference = LocalOptimizer(Options.of({"optimizer": optimizer, "lr": 0.1}), local)
+        for step in (1, 2):
+            summed = allreduce(communicators, [flat(rank, step) for rank in range(3)], op="mean")
+            run(*(partial(member.step, gradients(rank, step)) for rank, member in enumerate(members)))
+            parts = model()
+            members[0]._blocks.part(summed[0], parts)
+            reference.step([parts])
+        for member in members:
+            same(member.layers, local)
+
+
+def flat(rank: int, step: int) -> Floats:
+    return np.concatenate([layer.reshape(-1) for layer in gradients(rank, step)])
+
+
+@pytest.mark.parametrize(
+    ("layers", "more", "word"),
+    [
+        ([np.zeros(4)], {}, "layer 0 is a float64 array"),
+        ([np.zeros((4, 4), np.float32).T[:2]], {}, "C-contiguous"),
+        ([np.zeros(1 << 21, np.float32)], {}, "these layers need"),
+        ([np.zeros(4, np.float32)], {"worker": 2}, "worker is 0 to 1"),
+    ],
+)
+def test_what_does_not_fit_is_said(layers: list[Any], more: dict[str, Any], word: str) -> None:
+    inside = Inside("parameters", {"workers": 2})
+    with pytest.raises(Unsupported, match=word):
+        Parameters(inside.opened(), layers, **more)
+
+
+def test_an_mtu_that_carries_no_block_is_said() -> None:
+    inside = Inside("parameters", {})
+    with pytest.raises(Unsupported, match="option block=1024"):
+        Parameters(inside.opened(piece=1024), model())
+    smaller = Inside("parameters", {"block": 1024, "optimizer": "lamb"})
+    mine = Parameters(smaller.opened(piece=1024), model())
+    mine.begin()
+    mine.step(gradients(0, 1))
+    local = model()
+    LocalOptimizer(Options.of({"block": 1024, "optimizer": "lamb"}), local).step([gradients(0, 1)])
+    same(mine.layers, local)
+
+
+def test_other_shapes_and_settings_are_refused() -> None:
+    inside = Inside("parameters", {"workers": 2})
+    first, _ = opened(inside, 2)
+    with pytest.raises(Unsupported, match="shapes are"):
+        first.step([np.zeros(3, np.float32)])
+    with pytest.raises(Unsupported, match="gradients are float32"):
+        first.step([layer.astype(np.float64) for layer in model()])
+    with pytest.raises(Unsupported, match="finite and not negative"):
+        first.step(gradients(0, 1), [(-1.0,)] * 3)

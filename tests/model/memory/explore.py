@@ -1,0 +1,330 @@
+"""Explores every behaviour of a shard: loss, doubling, reordering, restarts, devices that only seem dead, changes of the group.
+
+As in ``tests/model/explore.py``, **the network** is the set of all packets ever sent: any may come at any time, any number of
+times, or never. A reply reaches its client at once or never; later would only make it harder to see that something is wrong.
+
+**Safety**, in every reachable state:
+
+- All devices have executed beginnings of one sequence, in which nothing is twice: so replicas are bit-equal and everything is
+  done exactly once, also after a restart or a promotion.
+- All of that is in the logs of all members that count: so nothing acknowledged is lost with the others.
+- Who is answered is shown at least all that anybody was shown before the instruction was sent for the first time: histories
+  are linearizable (each instruction takes effect at its position, each read behind the last position that it shows).
+
+**Liveness**, from every reachable state: if nothing more is lost, nobody fails and timers run, all clients come to their end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from typing import NamedTuple
+
+from netsum_controller.memory.succession import Group, Lost, Report, next_group, noted
+
+from tests.model.explore import Violation
+from tests.model.memory.device import Asked, Name
+from tests.model.memory.scenario import R, Scenario
+from tests.model.memory.transitions import After, Request, Transitions
+from tests.model.transitions import bits
+
+STUCK = "somebody waits for ever"
+ROUNDS = 40
+"""More rounds of timers than any end takes."""
+
+
+class Client(NamedTuple):
+    """How many instructions are complete; what had been shown to anybody when the present one was first sent, None before."""
+
+    complete: int = 0
+    floor: int | None = None
+
+
+class World(NamedTuple):
+    """A state. ``network`` is a bit mask over packets; ``tables`` are the groups that the switches know."""
+
+    devices: tuple[int, ...]
+    tables: tuple[Group, ...]
+    group: Group  # the controller's
+    clients: tuple[Client, ...]
+    network: int
+    done: tuple[Name, ...] = ()  # the longest that any device has executed
+    shown: int = 0  # the last position whose effect anybody was shown
+    changes: int = 0  # how many of the wanted changes have been made known
+    restarts: tuple[int, ...] = ()  # devices that may still restart
+    wrong: str = ""
+
+
+@dataclass
+class Explorer:
+    """One exploration. :meth:`run` returns the number of states or raises :class:`Violation`."""
+
+    scenario: Scenario
+    limit: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        self.by = Transitions(self.scenario)
+        self._finishes = cache(self._finishes_once)
+
+    def run(self, *, liveness: bool = True) -> int:
+        start = self._start()
+        came: dict[World, tuple[World, str] | None] = {start: None}
+        queue = deque([start])
+        while queue:
+            world = queue.popleft()
+            wrong = world.wrong or self._lacks(world)
+            if wrong:
+                raise Violation(f"{self.scenario.name}: {wrong}", _trace(world, came))
+            for label, following in self._steps(world):
+                if following not in came:
+                    came[following] = (world, label)
+                    queue.append(following)
+            if len(came) > self.limit:
+                raise RuntimeError(f"{self.scenario.name}: more than {self.limit} states, make it smaller")
+        for world in came if liveness else ():
+            if not self._finishes(world._replace(network=0)):
+                raise Violation(f"{self.scenario.name}: {STUCK}", _trace(world, came))
+        return len(came)
+
+    def _lacks(self, world: World) -> str:
+        """Which member that counts does not hold all that anybody has executed, in that order."""
+        for member in world.group.members:
+            device = world.devices[int(member.host)]
+            if not member.joining and member.incarnation == self.by.report(device)[0].incarnation:
+                held = self.by.log(device)
+                if held[: len(world.done)] != world.done:
+                    return f"device {member.host} counts and holds {held}, done is {world.done}"
+        return ""
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def _start(self) -> World:
+        scenario, group = self.scenario, self.scenario.first_group()
+        devices = tuple(self.by.new() for _ in range(scenario.devices))
+        clients = tuple(Client() for _ in scenario.programs)
+        world = World(devices, (group,) * scenario.switches, group, clients, 0, restarts=scenario.restarts)
+        for host in range(scenario.group):
+            *_, world = self._became(world, host, self.by.regroup(world.devices[host], host, group))
+        return world
+
+    def _steps(self, world: World) -> Iterator[tuple[str, World]]:
+        for packet, host in self.by.to_host(world.network):
+            after = self.by.deliver(world.devices[host], packet)
+            if self._matters(world, host, after):
+                label = f"device {host} gets {self.by.packets.items[packet]}"
+                yield from ((label, each) for each in self._became(world, host, after))
+        for number, client in enumerate(world.clients):
+            if client.complete < len(self.scenario.programs[number]):
+                yield f"client {number} sends", self._sends(world, number)
+        for host in sorted(set(world.restarts)):
+            yield f"device {host} restarts", self._restarts(world, host)
+        if self.scenario.timers:
+            for host, device in enumerate(world.devices):
+                for each in self._became(world, host, self.by.tend(device)):
+                    yield f"device {host} tends", each
+        yield from self._controls(world)
+
+    def _matters(self, world: World, host: int, after: After) -> bool:
+        new = after.device != world.devices[host] or after.sent & ~world.network
+        return bool(new or any(self._waits(world, name) for name, _ in after.replies))
+
+    def _became(self, world: World, host: int, after: After) -> Iterator[World]:
+        """A device has changed: as if its replies were lost, and as if they have come."""
+        devices = (*world.devices[:host], after.device, *world.devices[host + 1 :])
+        world = self._executed(world._replace(devices=devices, network=world.network | after.sent), host, after)
+        gone = 0
+        for packet, to in self.by.to_host(world.network):
+            if (to == host and self.by.is_dead(after.device, packet)) or self._over(world, packet, to):
+                gone |= 1 << packet
+        world = world._replace(network=world.network & ~gone)
+        replied = world
+        for name, position in after.replies:
+            if self._waits(replied, name):
+                replied = self._answered(replied, name, position)
+        if replied is not world:
+            yield replied
+        yield world
+
+    def _over(self, world: World, packet: int, host: int) -> bool:
+        """Whether a request has had all the effect that it can have."""
+        item = self.by.packets.items[packet]
+        if self.scenario.restarts or not isinstance(item, Request):
+            return False
+        client, sequence = item.asked.name
+        complete = world.clients[client].complete >= sequence
+        return complete and (item.asked.reads or self.by.has_done(world.devices[host], packet))
+
+    def _executed(self, world: World, host: int, after: After) -> World:
+        done = after.done
+        if done is None:
+            return world
+        both = min(len(done), len(world.done))
+        if done[:both] != world.done[:both]:
+            return world._replace(wrong=f"device {host} has done {done}, another {world.done}")
+        if len(set(done)) < len(done):
+            return world._replace(wrong=f"device {host} has done something twice: {done}")
+        return world._replace(done=max(done, world.done, key=len))
+
+    @staticmethod
+    def _waits(world: World, name: Name) -> bool:
+        client, sequence = name
+        return world.clients[client].complete == sequence - 1
+
+    def _answered(self, world: World, name: Name, position: int) -> World:
+        number, sequence = name
+        client = world.clients[number]
+        reads = self.scenario.programs[number][sequence - 1] == R
+        assert client.floor is not None
+        if position < client.floor + (not reads):
+            what = f"{name} is shown what was done up to {position}, and {client.floor} was shown to others before"
+            return world._replace(wrong=what)
+        clients = (*world.clients[:number], Client(sequence), *world.clients[number + 1 :])
+        return world._replace(clients=clients, shown=max(world.shown, position))
+
+    def _sends(self, world: World, number: int) -> World:
+        """A client sends, for the first time or again: the switch sends it on as its table says."""
+        client = world.clients[number]
+        if client.floor is None:
+            client = client._replace(floor=world.shown)
+        table = world.tables[number % len(world.tables)]
+        asked = Asked((number, client.complete + 1), self.scenario.programs[number][client.complete] == R)
+        sent = 0
+        clients = (*world.clients[:number], client, *world.clients[number + 1 :])
+        world = world._replace(clients=clients)
+        for place, member in enumerate(table.members[:1] if asked.reads else table.members):
+            packet = self.by.packets.number(Request(int(member.host), table.epoch, asked))
+            if place and self.scenario.swift:
+                host = int(member.host)
+                *_, world = self._became(world, host, self.by.deliver(world.devices[host], packet))
+            else:
+                sent |= 1 << packet
+        return world._replace(network=world.network | sent)
+
+    def _restarts(self, world: World, host: int) -> World:
+        left = list(world.restarts)
+        left.remove(host)
+        *_, world = self._became(world, host, self.by.restart(world.devices[host]))
+        return world._replace(restarts=tuple(left))
+
+    # --- the controller -----------------------------------------------------------------------------------------------
+
+    def _controls(self, world: World) -> Iterator[tuple[str, World]]:
+        for number, table in enumerate(world.tables):
+            if table.epoch != world.group.epoch:
+                tables = (*world.tables[:number], world.group, *world.tables[number + 1 :])
+                yield f"switch {number} is told of {world.group}", world._replace(tables=tables)
+        yield from self._tellings(world)
+        heard = noted(world.group, self._reports(world))
+        if heard != world.group:
+            yield f"the controller knows that {heard.members} are whole", world._replace(group=heard)
+        if world.changes < len(self.scenario.wanted):
+            yield "the group is to change", world._replace(changes=world.changes + 1)
+        if self._may_go_on(world):
+            for count in range(len(self.scenario.silent) + 1):
+                for silent in combinations(self.scenario.silent, count):
+                    for group in self._next(world, silent):
+                        yield f"the controller decides on {group}, {silent} silent", world._replace(group=group)
+
+    def _tellings(self, world: World) -> Iterator[tuple[str, World]]:
+        """Devices are told once all switches know; those that know already are not."""
+        group = world.group
+        if self.scenario.control.switches_first and self._behind(world):
+            return
+        for member in group.members:
+            host = int(member.host)
+            report, told = self.by.report(world.devices[host])
+            if report.incarnation == member.incarnation and (report.epoch < group.epoch or not told):
+                for each in self._became(world, host, self.by.regroup(world.devices[host], host, group)):
+                    yield f"device {host} is told of {group}", each
+
+    @staticmethod
+    def _behind(world: World) -> bool:
+        return any(table.epoch != world.group.epoch for table in world.tables)
+
+    def _may_go_on(self, world: World) -> bool:
+        return world.group.epoch < self.scenario.epochs and not self._behind(world)
+
+    def _reports(self, world: World, silent: tuple[int, ...] = ()) -> dict[str, Report]:
+        spoken = (host for host in range(len(world.devices)) if host not in silent)
+        return {str(host): self.by.report(world.devices[host])[0] for host in spoken}
+
+    def _next(self, world: World, silent: tuple[int, ...]) -> set[Group]:
+        """What the controller may decide: positions it has heard of may be of any earlier time, so anybody may seem the most
+        advanced."""
+        reports = self._reports(world, silent)
+        group = noted(world.group, reports)
+        if not self.scenario.control.whole_only:
+            group = Group(group.epoch, tuple(member._replace(joining=False) for member in group.members))
+        found = set()
+        for host, report in reports.items():
+            seen = {**reports, host: report._replace(position=1 << 32)}
+            with suppress(Lost):
+                following = next_group(group, seen, [str(host) for host in self._wanted(world)])
+                found |= {following} if following else set()
+        return found
+
+    def _wanted(self, world: World) -> tuple[int, ...]:
+        return self.scenario.wanted[world.changes - 1] if world.changes else tuple(range(self.scenario.group))
+
+    # --- whether everybody can finish ---------------------------------------------------------------------------------
+
+    def _finishes_once(self, world: World) -> bool:
+        """Whether all clients come to their end when nothing more is lost and nobody fails; also if the memory is lost."""
+        for _ in range(ROUNDS):
+            over = all(client.complete == len(program) for client, program in self._programs(world))
+            world = self._round(world)
+            if world.wrong:
+                return True  # not what is asked here: it is found on its own way
+            try:
+                group = noted(world.group, self._reports(world))
+                following = next_group(group, self._reports(world), [str(host) for host in self._wanted(world)])
+            except Lost:
+                return bool(self.scenario.restarts)
+            if over and following is None and not any(member.joining for member in group.members):
+                return True
+            world = world._replace(group=following or group)
+        return False
+
+    def _programs(self, world: World) -> Iterator[tuple[Client, tuple[str, ...]]]:
+        return zip(world.clients, self.scenario.programs, strict=True)
+
+    def _round(self, world: World) -> World:
+        """Everybody sends once, and all that comes of it is delivered, also what was delivered before and may have been lost."""
+        world = world._replace(tables=(world.group,) * len(world.tables), network=0)
+        while (told := next(self._tellings(world), None)) is not None:
+            world = told[1]
+        sent = world.network
+        for number, (client, program) in enumerate(self._programs(world)):
+            if client.complete < len(program):
+                world = self._sends(world, number)
+        sent |= world.network
+        for host in range(len(world.devices)):
+            after = self.by.tend(world.devices[host])
+            sent |= after.sent
+            world = next(self._became(world, host, after))
+        queue = deque(bits(sent))
+        while queue:
+            packet = queue.popleft()
+            host = self.by.packets.items[packet].host
+            after = self.by.deliver(world.devices[host], packet)
+            queue += bits(after.sent)
+            world = next(self._became(world, host, after))
+        return world
+
+
+def _trace(world: World, came: dict[World, tuple[World, str] | None]) -> list[str]:
+    lines: list[str] = []
+    step = came[world]
+    while step is not None:
+        lines.append(step[1])
+        step = came[step[0]]
+    return lines[::-1]
+
+
+def explore(scenario: Scenario, *, liveness: bool = True) -> int:
+    """Number of states, or :class:`Violation`."""
+    return Explorer(scenario).run(liveness=liveness)

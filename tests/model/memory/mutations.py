@@ -1,0 +1,185 @@
+"""Rules switched off one by one to see the explorer object. The names are those of ``docs/memory-replication.md``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from netsum_memory.replication.backup import Backup
+from netsum_memory.replication.letters import Ack, Counted, Letter
+from netsum_memory.replication.log import Record
+
+from tests.model.memory.device import Asked, CarefulPrimary, ModelReplica
+from tests.model.memory.explore import STUCK
+from tests.model.memory.scenario import ControlRules, R, Scenario, W
+
+DIFFER = "has done ("
+LACKS = "counts and holds"
+TWICE = "something twice"
+OLD = "was shown to others before"
+
+
+class Mutation(NamedTuple):
+    """A rule switched off, and what the explorer must find then."""
+
+    rule: str
+    scenario: Scenario
+    finds: str
+
+
+class RepliesAtOnce(CarefulPrimary):
+    def reach(self) -> int:
+        return self.replica.log.end
+
+
+class ReadsAtOnce(CarefulPrimary):
+    def may_read(self) -> bool:
+        return True
+
+
+class ForgetsWhatItInherits(CarefulPrimary):
+    def inherit(self) -> None:
+        pass
+
+
+class CountsInWithoutWaiting(CarefulPrimary):
+    def _acknowledged(self, number: int, letter: Ack) -> None:
+        super()._acknowledged(number, letter)
+        if number in self._counted:
+            self.needed.discard(number)
+            self._commit()
+
+
+class HastyPrimary(CarefulPrimary):
+    """Waits for who is joining and lacks one record."""
+
+    lag = 1
+
+
+class SaysNotFromWhere(HastyPrimary):
+    def hear(self, number: int, letter: Letter) -> None:
+        super().hear(number, letter)
+        for at, (to, sent) in enumerate(self.replica._letters):
+            if isinstance(sent, Counted):
+                self.replica._letters[at] = to, sent._replace(position=0)
+
+
+class TakesNobodyIn(CarefulPrimary):
+    def _acknowledged(self, number: int, letter: Ack) -> None:
+        if number in self.needed:
+            super()._acknowledged(number, letter)
+
+
+class NeverRepeats(CarefulPrimary):
+    def tend(self) -> None:
+        pass
+
+
+class ComparesNoEpochs(Backup[Asked]):
+    def same(self, mine: Record[Asked], told: Any) -> bool:  # noqa: ARG002
+        return True
+
+
+class TrustsThoughJoining(Backup[Asked]):
+    def trusted(self) -> int:
+        return min(self.executed, self.replica.log.end)
+
+
+class TrustsItsLog(Backup[Asked]):
+    def start(self) -> None:
+        self.agreed = self.end = self.replica.log.end
+        super().start()
+
+
+class NeverAsks(Backup[Asked]):
+    def _ask_for(self, position: int) -> None:
+        pass
+
+
+class HearsOfEveryEpoch(ModelReplica):
+    def concerns(self, letter: Letter) -> bool:  # noqa: ARG002
+        return True
+
+
+class OldWaits(ModelReplica):
+    """A primary that begins anew waits for those only whom the controller names."""
+
+    def regroup(self, epoch: int, joining: Any, number: int) -> None:
+        if self.role is None and epoch == self.epoch:
+            self.epoch -= 1
+        super().regroup(epoch, joining, number)
+
+
+class DoesAllThatComes(ModelReplica):
+    """The primary asks nobody whether it has done an instruction before."""
+
+    def change(self, message: Asked, epoch: int) -> None:
+        self.machine = _Forgetful(self.machine)
+        super().change(message, epoch)
+        self.machine = self.machine.machine
+
+
+class _Forgetful:
+    """Knows no instruction that was done."""
+
+    def __init__(self, machine: Any) -> None:
+        self.machine = machine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.machine, name)
+
+    def known(self, message: Asked) -> None:
+        pass
+
+
+def primary(role: type[CarefulPrimary]) -> type[ModelReplica]:
+    """A replica with another primary's role."""
+    return type(role.__name__, (ModelReplica,), {"primary_role": role})
+
+
+def backup(role: type[Backup[Asked]]) -> type[ModelReplica]:
+    """A replica with another backup's role."""
+    return type(role.__name__, (ModelReplica,), {"backup_role": role})
+
+
+def rule(name: str, scenario: Scenario, replica: type[ModelReplica], finds: str) -> Mutation:
+    return Mutation(name, replace(scenario, name=f"without {name}", replica=replica), finds)
+
+
+def control(name: str, scenario: Scenario, finds: str) -> Mutation:
+    off = replace(ControlRules(), **{name: False})
+    return Mutation(name, replace(scenario, name=f"without {name}", control=off), finds)
+
+
+FAILS = Scenario("the primary seems dead", ((W,), (W,)), silent=(0,), epochs=2)
+READS = Scenario("the primary seems dead, somebody reads", ((W, R), (R,)), silent=(0,), epochs=2)
+HANDS = Scenario("the primary hands over", ((W,), (R,)), wanted=((1, 0),), epochs=2)
+BACK = Scenario("the primary hands over and comes back", ((W,), (R,)), wanted=((1, 0), (0, 1)), epochs=3)
+MOVES = Scenario("a shard moves", ((W,), (R,)), group=1, wanted=((1,),))
+NEARLY = replace(MOVES, name="a shard moves to who lacks a little", replica=primary(HastyPrimary))
+RETURNS = Scenario(
+    "a primary that seemed dead returns", ((W,), (W,)), silent=(0,), wanted=((1, 0),), epochs=3, swift=True
+)
+THREE = Scenario("three devices", ((W,), (W,)), group=3, devices=3, silent=(0,), epochs=2, swift=True)
+REJOINS = Scenario(
+    "a restart while somebody joins", ((W,), (W,)), group=1, wanted=((0, 1), (1,)), restarts=(0,), durable=True
+)
+
+MUTATIONS = (
+    rule("all hold it first", FAILS, primary(RepliesAtOnce), OLD),
+    rule("no reads before the log is finished", HANDS, primary(ReadsAtOnce), OLD),
+    rule("what is inherited is known", FAILS, primary(ForgetsWhatItInherits), TWICE),
+    rule("done once", FAILS, DoesAllThatComes, TWICE),
+    rule("letters are heard in their epoch", THREE, HearsOfEveryEpoch, DIFFER),
+    rule("epoch and position name a record", RETURNS, backup(ComparesNoEpochs), DIFFER),
+    rule("who joins trusts no log", RETURNS, backup(TrustsThoughJoining), DIFFER),
+    rule("only what is compared is acknowledged", THREE, backup(TrustsItsLog), DIFFER),
+    rule("waited for before it is told", MOVES, primary(CountsInWithoutWaiting), OLD),
+    rule("whole from a position on", MOVES, primary(SaysNotFromWhere), OLD),
+    rule("a restart waits for all", REJOINS, OldWaits, DIFFER),
+    rule("who joins is counted in", MOVES, primary(TakesNobodyIn), STUCK),
+    rule("gaps are asked for", MOVES, backup(NeverAsks), STUCK),
+    rule("timers are the last resort", FAILS, primary(NeverRepeats), STUCK),
+    control("switches_first", READS, OLD),
+    control("whole_only", MOVES, OLD),
+)

@@ -1,0 +1,174 @@
+"""What one event does to one device: looked up, since states and packets are numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from netsum_controller.memory.succession import Group, Report
+from netsum_memory.replication.backup import Backup
+from netsum_memory.replication.letters import Ack, Counted, Given, Letter, Order
+from netsum_memory.replication.primary import Primary
+
+from tests.model.memory.device import Asked, History, ModelReplica, Name, Reply, restarted
+from tests.model.memory.frozen import freeze, thaw
+from tests.model.memory.scenario import Scenario
+from tests.model.transitions import Pool, bits
+
+
+class Device(NamedTuple):
+    """``hosts`` are those of the group that it was told last; ``incarnation`` counts how often its memory was lost."""
+
+    incarnation: int
+    hosts: tuple[int, ...]
+    own: int  # its own number in the group
+    replica: object  # frozen
+
+
+class Request(NamedTuple):
+    """An instruction that a switch has sent to a device."""
+
+    host: int
+    epoch: int
+    asked: Asked
+
+
+class Post(NamedTuple):
+    """A letter to a device; ``number`` is the sender's in its group."""
+
+    host: int
+    number: int
+    letter: Letter
+    kind: type[Letter]  # tuples of the same fields are equal whatever they are called
+
+
+class After(NamedTuple):
+    """What an event has made of a device, the packets that left as a bit mask, replies, and what it has executed."""
+
+    device: int
+    sent: int
+    replies: tuple[Reply, ...]
+    done: tuple[Name, ...] | None  # None: a copy is coming
+
+
+class Transitions:
+    """Of one scenario."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.devices: Pool[Device] = Pool()
+        self.packets: Pool[Request | Post] = Pool()
+        self.deliver = cache(self._deliver_once)
+        self.tend = cache(self._tend_once)
+        self.regroup = cache(self._regroup_once)
+        self.restart = cache(self._restart_once)
+        self.report = cache(self._report_once)
+        self.log = cache(self._log_once)
+        self.is_dead = cache(self._is_dead_once)
+        self.has_done = cache(self._has_done_once)
+
+    def new(self) -> int:
+        replica = self.scenario.replica(History(), keep=self.scenario.keep)
+        return self.devices.number(Device(0, (), 0, freeze(replica)))
+
+    def replica(self, number: int) -> ModelReplica:
+        """A replica of the caller's own."""
+        thing: ModelReplica = thaw(self.devices.items[number].replica)
+        return thing
+
+    def _after(self, number: int, event: Callable[[ModelReplica], object]) -> After:
+        device = self.devices.items[number]
+        replica = self.replica(number)
+        event(replica)
+        return self._left(device, replica)
+
+    def _left(self, device: Device, replica: ModelReplica) -> After:
+        letters, replies = replica.drain()
+        sent = 0
+        for to, letter in letters:
+            post = Post(device.hosts[to], device.own, letter, type(letter))
+            sent |= 1 << self.packets.number(post)
+        history = replica.machine
+        assert isinstance(history, History)
+        number = self.devices.number(device._replace(replica=freeze(replica)))
+        return After(number, sent, tuple(replies), history.done if replica.whole else None)
+
+    def _deliver_once(self, number: int, packet: int) -> After:
+        item = self.packets.items[packet]
+        if isinstance(item, Post):
+            return self._after(number, lambda replica: replica.hear(item.number, item.letter))
+        asked, epoch = item.asked, item.epoch
+        if asked.reads:
+            return self._after(number, lambda replica: replica.read(asked, epoch))
+        return self._after(number, lambda replica: replica.change(asked, epoch))
+
+    def _tend_once(self, number: int) -> After:
+        return self._after(number, lambda replica: replica.tend())
+
+    def _regroup_once(self, number: int, host: int, group: Group) -> After:
+        """The device is told of a group."""
+        hosts = tuple(int(member.host) for member in group.members)
+        device = self.devices.items[number]._replace(hosts=hosts, own=hosts.index(host))
+        replica = self.replica(number)
+        replica.regroup(group.epoch, [member.joining for member in group.members], hosts.index(host))
+        return self._left(device, replica)
+
+    def _restart_once(self, number: int) -> After:
+        device = self.devices.items[number]
+        lost = not self.scenario.durable
+        replica = restarted(self.replica(number), durable=not lost)
+        return self._left(device._replace(incarnation=device.incarnation + lost), replica)
+
+    def _report_once(self, number: int) -> tuple[Report, bool]:
+        """What the device tells the controller, and whether its process has been told of its group."""
+        replica = self.replica(number)
+        report = Report(str(self.devices.items[number].incarnation), replica.epoch, replica.position, replica.ready)
+        return report, replica.role is not None
+
+    def _is_dead_once(self, number: int, packet: int) -> bool:
+        """Whether a packet means nothing to its receiver any more, whatever comes. After a restart it might: then only what is
+        of an old epoch is let go."""
+        item, replica = self.packets.items[packet], self.replica(number)
+        if isinstance(item, Request):
+            return False
+        if item.letter.epoch != replica.epoch:
+            return item.letter.epoch < replica.epoch and not replica.concerns(item.letter)
+        if self.scenario.restarts:
+            return False
+        if isinstance(replica.role, Primary):
+            return _tells_primary_nothing(replica.role, item)
+        return replica.role is not None and _tells_backup_nothing(replica.role, item.letter)
+
+    def _has_done_once(self, number: int, packet: int) -> bool:
+        """Whether a device has executed what a request asks."""
+        item, machine = self.packets.items[packet], self.replica(number).machine
+        return isinstance(item, Request) and not item.asked.reads and machine.known(item.asked) is not None
+
+    def _log_once(self, number: int) -> tuple[Name, ...]:
+        """All that the device holds, executed or not; nothing while a copy is coming."""
+        replica = self.replica(number)
+        history = replica.machine
+        assert isinstance(history, History)
+        records = (replica.log.at(position) for position in range(replica.committed + 1, replica.log.end + 1))
+        return history.done + tuple(record.message.name for record in records if record) if replica.whole else ()
+
+    def to_host(self, network: int) -> Iterator[tuple[int, int]]:
+        """Packets and where they go."""
+        return ((packet, self.packets.items[packet].host) for packet in bits(network))
+
+
+def _tells_primary_nothing(role: Primary[Asked], post: Post) -> bool:
+    """An acknowledgement that it has had."""
+    letter, number = post.letter, post.number
+    return isinstance(letter, Ack) and number in role.needed and letter.position <= role.held[number]
+
+
+def _tells_backup_nothing(role: Backup[Asked], letter: Letter) -> bool:
+    """Its effect would be an acknowledgement that was sent before."""
+    if isinstance(letter, Order):
+        last = letter.first + len(letter.entries) - 1
+        return last <= role.agreed and letter.end <= role.end and letter.committed <= role.executed
+    if isinstance(letter, Given):
+        return letter.position <= role.agreed
+    return isinstance(letter, Counted) and letter.position >= role.counted
