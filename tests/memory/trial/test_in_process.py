@@ -19,7 +19,7 @@ def play(plan: Plan, folder: Path) -> tuple[MemoryTotals, str]:
     """The totals of a round, and what it said."""
     totals, said = MemoryTotals("none", plan.seed), list[str]()
     Stage(plan, folder, totals, said.append).run()
-    assert totals.operations >= 8 * INSTRUCTIONS or totals.failures
+    assert totals.operations >= 8 * plan.instructions or totals.failures
     return totals, "\n".join(said)
 
 
@@ -54,10 +54,10 @@ def test_what_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     kills = tuple(Event(60, Kind.KILL_DEVICE, host, seconds=0.1) for host in plan.devices)
     monkeypatch.setattr(Journal, "commit", lambda _: None)  # so nothing is there yet when the process is killed
     totals, said = play(plan_with(*kills), tmp_path)
-    assert totals.lost, said
+    assert totals.lost or totals.wrong, said
 
 
 def test_a_seed_gives_the_same_round_again(tmp_path: Path) -> None:
-    plan = make_plan(1, 1, SITE, instructions=INSTRUCTIONS)
+    plan = replace(make_plan(1, 1, SITE, instructions=8), events=())
     first, second = (play(plan, tmp_path / name)[0] for name in "ab")
     assert first.figures() == second.figures()

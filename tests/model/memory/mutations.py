@@ -164,22 +164,29 @@ THREE = Scenario("three devices", ((W,), (W,)), group=3, devices=3, silent=(0,),
 REJOINS = Scenario(
     "a restart while somebody joins", ((W,), (W,)), group=1, wanted=((0, 1), (1,)), restarts=(0,), durable=True
 )
+COPIED = Scenario("a shard moves as a copy", ((W, W), (R,)), group=1, wanted=((1,),), keep=0)
+LOSES = Scenario("a device loses its memory", ((W,), (R,)), restarts=(1,), silent=(0,), epochs=2)
+LOSES_ALL = Scenario("the only device loses its memory", ((W, R),), group=1, devices=1, restarts=(0,), epochs=2)
+BESIDE = Scenario("two switches", ((W,), (R,)), wanted=((1,),), silent=(0,), epochs=2, switches=2)
+
+SCENARIOS = (FAILS, READS, HANDS, BACK, MOVES, NEARLY, THREE, RETURNS, COPIED, LOSES, LOSES_ALL, BESIDE)
 
 MUTATIONS = (
-    rule("all hold it first", FAILS, primary(RepliesAtOnce), OLD),
+    rule("all hold it first", FAILS, primary(RepliesAtOnce), LACKS),
     rule("no reads before the log is finished", HANDS, primary(ReadsAtOnce), OLD),
     rule("what is inherited is known", FAILS, primary(ForgetsWhatItInherits), TWICE),
     rule("done once", FAILS, DoesAllThatComes, TWICE),
-    rule("letters are heard in their epoch", THREE, HearsOfEveryEpoch, DIFFER),
-    rule("epoch and position name a record", RETURNS, backup(ComparesNoEpochs), DIFFER),
+    rule("letters are heard in their epoch", THREE, HearsOfEveryEpoch, LACKS),
+    rule("epoch and position name a record", RETURNS, backup(ComparesNoEpochs), LACKS),
     rule("who joins trusts no log", RETURNS, backup(TrustsThoughJoining), DIFFER),
-    rule("only what is compared is acknowledged", THREE, backup(TrustsItsLog), DIFFER),
-    rule("waited for before it is told", MOVES, primary(CountsInWithoutWaiting), OLD),
-    rule("whole from a position on", MOVES, primary(SaysNotFromWhere), OLD),
-    rule("a restart waits for all", REJOINS, OldWaits, DIFFER),
+    rule("only what is compared is acknowledged", THREE, backup(TrustsItsLog), LACKS),
+    rule("waited for before it is told", MOVES, primary(CountsInWithoutWaiting), LACKS),
+    rule("whole from a position on", MOVES, primary(SaysNotFromWhere), LACKS),
+    rule("a restart waits for all", REJOINS, OldWaits, LACKS),
     rule("who joins is counted in", MOVES, primary(TakesNobodyIn), STUCK),
     rule("gaps are asked for", MOVES, backup(NeverAsks), STUCK),
     rule("timers are the last resort", FAILS, primary(NeverRepeats), STUCK),
-    control("switches_first", READS, OLD),
-    control("whole_only", MOVES, OLD),
+    control("switches_first", BESIDE, OLD),
+    control("same_memory", LOSES, LACKS),
+    control("whole_only", MOVES, LACKS),
 )

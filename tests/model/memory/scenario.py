@@ -17,7 +17,7 @@ class ControlRules:
 
     switches_first: bool = True  # all switches have an epoch's tables before a device is told of the epoch
     whole_only: bool = True  # a primary follows from among the whole members
-    fresh_epoch: bool = True  # no epoch number is used twice
+    same_memory: bool = True  # a device that has lost its memory is another one
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class Controller:
         report = DeviceReport.of(said)
         self._beats.hear(host, report)
         self._devices[host] = replace(self._devices[host], incarnation=report.incarnation, alive=True)
-        return orders(self._topology, self._state, host, LEASE)
+        return orders(self._topology, self._state, host, report, LEASE)
 
     def restart(self) -> None:
         """Begin again with what the state file has."""

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 from netsum_memory.control import Orders
 from netsum_memory.device import Device
 from netsum_memory.message import Address, Send
-from netsum_memory.replicated import Replicated
 from netsum_memory.serve import TICK
 from netsum_memory.vault import Vault
 
@@ -64,7 +63,7 @@ class Host:
         self._life += 1
         vault = None if self._folder is None else Vault(self._folder, largest=JOURNAL)
         self._incarnation = f"{self.name} {self._life}" if vault is None else vault.incarnation
-        self.device = Device(self.name, vault=vault, ordering=Replicated)
+        self.device = Device(self.name, vault=vault)
         life = self._life
         self._every(TICK, life, self._tend)
         self._every(REPORT, life, self._report)
