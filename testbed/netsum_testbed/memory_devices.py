@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -52,6 +53,11 @@ class MemoryDevice:
     @property
     def pid(self) -> int:
         return self._child.pid
+
+    @property
+    def metrics(self) -> int:
+        """The port of its metrics, if it was told to have any."""
+        return int(json.loads(self._ready.read_text())["metrics"])
 
     def kill(self) -> None:
         """End it as a power failure of its process would."""

@@ -7,6 +7,7 @@ from netsum_controller.cli import cli, main
 from netsum_trials.bytes.command import links
 from netsum_trials.conformance.command import conformance
 from netsum_trials.exact.command import matrix
+from netsum_trials.memory.command import memory_check
 from netsum_trials.planned.predict_command import predict_check
 from netsum_trials.planned.simulate_command import simulate_check
 from netsum_trials.soak.command import soak
@@ -15,6 +16,9 @@ from netsum_trials.stragglers.detection_command import detection
 from netsum_trials.strangers.command import fuzz
 
 if __name__ == "__main__":
-    for command in (matrix, links, fuzz, soak, stragglers, detection, conformance, simulate_check, predict_check):
+    for command in (
+        *(matrix, links, fuzz, soak, memory_check, stragglers, detection, conformance),
+        *(simulate_check, predict_check),
+    ):
         cli.add_command(command)
     main(program="python -m netsum_trials")

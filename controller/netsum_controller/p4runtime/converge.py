@@ -15,10 +15,11 @@ log = logging.getLogger(__name__)
 
 # A packet may pass between any two updates. The job entry admits contributions, so it is installed last and removed first.
 # Members change before it, so that in a new epoch the old epoch's senders are refused before its blocks are.
-# Memory's copies need a device before they are made, and a shard before its region.
+# Memory's copies need a device before they are made, a shard before its region, and all regions before the address where they
+# are asked for: who asks a switch that does not know them yet must not be told that there are none.
 _ORDER = (
-    *("aggregator", "sender", "forward", "member", "rewrite", "comes_from", "device", "multicast group"),
-    *("shard", "region", "uplink", "job"),
+    *("sender", "forward", "member", "rewrite", "comes_from", "device", "multicast group"),
+    *("shard", "region", "aggregator", "uplink", "job"),
 )
 
 BATCH = 256

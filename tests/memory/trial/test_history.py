@@ -1,0 +1,89 @@
+"""Findings about short histories."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+import pytest
+from netsum.wire.memory import Instruction, LaneType
+from netsum_trials.memory.command import memory_check
+from netsum_trials.memory.history import Entry, Finding, Refuted, check
+from netsum_trials.memory.model import Asked
+
+from tests.full.commands import invoke
+
+
+def number(value: int) -> bytes:
+    return struct.pack("<q", value)
+
+
+def add(value: int) -> Asked:
+    return Asked(Instruction.ADD, 0, 8, number(value), LaneType.INT64)
+
+
+def write(value: int) -> Asked:
+    return Asked(Instruction.WRITE, 0, 8, number(value))
+
+
+READ = Asked(Instruction.READ, 0, 8)
+COPY = Asked(Instruction.COPY, 8, 8, source=0)
+READ_COPY = Asked(Instruction.READ, 8, 8)
+
+
+def one_by_one(*asked: tuple[Asked, int | None]) -> list[Entry]:
+    """Instructions with what they found, none beginning before the last one had its reply."""
+    return [
+        Entry(0, each, at, at + 0.5, b"" if found is None else number(found)) for at, (each, found) in enumerate(asked)
+    ]
+
+
+def finding(entries: Iterable[Entry], *, atomic: bool = True) -> tuple[Finding, Asked | None] | None:
+    try:
+        check(list(entries), bytes(16), lambda _: atomic)
+    except Refuted as refuted:
+        return refuted.finding, None if refuted.entry is None else refuted.entry.asked
+    return None
+
+
+def test_what_is_in_order_is_right() -> None:
+    assert finding(one_by_one((add(1), None), (READ, 1), (write(7), None), (COPY, None), (READ_COPY, 7))) is None
+
+
+def test_a_lost_change_is_named() -> None:
+    assert finding(one_by_one((add(1), None), (add(2), None), (READ, 1))) == (Finding.LOST, add(2))
+
+
+def test_a_doubled_change_is_named() -> None:
+    assert finding(one_by_one((add(1), None), (add(2), None), (READ, 5))) == (Finding.DOUBLED, add(2))
+
+
+def test_what_nothing_explains_is_wrong() -> None:
+    assert finding(one_by_one((add(1), None), (READ, 99))) == (Finding.WRONG, None)
+
+
+def test_what_has_no_reply_may_be_done_or_not() -> None:
+    for found in (0, 1):
+        assert finding([Entry(1, add(1), 0.0), *one_by_one((READ, found))]) is None
+    assert finding([Entry(1, add(1), 0.0), *one_by_one((READ, 1), (READ, 0))]) is not None
+
+
+@pytest.mark.parametrize(("atomic", "expected"), [(True, (Finding.LOST, write(2))), (False, None)])
+def test_a_copy_between_devices_may_be_overtaken(atomic: bool, expected: tuple[Finding, Asked] | None) -> None:
+    """It has read 1 before somebody wrote 2 there and 3 to where it writes: at once, it could not have."""
+    copy = Entry(1, COPY, 1.0, 10.0, b"")
+    others = [
+        Entry(0, write(1), 0.0, 0.5, b""),
+        Entry(0, write(2), 2.0, 2.5, b""),
+        Entry(0, Asked(Instruction.WRITE, 8, 8, number(3)), 3.0, 3.5, b""),
+        Entry(0, READ_COPY, 4.0, 4.5, number(3)),
+        Entry(0, READ_COPY, 11.0, 11.5, number(1)),
+    ]
+    assert finding([copy, *others], atomic=atomic) == expected
+
+
+def test_the_last_line_is_the_totals() -> None:
+    _, told = invoke(memory_check, "--rootless --stage in-process --only 11 --instructions 4")
+    assert list(told)[:4] == ["operations", "wrong", "lost", "doubled"]
+    assert told["operations"] >= 8 * 4
+    assert told["instructions"]["read"] > 0

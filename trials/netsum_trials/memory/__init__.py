@@ -1,0 +1,1 @@
+"""Memory in the network under random instructions, losses, kills and moves, against a model."""

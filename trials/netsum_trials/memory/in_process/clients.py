@@ -1,0 +1,117 @@
+"""A client: the host library's window, asked for random instructions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from netsum.memory.run import Run, Task
+from netsum.memory.window import MemoryWindow
+from netsum.wire.memory import Instruction
+from netsum.wire.memory_codec import MemoryHeader
+from netsum_controller.memory.model import Region
+from netsum_memory.message import Address
+
+from netsum_trials.memory.history import Entry
+from netsum_trials.memory.in_process.network import Network
+from netsum_trials.memory.in_process.switch import VIRTUAL, Switch
+from netsum_trials.memory.places import Asker, Place
+from netsum_trials.memory.plan import Plan
+
+PORT: Final = 40000
+
+Asking = tuple[int, Entry]
+"""An instruction, and the number of the place that it is about."""
+
+
+class Client:
+    """Attributes:
+    answered: instructions that have their reply.
+    refused: those that were refused, in words.
+    """
+
+    def __init__(
+        self,
+        asker: Asker,
+        places: Sequence[tuple[Place, Region]],
+        histories: Sequence[list[Entry]],
+        plan: Plan,
+        switch: Switch,
+        network: Network,
+    ) -> None:
+        self._asker, self._places, self._histories = asker, places, histories
+        self._depth, self._pause = plan.depth, plan.pause
+        self._rng = random.Random(f"pauses {plan.asker_seed(asker.client)}")
+        self._next = 0.0
+        self._switch, self._network = switch, network
+        numbers = iter(range(1 + (asker.client << 32), 1 << 62))
+        self.window = MemoryWindow(max(region.shards for _, region in places), new_client=numbers.__next__)
+        self._address: Address = (f"10.1.0.{asker.client + 1}", PORT)
+        switch.plug(self._address, self._receive)
+        self._tasks: list[tuple[Task, Asking]] = []
+        self._alarm = 0.0
+        self.answered = 0
+        self.refused: list[str] = []
+
+    @property
+    def over(self) -> bool:
+        return not self._asker.left and not self._tasks
+
+    @property
+    def unanswered(self) -> list[Asking]:
+        return [asking for _, asking in self._tasks]
+
+    def submit(self, number: int, entry: Entry) -> None:
+        """Give the window an instruction about a place."""
+        place, region = self._places[number]
+        asked, task = entry.asked, Task()
+        swaps = asked.instruction == Instruction.COMPARE_SWAP
+        length = 2 * asked.length if swaps else asked.length
+        source = np.array([region.base + place.offset(asked.source)], np.uint64)
+
+        def replied(_row: int, _reply: MemoryHeader, payload: memoryview) -> None:
+            self._asker.end(number, entry, self._network.now, bytes(payload))
+            self.answered += 1
+
+        run = Run(
+            task,
+            place.region,
+            MemoryHeader(asked.instruction, length=length, key=region.write_key, lane=asked.lane),
+            np.array([region.base + place.offset(asked.start)], np.uint64),
+            data=np.frombuffer(asked.payload, np.uint8) if asked.payload else None,
+            arguments=source if asked.instruction == Instruction.COPY else None,
+            on_reply=replied,
+            spread=(region.granule, region.shards),
+        )
+        self._tasks.append((task, (number, entry)))
+        self._histories[number].append(entry)
+        self.window.submit(run)
+
+    def turn(self) -> None:
+        """Ask more, send what is due, and come back in time."""
+        now = self._network.now
+        for task, (_, entry) in self._tasks:
+            if task.error is not None:
+                self.refused.append(f"{entry.describe()}: {task.error}")
+        self._tasks = [each for each in self._tasks if not each[0].done()]
+        while len(self._tasks) < self._depth and now >= self._next and (asking := self._asker.begin(now)) is not None:
+            self.submit(*asking)
+            self._next = now + self._rng.expovariate(1 / self._pause)
+            self._network.later(self._next - now, self.turn)
+        for packet in self.window.poll(now):
+            self._switch.send(self._address, VIRTUAL, b"".join(packet))
+        due = self.window.next_deadline()
+        if due is not None and due != self._alarm:
+            self._alarm = due
+            self._network.later(max(0.0, due - now), lambda: self._wake(due))
+
+    def _wake(self, due: float) -> None:
+        if due == self._alarm:
+            self._alarm = 0.0
+            self.turn()
+
+    def _receive(self, _source: Address, data: bytes) -> None:
+        self.window.receive_all([memoryview(data)], self._network.now)
+        self.turn()

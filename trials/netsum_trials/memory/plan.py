@@ -1,0 +1,237 @@
+"""Rounds of the trial as data: devices, regions, places, and what goes wrong meanwhile, all from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from netsum.wire.memory import ADDRESS_STEP, LaneType
+
+from netsum_trials.faults.scenario import Rates
+from netsum_trials.memory.places import INTEGERS, Place, Theme
+
+CLIENTS: Final = 8
+DEPTHS: Final = (1, 4, 16)
+"""How many instructions a client has under way."""
+DTYPES: Final = (None, "int32", "int64", "float32", "float64")
+PLACES: Final = (12, 25)
+_SIZES: Final = (16, 64, 8192)
+"""Bytes of a piece."""
+_LANES: Final[Mapping[str | None, tuple[LaneType, ...]]] = {
+    "int32": (LaneType.INT32,),
+    "int64": (LaneType.INT64,),
+    "float32": (LaneType.FLOAT32,),
+    "float64": (LaneType.FLOAT64,),
+}
+
+
+class Kind(StrEnum):
+    """What may happen."""
+
+    KILL_DEVICE = "kill_device"
+    HANG_DEVICE = "hang_device"
+    MOVE = "move"
+    RESTART_SWITCH = "restart_switch"
+    RESTART_CONTROLLER = "restart_controller"
+
+
+LONGEST: Final = {
+    Kind.KILL_DEVICE: 5.0,
+    Kind.HANG_DEVICE: 5.0,
+    Kind.MOVE: 0.0,
+    Kind.RESTART_SWITCH: 1.0,
+    Kind.RESTART_CONTROLLER: 1.0,
+}
+"""Seconds. A device that is silent for longer than its lease is given up, and comes back later."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happens once ``after`` instructions have been answered, and is over ``seconds`` later. ``what``: the device
+    that is killed or stands still, or the region that moves ``to`` these. If it ``waits``, it does until everything is whole
+    after the events before; else until the same device, switch or controller is back."""
+
+    after: int
+    kind: Kind
+    what: str = ""
+    to: tuple[str, ...] = ()
+    seconds: float = 0.0
+    waits: bool = True
+
+    @property
+    def whom(self) -> str:
+        """What it happens to, and nothing else at the same time."""
+        return self.what or self.kind.value
+
+    def describe(self) -> str:
+        """In a few words."""
+        to = f" to {', '.join(self.to)}" if self.to else ""
+        lasting = f" for {self.seconds:g} s" if self.seconds else ""
+        waiting = ", when all is whole" if self.waits else ""
+        return f"after {self.after}: {self.kind.replace('_', ' ')} {self.what}{to}{lasting}{waiting}"
+
+
+@dataclass(frozen=True)
+class RegionPlan:
+    """``hosts`` may hold it; ``replicas`` of them hold each shard."""
+
+    name: str
+    size: int
+    granule: int
+    shards: int
+    replicas: int
+    dtype: str | None
+    hosts: tuple[str, ...]
+
+    def shard_of(self, offset: int) -> int:
+        return offset // self.granule & (self.shards - 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One round. ``devices``: whether each has its memory in files. ``rates`` are those of every link, each way. Each client asks
+    ``instructions``, at most ``depth`` at a time and one every ``pause`` seconds on average."""
+
+    seed: int
+    index: int
+    devices: Mapping[str, bool]
+    regions: tuple[RegionPlan, ...]
+    places: tuple[Place, ...]
+    rates: Rates
+    events: tuple[Event, ...]
+    instructions: int
+    depth: int
+    pause: float
+
+    def region(self, name: str) -> RegionPlan:
+        return next(region for region in self.regions if region.name == name)
+
+    def asker_seed(self, client: int) -> str:
+        """What a client's instructions follow from."""
+        return f"{self.seed} {self.index} {client}"
+
+    def describe(self) -> str:
+        """The round in a line."""
+        devices = ", ".join(f"{name} ({'file' if files else 'RAM'})" for name, files in self.devices.items())
+        regions = ", ".join(
+            f"{each.name} {each.size >> 10}K in {each.shards} by {each.granule >> 10}K x{each.replicas} "
+            f"{each.dtype or 'bytes'} on {'+'.join(each.hosts)}"
+            for each in self.regions
+        )
+        events = "; ".join(event.describe() for event in self.events) or "no events"
+        lossy = f"loss {self.rates.loss:g}, duplicates {self.rates.duplicate:g}, reordered {self.rates.reorder:g}"
+        return (
+            f"devices {devices}; regions {regions}; {len(self.places)} places; {CLIENTS} clients with "
+            f"{self.instructions} instructions, {self.depth} at a time; {lossy}; {events}"
+        )
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a network can do: the hosts that may have devices, which events are possible, and how many seconds it takes until
+    everything is whole after one. ``files``: whether each device has its memory in files; drawn, if nothing is given."""
+
+    hosts: tuple[str, ...]
+    settling: float
+    kinds: Collection[Kind] = tuple(Kind)
+    files: Mapping[str, bool] | None = None
+
+
+def make_plan(seed: int, index: int, site: Site, *, instructions: int) -> Plan:
+    """Round ``index`` of the run with that seed."""
+    rng = np.random.default_rng([seed, index, 0x3E])
+    number = int(rng.integers(2, len(site.hosts) + 1))
+    hosts = [str(host) for host in rng.permutation(list(site.hosts))[:number]]
+    # What is in RAM is gone with its device, so those that are not replicated lie in files.
+    devices = {host: bool(rng.random() < 0.6) for host in hosts}
+    devices[hosts[0]] = True
+    if site.files is not None:
+        devices = dict(site.files)
+    regions = tuple(_region(rng, f"region{each}", devices) for each in range(int(rng.integers(1, 4))))
+    places = tuple(place for region in regions for place in _places(rng, region))
+    quiet = rng.random() < 0.2
+    rates = Rates() if quiet else Rates(loss=0.05, duplicate=0.05, reorder=0.1, jitter_ms=float(rng.choice([0, 1])))
+    events = _events(rng, devices, regions, site, instructions * CLIENTS)
+    lasting = 1.0 + sum(event.seconds + site.settling for event in events)
+    return Plan(
+        seed=seed,
+        index=index,
+        devices=devices,
+        regions=regions,
+        places=places,
+        rates=rates,
+        events=events,
+        instructions=instructions,
+        depth=int(rng.choice(DEPTHS)),
+        pause=lasting / instructions,
+    )
+
+
+def _region(rng: np.random.Generator, name: str, devices: Mapping[str, bool]) -> RegionPlan:
+    files = [host for host, kept in devices.items() if kept]
+    replicas = int(rng.choice([1, 1, 2, 2, 3]))
+    hosts = files if replicas == 1 else list(devices)
+    some = [str(host) for host in rng.permutation(hosts)]
+    chosen = some[: max(replicas, int(rng.integers(1, len(some) + 1)))]
+    size = 1 << int(rng.integers(16, 21))
+    granule = min(1 << int(rng.integers(13, 17)), size)
+    shards = 1 << int(rng.integers(0, min(4, (size // granule).bit_length() - 1) + 1))
+    dtype = DTYPES[int(rng.integers(len(DTYPES)))]
+    return RegionPlan(name, size, granule, shards, min(replicas, len(chosen)), dtype, tuple(chosen))
+
+
+def _places(rng: np.random.Generator, region: RegionPlan) -> list[Place]:
+    """Places that do not overlap, at random in the region, with its first and last bytes among them."""
+    steps = [int(step) for step in rng.permutation(region.size // ADDRESS_STEP)]
+    made = []
+    for _ in range(int(rng.integers(*PLACES))):
+        theme = list(Theme)[int(rng.integers(len(Theme)))]
+        pieces = int(rng.integers(2, 4)) if theme is Theme.EVERYTHING and rng.random() < 0.5 else 1
+        if len(steps) < pieces:
+            break
+        length = ADDRESS_STEP if theme is Theme.BLOCK and rng.random() < 0.7 else min(int(rng.choice(_SIZES)), 64)
+        ends = [int(rng.choice([0, ADDRESS_STEP - length])) for _ in range(pieces)]
+        starts = tuple(steps.pop() * ADDRESS_STEP + end for end in ends)
+        made.append(Place(region.name, starts, length, _lanes(rng, region), theme))
+    return made
+
+
+def _lanes(rng: np.random.Generator, region: RegionPlan) -> tuple[LaneType, ...]:
+    if region.dtype is not None:
+        return _LANES[region.dtype]
+    return INTEGERS if rng.random() < 0.7 else (LaneType.FLOAT32, LaneType.FLOAT64)[int(rng.integers(2)) :][:1]
+
+
+def _events(
+    rng: np.random.Generator, devices: Mapping[str, bool], regions: Sequence[RegionPlan], site: Site, total: int
+) -> tuple[Event, ...]:
+    kinds = [kind for kind in Kind if kind in site.kinds]
+    if not kinds:
+        return ()
+    chosen = [kinds[int(rng.integers(len(kinds)))] for _ in range(int(rng.integers(0, 5)))]
+    afters = sorted(int(rng.integers(max(1, 3 * total // 4))) for _ in chosen)
+    for number in range(1, len(afters)):
+        if rng.random() < 0.4:  # in the middle of what has just begun
+            afters[number] = afters[number - 1]
+    return tuple(_event(rng, kind, after, devices, regions) for kind, after in zip(chosen, afters, strict=True))
+
+
+def _event(
+    rng: np.random.Generator, kind: Kind, after: int, devices: Mapping[str, bool], regions: Sequence[RegionPlan]
+) -> Event:
+    seconds, waits = round(float(rng.uniform(0, LONGEST[kind])), 2), bool(rng.random() < 0.5)
+    if kind is Kind.MOVE:
+        region = regions[int(rng.integers(len(regions)))]
+        able = [host for host, files in devices.items() if files or region.replicas > 1]
+        hosts = [str(host) for host in rng.permutation(able)]
+        least = min(region.replicas, len(hosts))
+        return Event(after, kind, region.name, tuple(hosts[: int(rng.integers(least, len(hosts) + 1))]), waits=waits)
+    if kind in (Kind.KILL_DEVICE, Kind.HANG_DEVICE):
+        host = str(rng.choice(list(devices)))
+        # Two devices whose memory is gone could be all that a shard had.
+        waits = waits or (kind is Kind.KILL_DEVICE and not devices[host])
+        return Event(after, kind, host, seconds=seconds, waits=waits)
+    return Event(after, kind, seconds=seconds, waits=waits)
