@@ -4,10 +4,11 @@ down."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import grpc
 from p4.v1 import p4runtime_pb2_grpc
@@ -19,14 +20,17 @@ from netsum_controller.memory.rows import MemoryRows
 from netsum_controller.p4runtime.channel import open_channel, read_cookie
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT, SwitchClient
 from netsum_controller.p4runtime.p4info import Program
+from netsum_controller.p4runtime.silence import Silence
 from netsum_controller.planning.replan import Replan
 from netsum_controller.state.store import Store
 from netsum_controller.tally import Tally
 
 PATIENCE = 2.0
-"""Seconds that a switch has to answer."""
+"""Seconds that a switch has to answer where others wait too, and it is asked again."""
 
 _AT_ONCE = 16
+
+Answer = TypeVar("Answer")
 
 
 @dataclass
@@ -34,18 +38,21 @@ class Site:
     """``topology`` may be replaced (a testbed learns addresses late); ``url`` is set while the HTTP endpoint serves;
     ``tally`` counts what is done; ``down`` are the switches that do not answer, as far as this process has looked
     (:func:`find_down`): paths and trees avoid them. ``dead_links`` are links between switches that carry nothing, as far as this
-    process has found out, and until when (:func:`time.monotonic`) new trees avoid them. ``replan`` makes other weights for the
-    roots of a job whose network has lost something; None: the controller's own rules do. ``beats`` are the memory devices that
-    this process hears, ``memory`` is what the state file knows of them and of regions."""
+    process has found out, and until when (:func:`time.monotonic`) new trees avoid them. ``silence`` knows which switches
+    hang. ``replan`` makes other weights for the roots of a job whose network has lost something; None: the controller's own rules
+    do. ``beats`` are the memory devices that this process hears, ``memory`` is what the state file knows of them and of
+    regions."""
 
     topology: Topology
     store: Store
     program: Program
     url: str | None = None
     connect_timeout: float = CONNECT_TIMEOUT
+    patience: float = PATIENCE
     tally: Tally = field(default_factory=Tally)
     down: set[str] = field(default_factory=set)
     dead_links: dict[str, float] = field(default_factory=dict)
+    silence: Silence = field(default_factory=Silence)
     replan: Replan | None = None
     beats: Beats = field(default_factory=Beats)
     memory: MemoryRows = field(init=False)
@@ -70,12 +77,14 @@ class Site:
         gets them, and others when that is found not to work."""
         return self.topology if roots else self.usable
 
-    def client(self, switch: str) -> SwitchClient:
+    def client(self, switch: str, *, brief: bool = False) -> SwitchClient:
+        """``brief``: it has ``patience`` seconds to answer, not ``connect_timeout``."""
         found = self.topology.switches.get(switch)
         if found is None:
             known = ", ".join(self.topology.switches)
             raise InputError(f"the topology {self.topology.name!r} has no switch {switch!r} (it has: {known})")
-        return SwitchClient(switch, found, self.program, connect_timeout=self.connect_timeout)
+        timeout = self.patience if brief else self.connect_timeout
+        return SwitchClient(switch, found, self.program, connect_timeout=timeout, silence=self.silence)
 
     def require_program(self, client: SwitchClient) -> None:
         """Raise :class:`SwitchError` unless the switch runs our very program."""
@@ -92,15 +101,22 @@ class Site:
 def find_down(site: Site) -> frozenset[str]:
     """Ask all switches at once whether they are there, and set ``site.down``. A switch whose address is not known yet is not
     down. Without links between switches there is no way around any, so only those that were down are asked. This is one call to
-    each switch, which disturbs nobody and takes at most :data:`PATIENCE`."""
+    each switch, which disturbs nobody and takes at most ``site.patience``."""
     switches = site.topology.switches
     names = [name for name in switches if site.topology.links or name in site.down]
-    if not names:
-        return frozenset()
-    with ThreadPoolExecutor(min(_AT_ONCE, len(names)), "netsum-reach") as pool:
-        for name, there in zip(names, pool.map(lambda name: answers(site, name), names), strict=True):
-            (site.down.discard if there else site.down.add)(name)
+    for name, there in zip(names, at_once(lambda name: answers(site, name), names), strict=True):
+        (site.down.discard if there else site.down.add)(name)
     return frozenset(site.down)
+
+
+def at_once(ask: Callable[[str], Answer], switches: Iterable[str]) -> list[Answer]:
+    """What the function says of each switch; it is called for all at the same time. Its first error is raised when all are
+    done."""
+    names = list(switches)
+    if len(names) < 2:
+        return [ask(name) for name in names]
+    with ThreadPoolExecutor(min(_AT_ONCE, len(names)), "netsum-reach") as pool:
+        return list(pool.map(ask, names))
 
 
 def answers(site: Site, name: str) -> bool:
@@ -110,9 +126,12 @@ def answers(site: Site, name: str) -> bool:
         return True
     try:
         with closing(open_channel(switch.p4runtime, switch.tls)) as channel:
-            read_cookie(p4runtime_pb2_grpc.P4RuntimeStub(channel), switch.device_id, PATIENCE)
+            read_cookie(p4runtime_pb2_grpc.P4RuntimeStub(channel), switch.device_id, site.patience)
     except grpc.RpcError as error:
+        if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+            site.silence.begins(name)
         return error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
     except ControllerError:
         return True  # one of our PEM files is missing, which says nothing about the switch
+    site.silence.ends(name)
     return True

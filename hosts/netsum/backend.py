@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netsum.descriptor import Descriptor
+from netsum.descriptor import Descriptor, is_chain
 from netsum.errors import JoinError
 from netsum.peers.peer_window import PeerWindow
 from netsum.peers.transport import PeerSocket, PeerTransport
@@ -19,9 +19,9 @@ def open_window(descriptor: Descriptor, join_deadline: float = 0.0) -> Window:
 
 def resume_window(window: Window, descriptor: Descriptor) -> Window | None:
     """The window of an epoch that resumes that of ``window``: everything from its ``first_block_id`` on is submitted to it again.
-    None if a contribution is gone."""
+    None if a contribution is gone, or cannot be made there."""
     blocks = window.blocks_from(descriptor.first_block_id)
-    if blocks is None:
+    if blocks is None or (not is_chain(descriptor.algorithm) and any(block.floats for block in blocks)):
         return None
     if descriptor.by_switch and window.resume(descriptor.first_block_id, descriptor.roots):
         return window

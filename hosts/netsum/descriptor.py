@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Any, Final, Protocol
 
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, MAX_WORKERS, UDP_PORT
@@ -16,20 +17,48 @@ LINK_KINDS: Final = ("udp", "frames", "packet")
 SWITCH: Final = "switch"
 AUTO: Final = "auto"
 HOST_ALGORITHMS: Final = ("ring", "halving_doubling", "double_binary_tree", "parameter_server")
-ALGORITHMS: Final = (SWITCH, AUTO, *HOST_ALGORITHMS)
+CHAIN: Final = "chain"
+"""Packets that visit the members one after the other (docs/memory-chains.md); ``chain:4x4`` on a torus of these sides."""
+MULTICAST: Final = "chain:multicast"
+"""The same, and the network copies results to all members."""
+ALGORITHMS: Final = (SWITCH, AUTO, *HOST_ALGORITHMS, CHAIN, MULTICAST)
 PLAN: Final = "plan:"
 """Followed by a file (:mod:`netsum.peers.plans.from_file`), which every member reads: an algorithm, too."""
-KNOWN: Final = f"{', '.join(ALGORITHMS)} or {PLAN}FILE"
+KNOWN: Final = f"{', '.join(ALGORITHMS)}, {CHAIN}:SIDES (as in {CHAIN}:4x4) or {PLAN}FILE"
+_TORUS: Final = re.compile(f"{CHAIN}:([1-9][0-9]{{0,2}}(?:x[1-9][0-9]{{0,2}})*)")
 _KEY: Final = re.compile("(?:[0-9a-f]{16}){1,2}")  # 16 digits: of an epoch that an older controller began
 
 
 def is_algorithm(name: str) -> bool:
-    return name in ALGORITHMS or (name.startswith(PLAN) and name != PLAN)
+    return name in ALGORITHMS or bool(torus_sides(name)) or (name.startswith(PLAN) and name != PLAN)
 
 
 def without_switch(name: str) -> bool:
     """Whether the members combine themselves, whatever room there is on switches."""
-    return name in HOST_ALGORITHMS or name.startswith(PLAN)
+    return name in HOST_ALGORITHMS or is_chain(name) or name.startswith(PLAN)
+
+
+def is_chain(name: str) -> bool:
+    """Whether packets visit the members one after the other."""
+    return name in (CHAIN, MULTICAST) or bool(torus_sides(name))
+
+
+def torus_sides(name: str) -> tuple[int, ...]:
+    """The sides of the torus that a chain is for; none for any other algorithm."""
+    found = _TORUS.fullmatch(name)
+    return tuple(map(int, found[1].split("x"))) if found else ()
+
+
+def of_some(name: str) -> str:
+    """The algorithm for a group of some of the ranks: a plan and a torus are for all of them."""
+    return AUTO if name.startswith(PLAN) else CHAIN if torus_sides(name) else name
+
+
+def check_torus(name: str, ranks: int) -> None:
+    """Raise ValueError if the algorithm is a chain on a torus of another number of ranks."""
+    sides = torus_sides(name)
+    if sides and prod(sides) != ranks:
+        raise ValueError(f"{name} is for {prod(sides)} ranks, one at each place of the torus, not for {ranks}")
 
 
 @dataclass(frozen=True)
@@ -172,6 +201,7 @@ class Descriptor:
             raise ValueError(f"a block of {self.block_bytes} bytes does not fit an MTU of {self.mtu}")
 
     def _check_peers(self) -> None:
+        check_torus(self.algorithm, self.workers)
         if len(self.peers) != self.workers:
             raise ValueError(f"there are {len(self.peers)} peers, must be one for each of {self.workers} ranks")
         for rank, address in enumerate(self.peers):

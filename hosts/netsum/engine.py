@@ -81,6 +81,10 @@ class Engine:
     def queued(self) -> int:
         return self.window.queued
 
+    @property
+    def by_chain(self) -> bool:
+        return self.window.by_chain
+
     def start(
         self,
         flow: Flow,
@@ -268,7 +272,8 @@ class Engine:
         for moment in (window.next_deadline(), until, *[work.deadline for work in works]):
             if moment is not None and moment < end:
                 end = moment
-        if self._batch < (window.next_serial - window.base) // _SHARES and window.stats.rtt and end > now:
+        few = self._batch < (window.next_serial - window.base) // _SHARES
+        if few and window.stats.rtt and end > now and not window.by_chain:
             time.sleep(min(window.stats.rtt / _SHARES, end - now))
             now = time.monotonic()
         return max(0.0, end - now)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Final
 
-from netsum.descriptor import ALGORITHMS, PLAN, is_algorithm
+from netsum.descriptor import ALGORITHMS, is_algorithm
 from netsum.errors import BadTimeout, JoinError
 from netsum.logs import FORMATS, LEVELS
 
@@ -71,7 +71,7 @@ class Environment:
 
 def _algorithm(source: Mapping[str, str], name: str) -> str | None:
     text = source.get(name) or ""
-    return text if text.startswith(PLAN) and is_algorithm(text) else _one_of(source, name, ALGORITHMS)
+    return text if is_algorithm(text) else _one_of(source, name, ALGORITHMS)
 
 
 def _rank(source: Mapping[str, str]) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from netsum.communicator import Communicator
 from netsum.controller_client import ControllerClient
-from netsum.descriptor import AUTO, PLAN, SWITCH, Descriptor
+from netsum.descriptor import AUTO, PLAN, SWITCH, Descriptor, check_torus, of_some
 from netsum.errors import JoinError
 from netsum.peers.plans.from_file import read_plan
 from netsum.peers.transport import PeerSocket, PeerTransport, own_address
@@ -73,12 +73,10 @@ class ControllerMembership:
         return self._options.wrap(PeerTransport(self._socket, descriptor))
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
-        """The communicator of a group of these ranks, which include this one. A plan is for all ranks of the job."""
+        """The communicator of a group of these ranks, which include this one."""
         host = self._peer and self._peer.rpartition(":")[0]
         algorithm = self._options.algorithm
-        options = replace(
-            self._options, peer=host, algorithm=AUTO if algorithm and algorithm.startswith(PLAN) else algorithm
-        )
+        options = replace(self._options, peer=host, algorithm=algorithm and of_some(algorithm))
         member = ControllerMembership(self._client.group(epoch, label, ranks, deadline), options)
         return member.communicator(deadline)
 
@@ -138,8 +136,12 @@ def check_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor
 
 def with_algorithm(descriptor: Descriptor, algorithm: str | None) -> Descriptor:
     """The descriptor with the caller's algorithm instead of its own, if there is no switch. JoinError if that is a plan that
-    cannot be read, or is for another number of ranks."""
-    if not descriptor.by_switch and algorithm not in (None, SWITCH):
+    cannot be read, or a plan or a chain for another number of ranks."""
+    if not descriptor.by_switch and algorithm is not None and algorithm != SWITCH:
+        try:
+            check_torus(algorithm, descriptor.workers)
+        except ValueError as error:
+            raise JoinError(f"job {descriptor.job!r}: {error}") from None
         descriptor = replace(descriptor, algorithm=algorithm)
     if descriptor.algorithm.startswith(PLAN):
         try:

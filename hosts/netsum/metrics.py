@@ -47,6 +47,8 @@ COUNTERS: Final = {
     "ahead": ("netsum_ahead_results", "Results of blocks that this rank had not reached."),
     "gave_way": ("netsum_gave_way_results", "Results that asked to give way to a job of a higher priority."),
     "congested": ("netsum_congested_packets", "Packets received that a congested link had marked."),
+    "stored": ("netsum_stored_bytes", "Bytes of results and partial sums written to this host's memory."),
+    "reads": ("netsum_reads", "Questions for packets of chains that did not come."),
     "resumes": ("netsum_resumes", "Switch restarts survived."),
 }
 """Field of :class:`netsum.Stats` -> name (without ``_total``) and help."""

@@ -34,6 +34,10 @@ class Stats:
     """Results that asked this rank to give way to a job of a higher priority."""
     congested: int = 0
     """Packets that a congested link has marked, on the way here or as another rank's contribution on its way to the switch."""
+    stored: int = 0
+    """Bytes of results, and without a switch of partial sums, that were written to this host's memory."""
+    reads: int = 0
+    """Without a switch, by chains: questions for packets that a gap, or a long silence, shows to be missing."""
     resumes: int = 0
     """Switch restarts survived."""
     rtt: float = 0.0

@@ -137,8 +137,7 @@ class TableRows:
         self._disk.write(rows)
 
     def close(self, *, remove: bool) -> None:
-        if not remove:
-            self.flush()
+        """Rows that the disk does not have are in the journal."""
         self._disk.close(remove=remove)
 
 

@@ -188,6 +188,7 @@ class Fabric(ABC):
             "NETSUM_RANK": str(rank),
             "NETSUM_TOKEN": self.tokens[job.name],
             "NETSUM_CONTROLLER": self.controller.url,
+            "NETSUM_HOST": job.members[rank],
         }
 
     def spawn(

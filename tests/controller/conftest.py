@@ -18,7 +18,7 @@ from netsum_controller.controller import Controller
 from netsum_controller.state import store
 
 from tests.controller.certificates import Certificates, make_certificates
-from tests.controller.fake_fabric import FakeFabric
+from tests.controller.fake_fabric import FakeFabric, patient
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.live import start
 from tests.controller.members import TOKEN
@@ -86,7 +86,7 @@ def open_controller(topology: Topology, tmp_path: Path) -> Iterator[Callable[[],
     opened: list[Controller] = []
 
     def make() -> Controller:
-        opened.append(Controller(topology, tmp_path / "state.db"))
+        opened.append(patient(Controller(topology, tmp_path / "state.db")))
         return opened[-1]
 
     yield make

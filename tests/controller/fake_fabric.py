@@ -7,16 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.planning.job_items import belongs_to
 from netsum_controller.stages import Item
+from netsum_controller.state.model import Job
 
 from tests.controller.fake_switch import FakeSwitch
+from tests.controller.members import TOKEN, join_all
 
 HOSTS = ("h1", "h2", "h3", "h4")
 ALL = ("spine1", "spine2", "leaf1", "leaf2")
 """Hosts and switches of the fixture ``fabric``."""
+
+
+def patient(controller: Controller) -> Controller:
+    """The controller, which waits for fake switches however busy the machine is: they answer unless they are told not to."""
+    controller.site.connect_timeout = controller.site.patience = 60.0
+    return controller
 
 
 class FakeFabric:
@@ -32,7 +41,7 @@ class FakeFabric:
         self._opened: list[Controller] = []
 
     def open(self) -> Controller:
-        controller = Controller(self.topology, self._state)
+        controller = patient(Controller(self.topology, self._state))
         self._opened.append(controller)
         return controller
 
@@ -66,3 +75,11 @@ def controller(fabric: FakeFabric) -> Controller:
     one = fabric.open()
     one.push()
     return one
+
+
+@pytest.fixture
+def job(controller: Controller) -> Job:
+    """A job over all four switches that everyone has joined."""
+    made = controller.create_job(JobSpec(name="wide", members=HOSTS, window=8, token=TOKEN, algorithm="switch"))
+    join_all(controller, name="wide")
+    return made

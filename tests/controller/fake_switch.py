@@ -53,6 +53,9 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         self.fail_update: FailUpdate = lambda _: None
         self.on_write: Callable[[Any], None] = lambda _: None
         """Called with every WriteRequest before it is carried out."""
+        self.answering = threading.Event()
+        """While it is not set the switch hangs: connections stay open, and nothing is answered."""
+        self.answering.set()
         self.refuse_first_streams = 0
         self.lose_packet_ins = 0
         self.hold_packet_ins = 0
@@ -82,7 +85,8 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
 
     def start(self) -> FakeSwitch:
         """Serve on the address."""
-        self._server = grpc.server(futures.ThreadPoolExecutor(16), options=[("grpc.max_receive_message_length", -1)])
+        options = [("grpc.max_receive_message_length", -1)]
+        self._server = grpc.server(futures.ThreadPoolExecutor(16), interceptors=[_Hanging(self)], options=options)
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self, self._server)
         if self._credentials is None:
             self._server.add_insecure_port(self.address)
@@ -94,6 +98,7 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
 
     def stop(self) -> None:
         """Stop serving; what is installed stays until :meth:`restart`."""
+        self.answering.set()
         if self._server is not None:
             self._server.stop(None).wait()
             self._server = None
@@ -239,6 +244,17 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
                 yield found
         else:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "Register reads are not supported yet")
+
+
+class _Hanging(grpc.ServerInterceptor):  # type: ignore[misc]
+    """Lets no call in while the switch hangs."""
+
+    def __init__(self, switch: FakeSwitch) -> None:
+        self._switch = switch
+
+    def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
+        self._switch.answering.wait()
+        return continuation(handler_call_details)
 
 
 def _row_key(row: Any) -> tuple[Any, ...]:

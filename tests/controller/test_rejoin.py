@@ -150,6 +150,21 @@ def test_who_did_not_get_the_answer_asks_again(
     assert (again.resumes, members[0].rejoin().epoch) == (None, again.epoch)
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_who_did_not_get_the_answer_asks_again_when_another_has_left(
+    controller: Controller, members: list[Member], switch: FakeSwitch, asked: bool
+) -> None:
+    """Nobody can resume the epoch, and it need not: it joins a new one, as the others must."""
+    restart(controller, switch)
+    if asked:
+        with pytest.raises(Busy):
+            controller.join("resnet", TOKEN, 2, "a2")
+    controller.leave("resnet", TOKEN, 0, "a0")
+    again = controller.join("resnet", TOKEN, 2, "a2")
+    assert (again.resumes, Member(controller, 0, "b0").descriptor.epoch) == (None, again.epoch)
+    assert f"epoch {again.epoch} has begun since" in gone(members[1])
+
+
 # -- not going on
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from netsum.descriptor import AUTO, HOST_ALGORITHMS, PLAN
+from netsum.descriptor import AUTO, CHAIN, HOST_ALGORITHMS, PLAN
 from netsum.peers import choice
 
 from tests.docs.pages import ROOT
@@ -47,4 +47,4 @@ def test_the_times_are_the_tables() -> None:
 
 def test_every_algorithm_has_its_cost() -> None:
     _, *rows = tables(ROOT / "docs" / "hosts.md", "algorithm | steps")
-    assert [row[0] for row in rows] == [*HOST_ALGORITHMS, f"{PLAN}FILE", AUTO]
+    assert [row[0] for row in rows] == [*HOST_ALGORITHMS, CHAIN, f"{PLAN}FILE", AUTO]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from netsum.descriptor import AUTO, HOST_ALGORITHMS
+from netsum.descriptor import AUTO, CHAIN, HOST_ALGORITHMS, MULTICAST
 from netsum.transports.faulty import Faults
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import InputError, Refused
@@ -42,7 +42,10 @@ def without() -> Iterator[Fabric]:
 
 @pytest.mark.parametrize(
     "algorithm",
-    [pytest.param(a, marks=[pytest.mark.full] if a in EVERY_ALGORITHM[2:] else []) for a in EVERY_ALGORITHM],
+    [
+        pytest.param(name, marks=[pytest.mark.full] if name in (*EVERY_ALGORITHM[2:], MULTICAST) else [])
+        for name in (*EVERY_ALGORITHM, CHAIN, MULTICAST)
+    ],
 )
 def test_every_collective_is_exact(without: Fabric, algorithm: str) -> None:
     options = Options(jobs=1, workers=(5,), sizes=(0, 1, 65, 1025, 70_000), loss=(0.01,), seed=7, algorithm=algorithm)
@@ -97,6 +100,23 @@ def test_every_collective_is_exact_by_a_plan(without: Fabric, tmp_path: Path) ->
         assert (np.concatenate(parts) == 5 * data).all()
         wholes = results(on_all(ranks, lambda comm: comm.all_gather(data[:1000] + comm.rank)))
         assert all((np.ravel(each)[4000:] == data[:1000] + 4).all() for each in wholes)
+
+
+def test_a_torus_has_a_place_for_each_member(without: Fabric) -> None:
+    hosts = tuple(without.topology.hosts)[:4]
+    with pytest.raises(Refused, match="'askew': chain:2x2 is for 4 ranks, one at each place of the torus, not for 3"):
+        without.create_job(JobSpec(name="askew", members=hosts[:3], algorithm="chain:2x2"))
+    ranks = without.join_all(without.create_job(JobSpec(name="torus", members=hosts, algorithm="chain:2x2")))
+    data = np.arange(20_000, dtype=np.float32)
+    sums = results(on_all(ranks, lambda comm: comm.allreduce(data, scale="float")))
+    assert all((each == 4 * data).all() for each in sums)
+    groups = results(on_all(ranks, lambda comm: comm.split(comm.rank == 2)))
+    assert {comm.descriptor.algorithm for comm in groups} == {CHAIN}
+    assert [int(each[0]) for each in results(on_all(groups, lambda comm: comm.allreduce(np.ones(1, np.int64))))] == [
+        *(3, 3, 1, 3)
+    ]
+    for comm in (*groups, *ranks):
+        comm.close()
 
 
 def test_a_plan_is_checked_when_a_job_is_created(without: Fabric, tmp_path: Path) -> None:

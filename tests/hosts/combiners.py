@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 
 from tests.hosts.network import MemoryNetwork
-from tests.hosts.peers import PeerNetwork
+from tests.hosts.peers import ChainNetwork, PeerNetwork
 
-_NETWORKS: dict[str, type[MemoryNetwork] | type[PeerNetwork]] = {"switch": MemoryNetwork, "peers": PeerNetwork}
+_NETWORKS: dict[str, type[MemoryNetwork] | type[PeerNetwork]] = {
+    "switch": MemoryNetwork,
+    "peers": PeerNetwork,
+    "chain": ChainNetwork,
+}
 _now = ["switch"]
 
 
-@pytest.fixture(scope="module", autouse=True, params=list(_NETWORKS))
+@pytest.fixture(scope="module", autouse=True, params=["switch", "peers", pytest.param("chain", marks=pytest.mark.full)])
 def combiner(request: pytest.FixtureRequest) -> Iterator[str]:
     """Who combines in :func:`make_network` now."""
     _now.append(request.param)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from netsum.descriptor import Descriptor
+from netsum.descriptor import CHAIN, Descriptor
 from netsum.peers.wire import RANK
 from netsum.transports.memory import MemoryTransport
+from netsum.wire.schema import EVERYONE
 
 from tests.hosts.network import Network, descriptor
 
@@ -27,9 +28,10 @@ def memory_peers(ranks: Sequence[int]) -> dict[int, MemoryTransport]:
 
     def deliver(sender: int) -> Callable[[bytes], None]:
         def to_peer(packet: bytes) -> None:
-            receiver = transports.get(packet[0])
-            if receiver is not None:
-                receiver.put(RANK.pack(sender) + packet[RANK.size :])
+            to_all = [each for each in transports if each != sender]
+            for rank in to_all if packet[0] == EVERYONE else [packet[0]]:
+                if rank in transports:
+                    transports[rank].put(RANK.pack(sender) + packet[RANK.size :])
 
         return to_peer
 
@@ -44,3 +46,10 @@ class PeerNetwork(Network):
     def __init__(self, workers: int, **changes: Any) -> None:
         self.descriptors = [peer_descriptor(rank, workers, **changes) for rank in range(workers)]
         self.transports = list(memory_peers(range(workers)).values())
+
+
+class ChainNetwork(PeerNetwork):
+    """The same, by chain, and packets have one block each."""
+
+    def __init__(self, workers: int, **changes: Any) -> None:
+        super().__init__(workers, **{"algorithm": CHAIN, "mtu": 1200, **changes})

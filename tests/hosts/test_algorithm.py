@@ -64,11 +64,14 @@ def test_an_algorithm_that_there_is_not_is_said() -> None:
     names = "switch, auto, ring, halving_doubling, double_binary_tree, parameter_server"
     with pytest.raises(JoinError, match=f"algorithm is 'rings', must be one of {names}"):
         netsum.join(descriptor=without_switch(), algorithm="rings")
-    with pytest.raises(JoinError, match=r"NETSUM_ALGORITHM is 'tree', not switch, auto, ring, .* or parameter_server"):
+    with pytest.raises(JoinError, match=r"NETSUM_ALGORITHM is 'tree', not switch, auto, ring, .* or chain:multicast"):
         Environment.read({"NETSUM_ALGORITHM": "tree"})
     with pytest.raises(ValueError, match=f"algorithm is 'rings', must be one of {names}"):
         without_switch("rings")
-    assert [Environment.read({"NETSUM_ALGORITHM": name}).algorithm for name in ALGORITHMS] == list(ALGORITHMS)
+    every = (*ALGORITHMS, "chain:2x2", "plan:a.json")
+    assert [Environment.read({"NETSUM_ALGORITHM": name}).algorithm for name in every] == list(every)
+    with pytest.raises(JoinError, match=r"chain:2x2 is for 4 ranks, one at each place of the torus, not for 2"):
+        netsum.join(descriptor=without_switch(), transport=MemoryTransport(), algorithm="chain:2x2")
 
 
 def test_a_file_is_good_again_when_its_algorithm_was_refused(tmp_path: Path) -> None:

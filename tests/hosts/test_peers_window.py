@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.communicator import Communicator
-from netsum.descriptor import HOST_ALGORITHMS, Descriptor
+from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor
 from netsum.errors import Closed, Mismatch, Timeout
 from netsum.peers import peer_window
 from netsum.peers.peer_window import PeerWindow
@@ -120,7 +120,7 @@ def batches(draw: st.DrawFn, workers: int) -> list[list[list[Block]]]:
     return made
 
 
-@given(st.data(), st.integers(1, 6), st.sampled_from(["auto", *HOST_ALGORITHMS]))
+@given(st.data(), st.integers(1, 6), st.sampled_from(["auto", *HOST_ALGORITHMS, CHAIN]))
 def test_results_are_the_switchs_bit_for_bit(data: st.DataObject, workers: int, algorithm: str) -> None:
     given_batches = data.draw(batches(workers))
     expected = [sorted(each) for each in by_switch(given_batches, workers)]
@@ -131,7 +131,7 @@ def test_results_are_the_switchs_bit_for_bit(data: st.DataObject, workers: int, 
     ("algorithm", "workers"),
     [
         pytest.param(algorithm, workers, marks=[pytest.mark.full] if workers > 3 else [])
-        for algorithm, workers in zip(HOST_ALGORITHMS, (2, 5, 9, 3), strict=True)
+        for algorithm, workers in zip((*HOST_ALGORITHMS, CHAIN), (2, 5, 9, 3, 3), strict=True)
     ],
 )
 def test_cells_by_each_algorithm_over_a_bad_network(algorithm: str, workers: int) -> None:

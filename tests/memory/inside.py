@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from pathlib import Path
@@ -14,38 +13,36 @@ from netsum.memory.array import MemoryArray
 from netsum.memory.client import MemoryClient
 from netsum.transports.base import Transport
 from netsum.transports.memory import MemoryTransport
+from netsum.wire.memory import MEMORY_PORT
 from netsum_memory.device import Device
-from netsum_memory.region import Assignment, Keys, Peer, Region
+from netsum_memory.region import Region
 from netsum_memory.vault import Vault
 
-KEYS = Keys(1, 2, 3)
-BASE = 1 << 30
+from tests.memory.device.desk import HOST, assignments, region
+
+SIZE = 1 << 22
 
 
 class Inside:
     """One region on one device, which threads ask one at a time."""
 
     def __init__(self, kind: str, options: dict[str, Any], *, shards: int = 4, folder: Path | None = None) -> None:
-        granule, size = 8192, 1 << 22
         dtype = "float32" if kind == "parameters" else None
-        self.region = Region(1, "model", BASE, size, granule, shards, KEYS, kind, dtype, options)
+        self.region = region(SIZE, shards, name="model", kind=kind, dtype=dtype, options=options)
         self.folder = folder
         self.clients: dict[tuple[str, int], MemoryTransport] = {}
         self._one = threading.Lock()
         self.start()
 
     def start(self) -> None:
-        self.device = Device("h1", vault=None if self.folder is None else Vault(self.folder))
-        peer = Peer("h1", "10.0.0.1")
-        shards = [Assignment(self.region, shard, 1, (peer,)) for shard in range(self.region.shards)]
-        self.device.assign(shards, time.monotonic())
+        self.device = Device(HOST, vault=None if self.folder is None else Vault(self.folder))
+        self.device.assign(assignments(self.region), time.monotonic())
         assert not self.device.report()["refused"]
 
     def kill(self) -> None:
         """The process is gone, and another begins with what is in the folder."""
         with self._one:
-            assert self.device._vault is not None
-            os.close(self.device._vault._lock)
+            self.device.abandon()
             self.start()
 
     def take(self, sender: tuple[str, int], packet: bytes) -> None:
@@ -59,22 +56,13 @@ class Inside:
         made = self.clients[sender] = MemoryTransport(lambda packet: self.take(sender, packet))
         return made
 
-    def descriptor(self) -> RegionDescriptor:
-        region = self.region
-        return RegionDescriptor(
-            name=region.name,
-            id=region.id,
-            base=region.base,
-            size=region.size,
-            key=KEYS.write,
-            switch=SwitchAddress("10.255.0.1", "00:00:00:00:00:00", 12001),
-            granule=region.granule,
-            shards=region.shards,
-            dtype=region.dtype or "uint8",
-            kind=region.kind,
-            options=region.options,
-        )
-
     def opened(self, transport: Transport | None = None, *, piece: int = 8192, timeout: float = 30.0) -> MemoryArray:
         client = MemoryClient(transport or self.transport(), timeout=timeout, shards=self.region.shards)
-        return MemoryArray(client, self.descriptor(), piece)
+        return MemoryArray(client, descriptor(self.region), piece)
+
+
+def descriptor(of: Region, ip: str = "10.255.0.1", port: int = MEMORY_PORT) -> RegionDescriptor:
+    """What the controller would tell a client."""
+    kept = {name: getattr(of, name) for name in ("name", "id", "base", "size", "granule", "shards", "kind", "options")}
+    switch = SwitchAddress(ip, "00:00:00:00:00:00", port)
+    return RegionDescriptor(**kept, key=of.keys.write, switch=switch, dtype=of.dtype or "uint8")

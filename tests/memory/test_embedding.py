@@ -14,8 +14,10 @@ from netsum.memory.embedding import Table
 from netsum.transports import Faults, FaultyTransport
 from netsum_memory.table_options import TableOptions
 
-from tests.memory.inside import Inside
-from tests.memory.process import MemoryProcess
+from tests.hosts.calls import until
+from tests.memory.device.desk import region
+from tests.memory.device.process import orders, start
+from tests.memory.inside import SIZE, Inside, descriptor
 from tests.memory.rows import Reference
 
 OPTIONS = {"dim": 5, "optimizer": "adagrad", "lr": 0.1, "ram_rows": 40}
@@ -55,25 +57,41 @@ def test_two_clients_have_one_table() -> None:
     inside.device.close()
 
 
+@pytest.mark.full
 def test_no_update_is_lost_when_the_device_is_killed(tmp_path: Path) -> None:
     """Killed again and again while a client trains, which only notices that it takes longer."""
-    with MemoryProcess(tmp_path, "table", OPTIONS) as device:
-        reference = Reference(TableOptions.of(OPTIONS))
-        with memory.table(descriptor=device.descriptor(), call_timeout=60.0) as table:
+    of = region(SIZE, 4, name="model", kind="table", options=OPTIONS)
+    given = ["--orders", str(orders(of, tmp_path / "orders.json")), "--folder", str(tmp_path / "memory")]
+    child, port = start(given)
+    reference = Reference(TableOptions.of(OPTIONS))
+    try:
+        with memory.table(descriptor=descriptor(of, "127.0.0.1", port), call_timeout=60.0) as table:
             training = threading.Thread(target=train, args=(table, reference, 2, 60))
             training.start()
-            killed = 0
-            while training.is_alive() and killed < 3:
+            for _ in range(3):
                 before = table.stats.pushed
-                while training.is_alive() and table.stats.pushed < before + 500:
-                    training.join(0.01)
-                device.kill()
-                device.start()
-                killed += 1
+                until(lambda before=before: table.stats.pushed > before + 500)  # type: ignore[misc]
+                child.kill()
+                child.stop()
+                child, _ = start(given, port)
             training.join()
-            assert killed == 3
             everyone = np.arange(300, dtype=np.uint64)
             np.testing.assert_array_equal(table.lookup(everyone), reference.lookup(everyone))
+    finally:
+        child.stop()
+
+
+def test_no_update_is_lost_when_the_device_ends_in_this_process(tmp_path: Path) -> None:
+    inside = Inside("table", OPTIONS, folder=tmp_path)
+    table, reference = Table(inside.opened()), Reference(TableOptions.of(OPTIONS))
+    for seed in range(4):
+        train(table, reference, seed, 3)
+        if seed == 1:
+            inside.device.holdings.checkpoint()
+        inside.kill()
+    everyone = np.arange(300, dtype=np.uint64)
+    np.testing.assert_array_equal(table.lookup(everyone), reference.lookup(everyone))
+    inside.device.close()
 
 
 @pytest.mark.parametrize(

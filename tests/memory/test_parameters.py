@@ -148,10 +148,10 @@ def test_workers_that_died_in_a_step_take_it_up_again() -> None:
     again = Parameters(inside.opened(), model(), worker=0)
     assert again.begin() == 2
     same(again.layers, [partly.layers[0], *first.layers[1:]])
-    assert again.step(gradients(0, 3)).counted == 1
-    assert again.number == 3
-    steps = [block.applied for block in blocks(inside)]
-    assert sorted(set(steps)) == [2, 3]
+    assert again.step(gradients(0, 2)) == (2, 1)  # in those alone
+    same(again.layers[:1], partly.layers)
+    assert again.step(gradients(0, 3)) == (3, 1)
+    assert {block.applied for block in blocks(inside)} == {3}
 
 
 def test_a_quorum_goes_on_and_the_late_one_follows() -> None:
@@ -294,3 +294,15 @@ def test_other_shapes_and_settings_are_refused() -> None:
         first.step([layer.astype(np.float64) for layer in model()])
     with pytest.raises(Unsupported, match="finite and not negative"):
         first.step(gradients(0, 1), [(-1.0,)] * 3)
+
+
+def test_workers_that_do_not_agree_are_told() -> None:
+    inside = Inside("parameters", {"workers": 2, "quorum": 1})
+    first, second = opened(inside, 2)
+    first.begin()
+    second.begin()
+    second._steps += np.uint64(4)
+    with pytest.raises(Unsupported, match=r"another step than this worker.*begin\(\) again"):
+        second.step(gradients(1, 5))
+    second.begin()
+    assert second.step(gradients(1, 1)) == (1, 1)

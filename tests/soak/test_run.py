@@ -29,6 +29,7 @@ from netsum_trials.soak.outside import ServesOutside, open_outside
 from netsum_trials.soak.report import SoakTotals
 from netsum_trials.soak.run import Options, Soak
 
+from tests.full.calls import PATIENCE
 from tests.full.commands import shell_code
 
 FABRICS = [
@@ -55,16 +56,19 @@ def round_of(shape: str, workers: int = 3) -> int:
     return next(number for number in count() if fits(make_plan(1, number, Possible(), Scenario())))
 
 
-def soak(fabric: ServesOutside, round_: int, scenario: Scenario | None = None) -> tuple[SoakTotals, list[str]]:
+def soak(
+    fabric: ServesOutside, round_: int, scenario: Scenario | None = None, timeout: float | None = None
+) -> tuple[SoakTotals, list[str]]:
     """Run one round; return its totals and what it printed."""
     totals, said = SoakTotals(fabric.switch, seed=1), list[str]()
-    Soak(fabric, Options(60.0, 1, round_, scenario or Scenario(), Possible()), totals, Screen(said.append)).run()
+    options = Options(60.0, 1, round_, scenario or Scenario(), timeout=timeout)
+    Soak(fabric, options, totals, Screen(said.append)).run()
     return totals, said
 
 
-def soaked(fabric: ServesOutside, scenario: Scenario, round_: int) -> SoakTotals:
+def soaked(fabric: ServesOutside, scenario: Scenario, round_: int, timeout: float | None = None) -> SoakTotals:
     """One round with these faults, in which all goes well."""
-    totals, said = soak(fabric, round_, scenario)
+    totals, said = soak(fabric, round_, scenario, timeout)
     assert not totals.failures, "\n".join(said)
     assert totals.calls > 0
     site = fabric.controller.site
@@ -110,9 +114,8 @@ def test_a_killed_worker_is_replaced(fabric: ServesOutside) -> None:
 )
 @pytest.mark.full
 def test_nobody_notices(fabric: ServesOutside, shape: str, event: Event) -> None:
-    totals = soaked(fabric, Scenario(events=(event,)), round_of(shape))
+    totals = soaked(fabric, Scenario(events=(event,)), round_of(shape), timeout=PATIENCE)
     assert totals.faults[event.kind.value] == 1
-    # The job waits, and 20 seconds are enough.
     assert not totals.errors
     assert (totals.resumes > 0) == (event.kind in (Kind.RESTART_SWITCH, Kind.MOVE))
 

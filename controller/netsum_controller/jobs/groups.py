@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from netsum.descriptor import AUTO, PLAN
+from netsum.descriptor import of_some
 
 from netsum_controller.config.job_spec import spec_of
 from netsum_controller.errors import CannotResume, InputError, Refused
@@ -70,10 +70,9 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
         name = prefix + _digest(f"{label}/{','.join(map(str, ranks))}")
         _check_number(parent, [group for group in groups_of(site, parent) if group.name != name], ranks)
         own: dict[str, Any] = {"name": name, "members": tuple(parent.members[rank] for rank in ranks), "token": token}
+        own["algorithm"] = of_some(parent.algorithm)
         if parent.late is Late.DEGRADE:
             own["quorum"] = min(parent.quorum, len(ranks))
-        if parent.algorithm.startswith(PLAN):
-            own["algorithm"] = AUTO
         spec = spec_of(parent).model_copy(update={**own, "roots": None, "network": ""})
         return create_job(site, spec, wait_for_switch=parent.by_switch)
 

@@ -110,14 +110,15 @@ class Membership:
             if seat.evicted:
                 raise Evicted(name, rank)
             resumes = None
+            gone = any(other.left for other in job.epoch.members)  # what they kept is lost, so nobody can resume
             if progress is not None:
                 job = rejoin(self._site, job, rank, instance, progress, peer)
                 resumes = progress.epoch if progress.epoch != job.epoch.number else None
-            elif job.epoch.resumes is not None and seat.instance == instance and not seat.left:
+            elif job.epoch.resumes is not None and seat.instance == instance and not gone:
                 # It joined, but the switch restarted before it got the answer, so it holds nothing.
                 nothing = Progress(job.epoch.resumes, job.epoch.first_block_id)
                 job = rejoin(self._site, job, rank, instance, nothing, peer)
-            elif not (seat.active and seat.instance == instance):
+            elif not (seat.active and seat.instance == instance) or (gone and job.epoch.rejoin is Rejoin.WAITING):
                 if self._needs_new_epoch(job, seat, instance):
                     job = begin_epoch(self._site, job)
                 with self._site.store.transaction():

@@ -138,13 +138,13 @@ def _finish(site: Site, job: Job, here: SwitchClient, fresh: frozenset[str], rep
     needed = [name for name in taking_part(job) if name != here.name]
     with ExitStack() as stack:
         try:
-            clients = stack.enter_context(open_clients(site, needed))
+            clients = stack.enter_context(open_clients(site, needed, brief=True))
         except (SwitchError, StateError) as error:
             report.waiting[job.name] = str(error)
             return
         clients[here.name] = here
         if not all(_keeps_number(site, client, job) for client in clients.values()):
-            job = record_epoch(site, job, clients)
+            job = record_epoch(site, job, clients, resumes=is_resumable(job))
             report.new_epochs[job.name] = job.epoch.number
         for name in fresh & clients.keys():
             clients[name].clear_outcomes(job.job_id)

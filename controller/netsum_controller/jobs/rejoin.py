@@ -17,6 +17,7 @@ from netsum.counting import counted
 
 from netsum_controller.errors import Busy, CannotResume
 from netsum_controller.jobs.claims import NumberTaken, claim_again
+from netsum_controller.jobs.epochs import is_resumable, record_epoch
 from netsum_controller.jobs.spread import install, open_clients, taking_part
 from netsum_controller.logs import about
 from netsum_controller.site import Site
@@ -53,6 +54,7 @@ def rejoin(site: Site, job: Job, rank: int, instance: str, progress: Progress, p
         return job
     if job.state is JobState.CHANGING:  # a command was killed, or failed, while it installed this epoch
         job = _finish(site, job)
+        seat = job.epoch.seats[rank]
     waits = job.epoch.rejoin is Rejoin.WAITING
     moved = peer is not None and seat.peer != peer
     # Only if something is new: a member asks many times, and every write is a sync.
@@ -123,13 +125,18 @@ def happened(job: Job) -> str:
 
 
 def _finish(site: Site, job: Job) -> Job:
-    try:
-        with open_clients(site, taking_part(job)) as clients:
+    """Install the job's epoch; or one that resumes it, if another job has taken its number on a switch that could not be asked
+    before."""
+    with open_clients(site, taking_part(job), brief=True) as clients:  # members ask again, and others wait for the lock
+        try:
             for client in clients.values():
                 claim_again(site, client, job)
-            install(site, job, clients)
-    except NumberTaken as error:
-        raise CannotResume(job.name, job.epoch.resumes or job.epoch.number, str(error)) from None
+        except NumberTaken as error:
+            if not is_resumable(job):
+                raise CannotResume(job.name, job.epoch.resumes or job.epoch.number, str(error)) from None
+            log.warning("%s", error, extra=about(job))
+            job = record_epoch(site, job, clients, resumes=True)
+        install(site, job, clients)
     with site.store.transaction():
         site.store.set_state(job.name, JobState.READY)
     return site.store.job(job.name)

@@ -12,7 +12,7 @@ from netsum_controller.jobs.priorities import priority_on
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError, apply, plan
 from netsum_controller.planning.job_items import job_items, of_job
-from netsum_controller.site import Site
+from netsum_controller.site import Site, at_once
 from netsum_controller.stages import Item
 from netsum_controller.state.model import Job
 
@@ -23,14 +23,21 @@ Clients = Mapping[str, SwitchClient]
 
 
 @contextmanager
-def open_clients(site: Site, switches: Iterable[str]) -> Iterator[dict[str, SwitchClient]]:
-    """Clients for all these switches. Before anything is changed, raises :class:`SwitchError` or :class:`StateError` if one does
-    not run our program or has jobs of another controller."""
+def open_clients(site: Site, switches: Iterable[str], *, brief: bool = False) -> Iterator[dict[str, SwitchClient]]:
+    """Clients for all these switches, opened at the same time. Before anything is changed, raises :class:`SwitchError` or
+    :class:`StateError` if one does not answer, does not run our program, or has jobs of another controller. ``brief`` is as for
+    :meth:`Site.client`. Not to be called in a transaction."""
+    clients = {name: site.client(name, brief=brief) for name in dict.fromkeys(switches)}
+
+    def open_one(name: str) -> None:
+        client = clients[name].connect()
+        site.require_program(client)
+        require_ours(site, client)
+
     with ExitStack() as stack:
-        clients = {name: stack.enter_context(site.client(name)) for name in dict.fromkeys(switches)}
         for client in clients.values():
-            site.require_program(client)
-            require_ours(site, client)
+            stack.callback(client.close)
+        at_once(open_one, clients)
         yield clients
 
 

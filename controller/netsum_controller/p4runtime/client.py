@@ -24,6 +24,7 @@ from netsum_controller.errors import InputError, SwitchError, Unreachable
 from netsum_controller.p4runtime.channel import open_channel, read_cookie
 from netsum_controller.p4runtime.p4info import Program
 from netsum_controller.p4runtime.rpc_errors import switch_error, write_error
+from netsum_controller.p4runtime.silence import Silence
 from netsum_controller.p4runtime.stream import Stream
 from netsum_controller.stages import TABLES, Entry, Item, MemberEntry, Record, RegionEntry, outcomes
 from netsum_controller.stages.claim import claim_fields, claimed_before
@@ -72,7 +73,13 @@ class SwitchClient:
     holds it only while it works: between operations, others (p4runtime-shell) can be primary."""
 
     def __init__(
-        self, name: str, switch: Switch, program: Program, *, connect_timeout: float = CONNECT_TIMEOUT
+        self,
+        name: str,
+        switch: Switch,
+        program: Program,
+        *,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        silence: Silence | None = None,
     ) -> None:
         if switch.p4runtime is None:
             raise InputError(f"switch {name}: the topology gives no p4runtime address for it")
@@ -82,6 +89,7 @@ class SwitchClient:
         self.program = program
         self._tls = switch.tls
         self._connect_timeout = connect_timeout
+        self._silence = silence or Silence()
         self._channel: grpc.Channel | None = None
         self._stub: Any = None
         self._stream: Stream | None = None
@@ -105,16 +113,27 @@ class SwitchClient:
 
     def _greet(self) -> None:
         """Check that a server answers. (grpc.channel_ready_future would do, but polls every 200 ms.)"""
+        patience = self._silence.patience(self.name, self._connect_timeout)
+        if not patience:
+            raise self._unreachable("it did not answer a moment ago")
         try:
-            self._stub.Capabilities(p4.CapabilitiesRequest(), timeout=self._connect_timeout)
+            self._stub.Capabilities(p4.CapabilitiesRequest(), timeout=patience)
         except grpc.RpcError as error:
-            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                raise self._silence(error.details() or "") from None
+            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._silence.begins(self.name)
+                raise self._unreachable(f"gRPC: {error.details()}") from None
+            if error.code() == grpc.StatusCode.UNAVAILABLE:
+                raise self._no_connection(error.details() or "") from None
             if error.code() != grpc.StatusCode.UNIMPLEMENTED:
                 raise switch_error(self.name, self.address, "Capabilities", error) from None
+        self._silence.ends(self.name)
 
-    def _silence(self, details: str) -> SwitchError:
-        """Why a server does not answer, from gRPC's words."""
+    def _unreachable(self, why: str) -> Unreachable:
+        where = f"switch {self.name}: no P4Runtime server answers at {self.address}"
+        return Unreachable(f"{where}; is the switch running? ({why})")
+
+    def _no_connection(self, details: str) -> SwitchError:
+        """Why there is no connection, from gRPC's words."""
         if "handshake failed" in details:
             reason = details.rpartition("OPENSSL_internal:")[2].removesuffix(": OK")
             text = f"TLS with {self.address} failed: {reason}"
@@ -126,8 +145,7 @@ class SwitchClient:
             wants = "our certificate is not one it knows" if self._tls else "it may want TLS (`tls` in the topology)"
             text = f"{self.address} closed the connection: {wants}"
         else:
-            text = f"no P4Runtime server answers at {self.address}; is the switch running? (gRPC: {details})"
-            return Unreachable(f"switch {self.name}: {text}")
+            return self._unreachable(f"gRPC: {details}")
         return SwitchError(f"switch {self.name}: {text}")
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netsum.counting import counted
-from netsum.descriptor import IP_UDP_BYTES, PLAN
+from netsum.descriptor import IP_UDP_BYTES, PLAN, check_torus
 from netsum.peers.plans.from_file import load_plan
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, SLOTS
 
@@ -93,7 +93,11 @@ def _needs(trees: Trees, switch: str) -> tuple[int, int, int]:
 
 def check_plan(job: str, algorithm: str, members: Sequence[str]) -> None:
     """If the algorithm is a plan, which the members read themselves: raise :class:`InputError` if its file is wrong,
-    :class:`Refused` if it is not for these members."""
+    :class:`Refused` if it is not for these members. The latter also if it is a chain on a torus with other places."""
+    try:
+        check_torus(algorithm, len(members))
+    except ValueError as error:
+        raise Refused(f"job {job!r}: {error}") from None
     if not algorithm.startswith(PLAN):
         return
     try:

@@ -115,6 +115,8 @@ class _Watch:
             cookie = read_cookie(self._stub, switch.device_id, LOOK_TIMEOUT)
         except grpc.RpcError as error:
             self._unanswered += 1
+            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._site.silence.begins(self._name)
             if self._unanswered >= DOWN_AFTER:
                 self._site.down.add(self._name)
                 if self._site.topology.links:  # the others go on without it, so what it has is out of date
@@ -126,6 +128,7 @@ class _Watch:
             return
         self._unanswered, self._answered = 0, time.monotonic()
         self._site.down.discard(self._name)
+        self._site.silence.ends(self._name)
         if cookie is None or (cookie == self._site.program.cookie and self._around != self._others_down()):
             self._restore()
         elif cookie == self._site.program.cookie:

@@ -31,6 +31,10 @@ class Submission(Protocol):
     def queued(self) -> int:
         """How many blocks wait for the window."""
 
+    @property
+    def by_chain(self) -> bool:
+        """Whether packets go from member to member, so that lanes may be floats."""
+
 
 @dataclass
 class Context:

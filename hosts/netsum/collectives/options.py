@@ -17,11 +17,13 @@ ARITHMETIC: Final = ("sum", "mean")
 ORDER: Final = tuple(op.name.lower() for op in COMBINING if op.values == "order")
 BITS: Final = tuple(op.name.lower() for op in COMBINING if op.values == "bits")
 OPERATIONS: Final = (*ARITHMETIC, "product", *ORDER, *BITS)
-SCALES: Final = ("agreed", "predicted")
+SCALES: Final = ("agreed", "predicted", "float")
 ROUNDINGS: Final = ("nearest", "stochastic")
 LANES: Final = {8: Lane.L8, 16: Lane.L16, 32: Lane.L32}
 NONFINITE: Final = ("raise", "propagate")
 LATE: Final = ("accept", "carry", "wait", "raise")
+ADDED: Final = frozenset({"float32", "float64"})
+"""Floats that memory can add."""
 _TYPES: Final = {"floats": FLOATS, "integers": INTEGERS, "bool": frozenset({"bool"})}
 TYPES: Final = {
     "mean": FLOATS,
@@ -99,7 +101,9 @@ def check_options(
         raise Unsupported("nonfinite='propagate' needs every rank: in a job that degrades, give late='wait' too")
     if name not in FLOATS or op in BITS:
         nonfinite = "raise"  # there is nothing to pass on
-    agreed = degrade or op not in ARITHMETIC or name in INTEGERS
+    agreed = op not in ARITHMETIC or name in INTEGERS or (degrade and scale != "float")
+    if scale == "float" and not agreed and name not in ADDED:
+        raise Unsupported(f"scale='float' adds {' and '.join(sorted(ADDED))} as they are; this is {name}")
     return Options(op, "agreed" if agreed else scale, late if degrade else "accept", nonfinite=nonfinite)
 
 
@@ -115,8 +119,8 @@ def compressed(options: Options, dtype: np.dtype[Any], bits: int | None, roundin
         raise Unsupported(f"rounding {rounding!r} is not one of {', '.join(ROUNDINGS)}")
     if bits is None and rounding == "nearest":
         return options
-    if options.op not in ARITHMETIC or dtype.name not in FLOATS:
-        raise Unsupported("bits and rounding are for sums and means of floats")
+    if options.op not in ARITHMETIC or dtype.name not in FLOATS or options.scale == "float":
+        raise Unsupported("bits and rounding are for sums and means of floats that have a common scale")
     if bits is None:
         return replace(options, rounding=rounding)
     if bits not in LANES:

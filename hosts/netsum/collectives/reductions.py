@@ -20,6 +20,7 @@ from netsum.collectives.agreed_sum import agreed_sum
 from netsum.collectives.agreement import NO_CODES, agree
 from netsum.collectives.arguments import as_array, check_root, rows_to_each, write_out, wrong_out
 from netsum.collectives.call import Call, Caller, Context
+from netsum.collectives.chained_sum import chained_sum
 from netsum.collectives.exact_sum import exact_sum
 from netsum.collectives.finite import not_finite
 from netsum.collectives.history import History, Signature
@@ -56,7 +57,9 @@ def reduce_array(
     if options.scale == "exact":
         parts = yield from exact_sum(context, array, layout, signature, error, mean=options.op == "mean")
         return _checked(context, parts, options, error)
-    if options.op not in ARITHMETIC:
+    if options.scale == "float":
+        parts = yield from chained_sum(context, array, layout, options, signature, error)
+    elif options.op not in ARITHMETIC:
         if not options.propagates:
             error = error or not_finite(context.rank, array)
         parts = yield from lanewise(context, array, layout, options, signature, error)
@@ -108,6 +111,7 @@ class Reductions(Caller):
             out: array for the result, of x's shape and type; may be ``x`` itself. Default: a new one.
             scale: ``agreed``: the ranks first agree on the range of every block. ``predicted``: they take it from the last call
                 of the same kind and skip that round trip; blocks for which it is too small or far too coarse are repeated.
+                ``float``: float32 and float64 are added as they are, in the order of the chain; only in jobs by chain.
             bits: 8 or 16: carry a sum or mean of floats in lanes of this many bits, a quarter or half of float32's bytes; the
                 quantum grows as below, with w = ``bits``. Default: 32, or 64 for float64.
             rounding: ``nearest``, or ``stochastic``: up or down at random, so that errors cancel out over many calls; an element

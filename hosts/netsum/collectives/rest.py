@@ -54,9 +54,10 @@ def keeping(lanes: FloatLanes, cut: Cut, rest: Array) -> Keeping:
 
 def with_rest(options: Options, array: Array, rest: Any) -> Options:
     """The options of a call that is to leave its rest in the array ``rest``; Unsupported if it cannot."""
-    if options.op not in ("sum", "mean") or array.dtype.name not in FLOATS:
+    if options.op not in ("sum", "mean") or array.dtype.name not in FLOATS or options.scale == "float":
         raise Unsupported(
-            f"only sums and means of floats leave a rest; this is op={options.op!r} of {array.dtype.name}"
+            "only sums and means of floats at a common scale leave a rest; this is "
+            f"op={options.op!r} of {array.dtype.name} at scale={options.scale!r}"
         )
     fits = isinstance(rest, np.ndarray) and rest.shape == array.shape and rest.dtype.kind == "f"
     if not fits or not rest.flags.c_contiguous or not rest.flags.writeable or np.shares_memory(rest, array):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from netsum.collectives.agreement import Agreement, Verdict
 from netsum.collectives.call import Context
 from netsum.collectives.layout import GROUP, Layout
+from netsum.errors import Desynchronized
 from netsum.fixed_point import HOST_LANES, WIRE_LANES, Array, Numbers
 from netsum.report import Report
 from netsum.rows import Rows
@@ -119,8 +120,19 @@ class Sender:
         missed: numbers of the blocks whose result lacks this member's contribution.
     """
 
-    def __init__(self, context: Context, layout: Layout, op: Op, lane: Lane, per_chunk: int | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        layout: Layout,
+        op: Op,
+        lane: Lane,
+        per_chunk: int | None = None,
+        *,
+        floats: bool = False,
+    ) -> None:
+        """``floats``: the lanes are floats."""
         self._context = context
+        self._floats = floats
         self._op = op
         self._lane = lane
         self.verdict = Verdict()
@@ -224,6 +236,9 @@ class Sender:
         rows[:, HEADER_BYTES:].view(WIRE_LANES[self._lane])[:] = lanes
         like = Block(self._context.gen, self._op, self._lane, rows[0, HEADER_BYTES:].data, firm=self._context.firm)
         like.dest, like.more, like.source = self.cut.owner[numbers[0]], more, source
+        like.floats = self._floats
+        if self._floats and not self._context.window.by_chain:
+            raise Desynchronized("the job's members no longer add floats, in the middle of a call with scale='float'")
         run = Run(like, rows, group)
         for row in self.cut.odd(numbers):
             number = numbers[row]

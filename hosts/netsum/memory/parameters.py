@@ -25,6 +25,7 @@ Floats = NDArray[np.float32]
 
 _ASK: Final = 0
 _LEAVE: Final = 2**32 - 1
+LAST_STEP: Final = np.uint64(2**32 - 2)
 
 
 class Step(NamedTuple):
@@ -99,6 +100,8 @@ class Parameters:
     ) -> Step:
         """Push this worker's gradients, one for each layer, and wait for the parameters that come of the step, which are put into
         ``layers``.
+
+        Where the last step was made in a part of the model only, because workers died in it, this makes it in the rest.
 
         ``settings``: for each layer, learning rate, weight decay and trust coefficient of this step, as many as differ from the
         region's options; all workers give the same. A trust coefficient of 0 leaves a layer out of LARS's and LAMB's scaling.
@@ -222,10 +225,13 @@ class Parameters:
         return made
 
     def _pushing(self, task: Task, flat: Floats, segments: NDArray[np.uint64] | None) -> Flow:
-        blocks, steps = self._blocks, self._steps + np.uint64(1)
-        arguments = steps << np.uint64(32) | np.uint64(self.worker)
-        answers = _Answers(blocks, np.empty(blocks.size, np.float32))
-        for group in blocks.groups:
+        """Push to all blocks; or to those alone that are behind, where workers that died, or this one's being late, have left
+        some behind: else the others would be a step ahead for good, and at the end wait for gradients that nobody sends."""
+        blocks, behind = self._blocks, self._steps == self._steps.min(initial=LAST_STEP)
+        step = self._steps[behind].max(initial=0) + np.uint64(1)
+        arguments = np.full(blocks.number, step << np.uint64(32) | np.uint64(self.worker), np.uint64)
+        answers = _Answers(blocks, blocks.joined(self.layers), self._steps.copy())
+        for group in blocks.groups_of(np.flatnonzero(behind)):
             rows = group.rows
             header = MemoryHeader(Instruction.OPTIMIZE, length=group.length, lane=LaneType.FLOAT32)
             run = self.memory.run(
@@ -240,7 +246,7 @@ class Parameters:
             )
             self.memory.client.submit(run)
         yield task.done
-        counted = int(answers.counted.min()) if blocks.number else 0
+        counted = int(answers.counted[behind].min(initial=self.workers))
         if answers.shares:
             yield from self._finish_layers(task, arguments, answers)
         self._steps = answers.steps
@@ -283,10 +289,9 @@ class Parameters:
 class _Answers:
     """What blocks answer to a step: parameters, or first their shares of the layer's norms squared."""
 
-    def __init__(self, blocks: Blocks, flat: Floats) -> None:
-        self._blocks, self.flat = blocks, flat
+    def __init__(self, blocks: Blocks, flat: Floats, steps: NDArray[np.uint64]) -> None:
+        self._blocks, self.flat, self.steps = blocks, flat, steps
         self.shares: dict[int, tuple[float, float]] = {}
-        self.steps = np.zeros(blocks.number, np.uint64)
         self.counted = np.zeros(blocks.number, np.uint64)
 
     def taker(self, rows: NDArray[np.int64]) -> Callable[[int, MemoryHeader, memoryview], None]:

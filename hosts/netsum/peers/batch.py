@@ -62,8 +62,11 @@ def unpack(message: bytes, width: int) -> Message:
 class Batch:
     """One rank's state of a batch, at first its own contributions."""
 
-    def __init__(self, blocks: Sequence[Block], block_bytes: int) -> None:
+    def __init__(self, blocks: Sequence[Block], block_bytes: int, apart: Rows = ()) -> None:
+        """The payloads of the rows ``apart`` do not travel with the others: :meth:`store` brings them."""
         number = len(blocks)
+        self.stored = 0
+        """Bytes of payload that were written to memory: sums and results."""
         self._records: Array = np.zeros(number, RECORD)
         self._data = np.zeros((number, block_bytes), np.uint8)
         self._whole = np.ones(number, np.bool_)  # rows whose payload is what the record says
@@ -75,6 +78,10 @@ class Batch:
             )
             if size:
                 self._data[row, :size] = np.frombuffer(block.payload, np.uint8)
+        self._apart = np.zeros(number, np.bool_)
+        self._apart[list(apart)] = True
+        for row in apart:
+            self._whole[row] = blocks[row].op is Op.COPY and bool(blocks[row].payload)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -83,7 +90,7 @@ class Batch:
         """The message with these rows. Those in ``bare`` travel as records alone."""
         index = np.array(rows)
         records = self._records[index]
-        here = (records["size"] > 0) & ~np.isin(index, bare)
+        here = (records["size"] > 0) & ~np.isin(index, bare) & ~self._apart[index]
         records["flags"] = records["flags"] & SIGNED | here * np.uint8(HERE)
         head: bytes = MESSAGE.pack(first_id, len(self), len(rows)) + records.tobytes()
         sending = index[here]
@@ -97,10 +104,11 @@ class Batch:
     def take(self, message: Message) -> None:
         """Replace our own rows by these."""
         index = message.records["row"].astype(np.int64)
-        here = (message.records["flags"] & HERE) != 0
+        here = (message.records["flags"] & HERE != 0) & ~self._apart[index]
         self._records[index] = message.records
         self._data[index[here]] = message.data[here]
-        self._whole[index] = here | (message.records["size"] == 0)
+        self._whole[index] = here | (message.records["size"] == 0) | (self._whole[index] & self._apart[index])
+        self.stored += int(message.records["size"][here].sum())
 
     def combine(self, message: Message) -> None:
         """Combine these rows with our own. Rows whose signatures differ become MISMATCH."""
@@ -112,9 +120,12 @@ class Batch:
         for name in _SIGNATURE:
             differ |= we_sign & they_sign & (ours[name] != theirs[name])
             ours[name] = np.where(we_sign, ours[name], theirs[name])
-        self._add(index[both & ~differ], ours[both & ~differ], message.data[both & ~differ])
-        first = (ours["size"] == 0) & (theirs["size"] > 0)
+        with_us = ~self._apart[index]
+        adding = both & ~differ & with_us
+        self._add(index[adding], ours[adding], message.data[adding])
+        first = (ours["size"] == 0) & (theirs["size"] > 0) & with_us
         self._data[index[first]] = message.data[first]
+        self.stored += int(theirs["size"][adding | first].sum())
         ours["size"] = np.maximum(ours["size"], theirs["size"])
         ours["src_cnt"] += theirs["src_cnt"]
         ours["data_cnt"] += theirs["data_cnt"]
@@ -136,6 +147,12 @@ class Batch:
             for ufunc in after:
                 ufunc(ours, out=ours)
             self._data[index[chosen]] = ours.view(np.uint8)
+
+    def store(self, row: int, payload: NDArray[np.uint8]) -> None:
+        """The result of a row that is apart."""
+        self._data[row, : len(payload)] = payload
+        self._whole[row] = True
+        self.stored += len(payload)
 
     def result(self, row: int, job_id: int, block_id: int, rank: int) -> tuple[Header, memoryview]:
         """The finished row as a switch would send it to ``rank``: with a payload if it is for that rank and the status is OK."""

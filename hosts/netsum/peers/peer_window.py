@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from netsum.descriptor import PLAN, Descriptor
+from netsum.descriptor import AUTO, PLAN, Descriptor, is_chain
 from netsum.errors import Mismatch
 from netsum.peers.batch import Batch, Message, unpack
+from netsum.peers.chains import Chains, Part
 from netsum.peers.choice import Table, choose
 from netsum.peers.execution import Differ, Execution
 from netsum.peers.mailer import Frame, Mailer
 from netsum.peers.plans import make_plan
 from netsum.peers.plans.from_file import read_plan
-from netsum.peers.wire import LONGEST, Flag, algorithm_name, algorithm_number
+from netsum.peers.wire import DATAGRAM_HEAD, LONGEST, Flag, algorithm_name, algorithm_number, is_datagram
 from netsum.refusal import Disagreement, Refusal
 from netsum.settings import Settings
 from netsum.stats import Stats
@@ -68,6 +69,9 @@ class PeerWindow:
         self._longest = max(1, min(descriptor.window // 2, LONGEST, _chunk(descriptor)))
         others = [rank for rank in self._ranks if rank != self._rank]
         self.mailer = Mailer(others, self._algorithm, descriptor.first_block_id, self.stats)
+        self.chains = Chains(descriptor, self._ranks, self.stats) if is_chain(descriptor.algorithm) else None
+        self._listened = False  # whether everything that has come was taken
+        self._parts: dict[int, Part] = {}  # of batches that go by chain, by the serial of the first block
         self._open: list[Block] = []  # a batch of which more is to come
         self._batches: deque[list[Block]] = deque()
         self._blocks: dict[int, Block] = {}  # of the batches that have begun, as long as they may be needed
@@ -78,6 +82,10 @@ class PeerWindow:
         self._trouble: Refusal | None = None
         self._since: float | None = None  # since when the oldest block has been waited for
         self._oldest = -1
+
+    @property
+    def by_chain(self) -> bool:
+        return self.chains is not None
 
     @property
     def speaks(self) -> bool:
@@ -135,7 +143,11 @@ class PeerWindow:
             self._since = None
         elif self._since is None or self.base != self._oldest:
             self._since, self._oldest = now, self.base
-        return self.mailer.poll(now, waiting=self._waiting)
+        frames = self.mailer.poll(now, waiting=self._waiting)
+        if self.chains is not None:
+            waiting = any(part.left for part in self._parts.values())
+            frames += self.chains.poll(now, waiting=waiting, listened=self._listened)
+        return frames
 
     @property
     def _waiting(self) -> bool:
@@ -155,7 +167,9 @@ class PeerWindow:
                 raise Disagreement(self.base)
 
     def next_deadline(self) -> float | None:
-        return None  # questions can wait for the next poll
+        return (
+            None if self.chains is None else self.chains.next_deadline()
+        )  # other questions can wait for the next poll
 
     def _begin(self) -> None:
         limit = self.base + max(self._descriptor.window, 1)
@@ -177,12 +191,20 @@ class PeerWindow:
         dests = tuple(self._number.get(block.dest, EVERYONE) for block in blocks)
         sources = tuple(self._number.get(block.source, EVERYONE) for block in blocks)
         algorithm, number = self._descriptor.algorithm, self._number[self._rank]
-        chosen = choose(len(self._ranks), len(blocks) * size, self._table)
-        plan = _plan(algorithm, number, len(self._ranks), dests, sources, chosen)
-        return Execution(self.block_id(first), Batch(blocks, size), plan, self._ranks, self.mailer.post)
+        chains = self.chains
+        apart = () if chains is None else tuple(row for row, block in enumerate(blocks) if chains.takes(block))
+        chosen = choose(len(self._ranks), (len(blocks) - len(apart)) * size, self._table)
+        plan = _plan(algorithm if chains is None else AUTO, number, len(self._ranks), dests, sources, chosen)
+        batch = Batch(blocks, size, apart)
+        if chains is not None and apart:
+            self._parts[first] = chains.begin(self.block_id(first), blocks, apart, batch)
+        return Execution(self.block_id(first), batch, plan, self._ranks, self.mailer.post)
 
     def receive(self, packet: memoryview, now: float) -> None:
         """Take a frame from another member. Trouble is left to :meth:`poll`, for whoever waits there."""
+        if is_datagram(packet):
+            self._receive_datagram(packet[DATAGRAM_HEAD:], now)
+            return
         rank, messages = self.mailer.receive(packet, now)
         for data in messages:
             try:
@@ -199,7 +221,17 @@ class PeerWindow:
             else:
                 self._differ(self.base)
 
+    def _receive_datagram(self, packet: memoryview, now: float) -> None:
+        if self.chains is None:
+            self.stats.malformed += 1
+            return
+        self.chains.receive(packet, now, self.block_id(self.next_serial), 2 * self._descriptor.window)
+        for first in [first for first, part in self._parts.items() if not part.left]:
+            if first in self._executions:
+                self._advance(first)
+
     def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
+        self._listened = not packets
         for packet in packets:
             self.receive(packet, now)
 
@@ -220,9 +252,12 @@ class PeerWindow:
             execution.advance()
         except Differ:
             self._differ(first)
-        if not execution.done:
+        part = self._parts.get(first)
+        if not execution.done or (part is not None and part.left):
             return
         del self._executions[first]
+        self._parts.pop(first, None)
+        self.stats.stored += batch.stored
         for row in range(len(batch)):
             block = self._blocks[first + row]
             header, payload = batch.result(row, self._descriptor.job_id, self.block_id(first + row), self._rank)
@@ -238,6 +273,8 @@ class PeerWindow:
             self.base = self._finished.pop(self.base)
         while self._kept_from < self.base - self._descriptor.window:
             del self._blocks[self._kept_from]
+            if self.chains is not None:
+                self.chains.forget(self.block_id(self._kept_from))
             self._kept_from += 1
 
     def _fits(self, block: Block, header: Header, size: int) -> bool:
@@ -257,11 +294,18 @@ class PeerWindow:
         self.receive_all(packets, now)
         transport.send(self.outgoing(now))
 
+    @property
+    def _settled(self) -> bool:
+        """Whether the others have what they need from this member."""
+        return self.mailer.settled and (self.chains is None or not self.chains.unsettled(self.mailer.gone))
+
     def leave(self, transport: Transport) -> None:
         until = time.monotonic() + LINGER
         self.tend(transport)
         transport.send(self.mailer.say(Flag.ANSWER, self.mailer.at))
-        while not self.mailer.settled and time.monotonic() < until:
+        while not self._settled and time.monotonic() < until:
+            if self.chains is not None:
+                self.chains.tell(self.mailer.gone)
             self.tend(transport, WAIT_SLICE)
         for _ in range(FAREWELLS):
             transport.send(self.mailer.say(Flag.BYE, self.mailer.at))
@@ -279,6 +323,10 @@ class PeerWindow:
         if causes:
             words = [f"rank {rank}, {cause}" for rank, cause in causes.items()]
             return "waiting for " + "; ".join(words), tuple(causes)
+        silent = () if self.chains is None else self.chains.silent(QUESTIONS)  # those that answer by TCP
+        if silent:
+            who = ", ".join(map(str, silent))
+            return f"waiting for rank {who}, whose packets of chains (UDP) do not come here", silent
         unknown = [str(rank) for rank in others if not self._has_told(rank)]
         if unknown:
             return f"whom it waits for is not known: rank {', '.join(unknown)} cannot have answered yet", ()

@@ -1,7 +1,9 @@
-"""How members reach each other: TCP connections that carry the frames of the job's members alone."""
+"""How members reach each other: TCP connections that carry the frames of the job's members alone, and UDP for packets of memory,
+which prove themselves (:mod:`netsum.peers.chains`)."""
 
 from __future__ import annotations
 
+import errno
 import selectors
 import socket
 import time
@@ -10,38 +12,54 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from netsum.descriptor import Descriptor
+from netsum.descriptor import MULTICAST, Descriptor, is_chain
 from netsum.errors import JoinError
 from netsum.home import stays_home
 from netsum.peers.connections import PATIENCE, BrokenError, Incoming, Outgoing
 from netsum.peers.seal import Identity
-from netsum.peers.wire import HEAD, RANK, RECORD, message_bytes
+from netsum.peers.wire import DATAGRAM, DATAGRAM_HEAD, HEAD, RANK, RECORD, is_datagram, message_bytes
 from netsum.transports.base import Packet
-from netsum.transports.sockets import BATCH, parse_address
+from netsum.transports.multicast import group_of, join_group, send_from
+from netsum.transports.only_from import hear_only
+from netsum.transports.sockets import BATCH, SocketBatch, parse_address
+from netsum.wire.schema import EVERYONE
 
 UNPROVEN: Final = 64
 """Most connections that have not yet proven to be a member's, besides one for each member; the oldest makes room."""
 _BACKLOG: Final = 1024
+_ATTEMPTS: Final = 8
+"""To find a port that is free both in TCP and in UDP."""
 _LOOK: Final = 0.005
 """Seconds between two checks for connections to open or abandon."""
 
 
 class PeerSocket:
-    """Where a member accepts connections, in all its epochs. It tells the controller this address when it joins."""
+    """Where a member accepts connections, in all its epochs. It tells the controller this address when it joins. ``datagrams``
+    is a UDP socket with the same port."""
 
     def __init__(self, address: str) -> None:
         """``address`` is one of this host's, HOST or HOST:PORT; JoinError if it cannot be bound."""
         host, port = parse_address(address) if ":" in address else (address, 0)
-        self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        stays_home(self.sock)
-        try:
-            self.sock.setblocking(False)
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self.sock.bind((host, port))
-            self.sock.listen(_BACKLOG)
-        except OSError as error:
-            self.sock.close()
-            raise JoinError(f"cannot open the socket for the other members at {address}: {error.strerror}") from error
+        for left in reversed(range(_ATTEMPTS)):
+            self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            stays_home(self.sock)
+            stays_home(self.datagrams)
+            try:
+                self.sock.setblocking(False)
+                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self.sock.bind((host, port))
+                self.sock.listen(_BACKLOG)
+                hear_only(self.datagrams, [])  # until there are members that send any
+                self.datagrams.bind(self.sock.getsockname())
+            except OSError as error:
+                self.close()
+                if port or error.errno != errno.EADDRINUSE or not left:
+                    raise JoinError(
+                        f"cannot open the sockets for the other members at {address} (TCP and UDP): {error.strerror}"
+                    ) from error
+            else:
+                return
 
     @property
     def address(self) -> str:
@@ -50,6 +68,7 @@ class PeerSocket:
 
     def close(self) -> None:
         self.sock.close()
+        self.datagrams.close()
 
 
 def own_address(controller: str) -> str | None:
@@ -98,21 +117,46 @@ class PeerTransport:
         self._come: list[memoryview] = []
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._datagrams: SocketBatch | None = None
+        self._group: SocketBatch | None = None
+        self._places = dict(self._peers)  # where datagrams go
+        if is_chain(descriptor.algorithm):
+            self._open_datagrams(sock.datagrams, descriptor)
         self._fileno = self._selector.fileno()  # kept, because another thread may ask while we close
         self._next_look = 0.0
         self._closed = False
 
+    def _open_datagrams(self, sock: socket.socket, descriptor: Descriptor) -> None:
+        hear_only(sock, self._peers.values())
+        self._datagrams = SocketBatch(sock)
+        self._selector.register(sock, selectors.EVENT_READ, partial(self._read_datagrams, self._datagrams))
+        if descriptor.algorithm != MULTICAST:
+            return
+        host, group = str(sock.getsockname()[0]), group_of(bytes.fromhex(descriptor.peer_key))
+        try:
+            send_from(sock, host)
+            self._group = join_group(group, host, self._peers.values())
+        except OSError as error:
+            self._selector.close()
+            raise JoinError(f"cannot join the multicast group {group[0]} at {host}: {error.strerror}") from error
+        self._places[EVERYONE] = group
+        self._selector.register(self._group.sock, selectors.EVENT_READ, partial(self._read_datagrams, self._group))
+
     @property
     def last_error(self) -> str | None:
         """Why a connection last broke."""
-        return next((each.last_error for each in self._outgoing.values() if each.last_error), None)
+        ends: list[Outgoing | SocketBatch] = [*self._outgoing.values(), *filter(None, [self._datagrams])]
+        return next((each.last_error for each in ends if each.last_error), None)
 
     def send(self, packets: Sequence[Packet]) -> None:
         if self._closed:
             raise OSError("the transport is closed")
         for packet in packets:
             first = memoryview(packet[0])
-            if first[0] in self._outgoing:
+            if is_datagram(first):
+                if self._datagrams is not None and first[0] in self._places:
+                    self._datagrams.send_to((first[DATAGRAM_HEAD:], *packet[1:]), self._places[first[0]])
+            elif first[0] in self._outgoing:
                 self._outgoing[first[0]].send((first[RANK.size :], *packet[1:]), self._selector)
 
     def recv(self, timeout: float | None) -> list[memoryview]:
@@ -153,6 +197,11 @@ class PeerTransport:
                 self._refuse(next(iter(self._unproven)))
             self._unproven[incoming] = None
             self._selector.register(incoming, selectors.EVENT_READ, partial(self._read, incoming))
+
+    def _read_datagrams(self, batch: SocketBatch, _selector: selectors.BaseSelector, _events: int) -> None:
+        # The packet itself says whose it is, and proves it.
+        head = RANK.pack(0) + DATAGRAM
+        self._come += [memoryview(b"".join((head, packet))) for packet in batch.recv(0.0)]
 
     def _read(self, incoming: Incoming, _selector: selectors.BaseSelector, _events: int) -> None:
         if incoming.fileno() < 0:
@@ -199,5 +248,7 @@ class PeerTransport:
         for outgoing in self._outgoing.values():
             outgoing.close(self._selector)
         self._selector.close()
+        if self._group is not None:
+            self._group.close()
         if self._owned is not None:
             self._owned.close()

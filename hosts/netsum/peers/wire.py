@@ -9,13 +9,15 @@ rows' payloads one after the other.
 from __future__ import annotations
 
 import struct
+import zlib
 from enum import IntFlag
 from typing import Final
 
 import numpy as np
 
-from netsum.descriptor import ALGORITHMS, PLAN
+from netsum.descriptor import ALGORITHMS, PLAN, torus_sides
 from netsum.peers.plans.from_file import read_plan
+from netsum.window.block import Payload
 
 RANK: Final = struct.Struct(">B")
 TAG_BYTES: Final = 16
@@ -31,19 +33,36 @@ HEAD: Final = struct.Struct(">BBIQQ")
 number, counted from 0 in each direction (without DATA, the number of the next message); and the first number that the sender
 has not received."""
 
+DATAGRAM: Final = b"\x80"
+"""In the place of a head's flags: what follows is a packet of memory (:mod:`netsum.wire.memory`), which travels by UDP, without
+this byte."""
+DATAGRAM_HEAD: Final = RANK.size + len(DATAGRAM)
+
+
+def is_datagram(frame: Payload) -> bool:
+    """Whether a frame, or its first part, is a packet of memory."""
+    return len(frame) >= DATAGRAM_HEAD and frame[RANK.size] == DATAGRAM[0]
+
+
 _PLANS: Final = 128
+_TORI: Final = 64
 
 
 def algorithm_number(name: str) -> int:
-    """The index in :data:`netsum.descriptor.ALGORITHMS`; of a file's plan, 128 and more: seven bits of a digest of the plan."""
-    return (
-        _PLANS + read_plan(name.removeprefix(PLAN)).digest % _PLANS if name.startswith(PLAN) else ALGORITHMS.index(name)
-    )
+    """The index in :data:`netsum.descriptor.ALGORITHMS`; of a chain on a torus, 64 and more: six bits of a digest of its sides;
+    of a file's plan, 128 and more: seven bits of a digest of the plan."""
+    if name.startswith(PLAN):
+        return _PLANS + read_plan(name.removeprefix(PLAN)).digest % _PLANS
+    if torus_sides(name):
+        return _TORI + zlib.crc32(name.encode()) % (_PLANS - _TORI)
+    return ALGORITHMS.index(name)
 
 
 def algorithm_name(number: int) -> str:
     if number >= _PLANS:
         return f"of a plan with number {number}"
+    if number >= _TORI:
+        return f"of a chain on another torus, number {number}"
     return ALGORITHMS[number] if number < len(ALGORITHMS) else f"number {number}"
 
 

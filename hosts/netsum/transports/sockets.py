@@ -78,11 +78,15 @@ class SocketBatch:
                     self._send_patiently((head, some[done].data))
                     done += 1
 
-    def _send_patiently(self, packet: Packet) -> None:
+    def send_to(self, packet: Packet, remote: Address) -> None:
+        """Send one packet to this address."""
+        self._send_patiently(packet, remote)
+
+    def _send_patiently(self, packet: Packet, remote: Address | None = None) -> None:
         """Send one packet, if need be when there is room."""
         for last in (False, True):
             try:
-                self._send_one(packet)
+                self._send_one(packet, remote or self._remote)
             except BlockingIOError:
                 if last:
                     self.last_error = "the socket's send buffer stays full"
@@ -94,9 +98,9 @@ class SocketBatch:
             else:
                 return
 
-    def _send_one(self, packet: Packet) -> None:
-        if self._remote is not None:
-            self.sock.sendmsg(packet, (), 0, self._remote)
+    def _send_one(self, packet: Packet, remote: Address | None) -> None:
+        if remote is not None:
+            self.sock.sendmsg(packet, (), 0, remote)
         elif len(packet) == 1:
             self.sock.send(packet[0])
         else:

@@ -75,6 +75,10 @@ class Window(Protocol):
         """Whether this member asks the controller now and then, on behalf of all, even if nothing is amiss."""
 
     @property
+    def by_chain(self) -> bool:
+        """Whether packets go from member to member: then lanes may be floats, and what comes is to be passed on at once."""
+
+    @property
     def needs_tending(self) -> bool:
         """Whether :meth:`tend` must be called between calls, too."""
 

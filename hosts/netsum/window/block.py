@@ -29,7 +29,7 @@ class Block:
     result's header and payload, which is valid only during that call; ``on_lost`` is called if there will be no result.
 
     In a job without a switch, ``more`` says that every rank submits the next block together with this one, and ``source`` is the
-    only rank with a payload (EVERYONE: any rank may have one)."""
+    only rank with a payload (EVERYONE: any rank may have one). ``floats``: the lanes are floats, which only chains add."""
 
     gen: int
     op: Op
@@ -46,3 +46,4 @@ class Block:
     delivered: bool = False
     more: bool = False
     source: int = EVERYONE
+    floats: bool = False

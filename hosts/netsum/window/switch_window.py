@@ -62,6 +62,7 @@ class SwitchWindow:
     """One member's window over one epoch of a job."""
 
     combiner = "switch"
+    by_chain = False
     needs_tending = False
     speaks = False
 
@@ -302,6 +303,7 @@ class SwitchWindow:
         self.stats.rtt = self._repeating.trip.srtt or 0.0
         self._way.heard(False, now, number)
         self.present = header.src_cnt
+        self.stats.stored += payloads.size
         run.deliver(row, header, payloads)
         self._settle(first, sent, number)
         return number
@@ -405,6 +407,7 @@ class SwitchWindow:
             block.delivered = True
             self.stats.degraded += header.degraded
             self.stats.late += header.age_op == AgeOp.LATE
+            self.stats.stored += min(size, len(payload))
             if not header.degraded and header.status == Status.OK:
                 self.present = header.src_cnt
             if block.on_result is not None:

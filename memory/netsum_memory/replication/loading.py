@@ -11,6 +11,8 @@ class Loading:
 
     def __init__(self, offer: Offer) -> None:
         self.position = offer.position
+        self._pieces = offer.pieces
+        self._first = 0  # the first that is missing
         self._missing = set(range(offer.pieces))
         self._asking = Asking()
         self._came: list[tuple[int, bytes]] = []
@@ -34,7 +36,10 @@ class Loading:
     def asks(self, epoch: int) -> list[AskPiece]:
         """What to ask for now."""
         overdue, self._overdue = self._overdue, []
-        numbers = overdue + self._asking.more(sorted(self._missing))
+        while self._first < self._pieces and self._first not in self._missing:
+            self._first += 1
+        missing = (number for number in range(self._first, self._pieces) if number in self._missing)
+        numbers = overdue + self._asking.more(missing)
         return [AskPiece(epoch, self.position, number) for number in numbers]
 
     def again(self) -> None:

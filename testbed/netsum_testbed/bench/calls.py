@@ -13,8 +13,8 @@ from netsum_testbed.bench.operations import OPERATIONS
 
 SEED: Final = 1
 
-Bytes = tuple[int, int, int]
-"""Of payload sent, and of frames sent and received."""
+Bytes = tuple[int, int, int, int]
+"""Of payload sent, of frames sent and received, and stored in memory."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Calls:
 @dataclass
 class Timing:
     """One rank's calls of one size in one place: when each began (seconds of the machine's monotonic clock, which all processes
-    share), how long it took, wrong elements, and all bytes: of payload ``sent``, and of frames each way."""
+    share), how long it took, wrong elements, and all bytes: of payload ``sent``, of frames each way, and ``stored``."""
 
     begins: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -82,12 +82,14 @@ class Timing:
     sent: int = 0
     frames_out: int = 0
     frames_in: int = 0
+    stored: int = 0
 
     def add(self, began: float, ended: float, before: Bytes, after: Bytes) -> None:
         """Count a call; ``before`` and ``after`` are the bytes so far."""
         self.begins.append(began)
         self.seconds.append(ended - began)
-        sent, out, into = (now - then for then, now in zip(before, after, strict=True))
+        sent, out, into, stored = (now - then for then, now in zip(before, after, strict=True))
         self.sent += sent
         self.frames_out += out
         self.frames_in += into
+        self.stored += stored

@@ -39,6 +39,7 @@ class Line:
         late: seconds by which each rank began after the first: the median.
         link: bytes of frames per call on the host's link and in the direction that carries most.
         rate_mbps: what a host may send, if it is limited.
+        stored: bytes per call that the rank which stores most writes to memory.
     """
 
     size: int
@@ -52,6 +53,7 @@ class Line:
     late: tuple[tuple[float, ...], ...] = ()
     link: tuple[int, ...] = ()
     rate_mbps: int | None = None
+    stored: tuple[int, ...] = ()
 
     def algbw(self, place: int) -> float:
         """GB/s."""
@@ -150,6 +152,7 @@ def _line(calls: Calls, size: int, timed: Sequence[Sequence[Timing]], rate_mbps:
             round(max(max(each.frames_out, each.frames_in) for each in ranks) / calls.iterations) for ranks in places
         ),
         rate_mbps,
+        tuple(round(max(each.stored for each in ranks) / calls.iterations) for ranks in places),
     )
 
 

@@ -42,11 +42,13 @@ from netsum_testbed.bench.host import (
 )
 from netsum_testbed.bench.instructions import bench_instructions
 from netsum_testbed.bench.memory_command import bench_memory
+from netsum_testbed.bench.optimizer_command import optimizer
 from netsum_testbed.bench.plan import bench_plan
 from netsum_testbed.bench.report import remarks, switch_json, switch_table
 from netsum_testbed.bench.start import bench_start
 from netsum_testbed.bench.switch_command import Measures, bench_switch
 from netsum_testbed.bench.switches import Plan, SwitchFigures, measure
+from netsum_testbed.bench.torus import bench_torus
 from netsum_testbed.bench.train_command import train
 from netsum_testbed.checking import comma, list_option
 from netsum_testbed.errors import TestbedError
@@ -66,6 +68,7 @@ def bench() -> None:
 
 
 bench.add_command(train)
+bench.add_command(optimizer)
 
 
 @bench.command()
@@ -143,6 +146,7 @@ def start(repetitions: int) -> None:
 
 add_collectives(bench)
 bench.add_command(compare)
+bench.add_command(bench_torus)
 
 
 @bench.command()

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from netsum.counting import counted
-from netsum.descriptor import HOST_ALGORITHMS, SWITCH
+from netsum.descriptor import CHAIN, HOST_ALGORITHMS, MULTICAST, SWITCH
 from netsum.installing import advice
 from netsum.wire.schema import CHUNK_BYTES, MAX_CHUNKS
 from netsum_controller.config.job_spec import JobSpec
@@ -29,7 +29,7 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.kernel import HTB, complaint
 
 RING: Final = "ring"
-ALGORITHMS: Final = (SWITCH, *HOST_ALGORITHMS, GLOO)
+ALGORITHMS: Final = (SWITCH, *HOST_ALGORITHMS, CHAIN, MULTICAST, GLOO)
 PAYLOAD_SHARE: Final = CHUNK_BYTES * MAX_CHUNKS / FRAME_BYTES
 """Of the bytes on a link, what is payload in full packets."""
 _MEETING_PORT: Final = 29500
@@ -66,6 +66,8 @@ class Row:
             "algbw_GBps": round(line.algbw(0), 6),
             "busbw_GBps": round(line.busbw(0), 6),
             "link_bytes": line.link[0],
+            "sent_bytes": line.sent[0],
+            "stored_bytes": line.stored[0] if self.algorithm != GLOO else None,
             "link_share": round(line.link_share(0) or 0.0, 4),
             "payload_share": round(self.payload_share, 4),
             "wrong": line.wrong[0],
@@ -104,7 +106,9 @@ def compare_all(
         hosts = tuple(fabric.topology.hosts)
         # A job's name has letters, digits and dashes.
         jobs = {
-            name: fabric.create_job(JobSpec(name=name.replace("_", "-"), members=hosts, algorithm=name))
+            name: fabric.create_job(
+                JobSpec(name=name.replace("_", "-").replace(":", "-"), members=hosts, algorithm=name)
+            )
             for name in algorithms
             if name != GLOO
         }

@@ -15,6 +15,7 @@ from rich.console import Console
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective_command import count_option, read_sizes
 from netsum_testbed.bench.compare import ALGORITHMS, Row, compare_all, missing, require_links
+from netsum_testbed.bench.compare_rank import GLOO
 from netsum_testbed.bench.plots import Plots, in_bytes
 from netsum_testbed.checking import list_option, switch_option
 from netsum_testbed.errors import TestbedError
@@ -51,7 +52,7 @@ def _read_algorithms(_context: click.Context, _option: click.Parameter, text: st
 @count_option("--warmup", "-w", default=1, told="calls of each before them", least=0)
 @click.option(
     "--scale",
-    type=click.Choice(["agreed", "predicted"]),
+    type=click.Choice(["agreed", "predicted"]),  # scale "float" is for chains alone
     default="predicted",
     show_default=True,
     help="of netsum's sums, by the switch and by hosts",
@@ -67,7 +68,8 @@ def compare(
 ) -> None:
     """Time an allreduce of float32 by the switch, the host algorithms and Gloo, on the same wires.
 
-    The last line has "rows": algorithm, workers, size, time_us, link_share, wrong and more. Needs root and Mininet.
+    The last line has "rows": algorithm, workers, size, time_us, link_bytes, stored_bytes (per host), wrong and more. Needs root
+    and Mininet.
     """
     require_links()
     plots = None if plot is None else Plots(plot)
@@ -105,12 +107,22 @@ def compare(
 
 def _table(switch: str, rate_mbps: int, rows: Sequence[Row]) -> Any:
     columns = "workers", ">size\n(B)", "algorithm", ">time\n(us)", ">p99\n(us)", ">algbw\n(GB/s)", ">busbw\n(GB/s)"
-    more = ">of the\nlink", ">of its\npayload", ">times\nthe ring", ">#wrong"
+    more = (
+        ">link\n(arrays)",
+        ">sent\n(arrays)",
+        ">stored\n(arrays)",
+        ">of the\nlink",
+        ">of its\npayload",
+        ">times\nthe ring",
+        ">#wrong",
+    )
     cells = (
         (
             *(str(row.line.workers), str(row.line.size), row.algorithm, f"{row.line.seconds[0] * 1e6:.0f}"),
             f"{row.line.percentile(0, 99) * 1e6:.0f}",
             *(f"{row.line.algbw(0):.5f}", f"{row.line.busbw(0):.5f}"),
+            *(f"{nbytes / row.line.size:.2f}" for nbytes in (row.line.link[0], row.line.sent[0])),
+            "" if row.algorithm == GLOO else f"{row.line.stored[0] / row.line.size:.2f}",
             *(f"{row.line.link_share(0):.1%}", f"{row.payload_share:.1%}"),
             "" if row.over_ring is None else f"{row.over_ring:.2f}",
             str(row.line.wrong[0]),

@@ -63,8 +63,8 @@ class Gloo:
         self._distributed.destroy_process_group()
 
 
-def interface_bytes() -> Bytes:
-    """What this host's interfaces have sent and received, but the loopback."""
+def interface_bytes(caller: Communicator | Gloo) -> Bytes:
+    """What this host's interfaces have sent and received, but the loopback, and what the caller has stored."""
     sent = received = 0
     for line in _DEVICES.read_text().splitlines()[2:]:
         name, _, numbers = line.partition(":")
@@ -72,7 +72,7 @@ def interface_bytes() -> Bytes:
             counted = numbers.split()
             received += int(counted[0])
             sent += int(counted[8])
-    return sent, sent, received
+    return sent, sent, received, 0 if isinstance(caller, Gloo) else caller.stats.stored
 
 
 def main(text: str) -> None:
@@ -85,7 +85,8 @@ def main(text: str) -> None:
             place = Place(own, calls.workers)
             arrays = Arrays(calls.operation, place, calls.count(size), calls.dtype, in_place=True)
             made = [_call_of(each, place, arrays, calls) for each in callers]
-            timed = take_turns([(call, interface_bytes) for call in made], calls, arrays, size, callers[0].barrier)
+            counted = [(call, partial(interface_bytes, each)) for call, each in zip(made, callers, strict=True)]
+            timed = take_turns(counted, calls, arrays, size, callers[0].barrier)
             print(json.dumps([asdict(each) for each in timed]), flush=True)
         for comm in comms:
             comm.barrier()  # no rank leaves while another may still ask for a result

@@ -65,14 +65,14 @@ def take_turns(
 
 
 def wire_bytes(comm: Communicator) -> Bytes:
-    """Payload bytes sent so far, and bytes of frames sent and received."""
+    """Payload bytes sent so far, bytes of frames sent and received, and bytes stored."""
     stats = comm.stats
     frames = stats.packets_sent, stats.packets_received
     sent, received = (
         data + PREFIX_BYTES * number
         for data, number in zip((stats.bytes_sent, stats.bytes_received), frames, strict=True)
     )
-    return stats.bytes_sent, sent, received
+    return stats.bytes_sent, sent, received, stats.stored
 
 
 def losing(loss: float | None, seed: int) -> Callable[[Transport], Transport] | None:

@@ -16,13 +16,16 @@ from netsum.controller_client import ControllerClient
 from netsum.counting import counted
 from netsum_controller.cli.algorithm import Algorithm
 from netsum_controller.config.job_spec import MAX_WINDOW, JobSpec
+from netsum_controller.config.topology import Topology
 from netsum_controller.config.yaml_marks import MarkedYaml, validate
 from netsum_controller.state.model import Late
 from rich.console import Console
 
 from netsum_testbed.checking import list_option, rootless_option, switch_option
-from netsum_testbed.commands import MAX_WORKERS, choose_topology, open_topology, without_mininet
+from netsum_testbed.commands import MAX_WORKERS, WORKERS, choose_topology, open_topology, without_mininet
+from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
+from netsum_testbed.launch.memory import load_memory, start_memory
 from netsum_testbed.launch.ranks import attached_programs, command_line, fabric_programs, join_environment
 from netsum_testbed.side_by_side import run_side_by_side
 
@@ -31,7 +34,7 @@ ANSWERS: Final = 10.0
 """Seconds within which a running controller must answer."""
 
 _OF_A_JOB: Final = ("late", "block_exp", "quorum", "window", "algorithm")
-_OF_A_FABRIC: Final = ("workers", "topology_file", "switch", "rootless", *_OF_A_JOB)
+_OF_A_FABRIC: Final = ("workers", "topology_file", "switch", "rootless", "memory_file", *_OF_A_JOB)
 _OF_ATTACHING: Final = ("token", "ranks")
 
 
@@ -51,6 +54,10 @@ _OF_ATTACHING: Final = ("token", "ranks")
 @click.option("--quorum", type=int, metavar="N", help="ranks that must be in a block that is closed early")
 @click.option("--window", type=click.IntRange(1, MAX_WINDOW), metavar="BLOCKS", help="blocks in flight")
 @click.option("--algorithm", type=Algorithm(), help="who combines: the switches, or the ranks themselves")
+@click.option(
+    "--memory", "memory_file", type=click.Path(path_type=Path), metavar="FILE",
+    help="memory devices on further hosts, and regions: a YAML file (docs/memory-training.md)",
+)  # fmt: skip
 @click.option(
     "--attach", metavar="URL", help="join --job of the controller at this URL, instead of bringing up a fabric"
 )
@@ -97,16 +104,37 @@ def job_spec(name: str, members: Sequence[str], options: Mapping[str, Any]) -> J
 def _run_in_fabric(command: Sequence[str], options: Mapping[str, Any]) -> None:
     console = Console(stderr=True)  # standard output is for the ranks
     reason = "--rootless" if options["rootless"] else without_mininet()
-    topology, workers = choose_topology(options["topology_file"], options["workers"])
+    memory = None if options["memory_file"] is None else load_memory(options["memory_file"])
+    topology, workers, devices = _hosts(options, 0 if memory is None else memory.devices)
     spec = job_spec(options["job"] or JOB, list(topology.hosts)[:workers], options)
     with ExitStack() as stack:
         with console.status(f"bringing up {topology.name}"):  # shown on a terminal alone
             fabric = stack.enter_context(open_topology(topology, options["switch"], reason, console))
-            programs = fabric_programs(fabric, fabric.create_job(spec), command)
+            job = fabric.create_job(spec)
+            if memory is not None:
+                start_memory(fabric, memory, devices, fabric.tokens[job.name])
+            programs = fabric_programs(fabric, job, command)
         kind = "rootless" if fabric.rootless else "Mininet"
         ranks = counted(workers, "rank")
         console.print(f"{topology.name}: {fabric.switch} switch and {ranks}, {kind}: up", highlight=False)
         run_side_by_side(programs)
+
+
+def _hosts(options: Mapping[str, Any], devices: int) -> tuple[Topology, int, Sequence[str]]:
+    """The topology, how many of its hosts have a rank, and the hosts behind these that serve memory."""
+    file, workers = options["topology_file"], options["workers"]
+    if devices and file is None:
+        topology, _ = choose_topology(None, (workers or WORKERS) + devices)
+        workers = workers or WORKERS
+    else:
+        topology, workers = choose_topology(file, workers)
+    others = list(topology.hosts)[workers : workers + devices]
+    if len(others) < devices:
+        raise TestbedError(
+            f"{file}: {counted(workers, 'rank')} and {counted(devices, 'memory device')} need a host each, and it has "
+            f"{counted(len(topology.hosts), 'host')}; say with -n how many ranks there are to be"
+        )
+    return topology, workers, others
 
 
 def _run_attached(command: Sequence[str], url: str, job: str | None, token: str | None, ranks: Sequence[int]) -> None:

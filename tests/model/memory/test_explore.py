@@ -11,14 +11,17 @@ from tests.model.memory.explore import STUCK, explore
 from tests.model.memory.mutations import MUTATIONS, SCENARIOS, Mutation
 from tests.model.memory.scenario import Scenario
 
-QUICK = {
-    "the primary seems dead, somebody reads",
-    "the primary hands over",
-    "a device loses its memory",
-    "the only device loses its memory",
-}
+QUICK = {"the primary seems dead, somebody reads", "the primary hands over", "the only device loses its memory"}
 """Explorations of less than a second; the others are for `make test-all`."""
-SLOW = {"a restart waits for all", "gaps are asked for", "timers are the last resort", "who joins trusts no log"}
+SLOW = {
+    "a restart waits for all",
+    "epoch and position name a record",
+    "gaps are asked for",
+    "letters are heard in their epoch",
+    "only what is compared is acknowledged",
+    "timers are the last resort",
+    "who joins trusts no log",
+}
 """Mutations that are found after more than half a second."""
 
 

@@ -1,0 +1,135 @@
+"""A switch that hangs: nobody waits for it behind the state lock but, once, who needs it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.controller import Controller
+from netsum_controller.errors import Busy, SwitchError, Unreachable
+from netsum_controller.jobs.reconcile import reconcile_switch
+from netsum_controller.jobs.rejoin import Progress
+from netsum_controller.p4runtime.silence import BRIEF, PAUSE, Silence
+from netsum_controller.site import answers
+from netsum_controller.state.model import Job, JobState
+
+from tests.controller.fake_fabric import HOSTS, FakeFabric, controller, job
+from tests.controller.live import wait_until
+from tests.controller.members import TOKEN
+
+__all__ = ["controller", "job"]  # the fixtures
+
+
+@contextmanager
+def asking(controller: Controller, old: Job) -> Iterator[None]:
+    """Each rank of the job asks again and again to go on, as members do, until they all can."""
+
+    def ask(rank: int) -> None:
+        place = Progress(old.epoch.number, old.epoch.first_block_id)
+        while not over.is_set():
+            try:
+                controller.join("wide", TOKEN, rank, "a", progress=place)
+            except (Busy, SwitchError):
+                over.wait(0.05)
+
+    over = threading.Event()
+    threads = [threading.Thread(target=ask, args=(rank,)) for rank in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_members_elsewhere_are_answered(fabric: FakeFabric, controller: Controller, job: Job) -> None:
+    """A leaf has restarted, all ask for the epoch in which they go on, and a spine hangs: it takes 20 times its turn."""
+    controller.site.connect_timeout, controller.site.patience = 5.0, 1.0
+    near = controller.create_job(JobSpec(name="near", members=HOSTS[:2], window=8, token=TOKEN))
+    fabric.switches["leaf2"].restart()
+    controller.reconcile()
+    fabric.switches["spine1"].answering.clear()
+    longest = 0.0
+    with asking(controller, job):
+        wait_until(lambda: controller.job("wide").state is JobState.CHANGING)
+        for turn in range(20):
+            asked = time.monotonic()
+            controller.join("near", TOKEN, 0, f"a{turn // 10}")
+            longest = max(longest, time.monotonic() - asked)
+        fabric.switches["spine1"].answering.set()
+        wait_until(lambda: controller.job("wide").state is JobState.READY)
+    assert controller.job("wide").epoch.resumes == job.epoch.number
+    assert longest < controller.site.connect_timeout, "it waited behind the lock for a switch that is not its own"
+    assert near.switches == ("leaf1",)
+
+
+def test_a_switch_that_hangs_is_waited_for_once(fabric: FakeFabric, controller: Controller) -> None:
+    controller.site.patience = 0.2
+    controller.site.silence = Silence(lambda: 0.0)
+    fabric.switches["leaf1"].answering.clear()
+    assert not answers(controller.site, "leaf1")
+    with pytest.raises(
+        Unreachable, match=r"leaf1: no P4Runtime server answers at .*\(it did not answer a moment ago\)"
+    ):
+        controller.site.client("leaf1").connect()
+    fabric.switches["leaf1"].answering.set()
+    controller.site.silence = Silence()
+    with controller.site.client("leaf1") as client:
+        controller.site.require_program(client)
+
+
+def test_all_switches_that_hang_are_waited_for_at_the_same_time(
+    fabric: FakeFabric, controller: Controller, job: Job
+) -> None:
+    controller.site.connect_timeout = controller.site.patience = 0.5
+    controller.site.silence = silence = Silence(lambda: 0.0)
+    hung = ("leaf1", "leaf2", "spine1")
+    for name in hung:
+        fabric.switches[name].answering.clear()
+    with pytest.raises(Unreachable):
+        controller.join("wide", TOKEN, 0, "b")
+    for switch in fabric.switches.values():
+        switch.answering.set()
+    assert {name for name in fabric.switches if not silence.patience(name, 1.0)} == set(hung)
+    assert controller.job("wide").epoch.number == job.epoch.number
+
+
+def test_how_long_a_switch_is_waited_for() -> None:
+    now = 100.0
+    silence = Silence(lambda: now)
+    assert silence.patience("s1", 5.0) == 5.0
+    silence.begins("s1")
+    assert (silence.patience("s1", 5.0), silence.patience("s2", 5.0)) == (0.0, 5.0)
+    now += PAUSE
+    assert (silence.patience("s1", 5.0), silence.patience("s1", 0.1)) == (BRIEF, 0.1)
+    silence.ends("s1")
+    assert silence.patience("s1", 5.0) == 5.0
+
+
+@pytest.mark.parametrize("finds_out", ["a member", "the watcher"])
+def test_a_number_that_another_job_took_meanwhile(
+    fabric: FakeFabric, controller: Controller, job: Job, finds_out: str
+) -> None:
+    """While a spine was away, only the leaf that had restarted could be asked for the number. The members go on all the same."""
+    fabric.switches["leaf2"].restart()
+    fabric.switches["spine1"].stop()
+    assert reconcile_switch(controller.site, "leaf2").waiting
+    lost = controller.job("wide").epoch
+    controller.create_job(JobSpec(name="near", members=HOSTS[:2], window=8, token=TOKEN))
+    fabric.switches["spine1"].start()
+    controller.site.down.clear()
+    if finds_out == "the watcher":
+        reconcile_switch(controller.site, "leaf2")
+    place = Progress(job.epoch.number, job.epoch.first_block_id + 3)
+    for rank in (0, 1, 2, 3) * 2:
+        with suppress(Busy):
+            controller.join("wide", TOKEN, rank, "a", progress=place)
+    now = controller.job("wide")
+    assert now.epoch.number > lost.number
+    assert (now.state, now.epoch.first_block_id) == (JobState.READY, place.needs)

@@ -1,0 +1,115 @@
+"""Training at the memory on whole networks: devices that die and regions that move in the midst of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from netsum.memory.embedding import Table
+from netsum.memory.parameters import Parameters
+from netsum_controller.errors import Refused
+from netsum_controller.memory.spec import RegionSpec
+from netsum_memory.optimizer_local import LocalOptimizer
+from netsum_memory.optimizer_options import Options
+from netsum_memory.table_options import TableOptions
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.opening import open_fabric
+
+from tests.hosts.calls import together
+from tests.memory.rows import Reference
+from tests.memory.test_parameters import gradients, model, same
+
+pytestmark = pytest.mark.full
+OPTIONS = {"optimizer": "adam", "lr": 0.1, "workers": 2}
+
+
+@pytest.fixture(
+    params=["embedded", pytest.param("bmv2", marks=[pytest.mark.root, pytest.mark.bmv2])],
+)
+def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
+    with open_fabric(request.param, hosts=5, rootless=request.param == "embedded") as fabric:
+        yield fabric
+
+
+def step(workers: Sequence[Parameters], number: int, reference: LocalOptimizer) -> None:
+    calls = [partial(worker.step, gradients(worker.worker, number)) for worker in workers]
+    for made in together(calls):
+        assert made == (number, 2), made
+    reference.step([gradients(worker, number) for worker in range(2)])
+
+
+def opened(fabric: Fabric) -> list[Parameters]:
+    memories = [fabric.memory.open("model", host, call_timeout=60.0) for host in ("h4", "h5")]
+    made = [Parameters(memory, model(), worker=worker, owns=True) for worker, memory in enumerate(memories)]
+    for each in made:
+        each.begin()
+    return made
+
+
+def train(fabric: Fabric, events: dict[int, Any]) -> None:
+    """Steps, before some of which something happens; the parameters are those of one process."""
+    workers, local = opened(fabric), model()
+    reference = LocalOptimizer(Options.of(OPTIONS), local)
+    for number in range(1, 13):
+        events.get(number, lambda: None)()
+        step(workers, number, reference)
+    for worker in workers:
+        same(worker.layers, local)
+        worker.close()
+
+
+def parameters(**more: Any) -> RegionSpec:
+    return RegionSpec.of(name="model", kind="parameters", dtype="float32", size=1 << 18, options=OPTIONS, **more)
+
+
+def test_a_device_is_killed_and_comes_back(fabric: Fabric) -> None:
+    fabric.memory.start(["h1", "h2"], folders=True)
+    fabric.memory.create(parameters())
+
+    def restart() -> None:
+        device = fabric.memory.devices["h1"]
+        device.kill()
+        device.start()
+
+    train(fabric, {3: restart, 7: restart})
+
+
+def test_a_wrong_option_is_named(fabric: Fabric) -> None:
+    fabric.memory.start(["h1"])
+    with pytest.raises(Refused, match="optimizer is one of sgd, adam"):
+        fabric.memory.create(RegionSpec.of(name="x", kind="parameters", size=1 << 16, options={"optimizer": "sdg"}))
+    with pytest.raises(Refused, match="a table needs the option dim"):
+        fabric.memory.create(RegionSpec.of(name="y", kind="table", size=1 << 16))
+
+
+def test_a_device_dies_for_good_and_its_replica_goes_on(fabric: Fabric) -> None:
+    fabric.memory.start(["h1", "h2", "h3"])
+    fabric.memory.create(parameters(replicas=2))
+    train(fabric, {4: fabric.memory.devices["h1"].kill})
+
+
+def test_the_region_moves(fabric: Fabric) -> None:
+    fabric.memory.start(["h1", "h2", "h3"])
+    fabric.memory.create(parameters(devices=("h1", "h2")))
+    train(fabric, {3: partial(fabric.controller.move_region, "model", ["h3"])})
+
+
+def test_a_table_whose_device_dies(fabric: Fabric) -> None:
+    """Its replica has all rows, those on disk, too."""
+    fabric.memory.start(["h1", "h2"])
+    options = {"dim": 8, "optimizer": "adagrad", "lr": 0.1, "ram_rows": 64}
+    fabric.memory.create(RegionSpec.of(name="rows", kind="table", size=1 << 17, replicas=2, options=options))
+    reference = Reference(TableOptions.of(options))
+    with Table(fabric.memory.open("rows", "h4", call_timeout=60.0), owns=True) as table:
+        for number in range(12):
+            if number == 6:
+                fabric.memory.devices["h2"].kill()
+            rng = np.random.default_rng(number)
+            keys = rng.integers(0, 500, 200).astype(np.uint64)
+            pushed = rng.normal(size=(200, 8)).astype(np.float32)
+            np.testing.assert_array_equal(table.lookup(keys), reference.lookup(keys))
+            table.push(keys, pushed)
+            reference.push(keys, pushed)
