@@ -178,8 +178,8 @@ class _Round:
             self._screen.show(self._totals)
 
     def _look_for_a_processor(self) -> None:
-        """If this thread, which mostly sleeps, waited for a processor half of the time, or there is a crowd, assume that ranks and
-        switches waited too."""
+        """If this thread, which mostly sleeps, waited for a processor half of the time, or there is a crowd, assume that
+        ranks and switches waited too."""
         (since, waited), now = self._waited, (time.monotonic(), waited_for_a_processor())
         if now[0] - since < 1.0:
             return
