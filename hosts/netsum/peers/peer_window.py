@@ -223,6 +223,7 @@ class PeerWindow:
 
     def _receive_datagram(self, packet: memoryview, now: float) -> None:
         if self.chains is None:
+            self.stats.packets_received += 1
             self.stats.malformed += 1
             return
         self.chains.receive(packet, now, self.block_id(self.next_serial), 2 * self._descriptor.window)
