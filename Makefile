@@ -20,9 +20,10 @@ NETWORK = $(if $(TOPOLOGY),--topology $(TOPOLOGY),--workers $(WORKERS))
 # What a run may lack without failing; printed loudly by scripts/missing and again in pytest's summary.
 MISSING = $(shell scripts/missing)
 
-# Run with a worker more than there are cores, 4 at most, since many tests wait; who has nothing left takes over from who has most.
-TESTERS = $(shell cores=$$(nproc); echo $$((cores < 4 ? cores + 1 : 4)))
-PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal
+# Most tests wait more than half of their time, so there are more testers than cores, 4 at most: two more for `make test`, one for the
+# heavier rest. Who has nothing left takes over from who has most.
+testers = $(shell wanted=$$(($$(nproc) + $(1))); echo $$((wanted < 4 ? wanted : 4)))
+PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest --dist worksteal
 
 .PHONY: help setup demo test quick-tests test-all testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check torch-conformance p4 p4-check lint format clean
 
@@ -49,10 +50,10 @@ test: $(READY)  ## what finds ordinary mistakes, in minutes: lint, types, and ev
 	@$(MAKE) --no-print-directory -j lint p4-check quick-tests
 
 quick-tests: $(READY)
-	@$(PYTEST) -m "not full" $(ARGS)
+	@$(PYTEST) -n $(call testers,2) -m "not full" $(ARGS)
 
 test-all: test $(TRAINING)  ## everything: `make test`, then the tests marked `full`, and properties on more examples
-	@$(PYTEST) -m "full or hypothesis" --hypothesis-profile thorough $(ARGS)
+	@$(PYTEST) -n $(call testers,1) -m "full or hypothesis" --hypothesis-profile thorough $(ARGS)
 
 verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION seconds; last line JSON
 	@scripts/as-root $(BIN)/netsum verify --switch $(SWITCH) --duration $(DURATION) $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(ARGS)

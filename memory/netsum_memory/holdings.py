@@ -121,7 +121,7 @@ class Holdings:
         if store is None:
             store = Store(region, None if self._vault is None else self._vault.regions)
             if self._vault is not None:
-                store.commit = self._vault.commit
+                store.commit, store.fsync = self._vault.commit, self._vault.fsync
         kind = make_kind(region, assignment.shard, store)
         self._stores[region.id], self._regions[region.id] = store, region
         shard = Shard(assignment, self._host, store, kind, homes=self._homes, route=self._route)

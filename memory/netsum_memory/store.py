@@ -31,6 +31,8 @@ class Store:
         self.base, self.size, self.folder = region.base, region.size, folder
         self.commit: Callable[[], None] = lambda: None
         """Has the journal keep everything done so far; a kind calls it before it writes into files of its own."""
+        self.fsync = False
+        """Whether such files, too, are to outlive the machine's power."""
         self.path = None if folder is None else folder / f"{region.id}.memory"
         self._file: int | None = None
         self.dirty: set[int] = set()
@@ -94,8 +96,10 @@ class Store:
             start = address - self.base
             if self._file is None and _DONTNEED is not None:
                 self._map.madvise(_DONTNEED, start, length)
-            else:
-                self.change(address, length)[:] = 0
+                continue
+            for at in range(address, address + length, PAGE):
+                if self.view(at, PAGE).any():  # holes stay holes
+                    self.change(at, PAGE)[:] = 0
 
     def close(self) -> None:
         """Forget the bytes; the file stays."""

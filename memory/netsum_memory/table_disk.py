@@ -30,8 +30,8 @@ class Rows(NamedTuple):
 
 
 class Disk:
-    """One shard's file. Rows are written some hundreds at a time, and not forced to the disk: they outlive the process, but not
-    the machine, before a sync."""
+    """One shard's file. Rows are written some hundreds at a time. Without ``fsync`` they are not forced to the disk: before a
+    sync, they outlive the process, but not the machine."""
 
     def __init__(
         self,
@@ -40,6 +40,8 @@ class Disk:
         most: int,
         before_writing: Callable[[], None] = lambda: None,
         buffer: int = _BUFFER,
+        *,
+        fsync: bool = False,
     ) -> None:
         """``path``: None if nothing is to outlive the process; then the file has no name, and goes with it. ``before_writing``
         has the journal keep what is about to be written, or a row could be further than the log. Raises OSError."""
@@ -47,11 +49,11 @@ class Disk:
         self._waiting: dict[bytes, bytes] = {}
         self._buffer = buffer
         self._record = np.dtype([("position", "<u8"), ("values", "<f4", (width,))])
-        self._path, self._most = path, most
+        self._path, self._most, self._fsync = path, most, fsync
         self._environment = self._open(path)
 
     def _open(self, path: Path | None) -> Any:
-        options = {"subdir": False, "lock": False, "sync": False, "readahead": False}
+        options = {"subdir": False, "lock": False, "sync": self._fsync, "readahead": False}
         size = min(_FIRST_SIZE, self._most)
         try:
             if path is not None:

@@ -29,7 +29,8 @@ class TableKind:
         self._region, self._shard = region, shard
         path = None if store.folder is None else store.folder / f"{region.id}.{shard}.table"
         capacity = max(1, self.options.ram_rows // region.shards)
-        self.rows = TableRows(self.options, Disk(self.options.width, path, self.options.disk, store.commit), capacity)
+        disk = Disk(self.options.width, path, self.options.disk, store.commit, fsync=store.fsync)
+        self.rows = TableRows(self.options, disk, capacity)
 
     def check(self, message: Message) -> MemoryStatus:
         header = message.header

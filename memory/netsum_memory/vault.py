@@ -164,6 +164,11 @@ class Vault:
                     path.unlink(missing_ok=True)
 
     @property
+    def fsync(self) -> bool:
+        """Whether what is kept outlives the machine's power."""
+        return self._fsync
+
+    @property
     def journal_bytes(self) -> int:
         return 0 if self._journal is None else self._journal.size
 

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.planning.job_items import belongs_to
 from netsum_controller.stages import Item
+from netsum_controller.state.model import Job
 
 from tests.controller.fake_switch import FakeSwitch
+from tests.controller.members import TOKEN, join_all
 
 HOSTS = ("h1", "h2", "h3", "h4")
 ALL = ("spine1", "spine2", "leaf1", "leaf2")
@@ -72,3 +75,11 @@ def controller(fabric: FakeFabric) -> Controller:
     one = fabric.open()
     one.push()
     return one
+
+
+@pytest.fixture
+def job(controller: Controller) -> Job:
+    """A job over all four switches that everyone has joined."""
+    made = controller.create_job(JobSpec(name="wide", members=HOSTS, window=8, token=TOKEN, algorithm="switch"))
+    join_all(controller, name="wide")
+    return made

@@ -17,19 +17,11 @@ from netsum_controller.p4runtime.silence import BRIEF, PAUSE, Silence
 from netsum_controller.site import answers
 from netsum_controller.state.model import Job, JobState
 
-from tests.controller.fake_fabric import HOSTS, FakeFabric, controller
+from tests.controller.fake_fabric import HOSTS, FakeFabric, controller, job
 from tests.controller.live import wait_until
-from tests.controller.members import TOKEN, join_all
+from tests.controller.members import TOKEN
 
-__all__ = ["controller"]  # the fixture
-
-
-@pytest.fixture
-def job(controller: Controller) -> Job:
-    """A job over all four switches that everyone has joined."""
-    made = controller.create_job(JobSpec(name="wide", members=HOSTS, window=8, token=TOKEN, algorithm="switch"))
-    join_all(controller, name="wide")
-    return made
+__all__ = ["controller", "job"]  # the fixtures
 
 
 @contextmanager

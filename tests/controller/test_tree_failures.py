@@ -12,20 +12,12 @@ from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.stages import JobEntry, MemberEntry
 from netsum_controller.state.model import Job, JobState, Late, Rejoin
 
-from tests.controller.fake_fabric import ALL, HOSTS, FakeFabric, controller
+from tests.controller.fake_fabric import ALL, HOSTS, FakeFabric, controller, job
 from tests.controller.items import items_on, job_entry
 from tests.controller.members import TOKEN, come_back, join_all
 from tests.controller.watched import put_record
 
-__all__ = ["controller"]  # the fixture
-
-
-@pytest.fixture
-def job(controller: Controller) -> Job:
-    """A job over all four switches that everyone has joined."""
-    made = controller.create_job(JobSpec(name="wide", members=HOSTS, window=8, token=TOKEN, algorithm="switch"))
-    join_all(controller, name="wide")
-    return made
+__all__ = ["controller", "job"]  # the fixtures
 
 
 def epochs_on(fabric: FakeFabric, controller: Controller, job: Job) -> dict[str, int | None]:

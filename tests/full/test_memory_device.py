@@ -26,11 +26,11 @@ def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
         yield fabric
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_everything_is_done_once_while_devices_are_killed(fabric: Fabric, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "replicas"), [(0, 1), (1, 1), (2, 2), (3, 2)])
+def test_everything_is_done_once_while_devices_are_killed(fabric: Fabric, seed: int, replicas: int) -> None:
     """Two clients count on the same lanes, over all shards, until the devices have been killed a few times."""
     name = f"counters{seed}"
-    fabric.memory.create(RegionSpec.of(name=name, dtype="int64", shape=(LANES,)))
+    fabric.memory.create(RegionSpec.of(name=name, dtype="int64", shape=(LANES,), replicas=replicas))
     rand = random.Random(seed)
     fetched: dict[str, list[tuple[int, int]]] = {client: [] for client in CLIENTS}
     over, done = threading.Event(), threading.Semaphore(0)
@@ -50,9 +50,11 @@ def test_everything_is_done_once_while_devices_are_killed(fabric: Fabric, seed: 
         for _ in range(4):
             for _ in range(rand.randrange(20, 300)):
                 assert done.acquire(timeout=100), "the clients wait in vain"
-            device = fabric.memory.devices[rand.choice(["h1", "h2"])]
-            device.kill()
-            device.start()
+            killed = [fabric.memory.devices[host] for host in rand.choice([["h1"], ["h2"], ["h1", "h2"]])]
+            for device in killed:
+                device.kill()
+            for device in killed:
+                device.start()
     finally:
         over.set()
         for thread in threads:

@@ -45,7 +45,7 @@ def values(*given: float) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 @pytest.mark.parametrize("options", OPTIMIZERS, ids=lambda options: options["optimizer"])
 @given(seed=st.integers(0, 2**32 - 1), workers=st.integers(1, 5))
-@one_in(4)
+@one_in(8)
 def test_steps_are_bit_equal_to_one_process_in_any_order(options: dict[str, Any], seed: int, workers: int) -> None:
     rng, randoms = Random(seed), np.random.default_rng(seed)
     given_options = Options.of({**options, "workers": workers})

@@ -294,3 +294,15 @@ def test_other_shapes_and_settings_are_refused() -> None:
         first.step([layer.astype(np.float64) for layer in model()])
     with pytest.raises(Unsupported, match="finite and not negative"):
         first.step(gradients(0, 1), [(-1.0,)] * 3)
+
+
+def test_workers_that_do_not_agree_are_told() -> None:
+    inside = Inside("parameters", {"workers": 2, "quorum": 1})
+    first, second = opened(inside, 2)
+    first.begin()
+    second.begin()
+    second._steps += np.uint64(4)
+    with pytest.raises(Unsupported, match=r"another step than this worker.*begin\(\) again"):
+        second.step(gradients(1, 5))
+    second.begin()
+    assert second.step(gradients(1, 1)) == (1, 1)

@@ -69,7 +69,7 @@ class Killable:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "rowwise_adagrad"])
 @given(seed=st.integers(0, 2**32 - 1))
-@one_in(2)
+@one_in(5)
 def test_no_update_is_lost_or_done_twice(optimizer: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     rng = np.random.default_rng(seed)
     options = TableOptions.of({"dim": 3, "optimizer": optimizer, "lr": 0.1, "seed": seed})

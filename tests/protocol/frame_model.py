@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from netsum.wire.codec import pack_header
+from netsum.wire.memory import MEMORY_HEADER_BYTES, MEMORY_PORT
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, Hop, Outcome
 
 from tests.model.rules import Job, Packet, Reply, SwitchModel, malformed
@@ -59,6 +60,8 @@ class FrameModel:
                 if to == star.SWITCH_IP:
                     return self._contribution(port, frame)
                 dropped = to in self._elsewhere  # hosts send to their own switch
+            elif self.has_memory(frame):
+                dropped = True  # there is no memory device
         if dropped or port not in self._senders.get(sender, star.PORTS):
             self.dropped[port] += 1
             return []
@@ -80,6 +83,16 @@ class FrameModel:
         datagram = Datagram.parse(frame)
         whole = datagram.fragment & 0x3FFF == 0
         return whole and (datagram.protocol, datagram.udp_dst) == (17, UDP_PORT)
+
+    @staticmethod
+    def has_memory(frame: bytes) -> bool:
+        """Whether there is a header of memory's: to its port, or from it."""
+        if len(frame) < ETHERNET + IPV4 + UDP + MEMORY_HEADER_BYTES or frame[ETHERNET] != 0x45:
+            return False
+        datagram = Datagram.parse(frame)
+        whole = datagram.fragment & 0x3FFF == 0 and datagram.protocol == 17
+        ports = datagram.udp_src, datagram.udp_dst
+        return whole and MEMORY_PORT in ports and datagram.udp_dst != UDP_PORT
 
     def _contribution(self, port: int, frame: bytes) -> Sent:
         datagram = Datagram.parse(frame)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from netsum.wire.codec import Header
+from netsum.wire.memory import MEMORY_PORT
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, MAX_CHUNKS, UDP_PORT, BlockState, Lane, Op, Status
 
 from tests.model.rules import Payload
@@ -188,7 +189,15 @@ class Traffic:
             target = rng.choice((star.SWITCH_IP, to.ip))
             return Step(port, arp(rng.choice((1, 2)), (at.mac, sender), (0, target), 0xFFFFFFFFFFFF), "ARP")
         body = rng.randbytes(rng.randrange(0, 1400))
-        datagram = Datagram(to.mac, at.mac, sender, to.ip, rng.getrandbits(16), rng.choice((53, UDP_PORT)), body)
+        datagram = Datagram(
+            to.mac,
+            at.mac,
+            sender,
+            to.ip,
+            rng.choice((rng.getrandbits(16), MEMORY_PORT)),
+            rng.choice((53, UDP_PORT, MEMORY_PORT)),
+            body,
+        )
         if kind == 1:
             datagram = datagram.but(eth_dst=0x3333FF000001)
         elif kind == 2:

@@ -14,7 +14,7 @@ from typing import Final
 PAUSE: Final = 1.0
 """Seconds for which nobody asks a switch again."""
 
-BRIEF: Final = 0.25
+BRIEF: Final = 0.5
 """Seconds that it has to answer after that."""
 
 

@@ -10,7 +10,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from netsum.rows import Rows
-from netsum.wire.memory import ADDRESS_STEP, MEMORY_HEADER_BYTES, SEGMENT_BYTES, WITHOUT_PAYLOAD, Flag, Instruction
+from netsum.wire.memory import (
+    ADDRESS_STEP,
+    CLIENT_WINDOW,
+    MEMORY_HEADER_BYTES,
+    SEGMENT_BYTES,
+    WITHOUT_PAYLOAD,
+    Flag,
+    Instruction,
+)
 from netsum.wire.memory_codec import MEMORY_DTYPE, OFFSETS, MemoryHeader, pack_memory
 from netsum.wire.zeros import LEAST_BYTES, WORD_BYTES, without_zeros
 
@@ -74,7 +82,9 @@ class Run:
         self._offsets = offsets
         self._data = None if data is None else self._rows(data, self.sent_bytes)
         self._into = None if into is None else self._rows(into, self.reply_bytes)
-        self._sparse = self._find_sparse() if self._data is not None else None
+        whole = self.sent_bytes >= LEAST_BYTES and not self.sent_bytes % WORD_BYTES
+        self._may_be_sparse = self._data is not None and whole
+        self._looked, self._sparse = 0, np.zeros(0, bool)
         self._shift, self._mask = np.uint64(spread[0].bit_length() - 1), np.uint64(spread[1] - 1)
 
     def _rows(self, flat: NDArray[np.uint8], length: int) -> NDArray[np.uint8]:
@@ -85,23 +95,23 @@ class Run:
     def _at(self, rows: slice | NDArray[np.int64]) -> Any:
         return rows if self._offsets is None else self._offsets[rows]
 
-    def _find_sparse(self) -> NDArray[np.bool_] | None:
-        """Which rows are sent without their zeros; None: none of them."""
+    def _look(self) -> None:
+        """Find out which of the next rows are sent without their zeros."""
         assert self._data is not None
-        if self.sent_bytes % WORD_BYTES or self.sent_bytes < LEAST_BYTES:
-            return None
-        rows = self._data if self._offsets is None else self._data[self._offsets]
-        counts = np.count_nonzero(np.ascontiguousarray(rows).view(np.uint32), axis=1)
-        sparse: NDArray[np.bool_] = 2 * counts < self.sent_bytes // WORD_BYTES
-        return sparse if sparse.any() else None
+        rows = slice(self.begun, self.begun + CLIENT_WINDOW)
+        words = np.ascontiguousarray(self._data[self._at(rows)]).view(np.uint32)
+        self._sparse = 2 * np.count_nonzero(words, axis=1) < self.sent_bytes // WORD_BYTES
+        self._looked = self.begun + len(self._sparse)
 
     def alike(self, most: int) -> int:
         """How many of the next rows are packets of one size; 0: the next one is sent without its zeros."""
         number = min(most, self.number - self.begun)
-        if self._sparse is None:
+        if not self._may_be_sparse:
             return number
-        odd = self._sparse[self.begun : self.begun + number]
-        return int(odd.argmax()) if odd.any() else number
+        if self.begun == self._looked:
+            self._look()
+        odd = self._sparse[len(self._sparse) - (self._looked - self.begun) :][:number]
+        return int(odd.argmax()) if odd.any() else len(odd)
 
     def shards(self, number: int) -> NDArray[np.uint64]:
         """The shard of each of the next rows."""

@@ -217,6 +217,17 @@ def test_mostly_zero_payloads_travel_without_their_zeros() -> None:
         assert region.stats.compressed == 1
 
 
+def test_pieces_with_and_without_zeros_may_follow_each_other() -> None:
+    with array(device("float32"), descriptor("float32", mtu=576)) as region:
+        rng = np.random.default_rng(1)
+        x = rng.random((1000, 64), np.float32) + 1
+        sparse = rng.random(1000) < 0.3
+        x[sparse, 20:] = 0
+        region.view(shape=(1000, 64))[...] = x
+        assert (region[:64000] == x.reshape(-1)).all()
+        assert region.stats.compressed == np.count_nonzero(sparse)
+
+
 REFUSED: list[tuple[Callable[[MemoryArray], None], Callable[[], MemoryArray], type[Exception], str]] = [
     (
         lambda r: r.write(0, 1),

@@ -10,7 +10,7 @@ import numpy as np
 from netsum.wire.memory import Flag, Instruction, LaneType, MemoryStatus
 from netsum.wire.memory_codec import MemoryHeader
 from netsum_memory.device import Device
-from netsum_memory.message import Address, Message
+from netsum_memory.message import Address, Message, parse
 from netsum_memory.region import Assignment, Keys, Peer, Region
 from netsum_memory.vault import LARGEST, Vault
 
@@ -95,8 +95,6 @@ class Desk:
 
 
 def answer(data: bytes) -> Answer:
-    from netsum_memory.message import parse
-
     got = parse(data)
     assert got.header.flags & Flag.REPLY
     return Answer(*got)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -35,6 +36,9 @@ SPAWN: Final = 60.0
 LEAVING: Final = 20.0
 """Seconds that all ranks have to leave."""
 _LOOK: Final = 0.25
+CROWD: Final = 8
+"""Threads of the whole machine that want a core, for each core, from which on a second counts as one without a processor: then a
+switch may not answer in time, although this thread, which mostly sleeps, hardly waits."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,12 @@ class Soak:
 def waited_for_a_processor() -> float:
     """Seconds that this thread has been ready to run without running."""
     return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1]) / 1e9
+
+
+def crowded() -> bool:
+    """Whether so many threads want a processor."""
+    runnable = Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[0]
+    return int(runnable) > CROWD * (os.cpu_count() or 1)
 
 
 class _Round:
@@ -168,11 +178,12 @@ class _Round:
             self._screen.show(self._totals)
 
     def _look_for_a_processor(self) -> None:
-        """If this thread, which mostly sleeps, waited for a processor half of the time, assume that the ranks did too."""
+        """If this thread, which mostly sleeps, waited for a processor half of the time, or there is a crowd, assume that ranks
+        and switches waited too."""
         (since, waited), now = self._waited, (time.monotonic(), waited_for_a_processor())
         if now[0] - since < 1.0:
             return
-        if now[1] - waited > (now[0] - since) / 2:
+        if now[1] - waited > (now[0] - since) / 2 or crowded():
             self._history.begins(BUSY, None, since).over = now[0]
         self._waited = now
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from netsum.frames import ETHERNET_BYTES, IPV4_BYTES, PREFIX_BYTES
 from netsum.wire.codec import parse_header
+from netsum.wire.memory import MEMORY_HEADER_BYTES, MEMORY_PORT
 from netsum.wire.schema import (
     CHUNK_BYTES,
     HEADER_BYTES,
@@ -41,6 +42,7 @@ _STATIONS = {station(port).mac.to_bytes(6, "big"): port for port in PORTS}
 _SENDERS = {address.to_bytes(4, "big"): ports for address, ports in senders().items()}
 _TAGS = b"\x81\x00", b"\x88\xa8"
 _UDP_PORT = UDP_PORT.to_bytes(2, "big")
+_MEMORY_PORT = MEMORY_PORT.to_bytes(2, "big")
 _ZEROS = (0,) * MAX_CHUNKS  # the payload's contents decide nothing
 _FLOODS = {port: tuple(other for other in PORTS if other != port) for port in PORTS}
 
@@ -106,7 +108,7 @@ class Expectation:
             sender = frame[26:30]
             if _is_netsum(frame) and frame[30:34] == _SWITCH_IP:
                 return self._contribution(port, frame)
-            if _is_netsum(frame) and frame[30:34] == _PARENT_IP:
+            if (_is_netsum(frame) and frame[30:34] == _PARENT_IP) or _is_memory(frame):
                 return Verdict(FORGED)
         elif kind == b"\x08\x06" and len(frame) >= _ARP_BYTES:
             sender = frame[28:32]
@@ -134,15 +136,21 @@ class Expectation:
         return Verdict(step.outcome, tuple(reply.port for reply in step.replies), let_in, h.job_id)
 
 
+def _is_whole_udp(frame: bytes, header: int) -> bool:
+    """Whether an IPv4 frame without options, and in one piece, has UDP and room for so many bytes of a header."""
+    whole = frame[14] == 0x45 and (frame[20] & 0x3F, frame[21]) == (0, 0)
+    return len(frame) >= PREFIX_BYTES + header and whole and frame[23] == 17
+
+
 def _is_netsum(frame: bytes) -> bool:
     """Whether an IPv4 frame has a netsum header, whatever it says and whoever it is for."""
-    return (
-        len(frame) >= PREFIX_BYTES + HEADER_BYTES
-        and frame[14] == 0x45
-        and (frame[20] & 0x3F, frame[21]) == (0, 0)
-        and frame[23] == 17
-        and frame[36:38] == _UDP_PORT
-    )
+    return _is_whole_udp(frame, HEADER_BYTES) and frame[36:38] == _UDP_PORT
+
+
+def _is_memory(frame: bytes) -> bool:
+    """Whether it has memory's, on the way to or from a device. There are none here."""
+    ports = frame[34:36], frame[36:38]
+    return _is_whole_udp(frame, MEMORY_HEADER_BYTES) and _MEMORY_PORT in ports and ports[1] != _UDP_PORT
 
 
 def _wrong_checksum(frame: bytes) -> Outcome | None:

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from netsum.wire.memory import MEMORY_PORT
 from netsum.wire.schema import CHUNK_BYTES, UDP_PORT, Outcome
 
 from netsum_trials.strangers.expect import checksum_of, udp_checksum_of
@@ -180,7 +181,7 @@ def _elsewhere(rng: Rng, d: Draft) -> None:
     if which == 0:
         d.put(_IP_DST, rng.choice((0, 0x0A000011, PARENT.ip, 0xFFFFFFFF, 0xE0000001, rng.getrandbits(32))), 4)
     elif which == 1:
-        d.put(_UDP_DST, rng.choice((0, 53, UDP_PORT + 1, 4791, rng.getrandbits(16))), 2)
+        d.put(_UDP_DST, rng.choice((0, 53, MEMORY_PORT, UDP_PORT + 2, 4791, rng.getrandbits(16))), 2)
     else:
         d.put(0, rng.choice((0, 0xFFFFFFFFFFFF, 0x026E73000011, 0x0180C2000001, rng.getrandbits(48))), 6)
 
