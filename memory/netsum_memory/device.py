@@ -15,6 +15,7 @@ from netsum_memory import checks, message
 from netsum_memory.copies import Copies
 from netsum_memory.holdings import Holding, Holdings
 from netsum_memory.message import Address, Malformed, Message, Send
+from netsum_memory.ordering import Ordering
 from netsum_memory.reads import Reads
 from netsum_memory.region import Assignment, Region
 from netsum_memory.tally import Tally
@@ -66,6 +67,7 @@ class Device:
         self._copies = Copies()
         self._loop: deque[bytes] = deque()
         self._out: list[Send] = []
+        self._touched: dict[Ordering, None] = {}
 
     virtual: Address | None
 
@@ -118,6 +120,9 @@ class Device:
     def _leave(self, now: float) -> list[Send]:
         while self._loop:
             self._take(LOOP, self._loop.popleft(), now)
+        for ordering in self._touched:
+            self._out += ordering.letters()
+        self._touched.clear()
         if self._vault is not None:
             self._vault.commit()
             if self._vault.due:
@@ -162,6 +167,7 @@ class Device:
             self.tally.dropped["of no device of the group"] += 1
         else:
             self.tally.instructions[header.instruction] += 1
+            self._touched[holding.ordering] = None
             self._emit(holding.ordering.hear(told, sender))
 
     def _serve(self, asked: Message, sender: Address, now: float) -> None:
@@ -181,6 +187,7 @@ class Device:
             return
         self.tally.instructions[header.instruction] += 1
         self._homes.put(header.client, self._home(header, sender))
+        self._touched[holding.ordering] = None
         if not checks.changes(header):
             self._emit(holding.ordering.read(self._passing(asked, sender)))
         elif header.instruction == Instruction.COPY:
@@ -220,6 +227,7 @@ class Device:
                 if still is not holding or not shard.primary:
                     status = MemoryStatus.NOT_PRIMARY
                 if status == MemoryStatus.OK:
+                    self._touched[holding.ordering] = None
                     self._emit(holding.ordering.change(whole))
                 else:
                     self._refuse(home, whole.header, status)

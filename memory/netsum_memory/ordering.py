@@ -19,7 +19,7 @@ WAIT = 0.05
 
 
 class Ordering:
-    """The shard's :class:`~netsum_memory.replication.replica.Replica`, with packets. ``now`` is in seconds; every method returns
+    """The shard's :class:`~netsum_memory.replication.replica.Replica`, with packets. ``now`` is in seconds; methods return
     packets to send. What comes in has been checked: the key and the instruction itself.
 
     Attributes:
@@ -56,13 +56,13 @@ class Ordering:
         if len(asked.segments) > post.RECORD_SEGMENTS:
             return self._shard.answers([Reply(asked.header, Result(MemoryStatus.MALFORMED))])
         self._replica.change(asked, asked.header.epoch)
-        return self._sends()
+        return self._replica.replies()
 
     def read(self, asked: Message) -> list[Send]:
         """One that changes nothing, at the primary: done at once, or when everything that it would show is there to stay."""
         if not self._replica.read(asked, asked.header.epoch):
             return self._shard.answers([Reply(asked.header, Result(MemoryStatus.BUSY))])
-        return self._sends()
+        return self._replica.replies()
 
     def hear(self, told: Message, sender: Address) -> list[Send]:
         """What another device says."""
@@ -71,7 +71,7 @@ class Ordering:
         if letter is None or number is None:
             return []
         self._replica.hear(number, letter)
-        return self._sends()
+        return self._replica.replies()
 
     def tend(self, now: float) -> list[Send]:
         """Time passes."""
@@ -79,20 +79,20 @@ class Ordering:
             return []
         self._tended = now
         self._replica.tend()
-        return self._sends()
+        return self._replica.replies() + self.letters()
 
     def regroup(self, now: float) -> list[Send]:
         """The shard has been assigned anew: another epoch, another group."""
         self._tended = now
         self._replica.regroup(self._shard.epoch, [peer.joining for peer in self._shard.group], self._shard.number)
-        return self._sends()
+        return self._replica.replies() + self.letters()
 
-    def _sends(self) -> list[Send]:
-        letters, sends = self._replica.drain()
+    def letters(self) -> list[Send]:
+        """What the other devices are to be told, after a batch of packets."""
+        letters = self._replica.letters()
         if not letters:
-            return sends
+            return []
         shard = self._shard
         region, number = shard.id
         blank = MemoryHeader(0, key=shard.region.keys.device, shard=number, region=region, replica=shard.number)
-        sends += [(shard.group[to].address, post.pack(letter, blank)) for to, letter in letters]
-        return sends
+        return [(shard.group[to].address, post.pack(letter, blank)) for to, letter in letters]

@@ -123,11 +123,9 @@ class Primary(Generic[M]):
         reach = self.reach()
         if reach <= self.replica.committed:
             return
-        before = self.replica.committed
-        done = [self._at(position).message.name for position in range(before + 1, reach + 1)]
+        for position in range(self.replica.committed + 1, reach + 1):
+            self.pending.pop(self._at(position).message.name, None)
         self.replica.reply(self.replica.execute(reach))
-        for name in done:
-            self.pending.pop(name, None)
         self.replica.forget(min(reach - self.replica.keep, self._copy[0] + 1 if self._copy else reach))
         if self._waiting and self.may_read():
             waiting, self._waiting = self._waiting, {}

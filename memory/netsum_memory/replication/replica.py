@@ -24,7 +24,7 @@ POOL: Final = 1024
 
 
 class Replica(Generic[M]):
-    """Methods take what happens; :meth:`drain` gives what is to be sent, after the journal is written.
+    """Methods take what happens; :meth:`replies` and :meth:`letters` give what is to be sent once the journal is written.
 
     Attributes:
         epoch: of the group that this device was told last; 0 before the first.
@@ -115,13 +115,17 @@ class Replica(Generic[M]):
         if self.role is not None:
             self.role.tend()
 
-    def drain(self) -> tuple[list[tuple[int, Letter]], list[Any]]:
-        """Letters to devices, by their numbers, and replies to clients."""
+    def replies(self) -> list[Any]:
+        """What is to be sent to clients."""
+        replies, self._replies = self._replies, []
+        return replies
+
+    def letters(self) -> list[tuple[int, Letter]]:
+        """What is to be sent to devices, by their numbers; best asked for after many things have happened."""
         if self.role is not None:
             self.role.finish()
         letters, self._letters = self._letters, []
-        replies, self._replies = self._replies, []
-        return letters, replies
+        return letters
 
     # --- for the roles ------------------------------------------------------------------------------------------------
 

@@ -84,15 +84,14 @@ class Transitions:
         return self._left(device, replica)
 
     def _left(self, device: Device, replica: ModelReplica) -> After:
-        letters, replies = replica.drain()
-        sent = 0
-        for to, letter in letters:
+        sent, replies = 0, tuple(replica.replies())
+        for to, letter in replica.letters():
             post = Post(device.hosts[to], device.own, letter, type(letter))
             sent |= 1 << self.packets.number(post)
         history = replica.machine
         assert isinstance(history, History)
         number = self.devices.number(device._replace(replica=freeze(replica)))
-        return After(number, sent, tuple(replies), history.done if replica.whole else None)
+        return After(number, sent, replies, history.done if replica.whole else None)
 
     def _deliver_once(self, number: int, packet: int) -> After:
         item = self.packets.items[packet]
