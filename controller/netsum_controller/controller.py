@@ -16,6 +16,7 @@ from netsum_controller.http.server import tls_context
 from netsum_controller.jobs import eviction, groups, lifecycle, moving, reconcile
 from netsum_controller.jobs.membership import Membership, describe
 from netsum_controller.jobs.rejoin import Progress
+from netsum_controller.memory.devices import LEASE
 from netsum_controller.memory.model import Region
 from netsum_controller.memory.spec import RegionSpec
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT
@@ -174,12 +175,14 @@ class Controller:
         tls: tuple[str | Path, str | Path] | None = None,
         metrics_token: str | None = None,
         web: bool = False,
+        lease: float = LEASE,
     ) -> str:
         """Start the HTTP endpoint in threads of its own; returns its URL (port 0: a free port). Members are told ``advertise``, a
         host name or address, instead of ``host``. Every ``watch`` seconds (None: never) each switch is checked, and reconciled
         if it has restarted. With ``tls``, PEM files of a certificate and its key, it serves HTTPS. ``GET /metrics``
         requires the ``metrics_token``, if given, and so does what the live page shows, which with ``web`` is at ``/``. While it
-        serves, blocks of degrade jobs age (:mod:`netsum_controller.watching.sweeper`)."""
+        serves, blocks of degrade jobs age (:mod:`netsum_controller.watching.sweeper`), and shards of memory are kept on devices
+        that report at least every ``lease`` seconds (:mod:`netsum_controller.regions.tending`)."""
         if self._server is None:
             context = None if tls is None else tls_context(*tls)
             metrics = Metrics(self.site)
@@ -200,6 +203,7 @@ class Controller:
                 self._watcher = Watcher(self.site, watch)
                 self._links = LinkWatcher(self.site)
             self._sweeper = Sweeper(self.site)
+            self.site.beats.lease = lease
             self._tender = Tender(self.site)
         assert self.site.url is not None
         return self.site.url

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from netsum_controller.controller import Controller
@@ -26,6 +26,7 @@ class FakeDevice:
         self.held: dict[tuple[int, int], dict[str, Any]] = {}
         self.told: dict[tuple[int, int], dict[str, Any]] = {}
         self.refuses: str | None = None
+        self.others: Mapping[str, FakeDevice] = {host: self}
 
     @property
     def incarnation(self) -> str:
@@ -55,7 +56,12 @@ class FakeDevice:
             if self.refuses:
                 continue
             position = 0 if before is None else before["position"]
-            whole = not own["joining"] or not self.slow
+            counted = before is not None and before["ready"] and before["epoch"] == order["epoch"]
+            whole = counted or not own["joining"]
+            if not whole and not self.slow:
+                there = self.others[order["group"][0]["host"]]
+                if there.up and key in there.held:
+                    position, whole = there.held[key]["position"], True
             held[key] = {"epoch": order["epoch"], "position": position, "ready": whole}
         self.held = held
 
@@ -69,6 +75,8 @@ class FakeMemory:
         self.controller, self.site = controller, controller.site
         self.now = 1000.0
         self.devices = {host: FakeDevice(host, durable=durable) for host in hosts}
+        for device in self.devices.values():
+            device.others = self.devices
         self.site.beats.clock = lambda: self.now
         self.tick()
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.backend import resume_window
 from netsum.communicator import Communicator
 from netsum.descriptor import CHAIN, MULTICAST
-from netsum.errors import Aborted, Mismatch, NotFinite, Timeout, Unsupported
+from netsum.errors import Mismatch, Timeout
 from netsum.peers.peer_window import PeerWindow
-from netsum.peers.rings import rings_of
 from netsum.peers.visits import added, parse_visit, shortened
-from netsum.peers.ways import Way
 from netsum.peers.wire import DATAGRAM_HEAD, is_datagram
 from netsum.transports import Faults, FaultyTransport
 from netsum.window.block import Block
@@ -158,54 +157,15 @@ def test_sums_are_the_switchs_bit_for_bit(dtype: str) -> None:
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("algorithm", ["chain", "chain:2x2"])
-def test_floats_are_added_in_the_order_of_the_chain(dtype: str, algorithm: str) -> None:
-    rng = np.random.default_rng(2)
-    arrays = [(rng.standard_normal(2000) * 10.0 ** rng.integers(-6, 6, 2000)).astype(dtype) for _ in range(4)]
-    network = ChainNetwork(4, algorithm=algorithm)
-    with closing_all(network.communicators()) as comms:
-        sums = on_each(comms, lambda comm: comm.allreduce(arrays[comm.rank], scale="float"))
-        mean = good(on_each(comms, lambda comm: comm.allreduce(arrays[comm.rank], "mean", scale="float")))
-    assert len({each.tobytes() for each in sums}) == 1
-    lanes, first = 1024 // arrays[0].itemsize, network.descriptors[0].first_block_id + 1  # after the agreement's block
-    expected = []
-    for start in range(0, 2000, lanes):
-        way = Way.of(first + start // lanes, Op.SUM, EVERYONE, EVERYONE, rings_of(algorithm, range(4)))
-        expected.append(reduce(np.add, [arrays[rank][start : start + lanes] for rank in way.sums]))
-    assert sums[0].tobytes() == np.concatenate(expected).tobytes()
-    np.testing.assert_allclose(mean, sum(arrays) / 4, rtol=1e-4, atol=1e-2)
-
-
-def test_floats_that_are_not_finite() -> None:
-    arrays = [np.array([1.0, np.inf, np.nan], np.float32), np.array([1.0, -np.inf, 0.0], np.float32)]
-
-    def ones_or(rank: int) -> Array:
-        return np.ones(3, np.float32) if rank else arrays[0]
-
-    with closing_all(ChainNetwork(2).communicators()) as comms:
-        outcomes = on_each(comms, lambda comm: comm.allreduce(ones_or(comm.rank), scale="float"))
-        assert [type(each) for each in outcomes] == [NotFinite, Aborted]
-        passed = good(
-            on_each(comms, lambda comm: comm.allreduce(arrays[comm.rank], scale="float", nonfinite="propagate"))
-        )
-        assert passed[0] == 2.0
-        assert np.isnan(passed[1:]).all()
-
-
-def test_only_chains_add_floats() -> None:
-    with closing_all(PeerNetwork(2).communicators()) as comms:
-        outcomes = on_each(comms, lambda comm: comm.allreduce(np.ones(3, np.float32), scale="float"))
-        assert all(isinstance(each, Unsupported) for each in outcomes)
-        assert "job create --algorithm chain" in str(outcomes[0])
-    with closing_all(ChainNetwork(2).communicators()) as comms:
-        outcomes = on_each(comms, lambda comm: comm.allreduce(np.ones(3, np.float16), scale="float"))
-        assert all(isinstance(each, Unsupported) for each in outcomes)
-        options: dict[str, Any]
-        for options in ({"bits": 8}, {"exact": True}, {"rest": np.zeros(3, np.float32)}):
-            ask = partial(Communicator.allreduce, x=np.ones(3, np.float32), scale="float", **options)
-            outcomes = on_each(comms, ask)
-            assert all(isinstance(each, Unsupported | Aborted) for each in outcomes), options
+def test_floats_do_not_move_to_who_cannot_add_them() -> None:
+    window = Members(2).windows[0]
+    block = Block(0, Op.SUM, Lane.L32, bytes(1024))
+    for floats in (False, True):
+        block.floats = floats
+        window.submit(block)
+        moved = resume_window(window, peer_descriptor(0, 2, algorithm="ring", window=256))
+        assert (moved is None) == floats
+        assert resume_window(window, peer_descriptor(0, 2, algorithm=CHAIN, window=256)) is not None
 
 
 # Bytes

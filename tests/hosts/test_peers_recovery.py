@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from netsum import silence
 from netsum.communicator import Communicator
-from netsum.descriptor import HOST_ALGORITHMS, Descriptor
+from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor
 from netsum.errors import Desynchronized
 from netsum.peers.peer_window import PeerWindow
 from netsum.silence import MAX_PATIENCE, PATIENCE, Silence
@@ -47,7 +47,8 @@ def undisturbed(workers: int, steps: int) -> list[list[bytes]]:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "window"), [("auto", 1), pytest.param("ring", 8, marks=pytest.mark.full), ("double_binary_tree", 200)]
+    ("algorithm", "window"),
+    [("auto", 1), pytest.param("ring", 8, marks=pytest.mark.full), ("double_binary_tree", 200), (CHAIN, 8)],
 )
 def test_the_switch_dies_in_the_middle_and_another_comes(algorithm: str, window: int) -> None:
     expected = undisturbed(3, 20)
@@ -89,7 +90,7 @@ def test_any_moves_over_a_bad_network(seed: int) -> None:
     rng = random.Random(seed)
     workers, window = rng.choice([2, 3, 5]), rng.choice([1, 3, 8, 64])
     expected = undisturbed(workers, 24)
-    network = BadNetwork(workers, window, algorithm=rng.choice(HOST_ALGORITHMS))
+    network = BadNetwork(workers, window, algorithm=rng.choice((*HOST_ALGORITHMS, CHAIN)))
     with closing_all(network.communicators()) as communicators:
         reached = [0] * workers
         moves = 0

@@ -8,6 +8,7 @@ import threading
 import click
 
 from netsum_controller.cli.context import Settings
+from netsum_controller.memory.devices import INTERVAL, LEASE
 from netsum_controller.watching.watcher import PERIOD
 
 
@@ -25,6 +26,14 @@ from netsum_controller.watching.watcher import PERIOD
     metavar="TOKEN",
     help="Bearer token required for /metrics and for what the live page shows [default: none].",
 )
+@click.option(
+    "--lease",
+    type=click.FloatRange(2 * INTERVAL, 3600),
+    default=LEASE,
+    show_default=True,
+    metavar="SECONDS",
+    help="After which a memory device that is silent counts as dead.",
+)
 @click.option("--web", is_flag=True, help="Serve a live page of switches, jobs and events at /.")
 @click.pass_obj
 def serve(
@@ -37,6 +46,7 @@ def serve(
     tls_key: str | None,
     metrics_token: str | None,
     web: bool,
+    lease: float,
 ) -> None:
     """Let members join over HTTP, and keep the switches as they should be, until interrupted."""
     if (tls_cert is None) != (tls_key is None):
@@ -48,7 +58,14 @@ def serve(
     with settings.controller() as controller:
         period = PERIOD if watch else None
         url = controller.serve(
-            host, port, advertise=advertise, watch=period, tls=tls, metrics_token=metrics_token or None, web=web
+            host,
+            port,
+            advertise=advertise,
+            watch=period,
+            tls=tls,
+            metrics_token=metrics_token or None,
+            web=web,
+            lease=lease,
         )
         click.echo(f"serving {controller.topology.name} at {url}{' (live page: /)' if web else ''}")
         stop.wait()

@@ -2,8 +2,8 @@
 
 A block's sum goes around a ring: the first rank sends its contribution, each one it visits adds its own and sends it on, and the
 last one, the block's *owner*, stores the sum. From there the result goes around the ring, and each rank stores it. Which ring a
-block takes and who owns it follow from its number alone, so that rings and ranks get equal shares. Neighbouring blocks share a
-packet as long as that is not larger than a packet of memory may be, and than the path takes.
+block takes and who owns it follow from its number alone (of floats: in their call), so that rings and ranks get equal shares.
+Neighbouring blocks share a packet as long as that is not larger than a packet of memory may be, and than the path takes.
 
 Each member numbers the packets that it sends to another. A gap in the numbers makes the receiver READ what is missing from where
 it should have come, at once; only what is lost last of all needs a timer. What was sent is kept for a window, after which the
@@ -138,7 +138,8 @@ class Chains:
 
         def packet(row: int) -> tuple[object, ...]:
             block = blocks[row]
-            at = ((first_id + row) & ID_MASK) // self._together
+            # Which way integers go only matters to the links. Floats are to have the same bits in every run.
+            at = (block.number if block.floats else (first_id + row) & ID_MASK) // self._together
             return at, block.op, block.lane, block.floats, block.dest, block.source
 
         for (at, *_), group in groupby(rows, packet):

@@ -29,7 +29,8 @@ class Block:
     result's header and payload, which is valid only during that call; ``on_lost`` is called if there will be no result.
 
     In a job without a switch, ``more`` says that every rank submits the next block together with this one, and ``source`` is the
-    only rank with a payload (EVERYONE: any rank may have one). ``floats``: the lanes are floats, which only chains add."""
+    only rank with a payload (EVERYONE: any rank may have one). ``floats``: the lanes are floats, which only chains add, in an
+    order that follows from the ``number`` of the block in its call."""
 
     gen: int
     op: Op
@@ -47,3 +48,4 @@ class Block:
     more: bool = False
     source: int = EVERYONE
     floats: bool = False
+    number: int = 0

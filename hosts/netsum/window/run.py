@@ -54,7 +54,8 @@ class Run(Sequence[Block]):
             self._asked[row] = True
             like, payload = self.like, self.rows[row, HEADER_BYTES:].data if self.like.payload else b""
             block = Block(like.gen, like.op, like.lane, payload, like.status, like.dest, like.room, firm=like.firm)
-            block.delivered, block.source, block.floats = bool(self._delivered[row]), like.source, like.floats
+            block.delivered, block.source = bool(self._delivered[row]), like.source
+            block.floats, block.number = like.floats, like.number + row
             block.more = like.more or row < len(self._asked) - 1
             block.on_result, block.on_lost = (
                 partial(self._taker.record_result, row),

@@ -21,7 +21,9 @@ def target() -> FuzzTarget:
     def take(data: bytes) -> None:
         sent = switch.pipeline.process(CPU_PORT, data)
         assert not switch.pipeline.under_way, "a sweep goes round for ever"
-        if len(data) >= _PACKET_OUT and data[0] != PacketOutKind.SWEEP:
+        if len(data) >= _PACKET_OUT and data[0] not in tuple(PacketOutKind):
+            assert not sent, "nobody knows what it asks for"
+        elif len(data) >= _PACKET_OUT and data[0] != PacketOutKind.SWEEP:
             [(port, answer)] = sent
             assert port == CPU_PORT
             if data[0] == PacketOutKind.CLAIM:
