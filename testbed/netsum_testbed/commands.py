@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,9 +60,7 @@ def without_mininet() -> str | None:
         return "Mininet is not installed"
     if subprocess.run(["mnexec", "-n", "true"], capture_output=True, check=False).returncode:
         return "we may not make network namespaces"
-    try:
-        import mininet.net  # noqa: F401, PLC0415
-    except ImportError:
+    if find_spec("mininet") is None or find_spec("mininet.net") is None:
         return "this Python does not see the mininet package"
     return None
 

@@ -53,15 +53,8 @@ class DirectHosts:
             self._stack.close()
 
     def _start(self) -> None:
-        try:
-            from mininet.link import TCLink  # noqa: PLC0415 - the system's
-            from mininet.log import lg, setLogLevel  # noqa: PLC0415
-            from mininet.net import Mininet  # noqa: PLC0415
-            from mininet.node import Host  # noqa: PLC0415
-        except ImportError as error:
-            raise TestbedError(
-                f"Mininet is not there ({error}): apt install mininet, and use the system's Python"
-            ) from None
+        from netsum_testbed.mininet_parts import Host, Mininet, TCLink, lg, setLogLevel  # noqa: PLC0415 - needs Mininet
+
         lg.propagate = False  # it has its own handler: nothing should be logged twice
         setLogLevel("critical")
         self._net = Mininet(controller=None, build=False)

@@ -25,17 +25,10 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric, Result
 from netsum_testbed.kernel import HTB, complaint
 from netsum_testbed.link_ends import LinkEnd, Opening
+from netsum_testbed.mininet_parts import Host, Link, Mininet, Switch, TCLink, lg, setLogLevel
 from netsum_testbed.netns import OFFLOADS, call_inside
 from netsum_testbed.opening import common_prefix
 from netsum_testbed.switches import SwitchProcess
-
-try:
-    from mininet.link import Link, TCLink
-    from mininet.log import lg, setLogLevel
-    from mininet.net import Mininet
-    from mininet.node import Host, Switch
-except ImportError as error:
-    raise TestbedError(f"Mininet is not there ({error}): apt install mininet, and use the system's Python") from error
 
 MAX_INTERFACE: Final = 15
 MAX_RATE: Final = 1000

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any, Final
 
-from mininet.cli import CLI
-from mininet.log import lg, output
 from netsum.counting import counted
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
@@ -23,6 +21,7 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import interrupts_held
 from netsum_testbed.launch.ranks import search_path
 from netsum_testbed.mininet_fabric import MininetFabric
+from netsum_testbed.mininet_parts import CLI, lg, output
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import choose_switch
 from netsum_testbed.throughput import SECONDS, tcp_throughput

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -89,16 +90,15 @@ def _tools() -> Finding:
 
 
 def _mininet() -> Finding:
-    try:
-        import mininet.net  # noqa: PLC0415 - it may not be there
-    except ImportError as error:
+    found = find_spec("mininet") and find_spec("mininet.net")
+    if found is None or found.origin is None:
         remedy = "apt install mininet"
         if shutil.which("mnexec"):
             remedy = (
                 "make a virtual environment of /usr/bin/python3 with --system-site-packages (rm -r .venv; make setup)"
             )
-        return Finding("Mininet", False, f"{sys.executable} cannot import it ({error})", remedy, may_be_root())
-    return Finding("Mininet", True, f"{Path(mininet.net.__file__).parent}")
+        return Finding("Mininet", False, f"{sys.executable} does not see it", remedy, may_be_root())
+    return Finding("Mininet", True, f"{Path(found.origin).parent}")
 
 
 def _kernel() -> Iterator[Finding]:
