@@ -8,9 +8,11 @@ import signal
 import threading
 import urllib.request
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
+from netsum import logs
 from netsum_memory.cli import command
 
 from tests.memory.device.desk import region
@@ -22,7 +24,8 @@ def options(folder: Path, *more: str) -> list[str]:
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(command, ["--host", "h1", *arguments])
+    with patch.object(logs, "configure"):  # the other tests of this process have logs of their own
+        done = CliRunner().invoke(command, ["--host", "h1", *arguments])
     assert done.stdout == ""
     return done.exit_code, done.stderr.strip().splitlines()[-1]
 
