@@ -202,6 +202,14 @@ def test_a_wrong_sum_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyP
     assert any("again with: make soak" in line and f'SEED=1 ARGS="{options}"' in line for line in said)
 
 
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is never found to be busy, which would explain what a rank is blamed for."""
+    monkeypatch.setattr(run, "crowded", lambda: False)
+    monkeypatch.setattr(run, "waited_for_a_processor", lambda: 0.0)
+
+
+@pytest.mark.usefixtures("idle")
 def test_a_rank_that_keeps_up_and_is_named_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:
     barrier, once = Communicator.barrier, iter((True,))
 
@@ -216,6 +224,7 @@ def test_a_rank_that_keeps_up_and_is_named_is_found(fabric: ServesOutside, monke
     assert totals.exit_code == 1
 
 
+@pytest.mark.usefixtures("idle")
 @pytest.mark.parametrize("error", [netsum.NotReady, netsum.JoinError])
 def test_a_rank_that_is_not_let_in_asks_again_if_that_may_help(
     fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch, error: type[netsum.NetsumError]
