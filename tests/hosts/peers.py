@@ -52,4 +52,5 @@ class ChainNetwork(PeerNetwork):
     """The same, by chain, and packets have one block each."""
 
     def __init__(self, workers: int, **changes: Any) -> None:
-        super().__init__(workers, **{"algorithm": CHAIN, "mtu": 1200, **changes})
+        mtu = max(1200, changes.get("block_bytes", 0) + 200)
+        super().__init__(workers, **{"algorithm": CHAIN, "mtu": mtu, **changes})

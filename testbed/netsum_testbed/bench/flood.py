@@ -27,7 +27,7 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 
 JOB: Final = "flood"
-PLAIN_PORT: Final = UDP_PORT + 1
+PLAIN_PORT: Final = UDP_PORT - 1
 """UDP destination port of packets that are not netsum's, which the switch does not parse."""
 
 
