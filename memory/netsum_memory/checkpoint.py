@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from netsum_memory.errors import DeviceError
-from netsum_memory.journal import sync_folder
+from netsum_memory.journal import sync
 from netsum_memory.message import Message, parse_record
 from netsum_memory.store import PAGE, Store
 
@@ -64,7 +64,7 @@ def write(path: Path, shards: Sequence[ShardState], stores: Mapping[int, Store],
             os.fsync(file.fileno())
     part.replace(path)
     if fsync:
-        sync_folder(path.parent)
+        sync(path.parent)
 
 
 class Checkpoint:

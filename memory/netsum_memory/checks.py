@@ -9,7 +9,6 @@ from netsum.wire.memory import (
     ARITHMETIC,
     CHANGING,
     IDEMPOTENT,
-    KNOWN,
     Instruction,
     LaneType,
     MemoryStatus,
@@ -20,6 +19,9 @@ from netsum_memory.message import LANES
 from netsum_memory.region import Region
 
 OK: Final = MemoryStatus.OK
+_COPY, _COMPARE_SWAP = int(Instruction.COPY), int(Instruction.COMPARE_SWAP)
+_FETCH_ADD, _SUM_FORWARD, _BYTES = int(Instruction.FETCH_ADD), int(Instruction.SUM_FORWARD), int(LaneType.BYTES)
+"""As plain numbers, since every packet is held against them."""
 _LANE_BYTES: Final = {int(lane): lane.bytes for lane in LaneType}
 _ARRAY: Final = frozenset(
     {
@@ -50,7 +52,7 @@ def place(region: Region, address: int, length: int) -> MemoryStatus:
 
 def touched(header: MemoryHeader) -> int:
     """Bytes of memory at the address that the instruction is about."""
-    return header.length // 2 if header.instruction == Instruction.COMPARE_SWAP else header.length
+    return header.length // 2 if header.instruction == _COMPARE_SWAP else header.length
 
 
 def lanes(region: Region, header: MemoryHeader) -> MemoryStatus:
@@ -60,16 +62,16 @@ def lanes(region: Region, header: MemoryHeader) -> MemoryStatus:
         return MemoryStatus.TYPE
     length = touched(header)
     if header.instruction in ARITHMETIC:
-        if header.lane == LaneType.BYTES:
+        if header.lane == _BYTES:
             return MemoryStatus.TYPE
         if region.dtype is not None and LANES.get(region.dtype) != header.lane:
             return MemoryStatus.TYPE
-    elif header.instruction == Instruction.COMPARE_SWAP:
-        if header.lane == LaneType.BYTES:
+    elif header.instruction == _COMPARE_SWAP:
+        if header.lane == _BYTES:
             size = length
         if header.length % 2 or size not in (4, 8):
             return MemoryStatus.TYPE
-    if header.instruction in (Instruction.FETCH_ADD, Instruction.COMPARE_SWAP) and length != size:
+    if header.instruction in (_FETCH_ADD, _COMPARE_SWAP) and length != size:
         return MemoryStatus.ALIGNMENT  # one lane, so that the replies that are kept stay small
     if header.address % size or length % size:
         return MemoryStatus.ALIGNMENT
@@ -79,20 +81,20 @@ def lanes(region: Region, header: MemoryHeader) -> MemoryStatus:
 def check(region: Region, header: MemoryHeader) -> MemoryStatus:
     """Everything that can be said of an instruction of an array without looking at memory."""
     instruction = header.instruction
-    if instruction not in KNOWN or instruction not in _ARRAY:
+    if instruction not in _ARRAY:
         return MemoryStatus.UNSUPPORTED
     status = (
-        right(region, header, passing=instruction == Instruction.SUM_FORWARD and header.segments > 0)
+        right(region, header, passing=instruction == _SUM_FORWARD and header.segments > 0)
         or place(region, header.address, touched(header))
         or lanes(region, header)
     )
-    if status == OK and instruction == Instruction.COPY:
+    if instruction == _COPY and status == OK:
         status = place(region, header.argument, header.length)
     return status
 
 
 def changes(header: MemoryHeader) -> bool:
     """Whether the instruction changes memory here, so that it is done exactly once: a chain does so at its end alone."""
-    if header.instruction == Instruction.SUM_FORWARD:
+    if header.instruction == _SUM_FORWARD:
         return not header.segments
     return header.instruction in CHANGING

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from netsum_memory.message import Message, Send
 from netsum_memory.replication.log import Record
 from netsum_memory.shard import Shard
 from netsum_memory.store import PAGE
-from netsum_memory.windows import Absent
+from netsum_memory.windows import NEW
 
 PIECE: Final = 1024
 """Bytes of a copy's piece: they fit every network's packets."""
@@ -19,33 +19,32 @@ PIECE: Final = 1024
 _DIGESTED: Final = struct.Struct(">BBHQQ")
 _HEAD: Final = struct.Struct(">QQ")
 _PAGE_AT: Final = struct.Struct(">Q")
-_NOTHING: Final = bytes(PAGE)
+_RECORD: Final = _PAGE_AT.size + PAGE
 
 
 class ShardCopy:
-    """Pages that are not all zeros, the clients' replies and what the kind has beside: all as it was."""
+    """The clients' replies, what the kind has beside, and pages that are not all zeros: all as it was. Pages stay where they are
+    until they change."""
 
     def __init__(self, shard: Shard) -> None:
         windows, kind = shard.windows.save(), shard.kind.save(elsewhere=True)
-        parts = [_HEAD.pack(len(windows), len(kind)), windows, kind]
-        for at in _pages(shard):
-            page = shard.store.read(at, PAGE)
-            if page != _NOTHING:
-                parts += (_PAGE_AT.pack(at), page)
-        self._bytes = b"".join(parts)
+        self._start = _HEAD.pack(len(windows), len(kind)) + windows + kind
+        self._pages = shard.store.snapshot(shard.region.granules(shard.index), shard.region.granule)
 
     @property
     def pieces(self) -> int:
-        return -(-len(self._bytes) // PIECE)
+        return -(-(len(self._start) + _RECORD * len(self._pages)) // PIECE)
 
     def piece(self, number: int) -> bytes:
-        return self._bytes[number * PIECE : (number + 1) * PIECE]
+        start, end = number * PIECE, (number + 1) * PIECE
+        begin, until = (max(0, each - len(self._start)) for each in (start, end))
+        first = begin // _RECORD
+        records = (self._record(index) for index in range(first, min(-(-until // _RECORD), len(self._pages))))
+        return self._start[start:end] + b"".join(records)[begin - first * _RECORD : until - first * _RECORD]
 
-
-def _pages(shard: Shard) -> Iterator[int]:
-    region = shard.region
-    for granule in region.granules(shard.index):
-        yield from range(granule, granule + region.granule, PAGE)
+    def _record(self, index: int) -> bytes:
+        address, content = self._pages[index]
+        return _PAGE_AT.pack(address) + content
 
 
 class Contents:
@@ -53,7 +52,10 @@ class Contents:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
-        self._coming: list[bytes] = []
+        self._coming = bytearray()
+        """What has come of another device's copy and is not yet a whole page."""
+        self._beside: tuple[bytes, bytes] | None = None
+        """Its clients' replies and what its kind has beside."""
 
     def digest(self, message: Message) -> int:
         header = message.header
@@ -64,10 +66,11 @@ class Contents:
         return zlib.crc32(message.payload, start)
 
     def known(self, message: Message) -> Sequence[Send] | None:
-        noted = self._shard.known(message.header)
-        if noted is Absent.NEW:
+        header = message.header
+        noted = self._shard.windows.find(header.client, header.sequence)
+        if noted is NEW:
             return None
-        return self._shard.answers(self._shard.repeated(message.header, noted))
+        return self._shard.answers(self._shard.repeated(header, noted))
 
     def entered(self, epoch: int) -> None:
         """The shard's own journal has it with the assignment."""
@@ -88,22 +91,28 @@ class Contents:
     def copy(self) -> ShardCopy:
         return ShardCopy(self._shard)
 
-    def begin(self, position: int, pieces: int) -> None:  # noqa: ARG002
+    def begin(self, position: int) -> None:  # noqa: ARG002
         shard = self._shard
         shard.begin_install()
         shard.store.clear(shard.region.granules(shard.index), shard.region.granule)
-        self._coming = [b""] * pieces
+        self._coming.clear()
+        self._beside = None
 
-    def piece(self, number: int, data: bytes) -> None:
-        self._coming[number] = data
+    def piece(self, data: bytes) -> None:
+        coming = self._coming
+        coming += data
+        if self._beside is None and len(coming) >= _HEAD.size:
+            windows, kind = _HEAD.unpack_from(coming)
+            pages = _HEAD.size + windows + kind
+            if len(coming) >= pages:
+                self._beside = bytes(coming[_HEAD.size : pages - kind]), bytes(coming[pages - kind : pages])
+                del coming[:pages]
+        while self._beside is not None and len(coming) >= _RECORD:
+            (address,) = _PAGE_AT.unpack_from(coming)
+            self._shard.store.write(address, bytes(coming[_PAGE_AT.size : _RECORD]))
+            del coming[:_RECORD]
 
     def finish(self, position: int) -> None:
-        data = b"".join(self._coming)
-        self._coming = []
-        windows, kind = _HEAD.unpack_from(data)
-        pages = _HEAD.size + windows + kind
-        for at in range(pages, len(data), _PAGE_AT.size + PAGE):
-            (address,) = _PAGE_AT.unpack_from(data, at)
-            self._shard.store.write(address, data[at + _PAGE_AT.size : at + _PAGE_AT.size + PAGE])
-        end = _HEAD.size + windows
-        self._shard.install(position, data[_HEAD.size : end], data[end:pages])
+        assert self._beside is not None
+        self._shard.install(position, *self._beside)
+        self._beside = None

@@ -104,7 +104,7 @@ class Control:
             orders = Orders.from_dict(self._asking.ask("POST", "", {**self._about, **(self._report or {})}, _TIMEOUT))
         except urllib.error.HTTPError as error:
             with error:
-                reason, _ = self._asking.refusal(error)
+                reason = self._asking.refusal(error)
             self._complain(str(reason))
         except (OSError, http.client.HTTPException) as error:
             self._complain(f"the controller at {self._asking.controller} does not answer: {plain(error)}")

@@ -11,7 +11,7 @@ from typing import Any, Final
 from netsum.wire.memory import INTERNAL, Flag, Instruction, MemoryStatus
 from netsum.wire.memory_codec import OFFSETS, MemoryHeader
 
-from netsum_memory import checks, message
+from netsum_memory import checks, execute, message
 from netsum_memory.copies import Copies
 from netsum_memory.holdings import Holding, Holdings
 from netsum_memory.message import Address, Malformed, Message, Send
@@ -20,12 +20,13 @@ from netsum_memory.reads import Reads
 from netsum_memory.region import Assignment, Region
 from netsum_memory.tally import Tally
 from netsum_memory.vault import Vault
-from netsum_memory.windows import Absent
+from netsum_memory.windows import NEW
 
 LOOP: Final[Address] = ("", 0)
 """Where packets for this device itself go, as long as there is no virtual address."""
 _FLAGS: Final = OFFSETS["flags"]
 _REPLY, _REPLICATED, _REPEAT = int(Flag.REPLY), int(Flag.REPLICATED), int(Flag.REPEAT)
+_READ, _COPY, _SUM_FORWARD = int(Instruction.READ), int(Instruction.COPY), int(Instruction.SUM_FORWARD)
 """As plain numbers, since every packet is held against them."""
 _HOMES: Final = 65536
 """Clients whose addresses are remembered."""
@@ -82,12 +83,13 @@ class Device:
         """Time passes; to be called every few milliseconds."""
         self._emit(self._copies.tend(now))
         for holding in self.holdings.all():
-            self._emit(holding.ordering.tend(now))
+            if holding.ordering.tend(now):
+                self._touched[holding.ordering] = None
         return self._leave(now)
 
     def assign(self, assignments: Sequence[Assignment], now: float) -> list[Send]:
         """Hold these shards and no others."""
-        self._emit(self.holdings.assign(assignments, now))
+        self._touched |= dict.fromkeys(self.holdings.assign(assignments, now))
         return self._leave(now)
 
     def report(self) -> dict[str, Any]:
@@ -118,11 +120,13 @@ class Device:
                 self._out.append(send)
 
     def _leave(self, now: float) -> list[Send]:
-        while self._loop:
-            self._take(LOOP, self._loop.popleft(), now)
-        for ordering in self._touched:
-            self._out += ordering.letters()
-        self._touched.clear()
+        while self._loop or self._touched:
+            while self._loop:
+                self._take(LOOP, self._loop.popleft(), now)
+            touched, self._touched = self._touched, {}
+            with execute.quiet():
+                for ordering in touched:
+                    self._emit(ordering.leave())
         if self._vault is not None:
             self._vault.commit()
             if self._vault.due:
@@ -134,7 +138,7 @@ class Device:
 
     def _take(self, sender: Address, data: bytes | memoryview, now: float) -> None:
         if (answer := self._reads.answer(data)) is not None:
-            self.tally.instructions[Instruction.READ] += 1
+            self.tally.instructions[_READ] += 1
             self._emit(((sender, answer),))
             return
         try:
@@ -168,7 +172,7 @@ class Device:
         else:
             self.tally.instructions[header.instruction] += 1
             self._touched[holding.ordering] = None
-            self._emit(holding.ordering.hear(told, sender))
+            holding.ordering.hear(told, sender)
 
     def _serve(self, asked: Message, sender: Address, now: float) -> None:
         """A client's instruction."""
@@ -181,7 +185,7 @@ class Device:
         holding = self.holdings.get(region.id, region.shard_of(header.address))
         status = self._check(asked, region, holding)
         self.behind |= header.epoch > (0 if holding is None else holding.shard.epoch)
-        if status != MemoryStatus.OK or holding is None:
+        if status != checks.OK or holding is None:
             silent = holding is not None and not holding.shard.primary and header.flags & _REPLICATED
             self._refuse(sender, header, status, silent=bool(silent))
             return
@@ -189,11 +193,11 @@ class Device:
         self._homes.put(header.client, self._home(header, sender))
         self._touched[holding.ordering] = None
         if not checks.changes(header):
-            self._emit(holding.ordering.read(self._passing(asked, sender)))
-        elif header.instruction == Instruction.COPY:
+            holding.ordering.read(self._passing(asked, sender))
+        elif header.instruction == _COPY:
             self._copy(asked, sender, holding, now)
         else:
-            self._emit(holding.ordering.change(asked))
+            holding.ordering.change(asked)
 
     @staticmethod
     def _check(asked: Message, region: Region, holding: Holding | None) -> MemoryStatus:
@@ -203,8 +207,8 @@ class Device:
         if holding is None:
             return MemoryStatus.NOT_PRIMARY
         shard = holding.shard
-        status = holding.shard.kind.check(asked)
-        if status != MemoryStatus.OK:
+        status = shard.kind.check(asked)
+        if status != checks.OK:
             return status
         if not holding.assigned:
             return MemoryStatus.BUSY
@@ -212,14 +216,14 @@ class Device:
             return MemoryStatus.LOST
         if not shard.primary and not (checks.changes(header) and header.flags & _REPLICATED):
             return MemoryStatus.NOT_PRIMARY
-        return MemoryStatus.OK
+        return checks.OK
 
     def _copy(self, asked: Message, sender: Address, holding: Holding, now: float) -> None:
         """A COPY within a shard is as any change. From another one, the primary gets the bytes first; the backups get them from
         the primary's log."""
         shard, source = holding.shard, asked.header.argument
-        if shard.region.shard_of(source) == shard.index or shard.known(asked.header) is not Absent.NEW:
-            self._emit(holding.ordering.change(asked))
+        if shard.region.shard_of(source) == shard.index or shard.known(asked.header) is not NEW:
+            holding.ordering.change(asked)
         elif shard.primary:
 
             def copied(whole: Message, home: Address, status: MemoryStatus) -> None:
@@ -228,7 +232,7 @@ class Device:
                     status = MemoryStatus.NOT_PRIMARY
                 if status == MemoryStatus.OK:
                     self._touched[holding.ordering] = None
-                    self._emit(holding.ordering.change(whole))
+                    holding.ordering.change(whole)
                 else:
                     self._refuse(home, whole.header, status)
 
@@ -238,7 +242,7 @@ class Device:
     @staticmethod
     def _home(header: MemoryHeader, sender: Address) -> Address:
         """Where the reply goes: a chain's packet comes from the device before, and says where its client is."""
-        if header.instruction != Instruction.SUM_FORWARD or not header.argument:
+        if header.instruction != _SUM_FORWARD or not header.argument:
             return sender
         return socket.inet_ntoa(struct.pack(">I", header.argument >> 16 & 0xFFFFFFFF)), header.argument & 0xFFFF
 
@@ -246,7 +250,7 @@ class Device:
     def _passing(asked: Message, sender: Address) -> Message:
         """A chain's packet as it goes on: with its client's address, and as if new to the switch."""
         header = asked.header
-        if header.instruction != Instruction.SUM_FORWARD:
+        if header.instruction != _SUM_FORWARD:
             return asked
         argument = header.argument
         if not argument and sender != LOOP:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from netsum.wire.memory import Instruction, LaneType, MemoryStatus
+from netsum.wire.memory import ARITHMETIC, Instruction, LaneType, MemoryStatus
 from numpy.typing import NDArray
 
 from netsum_memory.message import Message
@@ -13,12 +13,14 @@ from netsum_memory.store import Store
 
 
 class Result(NamedTuple):
-    """What an instruction's reply says. None for ``argument`` and ``lane``: what the request said."""
+    """What an instruction's reply says. None for ``argument`` and ``lane``: what the request said. ``shared``: all whose results
+    say so at once get one reply, the same for each but for who it is to."""
 
     status: int = MemoryStatus.OK
     payload: bytes = b""
     argument: int | None = None
     lane: int | None = None
+    shared: bool = False
 
 
 class Other(NamedTuple):
@@ -36,35 +38,41 @@ class Outcome(NamedTuple):
     others: tuple[Other, ...] = ()
 
 
+_COPY, _COMPARE_SWAP, _FETCH_ADD = int(Instruction.COPY), int(Instruction.COMPARE_SWAP), int(Instruction.FETCH_ADD)
+"""As plain numbers, since every packet is held against them."""
 _DONE: Final = Outcome(Result())
-_UFUNCS: Final[dict[int, np.ufunc]] = {Instruction.MIN: np.minimum, Instruction.MAX: np.maximum}
+_UFUNCS: Final[dict[int, np.ufunc]] = {
+    **{int(each): np.add for each in ARITHMETIC},
+    Instruction.MIN: np.minimum,
+    Instruction.MAX: np.maximum,
+}
 _DTYPES: Final = {int(lane): np.dtype(lane.dtype) for lane in LaneType}
 
 
 def execute(message: Message, store: Store) -> Outcome:
     """Do a checked instruction that changes memory. A COPY has had its source's bytes put in as payload, or the source is in
-    the same shard."""
-    header = message.header
-    instruction, address, length = header.instruction, header.address, header.length
-    if instruction == Instruction.WRITE:
-        store.write(address, message.payload)
-        return _DONE
-    if instruction == Instruction.COPY:
-        store.write(address, message.payload or store.read(header.argument, length))
-        return _DONE
-    if instruction == Instruction.COMPARE_SWAP:
+    the same shard. The caller is :func:`quiet`."""
+    header, payload = message.header, message.payload
+    instruction = header.instruction
+    ufunc = _UFUNCS.get(instruction)
+    if ufunc is not None:
+        dtype = _DTYPES[header.lane]
+        held: NDArray[Any] = store.change(header.address, header.length, dtype)
+        before = held.tobytes() if instruction == _FETCH_ADD else b""
+        ufunc(held, np.frombuffer(payload, dtype), out=held)  # integers wrap
+        return Outcome(Result(payload=before)) if before else _DONE
+    if instruction == _COMPARE_SWAP:
         return Outcome(_compare_swap(message, store))
-    dtype = _DTYPES[header.lane]
-    given = np.frombuffer(message.payload, dtype)
-    held: NDArray[Any] = store.change(address, length, dtype.str)
-    before = held.tobytes() if instruction == Instruction.FETCH_ADD else b""
-    ufunc = _UFUNCS.get(instruction, np.add)
-    if dtype.kind == "f":  # which become infinite or not a number without a word, as IEEE 754 has it
-        with np.errstate(all="ignore"):
-            ufunc(held, given, out=held)
-    else:
-        ufunc(held, given, out=held)  # integers wrap
-    return Outcome(Result(payload=before)) if before else _DONE
+    if instruction == _COPY:
+        payload = payload or store.read(header.argument, header.length)
+    store.write(header.address, payload)
+    return _DONE
+
+
+def quiet() -> np.errstate:
+    """Floats become infinite or not a number without a word, as IEEE 754 has it. For a batch of instructions, since it costs
+    more than one of them."""
+    return np.errstate(all="ignore")
 
 
 def _compare_swap(message: Message, store: Store) -> Result:
@@ -87,7 +95,7 @@ def pass_on(message: Message, store: Store) -> Message:
     """A chain's packet with what is here added, on its way to its next segment."""
     header = message.header
     dtype = _DTYPES[header.lane]
-    with np.errstate(all="ignore"):
-        summed = np.frombuffer(message.payload, dtype) + store.view(header.address, header.length, dtype.str)
+    with quiet():
+        summed = np.frombuffer(message.payload, dtype) + store.view(header.address, header.length, dtype)
     onward = header._replace(address=message.segments[0], segments=len(message.segments) - 1)
     return Message(onward, message.segments[1:], summed.tobytes())

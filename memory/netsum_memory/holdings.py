@@ -6,8 +6,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
+from netsum_memory.execute import quiet
 from netsum_memory.kinds import make_kind
-from netsum_memory.message import Address, Send
+from netsum_memory.message import Address
 from netsum_memory.ordering import Ordering
 from netsum_memory.region import Assignment, Region
 from netsum_memory.shard import Route, Shard
@@ -44,7 +45,8 @@ class Holdings:
         self._stores: dict[int, Store] = {}
         self._refused: dict[tuple[int, int], str] = {}
         if vault is not None:
-            self._restore(vault)
+            with quiet():
+                self._restore(vault)
             vault.watch(self._stores)
 
     def get(self, region: int, shard: int) -> Holding | None:
@@ -63,8 +65,9 @@ class Holdings:
     def bytes_held(self) -> int:
         return sum(holding.shard.region.shard_bytes for holding in self._held.values())
 
-    def assign(self, assignments: Sequence[Assignment], now: float) -> list[Send]:
-        sends: list[Send] = []
+    def assign(self, assignments: Sequence[Assignment], now: float) -> list[Ordering]:
+        """Hold these shards and no others; returns who has changed."""
+        changed: list[Ordering] = []
         wanted = {(each.region.id, each.shard): each for each in assignments}
         for name in [name for name, each in self._held.items() if not self._still(each.shard, wanted.get(name))]:
             self._drop(name)
@@ -81,8 +84,9 @@ class Holdings:
                 holding.shard.assign(assignment)
                 holding.assigned = True
                 self._regions[assignment.region.id] = assignment.region
-                sends += holding.ordering.regroup(now)
-        return sends
+                holding.ordering.regroup(now)
+                changed.append(holding.ordering)
+        return changed
 
     @staticmethod
     def _still(shard: Shard, assignment: Assignment | None) -> bool:

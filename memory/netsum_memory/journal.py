@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from netsum_memory.errors import DeviceError
 
 _FRAME: Final = struct.Struct("<II")
-_READ: Final = 1 << 20
+_MOST: Final = 1024
+"""Parts that the kernel takes at a time (IOV_MAX)."""
 
 
 class Journal:
@@ -32,29 +33,24 @@ class Journal:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self.size = os.fstat(self._file).st_size
         if fsync:
-            sync_folder(path.parent)
+            sync(path.parent)
         self.added = 0
         self._waiting: list[bytes] = []
 
-    def add(self, *parts: bytes) -> None:
-        """Add an entry, to be written by :meth:`commit`."""
-        size, crc = 0, 0
-        for part in parts:
-            size, crc = size + len(part), zlib.crc32(part, crc)
+    def add(self, head: bytes, body: bytes = b"") -> None:
+        """Add an entry of two parts, to be written by :meth:`commit`."""
+        frame = _FRAME.pack(len(head) + len(body), zlib.crc32(body, zlib.crc32(head)))
         self.added += 1
-        self._waiting += (_FRAME.pack(size, crc), *parts)
+        self._waiting += (frame + head, body)
 
     def commit(self) -> None:
         """Write what was added. Raises :class:`DeviceError`, after which nothing more may be answered."""
         if not self._waiting:
             return
-        rest = memoryview(b"".join(self._waiting))
-        self._waiting.clear()
+        parts, self._waiting = self._waiting, []
         try:
-            while rest:
-                written = os.write(self._file, rest)
-                self.size += written
-                rest = rest[written:]
+            for start in range(0, len(parts), _MOST):
+                self._write(parts[start : start + _MOST])
             if self._fsync:
                 os.fdatasync(self._file)
         except OSError as error:
@@ -62,13 +58,22 @@ class Journal:
                 f"cannot write {self.path}: {error.strerror}; what was not answered has not been done"
             ) from error
 
+    def _write(self, parts: Sequence[bytes]) -> None:
+        written = os.writev(self._file, parts)
+        if written < sum(map(len, parts)):  # the disk may be full: then it will say so
+            rest = b"".join(parts)[written:]
+            while rest:
+                more = os.write(self._file, rest)
+                rest, written = rest[more:], written + more
+        self.size += written
+
     def close(self) -> None:
         os.close(self._file)
 
 
-def sync_folder(folder: Path) -> None:
-    """Have the disk know which files there are. Raises OSError."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Have the disk know a file's bytes, or which files a folder has. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

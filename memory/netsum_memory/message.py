@@ -33,8 +33,12 @@ class Message(NamedTuple):
     segments: tuple[int, ...] = ()
     payload: bytes = b""
 
+    def head(self) -> bytes:
+        """What the packet has before its payload."""
+        return pack_memory(self.header, self.segments)
+
     def pack(self) -> bytes:
-        return pack_memory(self.header, self.segments) + self.payload
+        return self.head() + self.payload
 
     def pack_thin(self) -> bytes:
         """The same with the payload's zeros left out, if those are more than half of it."""
@@ -73,7 +77,7 @@ def parse(data: bytes | memoryview) -> Message:
         raise Malformed(header, f"version {header.version}, not {MEMORY_VERSION}")
     try:
         segments: tuple[int, ...] = ()
-        rest = memoryview(data)[MEMORY_HEADER_BYTES:]
+        rest = data[MEMORY_HEADER_BYTES:]
         if header.segments:
             segments, rest = split_memory(header, memoryview(data))
         if header.flags & _COMPRESSED:
@@ -127,22 +131,24 @@ def reply(
     of: tuple[int, int] | None = None,
 ) -> bytes:
     """The packet that answers a request; ``of`` is the shard: its region and its number there."""
-    short = without_zeros(payload)
+    short = without_zeros(payload) if payload else None
     region, shard = (header.region, header.shard) if of is None else of
     answer = MemoryHeader(
-        instruction=header.instruction,
-        address=header.address,
-        length=len(payload),
-        client=header.client,
-        sequence=header.sequence,
-        flags=_REPLY if short is None else _REPLY | _COMPRESSED,
-        status=int(status),
-        lane=header.lane if lane is None else lane,
-        argument=header.argument if argument is None else argument,
-        shard=shard,
-        replica=replica,
-        epoch=header.epoch if epoch is None else epoch,
-        region=region,
+        header.instruction,
+        header.address,
+        len(payload),
+        0,
+        header.client,
+        header.sequence,
+        _REPLY if short is None else _REPLY | _COMPRESSED,
+        int(status),
+        header.lane if lane is None else lane,
+        0,
+        header.argument if argument is None else argument,
+        shard,
+        replica,
+        header.epoch if epoch is None else epoch,
+        region,
     )
     return pack_memory(answer) + (payload if short is None else short)
 

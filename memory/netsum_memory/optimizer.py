@@ -38,10 +38,12 @@ class Push(NamedTuple):
     lane: LaneType
     values: bytes
     settings: tuple[float, ...] = ()
+    shared: bool = False
 
 
 class Answer(NamedTuple):
-    """The reply to a push. ``argument``: step << 32 | gradients in it; 0 gradients: this one is not."""
+    """The reply to a push. ``argument``: step << 32 | gradients in it; 0 gradients: this one is not. ``shared``: the answers to
+    others are the same, and one packet is enough for all."""
 
     client: int
     sequence: int
@@ -49,16 +51,18 @@ class Answer(NamedTuple):
     lane: LaneType
     argument: int
     payload: bytes
+    shared: bool = False
 
 
 class Waiter(NamedTuple):
-    """Who waits for the step; ``counted``: its gradient is in it."""
+    """Who waits for the step; ``counted``: its gradient is in it; ``shared``: it takes an answer that goes to many."""
 
     client: int
     sequence: int
     worker: int
     step: int
     counted: bool
+    shared: bool = False
 
 
 @dataclass
@@ -141,7 +145,9 @@ class Block:
         if counted:
             self.gradients[push.worker] = gradient
         self.left.discard(push.worker)
-        self.waiting.append(Waiter(push.client, push.sequence, push.worker, push.step, counted))
+        self.waiting.append(
+            Waiter(push.client, push.sequence, push.worker, push.step, counted, counted and push.shared)
+        )
         return self._complete(options, parameters)
 
     def _complete(self, options: Options, parameters: Floats) -> list[Answer]:
@@ -158,7 +164,10 @@ class Block:
             self.towards, self.shares = towards, (square_sum(parameters), square_sum(towards))
             return [self._norms(waiter, self.counted * waiter.counted, waiter.step) for waiter in waiting]
         self._move(of_step, parameters, towards, None)
-        return [_parameters(waiter, parameters, self.applied, self.counted * waiter.counted) for waiter in waiting]
+        answers = [_parameters(waiter, parameters, self.applied, self.counted * waiter.counted) for waiter in waiting]
+        if sum(waiter.shared for waiter in waiting) < 2:
+            return answers
+        return [answer._replace(shared=waiter.shared) for waiter, answer in zip(waiting, answers, strict=True)]
 
     def _move(self, options: Options, parameters: Floats, towards: Floats, norms: tuple[float, float] | None) -> None:
         finish(options, parameters, towards, self.state, norms)

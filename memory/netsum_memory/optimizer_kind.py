@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from netsum.wire.memory import Instruction, LaneType, MemoryStatus
+from netsum.wire.memory import Flag, Instruction, LaneType, MemoryStatus
 
 from netsum_memory import checks
 from netsum_memory.execute import Other, Outcome, Result
@@ -70,7 +70,8 @@ class ParametersKind(ArrayKind):
                 return Outcome(Result(MemoryStatus.MALFORMED))
         step, worker = header.argument >> 32, header.argument & 0xFFFFFFFF
         lane, settings = LaneType(header.lane), settings_of(message.segments)
-        push = Push(header.client, header.sequence, step, worker, lane, message.payload, settings)
+        shared = bool(header.flags & Flag.SHARED)
+        push = Push(header.client, header.sequence, step, worker, lane, message.payload, settings, shared)
         parameters = self._store.change(header.address, block.length, "<f4")
         # Infinities pass as IEEE 754 has it.
         with np.errstate(all="ignore"):
@@ -86,7 +87,7 @@ class ParametersKind(ArrayKind):
 def _outcome(push: Push, answers: Sequence[Answer]) -> Outcome:
     own, others = None, []
     for answer in answers:
-        result = Result(answer.status, answer.payload, answer.argument, answer.lane)
+        result = Result(answer.status, answer.payload, answer.argument, answer.lane, answer.shared)
         if (answer.client, answer.sequence) == (push.client, push.sequence):
             own = result
         else:

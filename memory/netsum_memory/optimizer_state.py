@@ -56,7 +56,7 @@ def _described(block: Block, arrays: list[bytes]) -> dict[str, Any]:
         "applied": block.applied,
         "state": [[name, put(array.tobytes())] for name, array in sorted(block.state.items())],
         "gradients": [[worker, put(array.tobytes())] for worker, array in sorted(block.gradients.items())],
-        "waiting": block.waiting,
+        "waiting": [waiter._replace(shared=False) for waiter in block.waiting],  # how they are told is no state
         "clocks": sorted(block.clocks.items()),
         "left": sorted(block.left),
         "settings": block.settings,

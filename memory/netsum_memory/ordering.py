@@ -19,8 +19,8 @@ WAIT = 0.05
 
 
 class Ordering:
-    """The shard's :class:`~netsum_memory.replication.replica.Replica`, with packets. ``now`` is in seconds; methods return
-    packets to send. What comes in has been checked: the key and the instruction itself.
+    """The shard's :class:`~netsum_memory.replication.replica.Replica`, with packets. What comes in has been checked: the key and
+    the instruction itself. What is to be sent, :meth:`leave` gives after a batch of packets. ``now`` is in seconds.
 
     Attributes:
         position: the end of the log.
@@ -51,48 +51,47 @@ class Ordering:
     def readable(self) -> bool:
         return self._replica.readable
 
-    def change(self, asked: Message) -> list[Send]:
+    def change(self, asked: Message) -> None:
         """An instruction that changes memory: from a client, at the primary as at the backups, for the first time or again."""
         if len(asked.segments) > post.RECORD_SEGMENTS:
-            return self._shard.answers([Reply(asked.header, Result(MemoryStatus.MALFORMED))])
-        self._replica.change(asked, asked.header.epoch)
-        return self._replica.replies()
+            self._answer(asked, MemoryStatus.MALFORMED)
+        else:
+            self._replica.change(asked, asked.header.epoch)
 
-    def read(self, asked: Message) -> list[Send]:
+    def read(self, asked: Message) -> None:
         """One that changes nothing, at the primary: done at once, or when everything that it would show is there to stay."""
         if not self._replica.read(asked, asked.header.epoch):
-            return self._shard.answers([Reply(asked.header, Result(MemoryStatus.BUSY))])
-        return self._replica.replies()
+            self._answer(asked, MemoryStatus.BUSY)
 
-    def hear(self, told: Message, sender: Address) -> list[Send]:
+    def _answer(self, asked: Message, status: MemoryStatus) -> None:
+        self._replica.reply(self._shard.answers([Reply(asked.header, Result(status))]))
+
+    def hear(self, told: Message, sender: Address) -> None:
         """What another device says."""
         letter = post.parse(told)
         number = next((at for at, peer in enumerate(self._shard.group) if peer.address == sender), None)
-        if letter is None or number is None:
-            return []
-        self._replica.hear(number, letter)
-        return self._replica.replies()
+        if letter is not None and number is not None:
+            self._replica.hear(number, letter)
 
-    def tend(self, now: float) -> list[Send]:
-        """Time passes."""
+    def tend(self, now: float) -> bool:
+        """Time passes; whether that changes anything."""
         if now - self._tended < WAIT:
-            return []
+            return False
         self._tended = now
         self._replica.tend()
-        return self._replica.replies() + self.letters()
+        return True
 
-    def regroup(self, now: float) -> list[Send]:
+    def regroup(self, now: float) -> None:
         """The shard has been assigned anew: another epoch, another group."""
         self._tended = now
         self._replica.regroup(self._shard.epoch, [peer.joining for peer in self._shard.group], self._shard.number)
-        return self._replica.replies() + self.letters()
 
-    def letters(self) -> list[Send]:
-        """What the other devices are to be told, after a batch of packets."""
-        letters = self._replica.letters()
+    def leave(self) -> list[Send]:
+        """Execute what may be executed; returns the replies, and what the other devices are to be told."""
+        sends, letters = self._replica.leave()
         if not letters:
-            return []
+            return sends
         shard = self._shard
         region, number = shard.id
         blank = MemoryHeader(0, key=shard.region.keys.device, shard=number, region=region, replica=shard.number)
-        return [(shard.group[to].address, post.pack(letter, blank)) for to, letter in letters]
+        return sends + [(shard.group[to].address, post.pack(letter, blank)) for to, letter in letters]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from netsum.wire.memory import MEMORY_FIELDS, MEMORY_HEADER_BYTES, Flag, Instruction, MemoryStatus
+from netsum.wire.memory import MEMORY_FIELDS, MEMORY_HEADER_BYTES, Flag, Instruction
 from netsum.wire.memory_codec import MEMORY_DTYPE, VERSION_BYTE, parse_memory
 
 from netsum_memory import checks
@@ -42,7 +42,7 @@ class Reads:
             or type(shard.kind) is not ArrayKind
             or not holding.ordering.readable
             or shard.region.shard_of(header.address) != header.shard
-            or checks.check(shard.region, header) != MemoryStatus.OK
+            or checks.check(shard.region, header) != checks.OK
         ):
             return None
         held = shard.store.read(header.address, header.length)

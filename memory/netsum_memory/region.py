@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 from netsum.wire.memory import ADDRESS_STEP, MEMORY_PORT
@@ -62,7 +63,7 @@ class Region:
                 f"at address {self.base:#x}"
             )
 
-    @property
+    @cached_property
     def end(self) -> int:
         return self.base + self.size
 

@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from netsum.wire.memory import Instruction, MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.transports.multicast import region_group
+from netsum.wire.memory import MAX_SEGMENTS, MEMORY_HEADER_BYTES, Flag, Instruction, MemoryStatus
+from netsum.wire.memory_codec import MemoryHeader, parse_memory
+from netsum.wire.memory_tags import tagged
 
 from netsum_memory import execute, message
 from netsum_memory.execute import Result
@@ -71,6 +73,7 @@ class Shard:
     ) -> None:
         self.host, self.store, self.kind = host, store, kind
         self.region, self.index = assignment.region, assignment.shard
+        self.id = self.region.id, self.index
         self.position = 0
         self.tail: deque[tuple[int, Message]] = deque()
         self.whole = True
@@ -84,18 +87,12 @@ class Shard:
         self.assignment = assignment
         self.region = assignment.region
         self.epoch, self.group, self.lost = assignment.epoch, assignment.group, assignment.lost
+        self._everybody = region_group(self.region.id)
         number = assignment.number(self.host)
         self.number = len(self.group) if number is None else number
+        self.primary = number == 0
         if self.journal is not None:
             self.journal.changed(self)
-
-    @property
-    def id(self) -> tuple[int, int]:
-        return self.region.id, self.index
-
-    @property
-    def primary(self) -> bool:
-        return self.number == 0
 
     def known(self, header: MemoryHeader) -> Noted | Absent:
         """What became of this instruction."""
@@ -133,14 +130,18 @@ class Shard:
         """The replies to an instruction that is not NEW."""
         if isinstance(noted, Absent):
             return [Reply(header, Result(MemoryStatus.EXPIRED))]
-        return [] if noted.result is None else [Reply(header, noted.result)]
+        return [] if noted.result is None else [Reply(header, noted.result._replace(shared=False))]
 
     def answers(self, replies: Sequence[Reply]) -> list[Send]:
         """The replies as packets."""
-        sends = []
+        shared = [reply for reply in replies if reply.result.shared]
+        sends = [
+            (self._everybody, self._pack_shared(shared[at : at + MAX_SEGMENTS]))
+            for at in range(0, len(shared), MAX_SEGMENTS)
+        ]
         for header, result in replies:
             home = self._homes.get(header.client)
-            if home is not None:
+            if home is not None and not result.shared:
                 sends.append((home, self._pack(header, result)))
         return sends
 
@@ -153,8 +154,15 @@ class Shard:
             epoch=self.epoch,
             argument=result.argument,
             lane=result.lane,
-            of=(self.region.id, self.index),
+            of=self.id,
         )
+
+    def _pack_shared(self, replies: Sequence[Reply]) -> bytes:
+        header, result = replies[0]
+        packet = self._pack(header._replace(client=0, sequence=0), result)
+        blank, payload = parse_memory(packet), packet[MEMORY_HEADER_BYTES:]
+        blank = blank._replace(flags=blank.flags | Flag.SHARED)
+        return tagged(self.region.keys.write, blank, payload, [(each.client, each.sequence) for each, _ in replies])
 
     def look(self, asked: Message) -> list[Send]:
         """Do what changes nothing here: answer, or send a chain's packet on."""

@@ -12,15 +12,39 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
+from weakref import ref
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from netsum_memory.region import Region
 
 PAGE: Final = mmap.PAGESIZE
 _NORESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _DONTNEED: Final = getattr(mmap, "MADV_DONTNEED", None)
+
+
+class Snapshot:
+    """Pages that were not all zeros, as they were: a sequence of addresses and contents. The store puts those aside that change
+    for as long as somebody has the snapshot."""
+
+    def __init__(self, store: Store, numbers: NDArray[np.int64]) -> None:
+        self._store, self._numbers = store, numbers
+        self._aside: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: int) -> tuple[int, bytes]:
+        number = int(self._numbers[index])
+        return self._store.base + number * PAGE, self._aside.get(number) or self._store.page(number)
+
+    def put_aside(self, numbers: range) -> None:
+        """These pages are about to change."""
+        for index in range(*np.searchsorted(self._numbers, (numbers.start, numbers.stop))):
+            number = int(self._numbers[index])
+            if number not in self._aside:
+                self._aside[number] = self._store.page(number)
 
 
 class Store:
@@ -37,6 +61,7 @@ class Store:
         self._file: int | None = None
         self.dirty: set[int] = set()
         """Numbers of the pages that the file does not have yet; stays empty without one."""
+        self._snapshots: list[ref[Snapshot]] = []
         protection = mmap.PROT_READ | mmap.PROT_WRITE
         if self.path is None:
             flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
@@ -52,27 +77,41 @@ class Store:
         start = address - self.base
         return self._map[start : start + length]
 
-    def view(self, address: int, length: int, dtype: str = "u1") -> NDArray[Any]:
+    def view(self, address: int, length: int, dtype: DTypeLike = np.uint8) -> NDArray[Any]:
         """The bytes as lanes, to look at and not to change."""
         start = address - self.base
         return self.bytes[start : start + length].view(dtype)
 
-    def change(self, address: int, length: int, dtype: str = "u1") -> NDArray[Any]:
+    def change(self, address: int, length: int, dtype: DTypeLike = np.uint8) -> NDArray[Any]:
         """The same, to be changed."""
         start = address - self.base
-        if self._file is not None:
+        if self._file is not None or self._snapshots:
             self._soil(start, length)
         return self.bytes[start : start + length].view(dtype)
 
     def write(self, address: int, data: bytes | memoryview) -> None:
         start, length = address - self.base, len(data)
-        if self._file is not None:
+        if self._file is not None or self._snapshots:
             self._soil(start, length)
         self._map[start : start + length] = data
 
     def _soil(self, start: int, length: int) -> None:
-        if length:
-            self.dirty.update(range(start // PAGE, (start + length - 1) // PAGE + 1))
+        numbers = range(start // PAGE, -(-(start + length) // PAGE))
+        if self._file is not None:
+            self.dirty.update(numbers)
+        for each in list(self._snapshots):
+            if (snapshot := each()) is not None:
+                snapshot.put_aside(numbers)
+
+    def snapshot(self, addresses: Iterable[int], length: int) -> Snapshot:
+        """These stretches as they are now; costs a look at each byte, and a page of RAM for each page that changes."""
+        found: list[NDArray[Any]] = [np.zeros(0, np.int64)]
+        for address in addresses:
+            there = self.view(address, length).reshape(-1, PAGE).any(axis=1)
+            found.append(np.flatnonzero(there) + (address - self.base) // PAGE)
+        snapshot = Snapshot(self, np.concatenate(found))
+        self._snapshots.append(ref(snapshot, self._snapshots.remove))
+        return snapshot
 
     def page(self, number: int) -> bytes:
         return self._map[number * PAGE : (number + 1) * PAGE]
@@ -91,7 +130,7 @@ class Store:
             os.fsync(self._file)
 
     def clear(self, addresses: Iterable[int], length: int) -> None:
-        """Make these stretches zeros, and give their memory back."""
+        """Make these stretches zeros, and give their memory back. Nobody may need a snapshot of them any more."""
         for address in addresses:
             start = address - self.base
             if self._file is None and _DONTNEED is not None:

@@ -1,21 +1,25 @@
 """What of a device outlives its process: a folder with a file for each region, checkpoints and a journal.
 
     lock            held by the process that uses the folder
-    device.json     who this device is
+    device.json     who this device is, and the boot of the machine in whose RAM some of the following may still be
     regions/7.memory    region 7 as of the last checkpoint; holes where nothing was written
     checkpoint.12   the pages that regions have changed since checkpoint 11, all shards' clients and positions
     journal.12      everything that was done after checkpoint 12
+    set-aside/      the same of a device that did not outlive its machine
 
 A checkpoint is complete once it has its name. Its pages are then written into the regions' files, which may be done again any
-number of times, so the process may be killed at any instant.
+number of times, so the process may be killed at any instant. If the machine ends, what was not on its disk is gone, and with it
+all that the folder has: who comes back is another device.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import secrets
+import shutil
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,11 +30,13 @@ from netsum.state_folder import read_json, write_json
 from netsum_memory import checkpoint, message
 from netsum_memory.checkpoint import Contents
 from netsum_memory.errors import DeviceError
-from netsum_memory.journal import Journal, entries, sync_folder
+from netsum_memory.journal import Journal, entries, sync
 from netsum_memory.message import Message
 from netsum_memory.region import Assignment
 from netsum_memory.shard import Shard
 from netsum_memory.store import PAGE, Store
+
+log: Final = logging.getLogger("netsum.memory.device")
 
 LARGEST: Final = 64 << 20
 """Bytes of journal, or of pages that differ from their files, after which a checkpoint is made."""
@@ -118,14 +124,43 @@ class Vault:
         except OSError:
             os.close(self._lock)
             raise DeviceError(f"folder {self.folder} is in use by another device") from None
-        path = self.folder / "device.json"
-        known = read_json(path)
-        if known is None:
-            known = {"format": _FORMAT, "incarnation": f"{secrets.randbits(64):016x}"}
-            write_json(path, known)
+        path, boot = self.folder / "device.json", _boot()
+        known = read_json(path) or {"format": _FORMAT, "boot": "unknown"}
         if known.get("format") != _FORMAT:
             raise DeviceError(f"{path} is of format {known.get('format')}; this netsum-memory knows {_FORMAT}")
-        return str(known["incarnation"])
+        incarnation = str(known.get("incarnation"))
+        if known.get("boot") not in (None, boot):
+            self._set_aside()
+            incarnation = f"{secrets.randbits(64):016x}"
+        self._note(incarnation, None if self._fsync else boot)
+        return incarnation
+
+    def _note(self, incarnation: str, boot: str | None) -> None:
+        """What is kept may in part be in the RAM of the machine that has this boot; None: all of it is on the disk."""
+        path = self.folder / "device.json"
+        if boot is None:
+            for each in (self.folder, *self.folder.rglob("*")):
+                sync(each)
+        write_json(path, {"format": _FORMAT, "incarnation": incarnation, "boot": boot})
+        sync(path)
+        sync(self.folder)
+
+    def _set_aside(self) -> None:
+        """Nothing reads what is set aside, but whoever has lost memory may want to look at it. Only the last is kept."""
+        kept = [*self.folder.glob("checkpoint.*"), *self.folder.glob("journal.*")]
+        if not kept and not any(self.regions.iterdir()):
+            return
+        aside = self.folder / "set-aside"
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        for path in (self.regions, *kept):
+            path.rename(aside / path.name)
+        self.regions.mkdir()
+        log.warning(
+            "the machine ended before all of %s was on its disk: this is another device, without memory; what there was is in %s",
+            self.folder,
+            aside,
+        )
 
     def recover(self) -> Iterator[Event]:
         """What was kept, in the order in which it was done; afterwards the vault takes more."""
@@ -176,7 +211,7 @@ class Vault:
 
     def appended(self, shard: Shard, position: int, epoch: int, done: Message) -> None:
         assert self._journal is not None
-        self._journal.add(_ADDED.pack(b"A", *shard.id, position, epoch), done.pack())
+        self._journal.add(_ADDED.pack(b"A", *shard.id, position, epoch) + done.head(), done.payload)
 
     def cut(self, shard: Shard, position: int) -> None:
         assert self._journal is not None
@@ -190,7 +225,7 @@ class Vault:
     def changed(self, shard: Shard) -> None:
         """It has another epoch or group, or another device's contents are being copied into it."""
         assert self._journal is not None
-        self._journal.add(b"S", json.dumps(_state(shard)).encode())
+        self._journal.add(b"S" + json.dumps(_state(shard)).encode())
 
     def installed(self, shard: Shard) -> None:  # noqa: ARG002 - a checkpoint is of all shards
         """It has got contents that are in no journal."""
@@ -232,7 +267,7 @@ class Vault:
                 if self._fsync:
                     store.sync()
             if self._fsync:
-                sync_folder(self.regions)
+                sync(self.regions)
             self._tidy()
         except OSError as error:
             raise DeviceError(f"cannot write a checkpoint into {self.folder}: {error.strerror or error}") from error
@@ -240,8 +275,13 @@ class Vault:
         self.checkpoints += 1
 
     def close(self) -> None:
+        """End in order, with everything on the disk. Raises :class:`DeviceError`."""
         if self._journal is not None:
             self.commit()
+            try:
+                self._note(self.incarnation, None)
+            except OSError as error:
+                raise DeviceError(f"cannot write {self.folder}: {error.strerror or error}") from error
         self.abandon()
 
     def abandon(self) -> None:
@@ -252,6 +292,14 @@ class Vault:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def _boot() -> str:
+    """Another one each time that the machine starts; nothing where there is no such thing."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
 
 
 def _state(shard: Shard) -> dict[str, Any]:

@@ -33,6 +33,10 @@ class Absent(Enum):
     EXPIRED = 1  # it was done, or given up, long ago
 
 
+NEW, EXPIRED = Absent.NEW, Absent.EXPIRED
+"""By names that are quick to look up, since every packet is held against them."""
+
+
 class Noted(NamedTuple):
     """An instruction that was done: as much of its request as a reply repeats, and the result; None as long as that waits for
     another instruction."""
@@ -93,10 +97,10 @@ class Windows:
     def find(self, client: int, sequence: int) -> Noted | Absent:
         window = self._windows.get(client)
         if window is None:
-            return Absent.NEW
+            return NEW
         if window.age(sequence) >= CLIENT_WINDOW:
-            return Absent.EXPIRED
-        return window.noted.get(sequence, Absent.NEW)
+            return EXPIRED
+        return window.noted.get(sequence, NEW)
 
     def note(self, header: MemoryHeader, result: Result | None) -> None:
         """Remember what became of an instruction."""

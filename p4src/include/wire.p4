@@ -348,6 +348,7 @@ const bit<8> FLAG_REPLY = 1;
 const bit<8> FLAG_REPLICATED = 2;
 const bit<8> FLAG_COMPRESSED = 4;
 const bit<8> FLAG_REPEAT = 8;
+const bit<8> FLAG_SHARED = 16;
 
 const bit<8> LANE_TYPE_BYTES = 0;
 const bit<8> LANE_TYPE_INT32 = 1;
@@ -366,7 +367,6 @@ const bit<8> MEMORY_STATUS_CROSSES = 5;
 const bit<8> MEMORY_STATUS_BOUNDS = 6;
 const bit<8> MEMORY_STATUS_ALIGNMENT = 7;
 const bit<8> MEMORY_STATUS_MISMATCH = 8;
-const bit<8> MEMORY_STATUS_STALE_EPOCH = 9;
 const bit<8> MEMORY_STATUS_NOT_PRIMARY = 10;
 const bit<8> MEMORY_STATUS_LOST = 11;
 const bit<8> MEMORY_STATUS_BUSY = 12;

@@ -31,6 +31,8 @@ class Inside:
         self.region = region(SIZE, shards, name="model", kind=kind, dtype=dtype, options=options)
         self.folder = folder
         self.clients: dict[tuple[str, int], MemoryTransport] = {}
+        self.to_all: list[int] = []  # sizes of packets that have left the device
+        self.to_one: list[int] = []
         self._one = threading.Lock()
         self.start()
 
@@ -45,11 +47,26 @@ class Inside:
             self.device.abandon()
             self.start()
 
+    def checkpoint(self) -> None:
+        with self._one:
+            self.device.holdings.checkpoint()
+
     def take(self, sender: tuple[str, int], packet: bytes) -> None:
         with self._one:
             sends = self.device.receive([(sender, packet)], time.monotonic())
         for to, data in sends:
-            self.clients[to].put(bytes(data))
+            if to in self.clients:
+                self.to_one.append(len(data))
+                self.clients[to].put(bytes(data))
+            else:
+                self.to_all.append(len(data))
+                self.everybody(bytes(data), to)
+
+    def everybody(self, data: bytes, group: tuple[str, int]) -> None:
+        """A packet goes to all who have joined the group."""
+        for client in self.clients.values():
+            if group in client.groups:
+                client.put(data)
 
     def transport(self) -> MemoryTransport:
         sender = ("10.0.0.9", 1000 + len(self.clients))

@@ -122,7 +122,7 @@ def test_a_device_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         def push(step: int = step) -> None:
             until(lambda: bool(blocks(inside)) and all(0 in block.gradients for block in blocks(inside)))
             if not step % 2:
-                inside.device.holdings.checkpoint()
+                inside.checkpoint()
             inside.kill()
             second.step(gradients(1, step))
 

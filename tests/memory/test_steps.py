@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from netsum.memory.array import MemoryArray
 from netsum.memory.parameters import Parameters
 from netsum.memory.run import Run, Task
-from netsum.wire.memory import MAX_MESSAGE, Instruction, LaneType, MemoryStatus
+from netsum.wire.memory import MAX_MESSAGE, Flag, Instruction, LaneType, MemoryStatus
 from netsum.work import Flow
 from netsum_memory import message
 from netsum_memory.execute import Result
-from netsum_memory.message import Message
+from netsum_memory.message import Address, Message
 from netsum_memory.optimizer_kind import ParametersKind
 from netsum_memory.store import Store
 
@@ -61,6 +61,9 @@ class Net:
         self.pending: list[Pending] = []
         self.waiting: dict[tuple[int, int], Pending] = {}
         self.sequence = self.life = 0
+
+    def join(self, group: Address) -> None:
+        """Replies to many are handed to each of them."""
 
     def submit(self, run: Run) -> None:
         run.task.left += run.number
@@ -135,6 +138,7 @@ class Stage:
         header = head._replace(
             argument=head.argument if result.argument is None else result.argument,
             lane=head.lane if result.lane is None else result.lane,
+            flags=int(Flag.SHARED) if result.shared else 0,
         )
         if run.on_reply is not None:
             run.on_reply(asked.row, header, memoryview(result.payload))

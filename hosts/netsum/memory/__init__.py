@@ -5,7 +5,8 @@ counters.add(slice(0, 4), [1, 2, 3, 4])
 print(counters[:4])
 """
 
-from netsum.memory.array import MemoryArray, Swapped, wait_all
+from netsum.communicator import wait_all
+from netsum.memory.array import MemoryArray, Swapped
 from netsum.memory.client import MemoryClient, MemoryWork
 from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.embedding import Table, table

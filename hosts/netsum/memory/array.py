@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -348,8 +348,3 @@ def plain(x: Any) -> Any:
     if hasattr(x, "detach") and hasattr(x, "numpy"):
         return x.detach().cpu().numpy()
     return x
-
-
-def wait_all(works: Iterable[MemoryWork]) -> list[Any]:
-    """The results of calls that were started, in this order."""
-    return [work.wait() for work in works]

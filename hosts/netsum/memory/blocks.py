@@ -101,7 +101,7 @@ class Blocks:
         return made.view(np.uint64)[self.layer_of] if made.shape[1] else None
 
     def totals(self, rows: NDArray[np.int64], shares: Mapping[int, tuple[float, float]]) -> NDArray[np.float64]:
-        """For each of these blocks, the norms squared of its layer: the shares of the layer's blocks, added in the order of their
+        """The squared norms of each of these blocks' layers: the shares of the layer's blocks, added in the order of their
         addresses."""
         sums: dict[int, list[float]] = {}
         for row in sorted(shares):

@@ -20,6 +20,8 @@ from netsum.memory.run import Run, Task
 from netsum.memory.stats import MemoryStats
 from netsum.memory.window import MemoryWindow
 from netsum.transports.base import Transport
+from netsum.transports.multicast import Joins
+from netsum.transports.only_from import Address
 from netsum.window import LONE_SLICE, WAIT_SLICE
 from netsum.work import Flow, Work
 
@@ -43,7 +45,7 @@ class MemoryWork(Work[Any]):
             self._call_back()
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """In a coroutine: ``await region.read_async(...)``."""
+        """Wait in a coroutine: ``await region.read_async(...)``."""
         import asyncio  # noqa: PLC0415  most programs do without
 
         loop = asyncio.get_running_loop()
@@ -88,6 +90,13 @@ class MemoryClient:
     @property
     def stats(self) -> MemoryStats:
         return self._window.stats
+
+    def join(self, group: Address) -> None:
+        """From now on take also what devices send to this group. Raises OSError if the transport has no multicast."""
+        if not isinstance(self._transport, Joins):
+            raise OSError(f"{type(self._transport).__name__} cannot join a group")
+        with self._lock:
+            self._transport.join(group)
 
     def submit(self, run: Run) -> None:
         """Queue instructions; for flows."""
@@ -186,6 +195,9 @@ class MemoryClient:
         for work in list(self._works):
             while not work.over and (work.task.error or work.waiting is None or work.waiting()):
                 self._resume(work)
+        self._forget_ended()
+
+    def _forget_ended(self) -> None:
         while self._works and self._works[0].over:
             self._works.popleft()
 
@@ -224,8 +236,7 @@ class MemoryClient:
             if link := getattr(self._transport, "last_error", None):
                 text += f"; the link's last error: {link}"
             self._end_one(work, error=Timeout(text))
-        while self._works and self._works[0].over:
-            self._works.popleft()
+        self._forget_ended()
 
     def _fail(self, error: BaseException) -> None:
         """End the client: every call under way raises."""

@@ -97,7 +97,7 @@ class RegionDescriptor:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RegionDescriptor:
-        """From the controller's answer. :class:`ValueError` names what is missing or wrong; unknown keys are ignored."""
+        """Read the controller's answer. :class:`ValueError` names what is missing or wrong; unknown keys are ignored."""
         try:
             known = {name: data[name] for name in cls.__dataclass_fields__ if data.get(name) is not None}
             known |= {"shape": tuple(int(length) for length in data.get("shape") or ())}
@@ -114,7 +114,7 @@ class RegionDescriptor:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> RegionDescriptor:
-        """From the controller's answer as text. Raises :class:`ValueError`."""
+        """Read the controller's answer as text. Raises :class:`ValueError`."""
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError("the region's descriptor is not a JSON object")

@@ -15,6 +15,7 @@ from netsum.errors import Aborted, InstructionRefused, Unsupported
 from netsum.memory.array import FlowOf, MemoryArray
 from netsum.memory.blocks import Blocks, Settings
 from netsum.memory.descriptor import RegionDescriptor
+from netsum.memory.group import Group
 from netsum.memory.opening import open as open_region
 from netsum.memory.run import Task
 from netsum.wire.memory import Instruction, LaneType
@@ -65,6 +66,7 @@ class Parameters:
             raise Unsupported(f"worker is 0 to {self.workers - 1}, not {worker}")
         self._blocks = Blocks(memory, [_checked(layer, number) for number, layer in enumerate(self.layers)])
         self._steps = np.zeros(self._blocks.number, np.uint64)
+        self._group = Group(memory, wanted=self.workers > 1 and self.mode == "synchronous")
 
     def _check_summed(self) -> None:
         if self.workers != 1 or self.mode != "synchronous":
@@ -234,7 +236,7 @@ class Parameters:
         for group in blocks.groups_of(np.flatnonzero(behind)):
             rows = group.rows
             header = MemoryHeader(Instruction.OPTIMIZE, length=group.length, lane=LaneType.FLOAT32)
-            run = self.memory.run(
+            run = self._group.run(
                 task,
                 header,
                 blocks.addresses[rows],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from netsum.wire.memory import (
     WITHOUT_PAYLOAD,
     Flag,
     Instruction,
+    LaneType,
 )
 from netsum.wire.memory_codec import MEMORY_DTYPE, OFFSETS, MemoryHeader, pack_memory
 from netsum.wire.zeros import LEAST_BYTES, WORD_BYTES, without_zeros
@@ -54,6 +56,7 @@ class Run:
         into: where replies' payloads go, in the same way; None: replies have none, or ``on_reply`` takes them.
         arguments, segments: by row, if there are any.
         begun: rows that have been sent.
+        may_wait: whether replies come only once other clients have sent theirs: gradients of a step.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Run:
         self.instruction, self.length, self.number = Instruction(header.instruction), header.length, len(addresses)
         self.arguments, self.segments, self.on_reply = arguments, segments, on_reply
         self.begun = 0
+        self.may_wait = self.instruction == Instruction.OPTIMIZE and header.lane == LaneType.FLOAT32
         self.sent_bytes = 0 if self.instruction in WITHOUT_PAYLOAD else self.length
         self.reply_bytes = _reply_bytes(self.instruction, self.length)
         self._offsets = offsets
@@ -163,6 +167,27 @@ class Run:
             first, last = int(rows[0]), int(rows[-1])
             straight = self._offsets is None and last - first + 1 == len(rows)
             self._into[slice(first, last + 1) if straight else self._at(rows)] = payloads
+
+
+@dataclass(slots=True)
+class Flight:
+    """Instructions that were sent together: ``run``'s rows from ``row`` on have the numbers from ``first`` on.
+
+    Attributes:
+        time, order, tries: as in :class:`netsum.window.flight.Flight`.
+        number: tells this flight from others.
+    """
+
+    run: Run
+    row: int
+    first: int
+    time: float
+    order: int
+    number: int
+    tries: int = 1
+
+    def row_of(self, sequence: int) -> int:
+        return self.row + sequence - self.first
 
 
 def _reply_bytes(instruction: Instruction, length: int) -> int:

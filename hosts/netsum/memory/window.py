@@ -18,14 +18,14 @@ import itertools
 import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netsum.memory.refusals import refusal, status_name
-from netsum.memory.run import Run, Task
+from netsum.memory.run import Flight, Run, Task
+from netsum.memory.shared import Shared
 from netsum.memory.stats import MemoryStats
 from netsum.rows import Packets, Received, congested
 from netsum.transports.base import Packet
@@ -51,31 +51,10 @@ COME_AGAIN: Final = 0.002
 """Seconds before an instruction is sent again that was told to come again; doubled up to SLOWEST."""
 SLOWEST: Final = 0.1
 # Plain numbers: operations on enums take longer than all the rest.
-_REPLY, _REPEAT, _COMPRESSED = int(Flag.REPLY), int(Flag.REPEAT), int(Flag.COMPRESSED)
+_REPLY, _REPEAT, _COMPRESSED, _SHARED = (int(each) for each in (Flag.REPLY, Flag.REPEAT, Flag.COMPRESSED, Flag.SHARED))
 _ORDINARY: Final = ~int(Flag.REPLICATED | Flag.REPEAT) & 0xFF
 _HEAD: Final = MEMORY_HEADER_BYTES
 _FLAGS: Final = OFFSETS["flags"]
-
-
-@dataclass(slots=True)
-class Flight:
-    """Instructions that were sent together: ``run``'s rows from ``row`` on have the numbers from ``first`` on.
-
-    Attributes:
-        time, order, tries: as in :class:`netsum.window.flight.Flight`.
-        number: tells this flight from others.
-    """
-
-    run: Run
-    row: int
-    first: int
-    time: float
-    order: int
-    number: int
-    tries: int = 1
-
-    def row_of(self, sequence: int) -> int:
-        return self.row + sequence - self.first
 
 
 class MemoryWindow:
@@ -93,6 +72,7 @@ class MemoryWindow:
         self._flight = np.zeros(CLIENT_WINDOW, np.int64)  # the flight's number; 0: not under way
         self._flights = 0
         self._later: dict[int, tuple[float, float]] = {}  # sent again at this time; the pause
+        self._shared = Shared()
         self._congestion = Congestion(CLIENT_WINDOW)
         self._repeating = Repeating(self._way_of, range(self._ways))
         self.client = new_client()
@@ -108,7 +88,7 @@ class MemoryWindow:
 
     @property
     def under_way(self) -> int:
-        """How many instructions are complete neither here nor there."""
+        """How many instructions have been sent and are not complete."""
         return len(self._sent)
 
     def submit(self, run: Run) -> None:
@@ -123,6 +103,8 @@ class MemoryWindow:
         self.stats.fast_retransmissions += repeating.look(self._sent, now)
         if repeating.stalled:
             self._congestion.stalled()
+        elif repeating.due and self._sent:
+            self._look_behind()
         self._come_again(now)
         room = self._congestion.room(now, len(self._sent) - len(repeating.again), repeating.trip.srtt)
         if repeating.again:
@@ -140,8 +122,8 @@ class MemoryWindow:
         return packets
 
     def _free(self) -> int:
-        """How many instructions may begin. When the numbers are used up, none until all are complete; then the client begins anew
-        as another one."""
+        """How many instructions may begin. When the numbers are used up, none may until all are complete; then the
+        client starts again under another number."""
         if self.next > LAST_SEQUENCE - CLIENT_WINDOW:
             if self._sent:
                 return 0
@@ -150,6 +132,17 @@ class MemoryWindow:
             self._repeating = Repeating(self._way_of, range(self._ways))
             self._repeating.trip = trip
         return self.base + CLIENT_WINDOW - self.next
+
+    def _look_behind(self) -> None:
+        """The timer repeats the oldest alone. If that is a push that waits for other workers', nothing tells whether what came
+        after it was lost, and others may wait for that: repeat the oldest of the others, too, and the push sent longest ago."""
+        oldest = min(self._sent)
+        pushes = [sequence for sequence, flight in self._sent.items() if flight.run.may_wait]
+        if oldest in pushes:
+            other = min(self._sent.keys() - set(pushes), default=oldest)
+            behind = sorted({oldest, pushes[0], other})
+            self._repeating.again = {**dict.fromkeys(behind), **self._repeating.again}
+            self._repeating.due = len(behind)
 
     def _come_again(self, now: float) -> None:
         for sequence in [sequence for sequence, (due, _) in self._later.items() if now >= due]:
@@ -183,7 +176,7 @@ class MemoryWindow:
         return self._flights
 
     def _begin(self, most: int, now: float, packets: Packets) -> int:
-        """Send the next instruction, or at most so many that are alike; returns how many."""
+        """Send the next instruction, or up to ``most`` that are alike; returns how many."""
         run, sequence = self._queue[0], self.next
         if run.task.error is not None:
             self._queue.popleft()
@@ -207,6 +200,7 @@ class MemoryWindow:
         if self._ways > 1:
             self._way[slots] = run.shards(number) % np.uint64(self._ways)
         self._sent.update(dict.fromkeys(range(sequence, sequence + number), flight))
+        self._shared.sent(run, number, sequence)
         self.next += number
         self.stats.instructions += number
         run.begun += number
@@ -292,6 +286,13 @@ class MemoryWindow:
         stats.packets_received += 1
         stats.bytes_received += len(packet)
         header = parse_memory(packet) if len(packet) >= _HEAD else None
+        if header is not None and header.flags & _SHARED:
+            header = self._shared.own(self.client, header, packet)
+            if header is None:
+                stats.unasked += 1
+                return
+            stats.shared += 1
+            stats.shared_bytes += len(packet)
         if (
             header is None
             or (header.version, header.client) != (MEMORY_VERSION, self.client)
@@ -346,7 +347,7 @@ class MemoryWindow:
         return whole if fits else None
 
     def _complete(self, first: int, number: int, flight: Flight, now: float) -> None:
-        """Replies to so many instructions have arrived, from ``first`` on."""
+        """Replies to ``number`` instructions have arrived, from ``first`` on."""
         self._repeating.arrived(first, number, flight, now, others=len(self._sent) > number)
         self.stats.rtt = self._repeating.trip.srtt or 0.0
         self._congestion.arrived(number)
@@ -355,7 +356,8 @@ class MemoryWindow:
 
     def _settle(self, sequences: range) -> None:
         for sequence in sequences:
-            del self._sent[sequence]
+            flight = self._sent.pop(sequence)
+            self._shared.settled(flight.run, flight.row_of(sequence), sequence)
             self._flight[sequence % CLIENT_WINDOW] = 0
             if self._later:
                 self._later.pop(sequence, None)

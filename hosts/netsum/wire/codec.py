@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
 # How a field of the tuple is spread over the wire's fields: grad_cnt is the only one in two parts.
 _SPLIT = {"grad_cnt_high": ("grad_cnt", 12), "grad_cnt": ("grad_cnt", 0)}
-_pack, _parse = packing(HEADER_FIELDS, Header._fields, Header._make, _SPLIT)
+_pack, _parse = packing(HEADER_FIELDS, Header, _SPLIT)
 (_ID,) = (
     slice(offset, offset + size)
     for offset, size, members in schema.byte_groups(HEADER_FIELDS)
@@ -52,7 +52,8 @@ _WORDS = np.dtype(">u8")
 _WORD, _SHIFT = _ID.start // _WORDS.itemsize, 8 * (-_ID.stop % _WORDS.itemsize)
 """Which of a header's words has the block id, and how far to the left."""
 _STEPS = np.zeros((256, HEADER_BYTES // _WORDS.itemsize), np.uint64)
-"""By how much headers whose block ids count up differ from the first one, in words, as long as the ids do not begin anew at 0."""
+"""The differences, in words, between the first of several headers whose block ids count up and each of them, as long as the
+ids do not wrap around to 0."""
 _STEPS[:, _WORD] = np.arange(len(_STEPS)) << _SHIFT
 
 
@@ -77,8 +78,8 @@ def pack_headers(header: Header, rows: NDArray[np.uint8]) -> None:
 
 
 def count_alike(rows: NDArray[np.uint8], sizes: NDArray[np.int64]) -> int:
-    """How many packets, from the first on, are of the same size and have the same header but for block ids that count up (they
-    may be said to end where the ids begin anew at 0). Row i begins with ``sizes[i]`` bytes of packet."""
+    """How many packets, from the first on, have the same size and the same header apart from block ids that count up (the count
+    may stop where the ids wrap around to 0). Row i begins with ``sizes[i]`` bytes of packet."""
     if len(rows) == 1:
         return 1
     words = rows[:, :HEADER_BYTES].view(_WORDS)

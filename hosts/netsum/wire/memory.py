@@ -90,6 +90,7 @@ class Flag(IntFlag):
     REPLICATED = 2  # the switch has sent this to more than one device
     COMPRESSED = 4  # the payload's zeros are left out, see netsum.wire.zeros
     REPEAT = 8  # the client has sent this before
+    SHARED = 16  # the reply may go to many at once; on a reply: it does, and its segments are their tags
 
 
 class LaneType(IntEnum):
@@ -125,7 +126,6 @@ class MemoryStatus(IntEnum):
     BOUNDS = 6  # leaves the region
     ALIGNMENT = 7  # address or length is not a whole number of lanes
     MISMATCH = 8  # COMPARE_SWAP found another value, which the payload is
-    STALE_EPOCH = 9  # of an epoch that is over: send it again, and the switch will send it right
     NOT_PRIMARY = 10  # the device is not the shard's primary (any more): send it again
     LOST = 11  # the memory is gone: its devices are, and there was no replica
     BUSY = 12  # come again
@@ -141,16 +141,10 @@ INTERNAL: Final = frozenset({Instruction.ORDER, Instruction.ACK, Instruction.REC
 CHANGING: Final = KNOWN - IDEMPOTENT - INTERNAL
 """Change the memory: every device of the shard gets them."""
 ARITHMETIC: Final = frozenset(
-    {
-        Instruction.ADD,
-        Instruction.MIN,
-        Instruction.MAX,
-        Instruction.SUM_FORWARD,
-        Instruction.FETCH_ADD,
-    }
+    {Instruction.ADD, Instruction.MIN, Instruction.MAX, Instruction.SUM_FORWARD, Instruction.FETCH_ADD}
 )
 """Compute with lanes, so their type is not BYTES."""
 WITHOUT_PAYLOAD: Final = frozenset({Instruction.NOP, Instruction.READ, Instruction.COPY})
 """Requests whose ``length`` is not their payload's."""
-AGAIN: Final = frozenset({MemoryStatus.STALE_EPOCH, MemoryStatus.NOT_PRIMARY, MemoryStatus.BUSY})
+AGAIN: Final = frozenset({MemoryStatus.NOT_PRIMARY, MemoryStatus.BUSY})
 """Refusals after which a client sends the same again, until its deadline."""

@@ -40,7 +40,7 @@ class MemoryHeader(NamedTuple):
     version: int = MEMORY_VERSION
 
 
-_pack, _parse = packing(MEMORY_FIELDS, MemoryHeader._fields, MemoryHeader._make)
+_pack, _parse = packing(MEMORY_FIELDS, MemoryHeader)
 
 MEMORY_DTYPE: Final = np.dtype(
     {

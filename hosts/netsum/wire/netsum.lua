@@ -89,14 +89,14 @@ local MEMORY_CLIENT_BYTE = 24
 local MEMORY_SEQUENCE_BYTE = 20
 local MEMORY_ADDRESS_BYTE = 40
 local INSTRUCTIONS = {[0] = "NOP", [1] = "READ", [2] = "WRITE", [3] = "ADD", [4] = "MIN", [5] = "MAX", [6] = "SUM_FORWARD", [7] = "FETCH_ADD", [8] = "COMPARE_SWAP", [9] = "COPY", [10] = "OPTIMIZE", [11] = "LOOKUP", [12] = "PUSH", [16] = "ORDER", [17] = "ACK", [18] = "RECORD", [19] = "STORE"}
-local MEMORY_STATUSES = {[0] = "OK", [1] = "MALFORMED", [2] = "UNSUPPORTED", [3] = "NO_REGION", [4] = "FORBIDDEN", [5] = "CROSSES", [6] = "BOUNDS", [7] = "ALIGNMENT", [8] = "MISMATCH", [9] = "STALE_EPOCH", [10] = "NOT_PRIMARY", [11] = "LOST", [12] = "BUSY", [13] = "EXPIRED", [14] = "TYPE"}
-local FLAGS = {[1] = "REPLY", [2] = "REPLICATED", [4] = "COMPRESSED", [8] = "REPEAT"}
+local MEMORY_STATUSES = {[0] = "OK", [1] = "MALFORMED", [2] = "UNSUPPORTED", [3] = "NO_REGION", [4] = "FORBIDDEN", [5] = "CROSSES", [6] = "BOUNDS", [7] = "ALIGNMENT", [8] = "MISMATCH", [10] = "NOT_PRIMARY", [11] = "LOST", [12] = "BUSY", [13] = "EXPIRED", [14] = "TYPE"}
+local FLAGS = {[1] = "REPLY", [2] = "REPLICATED", [4] = "COMPRESSED", [8] = "REPEAT", [16] = "SHARED"}
 local MEMORY = {
     {name = "version", doc = "version of this header", offset = 0, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
     {name = "reserved", doc = "0", offset = 0, bytes = 1, kind = ftypes.UINT8, mask = 0xf},
     {name = "instruction", doc = "what to do, see Instruction", offset = 1, bytes = 1, kind = ftypes.UINT8, values = {[0] = "NOP", [1] = "READ", [2] = "WRITE", [3] = "ADD", [4] = "MIN", [5] = "MAX", [6] = "SUM_FORWARD", [7] = "FETCH_ADD", [8] = "COMPARE_SWAP", [9] = "COPY", [10] = "OPTIMIZE", [11] = "LOOKUP", [12] = "PUSH", [16] = "ORDER", [17] = "ACK", [18] = "RECORD", [19] = "STORE"}},
     {name = "flags", doc = "see Flag", offset = 2, bytes = 1, kind = ftypes.UINT8},
-    {name = "status", doc = "on a reply: the outcome, see MemoryStatus; else 0", offset = 3, bytes = 1, kind = ftypes.UINT8, values = {[0] = "OK", [1] = "MALFORMED", [2] = "UNSUPPORTED", [3] = "NO_REGION", [4] = "FORBIDDEN", [5] = "CROSSES", [6] = "BOUNDS", [7] = "ALIGNMENT", [8] = "MISMATCH", [9] = "STALE_EPOCH", [10] = "NOT_PRIMARY", [11] = "LOST", [12] = "BUSY", [13] = "EXPIRED", [14] = "TYPE"}},
+    {name = "status", doc = "on a reply: the outcome, see MemoryStatus; else 0", offset = 3, bytes = 1, kind = ftypes.UINT8, values = {[0] = "OK", [1] = "MALFORMED", [2] = "UNSUPPORTED", [3] = "NO_REGION", [4] = "FORBIDDEN", [5] = "CROSSES", [6] = "BOUNDS", [7] = "ALIGNMENT", [8] = "MISMATCH", [10] = "NOT_PRIMARY", [11] = "LOST", [12] = "BUSY", [13] = "EXPIRED", [14] = "TYPE"}},
     {name = "lane", doc = "type of the lanes, see LaneType", offset = 4, bytes = 1, kind = ftypes.UINT8, values = {[0] = "BYTES", [1] = "INT32", [2] = "INT64", [3] = "FLOAT32", [4] = "FLOAT64", [5] = "UINT32", [6] = "UINT64"}},
     {name = "segments", doc = "segments behind the header", offset = 5, bytes = 1, kind = ftypes.UINT8},
     {name = "length", doc = "bytes of the payload before compression; READ and COPY: bytes wanted", offset = 6, bytes = 2, kind = ftypes.UINT16},

@@ -7,7 +7,8 @@ are generated from the groups, as :mod:`dataclasses` does for its methods.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from netsum.wire.schema import Field, byte_groups
@@ -20,17 +21,16 @@ Made = TypeVar("Made", bound=tuple[int, ...])
 
 def packing(
     fields: Sequence[Field],
-    names: Sequence[str],
-    make: Callable[[Iterable[int]], Made],
+    made: type[Made],
     split: Mapping[str, tuple[str, int]] | None = None,
 ) -> tuple[Callable[[Made], bytes], Callable[[bytes | memoryview], Made]]:
-    """``pack(header)``, which masks values to their widths, and ``parse(data)``, for a :class:`typing.NamedTuple` with these
-    names. ``split`` says of a field of the wire which field of the tuple it is a part of, and from which bit on; others have
-    the same name in both. The tuple may leave out fields that are always 0."""
+    """``pack(header)``, which masks values to their widths, and ``parse(data)``, for ``made``, a
+    :class:`typing.NamedTuple`. ``split`` says of a field of the wire which field of the tuple it is a part of, and from which
+    bit on; others have the same name in both. The tuple may leave out fields that are always 0."""
     units = list(byte_groups(fields))
     layout = struct.Struct(">" + "".join(_FORMATS[size] for _, size, _ in units))
     packed = []
-    parts: dict[str, list[str]] = {name: [] for name in names}
+    parts: dict[str, list[str]] = {name: [] for name in made._fields}  # type: ignore[attr-defined]  # it is a NamedTuple
     for index, (_, size, members) in enumerate(units):
         terms = []
         for field, shift in members:
@@ -39,15 +39,15 @@ def packing(
                 continue
             mask = (1 << field.bits) - 1
             whole = field.bits == 8 * size and not low
-            terms.append(f"h.{name} & {mask}" if whole else f"(h.{name} >> {low} & {mask}) << {shift}")
+            terms.append(f"{name} & {mask}" if whole else f"({name} >> {low} & {mask}) << {shift}")
             parts[name].append(f"u{index}" if whole else f"(u{index} >> {shift} & {mask}) << {low}")
         packed.append(" | ".join(terms) or "0")
     taken = ", ".join(f"u{index}" for index in range(len(units)))
     source = (
-        f"def pack(h):\n    return _pack({', '.join(packed)})\n"
+        f"def pack(header):\n    {', '.join(parts)}, = header\n    return _pack({', '.join(packed)})\n"
         f"def parse(data):\n    {taken} = _unpack(data)\n"
-        f"    return _make(({', '.join(' | '.join(parts[name]) for name in names)},))\n"
+        f"    return _make(({', '.join(' | '.join(parts[name]) for name in parts)},))\n"
     )
-    scope: dict[str, Any] = {"_pack": layout.pack, "_unpack": layout.unpack_from, "_make": make}
+    scope: dict[str, Any] = {"_pack": layout.pack, "_unpack": layout.unpack_from, "_make": partial(tuple.__new__, made)}
     exec(source, scope)  # our own schema, nothing from outside
     return cast("Callable[[Made], bytes]", scope["pack"]), cast("Callable[[bytes | memoryview], Made]", scope["parse"])

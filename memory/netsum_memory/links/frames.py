@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from netsum.frames import FrameFormat, parse_frame
+from netsum.frames import FrameFormat, group_mac, parse_frame
 from netsum.transports.only_from import hear_only
 from netsum.transports.packet import packet_socket
 
@@ -45,7 +45,7 @@ class FramesLink:
     def _format(self, to: Address) -> FrameFormat:
         form = self._formats.get(to)
         if form is None:
-            there = (self._macs.get(to[0], _EVERYBODY), *to)
+            there = (group_mac(to[0]) or self._macs.get(to[0], _EVERYBODY), *to)
             form = self._formats[to] = FrameFormat((self._mac, *self.address), there)
         return form
 

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from netsum.transports.multicast import send_from
 from netsum.transports.udp import prepare_udp
 
 from netsum_memory.links.batch import Batch
@@ -45,6 +46,7 @@ class KernelLink:
         try:
             prepare_udp(sock)
             sock.bind(address)
+            send_from(sock, sock.getsockname()[0])
             self._batch = Batch(sock, named=True)
         except BaseException:
             sock.close()

@@ -69,7 +69,6 @@ class Backup(Generic[M]):
         elif isinstance(letter, Given):
             self._came(letter.position)
             self._tell(letter.position, Told(letter.of, message=letter.message))
-            self.advance()
         elif isinstance(letter, Counted):
             self.counted = min(self.counted, letter.position)
             self._owes_ack = True
@@ -85,7 +84,6 @@ class Backup(Generic[M]):
         self.end = max(self.end, letter.end)
         self.executed = max(self.executed, letter.committed)
         self._owes_ack = True
-        self.advance()
 
     def trusted(self) -> int:
         """What needs no comparison: who has been waited for ever since has in its log all that the primary has executed."""
@@ -99,7 +97,7 @@ class Backup(Generic[M]):
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
-    def advance(self) -> None:
+    def _advance(self) -> None:
         """Agree to as much as possible, execute what all have, ask for what is missing."""
         before = self.agreed
         self.agreed = max(before, self.trusted())
@@ -174,15 +172,15 @@ class Backup(Generic[M]):
         replica.committed = self.agreed = 0
         self._told.clear()
         self._asking.again()
-        replica.machine.begin(letter.position, letter.pieces)
+        replica.machine.begin(letter.position)
         self._loading = Loading(letter)
         self._load()
 
     def _load(self) -> None:
         loading, replica = self._loading, self.replica
         assert loading is not None
-        for number, data in loading.take():
-            replica.machine.piece(number, data)
+        for data in loading.take():
+            replica.machine.piece(data)
         for letter in loading.asks(replica.epoch):
             replica.send(0, letter)
         if not loading.over:
@@ -194,12 +192,12 @@ class Backup(Generic[M]):
         replica.whole = True
         self.end = max(self.end, self.agreed)
         self._owes_ack = True
-        self._ask()
 
     # --- acknowledgements ---------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """One acknowledgement for all that has come."""
+        """Go on as far as possible, with one acknowledgement for all that has come."""
+        self._advance()
         if self._owes_ack:
             self._owes_ack = False
             self.replica.send(0, Ack(self.replica.epoch, self.agreed, self.replica.committed, self.ready))
@@ -212,6 +210,5 @@ class Backup(Generic[M]):
             self._load()
         elif not self.replica.whole:
             self._ask_for(0)
-        self._ask()
         if not self._heard or not self.ready:
             self._owes_ack = True

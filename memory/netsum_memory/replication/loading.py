@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from netsum_memory.replication.asking import Asking
+from collections.abc import Iterator
+from typing import Final
+
+from netsum_memory.replication.asking import UNDER_WAY, Asking
 from netsum_memory.replication.letters import AskPiece, Offer, Piece
+
+AHEAD: Final = 4 * UNDER_WAY
+"""Pieces that may wait for one before them."""
 
 
 class Loading:
@@ -12,34 +18,35 @@ class Loading:
     def __init__(self, offer: Offer) -> None:
         self.position = offer.position
         self._pieces = offer.pieces
-        self._first = 0  # the first that is missing
-        self._missing = set(range(offer.pieces))
+        self._next = 0  # the first that has not been taken
+        self._early: dict[int, bytes] = {}
         self._asking = Asking()
-        self._came: list[tuple[int, bytes]] = []
         self._overdue: list[int] = []
 
     @property
     def over(self) -> bool:
-        return not self._missing
+        return self._next == self._pieces
+
+    def _missing(self) -> Iterator[int]:
+        end = min(self._next + AHEAD, self._pieces)
+        return (number for number in range(self._next, end) if number not in self._early)
 
     def came(self, letter: Piece) -> None:
-        if letter.position == self.position and letter.number in self._missing:
-            self._missing.discard(letter.number)
-            self._came.append((letter.number, letter.data))
-            self._overdue += self._asking.came(letter.number)
+        number = letter.number
+        if letter.position == self.position and self._next <= number < self._next + AHEAD and number not in self._early:
+            self._early[number] = letter.data
+            self._overdue += self._asking.came(number)
 
-    def take(self) -> list[tuple[int, bytes]]:
-        """What has come since."""
-        came, self._came = self._came, []
-        return came
+    def take(self) -> Iterator[bytes]:
+        """The pieces that come next and are here."""
+        while (data := self._early.pop(self._next, None)) is not None:
+            self._next += 1
+            yield data
 
     def asks(self, epoch: int) -> list[AskPiece]:
         """What to ask for now."""
         overdue, self._overdue = self._overdue, []
-        while self._first < self._pieces and self._first not in self._missing:
-            self._first += 1
-        missing = (number for number in range(self._first, self._pieces) if number in self._missing)
-        numbers = overdue + self._asking.more(missing)
+        numbers = overdue + self._asking.more(self._missing())
         return [AskPiece(epoch, self.position, number) for number in numbers]
 
     def again(self) -> None:

@@ -39,6 +39,11 @@ class Log(Generic[M]):
         index = position - self.first
         return self._records[index] if 0 <= index < len(self._records) else None
 
+    def between(self, first: int, last: int) -> list[Record[M]]:
+        """The records from ``first`` to ``last``, all of which are here."""
+        assert first >= self.first or last < first
+        return self._records[max(0, first - self.first) : max(0, last + 1 - self.first)]
+
     def append(self, record: Record[M]) -> None:
         self._records.append(record)
 

@@ -47,11 +47,11 @@ class Machine(Protocol[M]):
     def copy(self) -> Copy:
         """The contents as they are now; they go on changing, the copy does not."""
 
-    def begin(self, position: int, pieces: int) -> None:
+    def begin(self, position: int) -> None:
         """Another device's copy is going to take the place of all that is here."""
 
-    def piece(self, number: int, data: bytes) -> None:
-        """A piece of it, in any order, each once."""
+    def piece(self, data: bytes) -> None:
+        """The next piece of it."""
 
     def finish(self, position: int) -> None:
         """All pieces are here: the contents are those as of ``position``."""

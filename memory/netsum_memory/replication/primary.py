@@ -34,7 +34,7 @@ class Primary(Generic[M]):
         needed: the devices without which nothing is done.
         held: how far each device's log is known to be ours.
         executed: how far each device has executed it.
-        pending: positions of what is in the log and not executed.
+        pending: names of what is in the log and not executed.
     """
 
     ready = True
@@ -46,7 +46,7 @@ class Primary(Generic[M]):
         self.held = dict.fromkeys(others, 0)
         self.executed = dict(self.held)
         self.first = replica.log.end
-        self.pending: dict[tuple[int, int], int] = {}
+        self.pending: set[tuple[int, int]] = set()
         self._counted: dict[int, int] = {}
         self._ordered = replica.committed
         self._waiting: dict[tuple[int, int], M] = {}
@@ -60,28 +60,21 @@ class Primary(Generic[M]):
         self.replica.pool.clear()
         for message in pool:
             self.change(message)
-        self._commit()
 
     def inherit(self) -> None:
         """What is in the log is not to be done again."""
-        for position in range(self.replica.committed + 1, self.replica.log.end + 1):
-            self.pending[self._at(position).message.name] = position
-
-    def _at(self, position: int) -> Record[M]:
-        record = self.replica.log.at(position)
-        assert record is not None
-        return record
+        log = self.replica.log
+        self.pending.update(record.message.name for record in log.between(self.replica.committed + 1, log.end))
 
     # --- what clients ask ---------------------------------------------------------------------------------------------
 
     def change(self, message: M) -> None:
-        replies = self.replica.machine.known(message)
+        replies, name = self.replica.machine.known(message), message.name
         if replies is not None:
             self.replica.reply(replies)
-        elif message.name not in self.pending:
+        elif name not in self.pending:
             self.replica.append(Record(self.replica.epoch, message))
-            self.pending[message.name] = self.replica.log.end
-            self._commit()
+            self.pending.add(name)
 
     def read(self, message: M) -> bool:
         """False: too many wait already."""
@@ -117,14 +110,13 @@ class Primary(Generic[M]):
             self._counted[number] = end
         if number in self.needed and not letter.ready:
             self.replica.send(number, Counted(self.replica.epoch, self._counted.setdefault(number, end)))
-        self._commit()
 
     def _commit(self) -> None:
         reach = self.reach()
         if reach <= self.replica.committed:
             return
-        for position in range(self.replica.committed + 1, reach + 1):
-            self.pending.pop(self._at(position).message.name, None)
+        done = self.replica.log.between(self.replica.committed + 1, reach)
+        self.pending.difference_update([record.message.name for record in done])
         self.replica.reply(self.replica.execute(reach))
         self.replica.forget(min(reach - self.replica.keep, self._copy[0] + 1 if self._copy else reach))
         if self._waiting and self.may_read():
@@ -169,7 +161,8 @@ class Primary(Generic[M]):
     # --- orders -------------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Tell the others of all new positions at once."""
+        """Execute what all have, and tell the others of all new positions at once."""
+        self._commit()
         end = self.replica.log.end
         while self._ordered < end:
             upto = min(end, self._ordered + ENTRIES)
@@ -179,11 +172,11 @@ class Primary(Generic[M]):
             self._ordered = upto
 
     def _order(self, first: int, last: int) -> Order:
-        entries = tuple(self._entry(position) for position in range(first, last + 1)) if self.held else ()
+        entries = tuple(map(self._entry, self.replica.log.between(first, last))) if self.held else ()
         return Order(self.replica.epoch, first, entries, self.replica.log.end, self.replica.committed)
 
-    def _entry(self, position: int) -> Entry:
-        epoch, message = self._at(position)
+    def _entry(self, record: Record[M]) -> Entry:
+        epoch, message = record
         return Entry(epoch, self.replica.machine.digest(message), message.name)
 
     def tend(self) -> None:

@@ -24,7 +24,8 @@ POOL: Final = 1024
 
 
 class Replica(Generic[M]):
-    """Methods take what happens; :meth:`replies` and :meth:`letters` give what is to be sent once the journal is written.
+    """Methods take what happens; after any number of them, :meth:`leave` draws the conclusions, and gives what is to be sent
+    once the journal is written.
 
     Attributes:
         epoch: of the group that this device was told last; 0 before the first.
@@ -95,8 +96,6 @@ class Replica(Generic[M]):
             self.role.change(message)
             return
         self.keep_for_later(message)
-        if self.role is not None:
-            self.role.advance()
 
     def read(self, message: M, epoch: int) -> bool:
         """One that changes nothing. False: the client must ask again, for this is not the primary, or it has just begun and too
@@ -115,17 +114,14 @@ class Replica(Generic[M]):
         if self.role is not None:
             self.role.tend()
 
-    def replies(self) -> list[Any]:
-        """What is to be sent to clients."""
-        replies, self._replies = self._replies, []
-        return replies
-
-    def letters(self) -> list[tuple[int, Letter]]:
-        """What is to be sent to devices, by their numbers; best asked for after many things have happened."""
+    def leave(self) -> tuple[list[Any], list[tuple[int, Letter]]]:
+        """What is to be sent to clients, and to devices by their numbers. The instructions of a batch are executed together here,
+        and what was appended to logs is told of and acknowledged together."""
         if self.role is not None:
             self.role.finish()
+        replies, self._replies = self._replies, []
         letters, self._letters = self._letters, []
-        return letters
+        return replies, letters
 
     # --- for the roles ------------------------------------------------------------------------------------------------
 
@@ -154,12 +150,11 @@ class Replica(Generic[M]):
     def execute(self, upto: int) -> list[Any]:
         """Do what is in the log, up to a position; returns the replies."""
         replies: list[Any] = []
-        while self.committed < upto:
-            record = self.log.at(self.committed + 1)
-            assert record is not None
+        for record in self.log.between(self.committed + 1, upto):
             self.committed += 1
             replies += self.machine.execute(self.committed, record.message)
-            self.pool.pop(record.message.name, None)
+            if self.pool:
+                self.pool.pop(record.message.name, None)
         return replies
 
     def forget(self, kept: int) -> None:

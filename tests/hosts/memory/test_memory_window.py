@@ -76,7 +76,7 @@ class Net:
 
     def run(self) -> None:
         while not all(window.idle for window in self.windows):
-            assert self.now < 100
+            assert self.now < 200
             self.step()
 
 
@@ -188,7 +188,7 @@ def answered(window: MemoryWindow, sequence: int, status: MemoryStatus, now: flo
     window.receive_all([memoryview(pack_memory(reply))], now)
 
 
-@pytest.mark.parametrize("status", [MemoryStatus.BUSY, MemoryStatus.STALE_EPOCH, MemoryStatus.NOT_PRIMARY])
+@pytest.mark.parametrize("status", [MemoryStatus.BUSY, MemoryStatus.NOT_PRIMARY])
 def test_what_should_come_again_does_so_soon_and_ever_more_slowly(status: MemoryStatus) -> None:
     window, into, now = MemoryWindow(), np.zeros(1, np.int64), 0.0
     task = Task()
@@ -254,3 +254,19 @@ def test_a_late_reply_is_not_taken_for_that_of_the_instruction_in_its_place() ->
     window.receive_all(Received.of([early[0], early[0], *late]), 0.002)
     assert into.tolist() == list(range(300))
     assert window.stats.duplicates == 2
+
+
+def test_what_is_lost_behind_pushes_that_wait_is_sent_again() -> None:
+    """Nobody answers a gradient before the other workers' have come, and these may wait for what was lost."""
+    window, tasks, now = MemoryWindow(), [Task() for _ in range(4)], 0.0
+    pushes = MemoryHeader(Instruction.OPTIMIZE, length=4, lane=LaneType.FLOAT32, argument=1 << 32)
+    for task, header in zip(tasks, (pushes, pushes, pushes, MemoryHeader(Instruction.READ, length=4)), strict=True):
+        data = np.zeros(4, np.uint8) if header.lane else None
+        window.submit(Run(task, "r", header, np.array([BASE], np.uint64), data=data))
+    sent: list[int] = []
+    for _ in range(4):
+        sent += [parse_memory(b"".join(packet)).sequence for packet in window.poll(now)]
+        now = window.next_deadline() or now
+    assert sent[:4] == [1, 2, 3, 4]
+    assert sent[4:].count(1) == sent[4:].count(4) == 3  # each time the oldest push, and the oldest of all others
+    assert {2, 3} < set(sent[4:])  # and in turn the other pushes

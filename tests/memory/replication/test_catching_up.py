@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from netsum.wire.memory import Instruction, LaneType, MemoryStatus
 from netsum.wire.memory_codec import MemoryHeader
+from netsum_memory.contents import PIECE, Contents, ShardCopy
 from netsum_memory.message import Message
 from netsum_memory.region import Keys, Region
 from netsum_memory.replication.replica import KEEP
+from netsum_memory.store import PAGE
 
 from tests.memory.replication.group import Group
 
@@ -71,6 +73,45 @@ def test_a_shard_moves_while_it_is_used(before: int, folder: bool, tmp_path: Pat
         group.tell("h2")
         group.run()
         assert group.contents("h2") == memory
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["RAM", "folder"])
+def test_a_copy_shows_one_position_and_takes_the_ram_of_what_changes(folder: bool, tmp_path: Path) -> None:
+    group = Group(REGION, 1, loss=0, folders={host: tmp_path / host for host in ("h1", "h2")} if folder else {})
+    for host in ("h1", "h2"):
+        group.start(host)
+    group.tell("h1")
+    asked = instructions(1, 60)
+    group.complete(asked[:40])
+    source, copied = group.held("h1").shard, group.held("h1").shard.position
+    for granule in REGION.granules(0):
+        source.store.write(granule + REGION.granule - PAGE, b"does not change any more")
+    memory, windows, *_ = group.contents("h1")
+    copy = ShardCopy(source)
+    pieces = []
+    for at in range(copy.pieces):
+        if at < 20:
+            group.complete(asked[40 + at : 41 + at])
+        pieces.append(copy.piece(at))
+    assert all(len(piece) == PIECE for piece in pieces[:-1])
+    now = group.contents("h1")[0]
+    changed = {at // PAGE for at in range(len(memory)) if memory[at] != now[at]}
+    assert set(copy._pages._aside) >= changed > set()
+    assert len(copy._pages._aside) <= len(copy._pages) / 2
+    group.tell("h2")
+    shard = group.held("h2").shard
+    contents = Contents(shard)
+    contents.begin(copied)
+    most = 0
+    for piece in pieces:
+        contents.piece(piece)
+        most = max(most, len(contents._coming))
+    contents.finish(copied)
+    assert group.contents("h2")[:2] == (memory, windows)
+    assert (shard.position, shard.whole) == (copied, True)
+    assert most < len(windows) + 2 * PAGE, "a page at a time"
+    del copy
+    assert not source.store._snapshots, "nobody has it any more"
 
 
 @pytest.mark.parametrize("seed", range(3))

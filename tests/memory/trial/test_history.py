@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from math import inf
 
 import pytest
 from netsum.wire.memory import Instruction, LaneType
 from netsum_trials.memory.command import memory_check
-from netsum_trials.memory.history import Entry, Finding, Refuted, check
+from netsum_trials.memory.history import Entry, Finding, Refuted, check, check_loss, in_memory
 from netsum_trials.memory.model import Asked
 
 from tests.full.commands import invoke
@@ -40,7 +41,7 @@ def one_by_one(*asked: tuple[Asked, int | None]) -> list[Entry]:
 
 def finding(entries: Iterable[Entry], *, atomic: bool = True) -> tuple[Finding, Asked | None] | None:
     try:
-        check(list(entries), bytes(16), lambda _: atomic)
+        check(list(entries), in_memory(bytes(16), lambda _: atomic))
     except Refuted as refuted:
         return refuted.finding, None if refuted.entry is None else refuted.entry.asked
     return None
@@ -80,6 +81,32 @@ def test_a_copy_between_devices_may_be_overtaken(atomic: bool, expected: tuple[F
         Entry(0, READ_COPY, 11.0, 11.5, number(1)),
     ]
     assert finding([copy, *others], atomic=atomic) == expected
+
+
+SUM = Asked(Instruction.SUM_FORWARD, 0, 8, number(5), LaneType.INT64, path=(8,))
+
+
+def test_a_chain_adds_what_it_passes_to_where_it_ends() -> None:
+    before = one_by_one((add(1), None), (SUM, None), (READ, 1), (READ_COPY, 6), (SUM, None), (READ_COPY, 12))
+    assert finding(before) is None
+    assert finding(one_by_one((add(1), None), (SUM, None), (READ_COPY, 5))) == (Finding.LOST, add(1))
+    assert finding(one_by_one((SUM, None), (READ_COPY, 10))) == (Finding.DOUBLED, SUM)
+
+
+def test_a_chain_may_be_overtaken_on_its_way() -> None:
+    chain = Entry(1, SUM, 0.0, 10.0, b"")
+    others = [Entry(0, add(1), 1.0, 1.5, b""), Entry(0, READ_COPY, 2.0, 2.5, number(0))]
+    for found in (5, 6):
+        assert finding([chain, *others, Entry(0, READ_COPY, 11.0, 11.5, number(found))]) is None
+
+
+def test_memory_that_is_gone_must_say_so_and_not_before() -> None:
+    early, late = Entry(0, add(1), 0.0, 4.0, lost=True), Entry(0, READ, 5.0, 5.5, lost=True)
+    [kept] = check_loss([early, late], 3.0)
+    assert (kept.asked, kept.answered) == (add(1), inf)  # it may have been done before
+    for wrong in (Entry(0, READ, 5.0, 5.5, number(0)), Entry(0, READ, 1.0, 2.0, lost=True)):
+        with pytest.raises(Refuted):
+            check_loss([early, late, wrong], 3.0)
 
 
 def test_the_last_line_is_the_totals() -> None:

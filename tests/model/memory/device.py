@@ -39,7 +39,6 @@ class History:
 
     def __init__(self) -> None:
         self.done: tuple[Name, ...] = ()
-        self.coming: list[bytes] = []
 
     def digest(self, message: Asked) -> int:
         return int(message.reads)
@@ -69,16 +68,13 @@ class History:
     def copy(self) -> HistoryCopy:
         return HistoryCopy(self.done)
 
-    def begin(self, position: int, pieces: int) -> None:
-        self.done, self.coming = (), [b""] * pieces
-        assert position == pieces
+    def begin(self, position: int) -> None:  # noqa: ARG002
+        self.done = ()
 
-    def piece(self, number: int, data: bytes) -> None:
-        self.coming[number] = data
+    def piece(self, data: bytes) -> None:
+        self.done = (*self.done, (data[0], data[1]))
 
     def finish(self, position: int) -> None:
-        assert all(self.coming)
-        self.done, self.coming = tuple((each[0], each[1]) for each in self.coming), []
         assert position == len(self.done)
 
 

@@ -1,7 +1,8 @@
 """Explores every behaviour of a shard: loss, doubling, reordering, restarts, devices that only seem dead, changes of the group.
 
 As in ``tests/model/explore.py``, **the network** is the set of all packets ever sent: any may come at any time, any number of
-times, or never. A reply reaches its client at once or never; later would only make it harder to see that something is wrong.
+times, or never; alone, or with all others that are there for the same device, in one batch. A reply reaches its client at once
+or never; later would only make it harder to see that something is wrong.
 
 **Safety**, in every reachable state:
 
@@ -11,7 +12,8 @@ times, or never. A reply reaches its client at once or never; later would only m
 - Who is answered is shown at least all that anybody was shown before the instruction was sent for the first time: histories
   are linearizable (each instruction takes effect at its position, each read behind the last position that it shows).
 
-**Liveness**, from every reachable state: if nothing more is lost, nobody fails and timers run, all clients come to their end.
+**Liveness**, from every reachable state: if nothing more is lost, nobody fails and timers run, all clients come to their end,
+and all members have executed the same.
 """
 
 from __future__ import annotations
@@ -112,11 +114,18 @@ class Explorer:
         return world
 
     def _steps(self, world: World) -> Iterator[tuple[str, World]]:
+        coming: dict[int, list[int]] = {}
         for packet, host in self.by.to_host(world.network):
-            after = self.by.deliver(world.devices[host], packet)
-            if self._matters(world, host, after):
-                label = f"device {host} gets {self.by.packets.items[packet]}"
-                yield from ((label, each) for each in self._became(world, host, after))
+            coming.setdefault(host, []).append(packet)
+        for host, packets in coming.items():
+            batches: list[tuple[int, ...]] = [(each,) for each in packets]
+            if len(packets) > 1 and self.scenario.batches:
+                batches += [tuple(packets), tuple(packets[::-1])]
+            for batch in batches:
+                after = self.by.deliver(world.devices[host], *batch)
+                if self._matters(world, host, after):
+                    label = f"device {host} gets {[self.by.packets.items[packet] for packet in batch]}"
+                    yield from ((label, each) for each in self._became(world, host, after))
         for number, client in enumerate(world.clients):
             if client.complete < len(self.scenario.programs[number]):
                 yield f"client {number} sends", self._sends(world, number)
@@ -277,7 +286,8 @@ class Explorer:
     # --- whether everybody can finish ---------------------------------------------------------------------------------
 
     def _finishes_once(self, world: World) -> bool:
-        """Whether all clients come to their end when nothing more is lost and nobody fails; also if the memory is lost."""
+        """Whether all clients come to their end, and all members to the same memory, when nothing more is lost and nobody fails;
+        also if the memory is lost."""
         for _ in range(ROUNDS):
             over = all(client.complete == len(program) for client, program in self._programs(world))
             world = self._round(world)
@@ -288,7 +298,11 @@ class Explorer:
                 following = next_group(group, self._reports(world), [str(host) for host in self._wanted(world)])
             except Lost:
                 return bool(self.scenario.restarts)
-            if over and following is None and not any(member.joining for member in group.members):
+            settled = all(
+                not member.joining and self.by.executed(world.devices[int(member.host)]) == len(world.done)
+                for member in group.members
+            )
+            if over and following is None and settled:
                 return True
             world = world._replace(group=following or group)
         return False

@@ -47,7 +47,6 @@ class CountsInWithoutWaiting(CarefulPrimary):
         super()._acknowledged(number, letter)
         if number in self._counted:
             self.needed.discard(number)
-            self._commit()
 
 
 class HastyPrimary(CarefulPrimary):
@@ -73,6 +72,14 @@ class TakesNobodyIn(CarefulPrimary):
 class NeverRepeats(CarefulPrimary):
     def tend(self) -> None:
         pass
+
+
+class TellsWhoLacksRecords(CarefulPrimary):
+    """Who has the whole log is not told again how far it is to be executed."""
+
+    def tend(self) -> None:
+        self.executed = dict.fromkeys(self.executed, self.replica.committed)
+        super().tend()
 
 
 class ComparesNoEpochs(Backup[Asked]):
@@ -151,9 +158,10 @@ def control(name: str, scenario: Scenario, finds: str) -> Mutation:
     return Mutation(name, replace(scenario, name=f"without {name}", control=off), finds)
 
 
-FAILS = Scenario("the primary seems dead", ((W,), (W,)), silent=(0,), epochs=2)
-READS = Scenario("the primary seems dead, somebody reads", ((W, R), (R,)), silent=(0,), epochs=2)
-HANDS = Scenario("the primary hands over", ((W,), (R,)), wanted=((1, 0),), epochs=2)
+CALM = Scenario("nobody fails", ((W,), (R,)), epochs=1, batches=True)
+FAILS = Scenario("the primary seems dead", ((W,), (W,)), silent=(0,), epochs=2, batches=True)
+READS = Scenario("the primary seems dead, somebody reads", ((W, R), (R,)), silent=(0,), epochs=2, batches=True)
+HANDS = Scenario("the primary hands over", ((W,), (R,)), wanted=((1, 0),), epochs=2, batches=True)
 BACK = Scenario("the primary hands over and comes back", ((W,), (R,)), wanted=((1, 0), (0, 1)), epochs=3)
 MOVES = Scenario("a shard moves", ((W,), (R,)), group=1, wanted=((1,),))
 NEARLY = replace(MOVES, name="a shard moves to who lacks a little", replica=primary(HastyPrimary))
@@ -169,7 +177,7 @@ LOSES = Scenario("a device loses its memory", ((W,), (R,)), restarts=(1,), silen
 LOSES_ALL = Scenario("the only device loses its memory", ((W, R),), group=1, devices=1, restarts=(0,), epochs=2)
 BESIDE = Scenario("two switches", ((W,), (R,)), wanted=((1,),), silent=(0,), epochs=2, switches=2)
 
-SCENARIOS = (FAILS, READS, HANDS, BACK, MOVES, NEARLY, THREE, RETURNS, COPIED, LOSES, LOSES_ALL, BESIDE)
+SCENARIOS = (CALM, FAILS, READS, HANDS, BACK, MOVES, NEARLY, THREE, RETURNS, COPIED, LOSES, LOSES_ALL, BESIDE)
 
 MUTATIONS = (
     rule("all hold it first", FAILS, primary(RepliesAtOnce), LACKS),
@@ -186,6 +194,7 @@ MUTATIONS = (
     rule("who joins is counted in", MOVES, primary(TakesNobodyIn), STUCK),
     rule("gaps are asked for", MOVES, backup(NeverAsks), STUCK),
     rule("timers are the last resort", FAILS, primary(NeverRepeats), STUCK),
+    rule("executed everywhere", CALM, primary(TellsWhoLacksRecords), STUCK),
     control("switches_first", BESIDE, OLD),
     control("same_memory", LOSES, LACKS),
     control("whole_only", MOVES, LACKS),

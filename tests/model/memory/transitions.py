@@ -64,6 +64,7 @@ class Transitions:
         self.regroup = cache(self._regroup_once)
         self.restart = cache(self._restart_once)
         self.report = cache(self._report_once)
+        self.executed = cache(self._executed_once)
         self.log = cache(self._log_once)
         self.is_dead = cache(self._is_dead_once)
         self.has_done = cache(self._has_done_once)
@@ -84,23 +85,29 @@ class Transitions:
         return self._left(device, replica)
 
     def _left(self, device: Device, replica: ModelReplica) -> After:
-        sent, replies = 0, tuple(replica.replies())
-        for to, letter in replica.letters():
+        sent, (replies, letters) = 0, replica.leave()
+        for to, letter in letters:
             post = Post(device.hosts[to], device.own, letter, type(letter))
             sent |= 1 << self.packets.number(post)
         history = replica.machine
         assert isinstance(history, History)
         number = self.devices.number(device._replace(replica=freeze(replica)))
-        return After(number, sent, replies, history.done if replica.whole else None)
+        return After(number, sent, tuple(replies), history.done if replica.whole else None)
 
-    def _deliver_once(self, number: int, packet: int) -> After:
-        item = self.packets.items[packet]
-        if isinstance(item, Post):
-            return self._after(number, lambda replica: replica.hear(item.number, item.letter))
-        asked, epoch = item.asked, item.epoch
-        if asked.reads:
-            return self._after(number, lambda replica: replica.read(asked, epoch))
-        return self._after(number, lambda replica: replica.change(asked, epoch))
+    def _deliver_once(self, number: int, *packets: int) -> After:
+        """A batch of packets comes, of which the device draws its conclusions together."""
+
+        def come(replica: ModelReplica) -> None:
+            for packet in packets:
+                item = self.packets.items[packet]
+                if isinstance(item, Post):
+                    replica.hear(item.number, item.letter)
+                elif item.asked.reads:
+                    replica.read(item.asked, item.epoch)
+                else:
+                    replica.change(item.asked, item.epoch)
+
+        return self._after(number, come)
 
     def _tend_once(self, number: int) -> After:
         return self._after(number, lambda replica: replica.tend())
@@ -143,6 +150,10 @@ class Transitions:
         """Whether a device has executed what a request asks."""
         item, machine = self.packets.items[packet], self.replica(number).machine
         return isinstance(item, Request) and not item.asked.reads and machine.known(item.asked) is not None
+
+    def _executed_once(self, number: int) -> int:
+        """How many instructions the device has executed."""
+        return self.replica(number).committed
 
     def _log_once(self, number: int) -> tuple[Name, ...]:
         """All that the device holds, executed or not; nothing while a copy is coming."""

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from netsum_testbed.checking import (
     chosen_switch,
+    count_option,
     duration_option,
     only_option,
     rootless_option,
@@ -33,13 +34,7 @@ from netsum_trials.memory.run import IN_PROCESS, NETWORK, STAGES, Options, play_
     show_default=True,
     help="pure devices and clients in this process, or real ones on a network",
 )
-@click.option(
-    "--instructions",
-    type=click.IntRange(min=1, max=100_000),
-    default=Options.instructions,
-    show_default=True,
-    help="of each client in a round",
-)
+@count_option("--instructions", default=Options.instructions, told="of each client in a round", most=100_000)
 @rootless_option
 def memory_check(switch: str, rootless: bool, **given: Any) -> None:
     """Ask random instructions of memory in the network while packets are lost, devices die and regions move, and check every

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 
@@ -12,21 +12,29 @@ from netsum.wire.memory import Instruction
 from netsum_trials.memory.linearizable import Call, Undecided, linearizable
 from netsum_trials.memory.model import Asked, State, Step, do
 
+Explained = Callable[[Sequence["Entry"]], bool]
+"""Whether some order of what was asked explains every answer."""
+
 
 @dataclass(slots=True)
 class Entry:
-    """An instruction of a client's. ``answered`` is inf as long as there is no reply; ``answer`` is its payload."""
+    """An instruction of a client's. ``answered`` is inf as long as there is no reply; ``answer`` is its payload, ``argument``
+    what else OPTIMIZE's says; ``lost``: it says that the memory is lost."""
 
     client: int
     asked: Asked
     invoked: float
     answered: float = inf
     answer: bytes | None = None
+    argument: int = 0
+    lost: bool = False
 
     def describe(self) -> str:
         """In a line."""
         when = "no answer" if self.answered == inf else f"{self.answered:.6f}"
-        said = "" if self.answer is None else f" -> {self.answer[:16].hex()}"
+        said = " -> lost" if self.lost else "" if self.answer is None else f" -> {self.answer[:16].hex()}"
+        if self.argument:
+            said += f" step {self.argument >> 32} of {self.argument & 0xFFFFFFFF}"
         return f"{self.invoked:.6f} .. {when}  client {self.client}  {self.asked.describe()}{said}"
 
 
@@ -47,20 +55,15 @@ class Refuted(Exception):
         self.finding, self.entry = finding, entry
 
 
-def check(entries: Sequence[Entry], memory: bytes, is_atomic: Callable[[Asked], bool]) -> None:
-    """Raise :class:`Refuted` unless some serial order explains every answer, beginning with ``memory``. ``is_atomic`` says
-    whether a COPY is done at once, because it stays within a device."""
-
-    def explained(given: Iterable[Entry]) -> bool:
-        return linearizable(list(_calls(given, is_atomic)), State(memory), do)
-
+def check(entries: Sequence[Entry], explained: Explained) -> None:
+    """Raise :class:`Refuted` unless every answer is ``explained``."""
     try:
         if explained(entries):
             return
         changes = [entry for entry in entries if entry.asked.changes and entry.answered != inf]
         # With the culprit left out, or done once more at any time, everything else makes sense.
         for entry in changes:
-            if explained(each for each in entries if each is not entry):
+            if explained([each for each in entries if each is not entry]):
                 raise Refuted(Finding.LOST, entry)
         for entry in changes:
             if explained([*entries, Entry(entry.client, entry.asked, entry.invoked)]):
@@ -70,11 +73,28 @@ def check(entries: Sequence[Entry], memory: bytes, is_atomic: Callable[[Asked], 
     raise Refuted(Finding.WRONG, None)
 
 
+def check_loss(entries: Sequence[Entry], lost_at: float) -> list[Entry]:
+    """What is left to explain of a history whose memory was lost then (inf: never): what was answered, and what may have been
+    done before. Raises :class:`Refuted` if the memory was said to be lost too early, or answered after it was gone."""
+    for entry in entries:
+        if entry.lost and entry.answered < lost_at:
+            raise Refuted(Finding.WRONG, entry)
+        if entry.invoked > lost_at and entry.answered != inf and not entry.lost:
+            raise Refuted(Finding.WRONG, entry)
+    kept = [entry for entry in entries if entry.invoked <= lost_at]
+    return [replace(entry, answered=inf, answer=None) if entry.lost else entry for entry in kept]
+
+
+def in_memory(memory: bytes, is_atomic: Callable[[Asked], bool]) -> Explained:
+    """Explains what is asked of plain memory, which begins like this. ``is_atomic`` says whether a COPY is done at once, because
+    it stays within a device."""
+    return lambda entries: linearizable(list(_calls(entries, is_atomic)), State(memory), do)
+
+
 def _calls(entries: Iterable[Entry], is_atomic: Callable[[Asked], bool]) -> Iterable[Call[Step]]:
     for serial, entry in enumerate(entries):
-        asked = entry.asked
+        asked, parts = entry.asked, 1 + len(entry.asked.path)
         if asked.instruction == Instruction.COPY and not is_atomic(asked):
-            for reads in (True, False):
-                yield Call(Step(asked, None, serial, reads, False), entry.invoked, entry.answered)
-        else:
-            yield Call(Step(asked, entry.answer), entry.invoked, entry.answered)
+            parts = 2
+        for part in range(parts):
+            yield Call(Step(asked, entry.answer, serial, part, parts), entry.invoked, entry.answered)

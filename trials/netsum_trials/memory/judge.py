@@ -3,27 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
+from typing import NamedTuple
 
 from netsum.wire.memory import Instruction
 
-from netsum_trials.memory.history import Entry, Refuted, check
+from netsum_trials.memory.history import Entry, Refuted, check, check_loss, in_memory
 from netsum_trials.memory.model import Asked
-from netsum_trials.memory.places import Place
+from netsum_trials.memory.places import Place, Theme
 from netsum_trials.memory.plan import Plan
 from netsum_trials.memory.report import MemoryTotals
+from netsum_trials.memory.steps import Steps
+from netsum_trials.memory.table import Table
 
 SHOWN = 20
 """Instructions of a wrong history that are printed, and only of the round's first ``HISTORIES``."""
 HISTORIES = 2
 
 
-def judge(plan: Plan, histories: Sequence[list[Entry]], totals: MemoryTotals, say: Callable[[str], None]) -> None:
-    """Check every place's history, which begins with zeros; count and print what is wrong."""
+class Life(NamedTuple):
+    """A place's history, from the making of its region until it was ``lost``, if it was."""
+
+    place: Place
+    entries: list[Entry]
+    lost: float = inf
+
+
+class Lives:
+    """The histories of all places; ``present`` are the last ones, by number of the place."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._places = plan.places
+        self.present: list[list[Entry]] = [[] for _ in plan.places]
+        self._ended: list[Life] = []
+
+    def end(self, numbers: Sequence[int], lost: float) -> None:
+        """The memory of these places was lost then, and is made anew."""
+        for number in numbers:
+            self._ended.append(Life(self._places[number], self.present[number], lost))
+            self.present[number] = []
+
+    def all(self) -> list[Life]:
+        return [*self._ended, *(Life(*each) for each in zip(self._places, self.present, strict=True))]
+
+
+def judge(plan: Plan, lives: Lives, totals: MemoryTotals, say: Callable[[str], None]) -> None:
+    """Check every place's history, which begins as its region is made; count and print what is wrong."""
     wrong = 0
-    for place, entries in zip(plan.places, histories, strict=True):
+    for life in lives.all():
+        place, entries = life.place, life.entries
         totals.histories += 1
+        totals.instructions.update(entry.asked.instruction.name.lower() for entry in entries)
         try:
-            check(entries, bytes(place.bytes), lambda asked, place=place: _is_atomic(plan, place, asked))  # type: ignore[misc]
+            _check(plan, life)
         except Refuted as refuted:
             totals.found(refuted.finding)
             say(f"  {refuted.finding.upper()}: {place.describe()}")
@@ -34,6 +66,19 @@ def judge(plan: Plan, histories: Sequence[list[Entry]], totals: MemoryTotals, sa
                 say(f"    this one: {refuted.entry.describe()}")
             for entry in sorted(entries, key=lambda entry: entry.invoked)[-SHOWN:]:
                 say(f"    {entry.describe()}")
+
+
+def _check(plan: Plan, life: Life) -> None:
+    place, options = life.place, plan.region(life.place.region).options
+    entries = check_loss(life.entries, life.lost)
+    if place.theme is Theme.STEPS:
+        steps = Steps(options, place.length)
+        steps.check_counts(entries)
+        check(entries, steps.explained)
+    elif place.theme is Theme.ROWS:
+        check(entries, Table(options, place.pieces).explained)
+    else:
+        check(entries, in_memory(bytes(place.bytes), lambda asked: _is_atomic(plan, place, asked)))
 
 
 def _is_atomic(plan: Plan, place: Place, asked: Asked) -> bool:

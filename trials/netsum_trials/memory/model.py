@@ -20,6 +20,8 @@ CODES: Final = {
 """Of ``struct``."""
 FLOATS: Final = (LaneType.FLOAT32, LaneType.FLOAT64)
 COMPUTING: Final = (Instruction.ADD, Instruction.MIN, Instruction.MAX, Instruction.FETCH_ADD)
+ARITHMETIC: Final = (*COMPUTING, Instruction.SUM_FORWARD, Instruction.LOOKUP, Instruction.PUSH, Instruction.OPTIMIZE)
+"""Their packets say of what type their lanes are."""
 READING: Final = (Instruction.READ, Instruction.FETCH_ADD, Instruction.COMPARE_SWAP)
 """Their replies bring what was there before."""
 
@@ -28,7 +30,10 @@ Lanes = tuple[float, ...]
 
 
 class Asked(NamedTuple):
-    """An instruction about ``length`` bytes from ``start`` on of a place; COPY takes them from ``source`` on."""
+    """An instruction about ``length`` bytes from ``start`` on of a place; COPY takes them from ``source`` on.
+
+    ``path``: where a SUM_FORWARD goes after ``start``, each time as many bytes; the rows, by number, that a LOOKUP or a PUSH is
+    about. ``settings``: learning rate and so on of this PUSH or OPTIMIZE. ``argument``: OPTIMIZE's step << 32 | worker."""
 
     instruction: Instruction
     start: int
@@ -36,46 +41,64 @@ class Asked(NamedTuple):
     payload: bytes = b""
     lane: LaneType = LaneType.BYTES
     source: int = 0
+    path: tuple[int, ...] = ()
+    settings: tuple[float, ...] = ()
+    argument: int = 0
 
     @property
     def changes(self) -> bool:
-        return self.instruction != Instruction.READ
+        return self.instruction not in (Instruction.READ, Instruction.LOOKUP)
+
+    @property
+    def step(self) -> int:
+        return self.argument >> 32
+
+    @property
+    def worker(self) -> int:
+        return self.argument & 0xFFFFFFFF
 
     def describe(self) -> str:
         """In a line."""
         name = self.instruction.name
-        if self.instruction in COMPUTING:
+        if self.instruction in ARITHMETIC:
             name += f" {self.lane.name.lower()}"
         if self.instruction == Instruction.COPY:
             name += f" from {self.source}"
+        if self.instruction == Instruction.OPTIMIZE:
+            name += f" step {self.step} worker {self.worker}"
+        if self.path:
+            name += f" {'by' if self.instruction == Instruction.SUM_FORWARD else 'of rows'} {self.path}"
         payload = self.payload if len(self.payload) <= 16 else self.payload[:16]
         return f"{name} [{self.start}:{self.start + self.length}] {payload.hex()}".rstrip()
 
 
 class Step(NamedTuple):
-    """An instruction with its answer, None if nobody knows it. A COPY between devices is done in two steps: with ``reads`` it
-    only takes the bytes, without it only puts them down; ``serial`` says which belong together. ``atomic``: at once."""
+    """An instruction with its answer, None if nobody knows it. A COPY between devices, and a chain, are done in parts, one
+    after the other, of which this is number ``part`` of ``parts``: all but the last only read; ``serial`` says which belong
+    together."""
 
     asked: Asked
     answer: bytes | None = None
     serial: int = 0
-    reads: bool = False
-    atomic: bool = True
+    part: int = 0
+    parts: int = 1
 
 
 class State(NamedTuple):
-    """``held``: what COPYs have taken and not put down, by serial number."""
+    """``held``: what COPYs and chains have taken and not put down: serial number, parts done, bytes."""
 
     memory: bytes
-    held: tuple[tuple[int, bytes], ...] = ()
+    held: tuple[tuple[int, int, bytes], ...] = ()
 
 
 def do(state: State, step: Step) -> State | None:
     """The state after the step; None if it cannot have been done there with that answer."""
     asked, memory = step.asked, state.memory
-    here = memory[asked.start : asked.start + asked.length]
+    if step.parts > 1:
+        return _in_parts(state, step)
     if asked.instruction == Instruction.COPY:
-        return _copy(state, step)
+        return State(_put(memory, asked.start, memory[asked.source :][: asked.length]), state.held)
+    here = memory[asked.start : asked.start + asked.length]
     if step.answer is not None and step.answer != (here if asked.instruction in READING else b""):
         return None
     if not asked.changes:
@@ -83,18 +106,21 @@ def do(state: State, step: Step) -> State | None:
     return State(_put(memory, asked.start, changed(asked, here)), state.held)
 
 
-def _copy(state: State, step: Step) -> State | None:
+def _in_parts(state: State, step: Step) -> State | None:
     asked, memory = step.asked, state.memory
-    taken = memory[asked.source : asked.source + asked.length]
-    if step.atomic:
-        return State(_put(memory, asked.start, taken), state.held)
-    if step.reads:
-        return State(memory, (*state.held, (step.serial, taken)))
-    held = dict(state.held)
-    if step.serial not in held:
+    done, taken = next((each[1:] for each in state.held if each[0] == step.serial), (0, asked.payload))
+    if done != step.part:
         return None
-    after = _put(memory, asked.start, held.pop(step.serial))
-    return State(after, tuple(held.items()))
+    others = tuple(each for each in state.held if each[0] != step.serial)
+    here = (asked.source, asked.start) if asked.instruction == Instruction.COPY else (asked.start, *asked.path)
+    at = here[step.part]
+    if asked.instruction == Instruction.SUM_FORWARD:
+        taken = _added(asked.lane, taken, memory[at : at + asked.length])
+    elif not step.part:
+        taken = memory[at : at + asked.length]
+    if step.part < step.parts - 1:
+        return State(memory, tuple(sorted((*others, (step.serial, done + 1, taken)))))
+    return State(_put(memory, at, taken), others)
 
 
 def _put(memory: bytes, start: int, data: bytes) -> bytes:
@@ -108,13 +134,15 @@ def changed(asked: Asked, here: bytes) -> bytes:
         return payload
     if asked.instruction == Instruction.COMPARE_SWAP:
         return payload[asked.length :] if here == payload[: asked.length] else here
-    held, given = unpack(asked.lane, here), unpack(asked.lane, payload)
-    pairs = zip(held, given, strict=True)
-    if asked.instruction == Instruction.MIN:
-        return pack(asked.lane, tuple(min(pair) for pair in pairs))
-    if asked.instruction == Instruction.MAX:
-        return pack(asked.lane, tuple(max(pair) for pair in pairs))
-    return pack(asked.lane, tuple(a + b for a, b in pairs))
+    if asked.instruction not in (Instruction.MIN, Instruction.MAX):
+        return _added(asked.lane, here, payload)
+    chosen = min if asked.instruction == Instruction.MIN else max
+    pairs = zip(unpack(asked.lane, here), unpack(asked.lane, payload), strict=True)
+    return pack(asked.lane, tuple(chosen(pair) for pair in pairs))
+
+
+def _added(lane: LaneType, one: bytes, other: bytes) -> bytes:
+    return pack(lane, tuple(a + b for a, b in zip(unpack(lane, one), unpack(lane, other), strict=True)))
 
 
 def unpack(lane: LaneType, data: bytes) -> Lanes:

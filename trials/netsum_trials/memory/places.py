@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -11,7 +12,13 @@ from netsum.wire.memory import Instruction, LaneType
 
 from netsum_trials.memory.history import Entry
 from netsum_trials.memory.model import COMPUTING, FLOATS, Asked, pack
+from netsum_trials.memory.steps import LEAVE, is_push, settings_of
 
+_STOPS: Final = (0, 1, 1, 2, 2, 3, 16)
+"""How many segments a chain has."""
+_LONG: Final = 100
+"""Who has a push under way while it asks so much else asks nothing but pushes: a window (of 256) that is full of other things
+could not bring the push that another client waits for."""
 INTEGERS: Final = (LaneType.INT32, LaneType.INT64, LaneType.UINT32, LaneType.UINT64)
 
 
@@ -32,16 +39,25 @@ class Theme(Enum):
         Instruction.COMPARE_SWAP: 3,
         Instruction.COPY: 2,
     }
+    CHAIN = {Instruction.READ: 3, Instruction.ADD: 2, Instruction.SUM_FORWARD: 4}  # noqa: RUF012
+    ROWS = {Instruction.LOOKUP: 2, Instruction.PUSH: 3}  # noqa: RUF012
+    STEPS = {Instruction.READ: 1, Instruction.OPTIMIZE: 4}  # noqa: RUF012
+
+
+LANEWISE: Final = tuple(theme for theme in Theme if theme not in (Theme.ROWS, Theme.STEPS))
+"""What may be asked of plain memory."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One piece of memory, or several with COPYs between them, as one string of bytes of which each instruction is about a part.
+    """One piece of memory, or several with COPYs and chains between them, as one string of bytes of which each instruction is
+    about a part; or some rows of one shard of a table; or a block of parameters.
 
     Attributes:
         region: the name of it.
-        pieces: where they begin in the region; each has ``length`` bytes.
+        pieces: where they begin in the region, or the rows' keys; each has ``length`` bytes.
         lanes: what instructions compute with; a float is never computed with as anything else.
+        workers: so many clients push gradients.
     """
 
     region: str
@@ -49,6 +65,7 @@ class Place:
     length: int
     lanes: tuple[LaneType, ...]
     theme: Theme
+    workers: int = 0
 
     @property
     def bytes(self) -> int:
@@ -56,6 +73,9 @@ class Place:
 
     def reads(self) -> list[Asked]:
         """READs of all of it."""
+        if self.theme is Theme.ROWS:
+            rows = tuple(range(len(self.pieces)))
+            return [Asked(Instruction.LOOKUP, 0, self.bytes, lane=LaneType.FLOAT32, path=rows)]
         return [Asked(Instruction.READ, piece * self.length, self.length) for piece in range(len(self.pieces))]
 
     def describe(self) -> str:
@@ -70,54 +90,134 @@ class Place:
 
 
 class Asker:
-    """Makes one client's instructions. Of a place it asks one thing at a time, so that few orders are possible."""
+    """Makes one client's instructions. Of a place it asks one thing at a time, so that few orders are possible. Whoever pushes
+    gradients leaves when it has no more to ask, or others would wait for it.
+
+    Attributes:
+        left: instructions to come, besides those that say that it leaves.
+    """
 
     def __init__(self, client: int, seed: str, places: tuple[Place, ...], number: int) -> None:
         self.client, self.left = client, number
         self._rng = random.Random(seed)
-        self._idle = list(range(len(places)))
+        self._idle = dict.fromkeys(range(len(places)))
+        self._paused: set[int] = set()
         self._places = places
         self._seen: dict[int, bytearray] = {}
+        self._steps: dict[int, int] = {}
+        self._pushed: dict[int, int] = {}
+        self._stays = {number for number, place in enumerate(places) if self.client < place.workers}
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is to be asked any more."""
+        return not self.left and not self._stays
 
     def begin(self, now: float) -> tuple[int, Entry] | None:
         """The next instruction and the number of its place; None if none can be asked now."""
-        if not self.left or not self._idle:
+        can = [number for number in list(self._idle) if number not in self._paused]
+        if not self.left or any(pushed - self.left > _LONG for pushed in self._pushed.values()):
+            can = [number for number in can if number in self._stays]
+        if not can:
             return None
-        self.left -= 1
-        number = self._idle.pop(self._rng.randrange(len(self._idle)))
-        return number, Entry(self.client, self._ask(number), now)
+        number = can[self._rng.randrange(len(can))]
+        del self._idle[number]
+        asked = self._ask(number) if self.left else self._leave(number)
+        self.left -= bool(self.left)
+        if is_push(asked):
+            self._pushed[number] = self.left
+        return number, Entry(self.client, asked, now)
 
-    def end(self, number: int, entry: Entry, now: float, answer: bytes | None) -> None:
+    def end(self, number: int, entry: Entry, now: float, answer: bytes | None, argument: int = 0) -> None:
         """The reply has come; None: it never will, and nobody knows what became of it."""
-        self._idle.append(number)
+        self._idle[number] = None
+        self._pushed.pop(number, None)
         if answer is None:
             return
         entry.answered, entry.answer = now, answer
-        if answer:
+        if entry.asked.instruction == Instruction.OPTIMIZE:
+            entry.argument = argument
+            self._steps[number] = max(argument >> 32, self._steps.get(number, 0))
+        elif answer and self._places[number].theme is not Theme.ROWS:
             seen = self._seen.setdefault(number, bytearray(self._places[number].bytes))
             seen[entry.asked.start : entry.asked.start + len(answer)] = answer
+
+    def lose(self, number: int, entry: Entry, now: float) -> None:
+        """The reply says that the memory is lost."""
+        self.end(number, entry, now, None)
+        entry.answered, entry.lost = now, True
+
+    def pause(self, numbers: Iterable[int]) -> None:
+        """Ask nothing of these places until they are renewed."""
+        self._paused.update(numbers)
+
+    def renew(self, numbers: Iterable[int]) -> None:
+        """These places are as in the beginning."""
+        for number in numbers:
+            self._paused.discard(number)
+            self._seen.pop(number, None)
+            self._steps.pop(number, None)
+            if self.client < self._places[number].workers:
+                self._stays.add(number)
+
+    def _leave(self, number: int) -> Asked:
+        self._stays.discard(number)
+        return Asked(Instruction.OPTIMIZE, 0, 0, argument=LEAVE << 32 | self.client)
 
     def _ask(self, number: int) -> Asked:
         place, rng = self._places[number], self._rng
         weights = place.theme.value
         instruction = rng.choices(list(weights), list(weights.values()))[0]
+        if instruction in (Instruction.LOOKUP, Instruction.PUSH):
+            return self._ask_rows(place, instruction)
+        if instruction == Instruction.OPTIMIZE and number in self._stays:
+            return self._ask_step(number, place)
         lane = rng.choice(place.lanes)
         piece = rng.randrange(len(place.pieces)) * place.length
         if instruction in (Instruction.FETCH_ADD, Instruction.COMPARE_SWAP):
             start, length = rng.randrange(place.length // lane.bytes) * lane.bytes, lane.bytes
         else:
             start, length = self._part(place, lane)
-        if instruction == Instruction.READ:
-            return Asked(instruction, piece + start, length)
+        if instruction in (Instruction.READ, Instruction.OPTIMIZE):  # who is no worker only reads
+            return Asked(Instruction.READ, piece + start, length)
         if instruction == Instruction.COPY:
             source = rng.randrange(len(place.pieces)) * place.length
             return Asked(instruction, piece + start, length, source=source + start)
         payload = self._values(lane, length // lane.bytes)
+        if instruction == Instruction.SUM_FORWARD:
+            stops = [rng.randrange(len(place.pieces)) * place.length + start for _ in range(rng.choice(_STOPS))]
+            return Asked(instruction, piece + start, length, payload, lane, path=tuple(stops))
         if instruction == Instruction.COMPARE_SWAP:
             seen = self._seen.get(number, bytes(place.bytes))
             payload = bytes(seen[piece + start :][:length]) + payload
         computes = instruction in COMPUTING or instruction == Instruction.COMPARE_SWAP
         return Asked(instruction, piece + start, length, payload, lane if computes else LaneType.BYTES)
+
+    def _ask_rows(self, place: Place, instruction: Instruction) -> Asked:
+        """About some rows; a PUSH may have several gradients of one row."""
+        rng, number = self._rng, len(place.pieces)
+        if instruction == Instruction.LOOKUP:
+            rows = tuple(sorted(rng.sample(range(number), rng.randint(1, number))))
+            return Asked(instruction, 0, place.length * len(rows), lane=LaneType.FLOAT32, path=rows)
+        rows = tuple(rng.randrange(number) for _ in range(rng.randint(1, number + 1)))
+        payload = self._quarters(place.length // LaneType.FLOAT32.bytes * len(rows))
+        rate = () if rng.random() < 0.7 else (rng.choice((0.25, 0.1)),)
+        return Asked(instruction, 0, len(payload), payload, LaneType.FLOAT32, path=rows, settings=rate)
+
+    def _ask_step(self, number: int, place: Place) -> Asked:
+        """This worker's gradient for the next step."""
+        step = self._steps.get(number, 0) + 1
+        payload = self._quarters(place.length // LaneType.FLOAT32.bytes)
+        argument, settings = step << 32 | self.client, settings_of(step)
+        return Asked(
+            Instruction.OPTIMIZE, 0, len(payload), payload, LaneType.FLOAT32, settings=settings, argument=argument
+        )
+
+    def _quarters(self, number: int) -> bytes:
+        """Multiples of 1/4, of which sums and squares are exact; in one case in four mostly zeros."""
+        share = 0.1 if self._rng.random() < 0.25 else 1.0
+        values = [self._rng.randrange(-256, 257) / 4 if self._rng.random() < share else 0.0 for _ in range(number)]
+        return pack(LaneType.FLOAT32, tuple(values))
 
     def _part(self, place: Place, lane: LaneType) -> tuple[int, int]:
         """All of a piece, or some of its lanes."""

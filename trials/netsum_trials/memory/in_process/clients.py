@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
+from netsum.errors import MemoryLost
 from netsum.memory.run import Run, Task
 from netsum.memory.window import MemoryWindow
-from netsum.wire.memory import Instruction
 from netsum.wire.memory_codec import MemoryHeader
 from netsum_controller.memory.model import Region
 from netsum_memory.message import Address
@@ -17,8 +16,11 @@ from netsum_memory.message import Address
 from netsum_trials.memory.history import Entry
 from netsum_trials.memory.in_process.network import Network
 from netsum_trials.memory.in_process.switch import VIRTUAL, Switch
-from netsum_trials.memory.places import Asker, Place
+from netsum_trials.memory.judge import Lives
+from netsum_trials.memory.places import Asker
 from netsum_trials.memory.plan import Plan
+from netsum_trials.memory.request import request_of
+from netsum_trials.memory.steps import is_push
 
 PORT: Final = 40000
 
@@ -35,19 +37,20 @@ class Client:
     def __init__(
         self,
         asker: Asker,
-        places: Sequence[tuple[Place, Region]],
-        histories: Sequence[list[Entry]],
+        regions: Mapping[str, Region],
+        lives: Lives,
         plan: Plan,
         switch: Switch,
         network: Network,
     ) -> None:
-        self._asker, self._places, self._histories = asker, places, histories
+        """``regions``: those there are, by name; they may change."""
+        self.asker, self._regions, self._lives, self._plan = asker, regions, lives, plan
         self._depth, self._pause = plan.depth, plan.pause
         self._rng = random.Random(f"pauses {plan.asker_seed(asker.client)}")
         self._next = 0.0
         self._switch, self._network = switch, network
         numbers = iter(range(1 + (asker.client << 32), 1 << 62))
-        self.window = MemoryWindow(max(region.shards for _, region in places), new_client=numbers.__next__)
+        self.window = MemoryWindow(max(region.shards for region in plan.regions), new_client=numbers.__next__)
         self._address: Address = (f"10.1.0.{asker.client + 1}", PORT)
         switch.plug(self._address, self._receive)
         self._tasks: list[tuple[Task, Asking]] = []
@@ -57,46 +60,52 @@ class Client:
 
     @property
     def over(self) -> bool:
-        return not self._asker.left and not self._tasks
+        return self.asker.over and not self._tasks
 
     @property
     def unanswered(self) -> list[Asking]:
         return [asking for _, asking in self._tasks]
 
+    @property
+    def _may_ask(self) -> bool:
+        """A push may wait for other workers', so it is nobody's turn that it takes."""
+        return sum(not is_push(entry.asked) for _, (_, entry) in self._tasks) < self._depth
+
     def submit(self, number: int, entry: Entry) -> None:
         """Give the window an instruction about a place."""
-        place, region = self._places[number]
+        place = self._plan.places[number]
+        plan, region = self._plan.region(place.region), self._regions[place.region]
         asked, task = entry.asked, Task()
-        swaps = asked.instruction == Instruction.COMPARE_SWAP
-        length = 2 * asked.length if swaps else asked.length
-        source = np.array([region.base + place.offset(asked.source)], np.uint64)
 
-        def replied(_row: int, _reply: MemoryHeader, payload: memoryview) -> None:
-            self._asker.end(number, entry, self._network.now, bytes(payload))
+        def replied(_row: int, reply: MemoryHeader, payload: memoryview) -> None:
+            self.asker.end(number, entry, self._network.now, bytes(payload), reply.argument)
             self.answered += 1
 
+        header, addresses, fields = request_of(asked, place, plan, region.base)
         run = Run(
             task,
             place.region,
-            MemoryHeader(asked.instruction, length=length, key=region.write_key, lane=asked.lane),
-            np.array([region.base + place.offset(asked.start)], np.uint64),
-            data=np.frombuffer(asked.payload, np.uint8) if asked.payload else None,
-            arguments=source if asked.instruction == Instruction.COPY else None,
+            header._replace(key=region.write_key),
+            addresses,
+            **fields,
             on_reply=replied,
             spread=(region.granule, region.shards),
         )
         self._tasks.append((task, (number, entry)))
-        self._histories[number].append(entry)
+        self._lives.present[number].append(entry)
         self.window.submit(run)
 
     def turn(self) -> None:
         """Ask more, send what is due, and come back in time."""
         now = self._network.now
-        for task, (_, entry) in self._tasks:
-            if task.error is not None:
+        for task, (number, entry) in self._tasks:
+            if isinstance(task.error, MemoryLost) and self._plan.region_of(number).fragile:
+                self.asker.lose(number, entry, now)
+                self.answered += 1
+            elif task.error is not None:
                 self.refused.append(f"{entry.describe()}: {task.error}")
         self._tasks = [each for each in self._tasks if not each[0].done()]
-        while len(self._tasks) < self._depth and now >= self._next and (asking := self._asker.begin(now)) is not None:
+        while self._may_ask and now >= self._next and (asking := self.asker.begin(now)) is not None:
             self.submit(*asking)
             self._next = now + self._rng.expovariate(1 / self._pause)
             self._network.later(self._next - now, self.turn)

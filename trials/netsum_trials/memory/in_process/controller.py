@@ -36,7 +36,8 @@ def make_region(number: int, base: int, plan: RegionPlan) -> Region:
         shards=plan.shards,
         replicas=plan.replicas,
         devices=plan.hosts,
-        kind="array",
+        kind=plan.kind,
+        options=plan.options,
         dtype=plan.dtype,
         shape=None,
         token_sha256="",
@@ -72,6 +73,17 @@ class Controller:
         incarnations = {host: self._devices[host].incarnation for host in region.devices}
         self._regions[region.name] = region
         self._shards[region.name] = [Placed(shard) for shard in deal(region.shards, incarnations, region.replicas)]
+
+    def delete(self, name: str) -> None:
+        """Forget a region; devices give up what they have of it."""
+        region = self._regions.pop(name)
+        for shard in self._shards.pop(name):
+            self._switch.ways.pop((region.id, shard.now.number), None)
+
+    def is_lost(self, name: str) -> bool:
+        """Whether all of a region is lost, and the switch says so."""
+        region = self._regions[name]
+        return all(placed.now.lost and self._is_installed(region, placed) for placed in self._shards[name])
 
     def move(self, name: str, hosts: tuple[str, ...]) -> None:
         """Have a region's shards moved to these hosts."""
@@ -153,10 +165,13 @@ class Controller:
             return False
         standings = self._standings()
         alive = sum(bool(standing.alive) for standing in standings.values())
-        return alive == len(self._devices) and all(
-            self._settled(region, placed.now) and self._is_installed(region, placed)
-            for name, region in self._regions.items()
-            for placed in self._shards[name]
+        return alive == len(self._devices) and all(map(self.is_whole, self._regions))
+
+    def is_whole(self, name: str) -> bool:
+        """The same of one region."""
+        region = self._regions[name]
+        return all(
+            self._settled(region, placed.now) and self._is_installed(region, placed) for placed in self._shards[name]
         )
 
     def _settled(self, region: Region, shard: Shard) -> bool:

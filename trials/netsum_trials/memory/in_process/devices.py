@@ -27,7 +27,8 @@ JOURNAL: Final = 1 << 18
 
 
 class Contents(NamedTuple):
-    """A shard on a device: the end of its log, how far it is executed, and the bytes that this has given."""
+    """A shard on a device: the end of its log, how far it is executed, and the bytes that this has given, with what the region's
+    kind has beside."""
 
     end: int
     executed: int
@@ -89,7 +90,8 @@ class Host:
         assert holding is not None, "the controller waits for it"
         held, store = holding.shard.region, holding.shard.store
         memory = b"".join(store.read(start, held.granule) for start in held.granules(shard))
-        return Contents(holding.ordering.position, holding.shard.position, memory)
+        beside = holding.shard.kind.save(elsewhere=True)
+        return Contents(holding.ordering.position, holding.shard.position, memory + beside)
 
     def close(self) -> None:
         if self.device is not None:

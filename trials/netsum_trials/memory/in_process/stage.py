@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +18,9 @@ from netsum_trials.memory.in_process.controller import LEASE, Controller, make_r
 from netsum_trials.memory.in_process.devices import Host
 from netsum_trials.memory.in_process.network import Network
 from netsum_trials.memory.in_process.switch import Switch
-from netsum_trials.memory.judge import judge
+from netsum_trials.memory.judge import Lives, judge
 from netsum_trials.memory.places import Asker
-from netsum_trials.memory.plan import CLIENTS, Event, Kind, Plan, Site
+from netsum_trials.memory.plan import CLIENTS, Event, Kind, Plan, RegionPlan, Site
 from netsum_trials.memory.report import MemoryTotals
 
 TOPOLOGY: Final = star(6)
@@ -51,51 +52,54 @@ class Stage:
             )
             for name, files in plan.devices.items()
         }
-        self._histories: list[list[Entry]] = [[] for _ in plan.places]
+        self._regions: dict[str, Region] = {}
+        self._numbers, self._base = itertools.count(1), FIRST_ADDRESS
+        self._lives = Lives(plan)
         self._clients: list[Client] = []
         self._waiting = list(plan.events)
         self._happening: set[str] = set()
 
     def run(self) -> None:
         try:
-            regions = self._begin()
-            if regions is not None and self._play(regions) and self._read_all():
-                self._compare(regions)
+            if self._begin() and self._play() and self._read_all():
+                self._compare()
         finally:
             for host in self._hosts.values():
                 host.close()
             self._count()
-        judge(self._plan, self._histories, self._totals, self._say)
+        judge(self._plan, self._lives, self._totals, self._say)
 
-    def _begin(self) -> dict[str, Region] | None:
-        """Start devices, make regions; None if they are not made."""
+    def _begin(self) -> bool:
+        """Start devices, make regions; False if they are not made."""
         for host in self._hosts.values():
             host.start()
         self._controller.tend()
-        regions, base = {}, FIRST_ADDRESS
-        for number, plan in enumerate(self._plan.regions, 1):
-            base = (base + plan.size - 1) // plan.size * plan.size
-            regions[plan.name] = make_region(number, base, plan)
-            self._switch.add_region(number, base, plan)
-            self._controller.create(regions[plan.name])
-            base += plan.size
+        for plan in self._plan.regions:
+            self._create(plan)
         if not self._network.run(self._controller.whole, self._network.now + PATIENCE):
             self._hang("the regions are not made")
-            return None
+            return False
         self._network.rates = self._plan.rates
-        return regions
+        return True
+
+    def _create(self, plan: RegionPlan) -> None:
+        """Begin to make a region, at addresses that none had before."""
+        number, base = next(self._numbers), (self._base + plan.size - 1) // plan.size * plan.size
+        self._base = base + plan.size
+        self._regions[plan.name] = region = make_region(number, base, plan)
+        self._switch.add_region(number, base, plan)
+        self._controller.create(region)
 
     def _hang(self, what: str) -> None:
         self._totals.hangs += 1
         self._say(f"  HANG: {what} after {PATIENCE:g} s")
 
-    def _play(self, regions: dict[str, Region]) -> bool:
+    def _play(self) -> bool:
         """Let the clients ask, and everything happen; False if that comes to no end."""
         plan = self._plan
-        places = [(place, regions[place.region]) for place in plan.places]
         for number in range(CLIENTS):
             asker = Asker(number, plan.asker_seed(number), plan.places, plan.instructions)
-            self._clients.append(Client(asker, places, self._histories, plan, self._switch, self._network))
+            self._clients.append(Client(asker, self._regions, self._lives, plan, self._switch, self._network))
         for client in self._clients:
             client.turn()
         self._look()
@@ -157,21 +161,74 @@ class Stage:
             self._switch.on = False
             self._switch.ways.clear()
             return lambda: setattr(self._switch, "on", True)
+        if event.kind is Kind.LOSE:
+            return self._lose(event.what)
         self._controller.on = False
         return self._controller.restart
 
+    def _lose(self, name: str) -> Callable[[], None]:
+        """End all devices of a region; they are back with nothing, and it is made anew once it was seen to be lost."""
+        hosts = [self._hosts[host] for host in self._plan.region(name).hosts]
+        for host in hosts:
+            host.kill()
+        marker = f"{name} is made anew"
+        self._happening.add(marker)
+        renewing = self._renewing(name, self._network.now)
+
+        def get_on() -> None:
+            if next(renewing, None) is None:
+                self._happening.discard(marker)
+            else:
+                self._network.later(_LOOK, get_on)
+
+        def undo() -> None:
+            for host in hosts:
+                host.start()
+            get_on()
+
+        return undo
+
+    def _renewing(self, name: str, lost: float) -> Iterator[str]:
+        """Yields what it waits for."""
+        numbers = self._plan.places_in(name)
+        while not self._controller.is_lost(name):
+            yield "it to be called lost"
+        for client in self._clients:
+            client.asker.pause(numbers)
+        asked = self._read(numbers)
+        while any(number in numbers for client in self._clients for number, _ in client.unanswered):
+            yield "what is asked of it to be refused"
+        if not all(entry.lost for entry in asked):
+            self._totals.wrong += 1
+            self._say(f"  WRONG: {name} is lost, and is read")
+        self._switch.remove_region(self._regions[name].id)
+        self._controller.delete(name)
+        self._create(self._plan.region(name))
+        while not self._controller.is_whole(name):
+            yield "it to be made"
+        self._lives.end(numbers, lost)
+        for client in self._clients:
+            client.asker.renew(numbers)
+            client.turn()
+
     def _read_all(self) -> bool:
         """Read every place when all is quiet."""
-        client = self._clients[0]
-        for number, place in enumerate(self._plan.places):
-            for asked in place.reads():
-                client.submit(number, Entry(0, asked, self._network.now))
-        client.turn()
+        self._read(range(len(self._plan.places)))
         return self._until_over("last READs have no reply")
 
-    def _compare(self, regions: dict[str, Region]) -> None:
+    def _read(self, numbers: Iterable[int]) -> list[Entry]:
+        """Begin to read these places."""
+        client, asked = self._clients[0], []
+        for number in numbers:
+            for each in self._plan.places[number].reads():
+                asked.append(Entry(0, each, self._network.now))
+                client.submit(number, asked[-1])
+        client.turn()
+        return asked
+
+    def _compare(self) -> None:
         """All devices of a shard must have the same log, and the same bytes where they have executed as much of it."""
-        for region in regions.values():
+        for region in self._regions.values():
             for shard, hosts in enumerate(self._controller.holders(region.name)):
                 found = [self._hosts[host].contents(region.id, shard) for host in hosts]
                 logs = {each.end for each in found}
@@ -190,5 +247,3 @@ class Stage:
             for line in client.refused:
                 totals.wrong += 1
                 self._say(f"  WRONG: refused: {line}")
-        for entries in self._histories:
-            totals.instructions.update(entry.asked.instruction.name.lower() for entry in entries)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from netsum.wire.memory import IDEMPOTENT, MEMORY_HEADER_BYTES, MEMORY_PORT, Flag, MemoryStatus
+from netsum.wire.memory import IDEMPOTENT, MEMORY_HEADER_BYTES, MEMORY_PORT, Flag, Instruction, MemoryStatus
 from netsum.wire.memory_codec import pack_memory, parse_memory
 from netsum_memory.message import Address, reply
 
@@ -48,6 +48,9 @@ class Switch:
     def add_region(self, number: int, base: int, region: RegionPlan) -> None:
         self._regions.append((base, base + region.size, number, region))
 
+    def remove_region(self, number: int) -> None:
+        self._regions = [each for each in self._regions if each[2] != number]
+
     def send(self, source: Address, to: Address, data: bytes) -> None:
         """A packet leaves whoever has the address ``source``."""
         self._network.carry(lambda: self._forward(source, to, data))
@@ -79,7 +82,8 @@ class Switch:
         if way is None or not way.devices:
             self._out(VIRTUAL, source, reply(header, MemoryStatus.BUSY if way is None else MemoryStatus.LOST))
             return
-        devices = way.devices[:1] if header.instruction in IDEMPOTENT else way.devices
+        passes = header.instruction == Instruction.SUM_FORWARD and header.segments > 0
+        devices = way.devices[:1] if passes or header.instruction in IDEMPOTENT else way.devices
         flags = header.flags | (Flag.REPLICATED if len(devices) > 1 else 0)
         written = header._replace(region=number, shard=shard, epoch=way.epoch, flags=flags)
         packet = pack_memory(written) + data[MEMORY_HEADER_BYTES:]

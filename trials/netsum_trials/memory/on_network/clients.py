@@ -5,23 +5,30 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import numpy as np
-from netsum.errors import NetsumError
+from netsum.errors import MemoryLost, NetsumError
 from netsum.memory.array import MemoryArray
 from netsum.memory.client import MemoryWork
-from netsum.wire.memory import Instruction, LaneType
+from netsum.memory.run import Task
+from netsum.wire.memory import Instruction
+from netsum.work import Flow
 
 from netsum_trials.memory.history import Entry
+from netsum_trials.memory.judge import Lives
 from netsum_trials.memory.model import Asked
-from netsum_trials.memory.places import Asker, Place
+from netsum_trials.memory.places import Asker, Place, Theme
 from netsum_trials.memory.plan import Plan
+from netsum_trials.memory.request import request_of
+from netsum_trials.memory.steps import is_push
 
 TIMEOUT: Final = 60.0
 """Seconds that an instruction may take; more than everything that happens."""
 _SLICE: Final = 0.002
+_CALLS: Final = (*Theme.EVERYTHING.value,)
+"""What has a method of an array; of the others, packets are made as the library's tables and parameters make theirs."""
 
 
 class Client(threading.Thread):
@@ -31,13 +38,12 @@ class Client(threading.Thread):
     late: those without a reply in time.
     """
 
-    def __init__(
-        self, asker: Asker, plan: Plan, arrays: Mapping[str, MemoryArray], histories: Sequence[list[Entry]]
-    ) -> None:
+    def __init__(self, asker: Asker, plan: Plan, arrays: Mapping[str, MemoryArray], lives: Lives) -> None:
         super().__init__(name=f"client {asker.client}", daemon=True)
-        self._asker, self._plan, self._histories = asker, plan, histories
-        self._bytes = {name: array.view(np.uint8) for name, array in arrays.items()}
-        self._typed: dict[tuple[str, LaneType], MemoryArray] = {}
+        self.asker, self._plan, self._lives = asker, plan, lives
+        self.arrays = dict(arrays)
+        self._open: list[tuple[int, Entry, MemoryWork]] = []
+        self._gate = threading.Lock()  # guards what is asked next
         self._rng = random.Random(f"pauses {plan.asker_seed(asker.client)}")
         self.stopped = threading.Event()
         self.answered = 0
@@ -48,34 +54,82 @@ class Client(threading.Thread):
         try:
             self._ask_all()
         except Exception as error:  # a bug of the library's, or of the trial's: the round is wrong
-            self.refused.append(f"client {self._asker.client}: {type(error).__name__}: {error}")
+            self.refused.append(f"client {self.asker.client}: {type(error).__name__}: {error}")
 
     def _ask_all(self) -> None:
-        open_ones: list[tuple[int, Entry, MemoryWork]] = []
         due = time.monotonic()
-        while not self.stopped.is_set() and (self._asker.left or open_ones):
+        while not self.stopped.is_set():
             now = time.monotonic()
-            while len(open_ones) < self._plan.depth and now >= due:
-                asking = self._asker.begin(time.monotonic())
-                if asking is None:
-                    break
-                open_ones.append((*asking, self.start_one(*asking)))
+            while self._may_ask and now >= due and self._begin():
                 due = now + self._rng.expovariate(1 / self._plan.pause)
-            if open_ones:
-                open_ones[0][2].finished(_SLICE)
+            if self._open:
+                self._open[0][2].finished(_SLICE)
             else:
-                self.stopped.wait(max(0.0, min(due - time.monotonic(), 0.1)))
-            for each in [each for each in open_ones if each[2].done()]:
-                open_ones.remove(each)
+                self.stopped.wait(max(_SLICE, min(due - time.monotonic(), 0.1)))
+            for each in [each for each in self._open if each[2].done()]:
                 self.finish_one(*each)
+                self._open.remove(each)
+
+    def _begin(self) -> bool:
+        with self._gate:
+            asking = self.asker.begin(time.monotonic())
+            if asking is not None:
+                self._open.append((*asking, self.start_one(*asking)))
+        return asking is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has nothing to ask any more."""
+        return not self.is_alive() or (self.asker.over and not self._open)
+
+    def pause(self, numbers: Collection[int]) -> None:
+        """Ask nothing of these places until they are renewed."""
+        with self._gate:
+            self.asker.pause(numbers)
+
+    def renew(self, numbers: Collection[int], array: MemoryArray) -> None:
+        """Their region is this one now, and as in the beginning."""
+        with self._gate:
+            self.arrays[array.name] = array
+            self.asker.renew(numbers)
+
+    @property
+    def _may_ask(self) -> bool:
+        """A push may wait for other workers', so it is nobody's turn that it takes."""
+        return sum(not is_push(entry.asked) for _, entry, _ in self._open) < self._plan.depth
+
+    def asks(self, numbers: Collection[int]) -> bool:
+        """Whether anything about these places is under way."""
+        return any(number in numbers for number, _, _ in list(self._open))
 
     def start_one(self, number: int, entry: Entry) -> MemoryWork:
         """Begin an instruction about a place."""
-        self._histories[number].append(entry)
-        return self._start(self._plan.places[number], entry.asked)
+        self._lives.present[number].append(entry)
+        place, asked = self._plan.places[number], entry.asked
+        array = self.arrays[place.region]
+        if asked.instruction in _CALLS:
+            return self._call(array, place, asked)
+        request = request_of(asked, place, self._plan.region(place.region), array.descriptor.base)
 
-    def _start(self, place: Place, asked: Asked) -> MemoryWork:
-        memory = self._bytes[place.region]
+        def flow(task: Task) -> Flow:
+            answers: list[tuple[bytes, int]] = []
+            run = array.run(
+                task,
+                request.header,
+                request.addresses,
+                **request.fields,
+                on_reply=lambda _, header, payload: answers.append((bytes(payload), header.argument)),
+            )
+            array.client.submit(run)
+            yield task.done
+            return answers[0]
+
+        return array.client.start(flow, TIMEOUT, background=True)
+
+    @staticmethod
+    def _call(array: MemoryArray, place: Place, asked: Asked) -> MemoryWork:
+        """As a program does it."""
+        memory = array.view(np.uint8)
         first = place.offset(asked.start)
         where = slice(first, first + asked.length)
         if asked.instruction == Instruction.READ:
@@ -85,7 +139,7 @@ class Client(threading.Thread):
         if asked.instruction == Instruction.COPY:
             source = place.offset(asked.source)
             return memory.copy_async(where, slice(source, source + asked.length), timeout=TIMEOUT)
-        typed = self._view(place.region, asked.lane)
+        typed = memory.view(np.dtype(asked.lane.dtype))
         lanes = slice(first // asked.lane.bytes, (first + asked.length) // asked.lane.bytes)
         values = np.frombuffer(asked.payload, asked.lane.dtype)
         if asked.instruction == Instruction.COMPARE_SWAP:
@@ -98,25 +152,28 @@ class Client(threading.Thread):
         }[asked.instruction]
         return call(lanes, values, timeout=TIMEOUT)
 
-    def _view(self, region: str, lane: LaneType) -> MemoryArray:
-        if (region, lane) not in self._typed:
-            self._typed[region, lane] = self._bytes[region].view(np.dtype(lane.dtype))
-        return self._typed[region, lane]
-
     def finish_one(self, number: int, entry: Entry, work: MemoryWork) -> None:
         """Note what has come back."""
-        now = time.monotonic()
+        now, argument = time.monotonic(), 0
         try:
             found: Any = work.wait()
         except TimeoutError as error:
             self.late.append(f"{entry.describe()}: {error}")
         except NetsumError as error:
+            if isinstance(error, MemoryLost) and self._plan.region_of(number).fragile:
+                self.asker.lose(number, entry, now)
+                self.answered += 1
+                return
             self.refused.append(f"{entry.describe()}: {type(error).__name__}: {error}")
         else:
             if entry.asked.instruction == Instruction.COMPARE_SWAP:
                 found = found.found
-            answer = b"" if found is None else np.ascontiguousarray(found).tobytes()
-            self._asker.end(number, entry, now, answer)
+            elif entry.asked.instruction not in _CALLS:
+                found, argument = found
+            answer = (
+                found if isinstance(found, bytes) else b"" if found is None else np.ascontiguousarray(found).tobytes()
+            )
+            self.asker.end(number, entry, now, answer, argument)
             self.answered += 1
             return
-        self._asker.end(number, entry, now, None)
+        self.asker.end(number, entry, now, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from netsum_controller.errors import ControllerError
@@ -29,9 +29,18 @@ class Events:
     """To be looked after by one thread."""
 
     def __init__(
-        self, fabric: Fabric, plan: Plan, wires: Wires, totals: MemoryTotals, say: Callable[[str], None]
+        self,
+        fabric: Fabric,
+        plan: Plan,
+        wires: Wires,
+        totals: MemoryTotals,
+        say: Callable[[str], None],
+        renewing: Callable[[str, float], Iterator[str]],
     ) -> None:
+        """``renewing``: makes a region anew that was lost at that time, and yields what it waits for."""
         self._fabric, self._plan, self._wires, self._totals, self._say = fabric, plan, wires, totals, say
+        self._renewing = renewing
+        self._renewed: Iterator[str] = iter(())
         self._waiting = list(plan.events)
         self._undo: dict[str, tuple[float, Callable[[], None]]] = {}
         self._calm = 0.0
@@ -43,6 +52,9 @@ class Events:
                 undo()
                 del self._undo[whom]
                 self._calm = time.monotonic() + REPORTS
+        if next(self._renewed, None) is not None:
+            self._calm = time.monotonic() + REPORTS
+            return
         if not self._waiting or answered < self._waiting[0].after:
             return
         event = self._waiting[0]
@@ -101,9 +113,25 @@ class Events:
             fabric.kill_switch()
             self._wires.begin_anew()
             return fabric.start_switch
+        if event.kind is Kind.LOSE:
+            return self._lose(event.what)
         assert isinstance(fabric, ServesOutside), "only there it is a process"
         fabric.served.kill()
         return fabric.served.start
+
+    def _lose(self, name: str) -> Callable[[], None]:
+        """End all devices of a region; they are back with nothing."""
+        devices = [self._fabric.memory.devices[host] for host in self._plan.region(name).hosts]
+        for device in devices:
+            device.kill()
+        lost = time.monotonic()
+
+        def undo() -> None:
+            for device in devices:
+                _start(device)
+            self._renewed = self._renewing(name, lost)
+
+        return undo
 
 
 def _start(device: MemoryDevice) -> None:

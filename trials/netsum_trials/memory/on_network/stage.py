@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Final
 
@@ -13,7 +13,7 @@ from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
 
 from netsum_trials.memory.history import Entry
-from netsum_trials.memory.judge import judge
+from netsum_trials.memory.judge import Lives, judge
 from netsum_trials.memory.on_network.clients import Client
 from netsum_trials.memory.on_network.events import WHOLE, Events
 from netsum_trials.memory.on_network.site import DEVICES, Wires, open_site, possible_on
@@ -44,7 +44,8 @@ class _Round:
 
     def __init__(self, fabric: Fabric, plan: Plan, totals: MemoryTotals, screen: Screen) -> None:
         self._fabric, self._plan, self._totals, self._screen = fabric, plan, totals, screen
-        self._histories: list[list[Entry]] = [[] for _ in plan.places]
+        self._lives = Lives(plan)
+        self._clients: list[Client] = []
         self._before = totals.operations
 
     def run(self) -> None:
@@ -55,18 +56,18 @@ class _Round:
                 self._create(region)
                 stack.callback(self._fabric.controller.delete_region, region.name)
             wires = stack.enter_context(Wires(self._fabric, plan.rates, plan.seed, self._totals.faults))
-            events = Events(self._fabric, plan, wires, self._totals, say)
+            events = Events(self._fabric, plan, wires, self._totals, say, self._renewing)
             stack.callback(events.close)
-            arrays = [self._open(number, wires, stack) for number in range(CLIENTS)]
-            askers = [Asker(each, plan.asker_seed(each), plan.places, plan.instructions) for each in range(CLIENTS)]
-            clients = [
-                Client(asker, plan, opened, self._histories) for asker, opened in zip(askers, arrays, strict=True)
-            ]
+            for number in range(CLIENTS):
+                asker = Asker(number, plan.asker_seed(number), plan.places, plan.instructions)
+                arrays = self._open(number, wires)
+                stack.callback(next(iter(arrays.values())).client.close)
+                self._clients.append(Client(asker, plan, arrays, self._lives))
             try:
-                self._play(events, clients)
+                self._play(events)
             finally:
-                self._count(clients, arrays)
-        judge(plan, self._histories, self._totals, say)
+                self._count()
+        judge(plan, self._lives, self._totals, say)
 
     def _create(self, region: RegionPlan) -> None:
         spec = RegionSpec(
@@ -76,26 +77,51 @@ class _Round:
             shards=region.shards,
             replicas=region.replicas,
             dtype=region.dtype,  # type: ignore[arg-type]  # pydantic checks it
+            kind=region.kind,  # type: ignore[arg-type]
+            options=dict(region.options),
             devices=region.hosts,
         )
         self._fabric.memory.create(spec)
 
-    def _open(self, number: int, wires: Wires, stack: ExitStack) -> Mapping[str, MemoryArray]:
+    def _open(self, number: int, wires: Wires) -> Mapping[str, MemoryArray]:
         """All regions as one client, on the host with this number."""
-        host = list(self._fabric.topology.hosts)[number]
         opened: dict[str, MemoryArray] = {}
         for region in self._plan.regions:
             shared = next(iter(opened.values())).client if opened else None
-            opened[region.name] = self._fabric.memory.open(region.name, host, wrap=wires.wrap, client=shared)
-            stack.callback(opened[region.name].close)
+            opened[region.name] = self._fabric.memory.open(
+                region.name, self._host(number), wrap=wires.wrap, client=shared
+            )
         return opened
 
-    def _play(self, events: Events, clients: Sequence[Client]) -> None:
+    def _host(self, number: int) -> str:
+        return list(self._fabric.topology.hosts)[number]
+
+    def _renewing(self, name: str, lost: float) -> Iterator[str]:
+        """Make a region anew whose devices all went then; yields what it waits for."""
+        memory, numbers = self._fabric.controller.site.memory, self._plan.places_in(name)
+        while not all(placed.now.lost and placed.next is None for placed in memory.state().shards[name]):
+            yield "it to be called lost"
+        for client in self._clients:
+            client.pause(numbers)
+        if not all(entry.lost for entry in self._read(numbers)):
+            self._totals.wrong += 1
+            self._screen.say(f"  WRONG: {name} is lost, and is read")
+        while any(client.asks(numbers) for client in self._clients):
+            yield "what is asked of it to be refused"
+        self._fabric.controller.delete_region(name)
+        self._create(self._plan.region(name))
+        self._lives.end(numbers, lost)
+        for number, client in enumerate(self._clients):
+            shared = client.arrays[name].client
+            client.renew(numbers, self._fabric.memory.open(name, self._host(number), client=shared))
+
+    def _play(self, events: Events) -> None:
         """Let the clients ask and everything happen, then read all that is there."""
+        clients = self._clients
         for client in clients:
             client.start()
         try:
-            while any(client.is_alive() for client in clients):
+            while not all(client.over for client in clients):
                 events.look(sum(client.answered for client in clients))
                 self._totals.operations = self._before + sum(client.answered for client in clients)
                 self._screen.show(self._totals)
@@ -109,16 +135,23 @@ class _Round:
             self._totals.hangs += 1
             self._screen.say(f"  HANG: not everything is whole again after {WHOLE:g} s")
             return
-        for number, place in enumerate(self._plan.places):
-            for asked in place.reads():
-                entry = Entry(0, asked, time.monotonic())
-                clients[0].finish_one(number, entry, clients[0].start_one(number, entry))
+        self._read(range(len(self._plan.places)))
 
-    def _count(self, clients: Sequence[Client], arrays: Sequence[Mapping[str, MemoryArray]]) -> None:
+    def _read(self, numbers: Iterable[int]) -> list[Entry]:
+        """Read these places, one after the other."""
+        client, entries = self._clients[0], []
+        for number in numbers:
+            for asked in self._plan.places[number].reads():
+                entry = Entry(0, asked, time.monotonic())
+                client.finish_one(number, entry, client.start_one(number, entry))
+                entries.append(entry)
+        return entries
+
+    def _count(self) -> None:
         totals = self._totals
-        totals.operations = self._before + sum(client.answered for client in clients)
-        for client, opened in zip(clients, arrays, strict=True):
-            stats = next(iter(opened.values())).stats
+        totals.operations = self._before + sum(client.answered for client in self._clients)
+        for client in self._clients:
+            stats = next(iter(client.arrays.values())).stats
             totals.retransmissions += stats.retransmissions
             totals.bytes += stats.bytes_sent + stats.bytes_received
             totals.wrong += len(client.refused)
@@ -127,5 +160,3 @@ class _Round:
                 self._screen.say(f"  WRONG: refused: {line}")
             for line in client.late:
                 self._screen.say(f"  HANG: {line}")
-        for entries in self._histories:
-            totals.instructions.update(entry.asked.instruction.name.lower() for entry in entries)

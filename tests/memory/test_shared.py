@@ -1,0 +1,241 @@
+"""Parameters that a device sends once, to all workers: the same bits as from replies to each, and so many fewer bytes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from netsum.memory.parameters import Parameters
+from netsum.transports import Faults, FaultyTransport
+from netsum.transports.memory import MemoryTransport
+from netsum.wire.memory import MEMORY_HEADER_BYTES, SEGMENT_BYTES, Flag
+from netsum.wire.memory_codec import OFFSETS
+from netsum_memory.optimizer_local import LocalOptimizer
+from netsum_memory.optimizer_options import Options
+from netsum_memory.optimizer_rules import Floats
+
+from tests.hosts.calls import until
+from tests.memory.inside import Inside
+from tests.memory.test_parameters import blocks, gradients, model, opened, run, same
+
+BYTES = sum(layer.nbytes for layer in model())
+
+
+class Alone:
+    """A transport of a network without multicast."""
+
+    def __init__(self, inner: MemoryTransport) -> None:
+        self.send, self.recv, self.fileno, self.close = inner.send, inner.recv, inner.fileno, inner.close
+
+
+class Deaf(MemoryTransport):
+    """The network has multicast as far as this host knows, but none arrives."""
+
+    def join(self, group: tuple[str, int]) -> None:
+        pass
+
+
+def local_steps(options: dict[str, Any], workers: int, steps: int) -> list[Floats]:
+    local = model()
+    reference = LocalOptimizer(Options.of(options), local)
+    for step in range(1, steps + 1):
+        reference.step([gradients(worker, step) for worker in range(workers)])
+    return local
+
+
+def train(workers: Sequence[Parameters], first: int, last: int) -> None:
+    for step in range(first, last + 1):
+        made = run(*(partial(mine.step, gradients(mine.worker, step)) for mine in workers))
+        assert made == [(step, len(workers))] * len(workers)
+
+
+@pytest.mark.parametrize(("number", "packets"), [(2, 1), (4, 1), (18, 2)])
+def test_a_step_costs_the_devices_link_the_parameters_once(number: int, packets: int) -> None:
+    """Or once for each 16 workers."""
+    options = {"optimizer": "adam", "workers": number}
+    inside = Inside("parameters", options)
+    workers = opened(inside, number)
+    for mine in workers:
+        mine.begin()
+    before = len(inside.to_one)
+    train(workers, 1, 3)
+    heads = workers[0]._blocks.number * (packets * MEMORY_HEADER_BYTES + number * SEGMENT_BYTES)
+    assert sum(inside.to_all) == 3 * (packets * BYTES + heads)
+    again = sum(mine.memory.stats.retransmissions for mine in workers)  # by who thinks that a reply was lost
+    assert len(inside.to_one) - before <= again
+    for mine in workers:
+        same(mine.layers, local_steps(options, number, 3))
+        stats = mine.memory.stats
+        replies = 3 * mine._blocks.number
+        assert replies - stats.retransmissions <= stats.shared <= replies
+
+
+def test_a_network_without_multicast_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    options = {"optimizer": "adam", "workers": 2}
+    inside = Inside("parameters", options)
+    workers = [Parameters(inside.opened(Alone(inside.transport())), model(), worker=number) for number in range(2)]
+    for mine in workers:
+        mine.begin()
+    before = len(inside.to_one)
+    train(workers, 1, 3)
+    assert not inside.to_all
+    assert len(inside.to_one) - before >= 2 * 3 * workers[0]._blocks.number
+    said = [record.getMessage() for record in caplog.records if "no multicast" in record.getMessage()]
+    assert len(said) == 2
+    assert all("region 'model'" in line and "cannot join a group" in line for line in said)
+
+
+def test_a_worker_that_hears_nothing_asks_no_more_and_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    options = {"optimizer": "sgd", "lr": 0.1, "workers": 3}
+    inside = Inside("parameters", options)
+    sender = ("10.0.0.9", 1)
+    deaf = inside.clients[sender] = Deaf(lambda packet: inside.take(sender, packet))
+    links = [deaf, inside.transport(), inside.transport()]
+    workers = [Parameters(inside.opened(link), model(), worker=number) for number, link in enumerate(links)]
+    for mine in workers:
+        mine.begin()
+    with caplog.at_level(logging.WARNING, "netsum"):
+        train(workers, 1, 6)
+    assert sum("none has come" in record.getMessage() for record in caplog.records) == 1
+    before = len(inside.to_all)
+    train(workers, 7, 8)
+    assert sum(inside.to_all[before:]) == 2 * (
+        BYTES + workers[0]._blocks.number * (MEMORY_HEADER_BYTES + 2 * SEGMENT_BYTES)
+    )
+    for mine in workers:
+        same(mine.layers, local_steps(options, 3, 8))
+
+
+def test_packets_are_lost_doubled_and_overtaken() -> None:
+    options = {"optimizer": "adam", "lr": 0.1, "workers": 3}
+    inside = Inside("parameters", options)
+    faults = Faults(drop=0.1, duplicate=0.1, reorder=0.2)
+    links = [FaultyTransport(inside.transport(), faults, seed) for seed in range(3)]
+    workers = [Parameters(inside.opened(link), model(), worker=worker) for worker, link in enumerate(links)]
+    for mine in workers:
+        mine.begin()
+    train(workers, 1, 12)
+    for mine, link in zip(workers, links, strict=True):
+        same(mine.layers, local_steps(options, 3, 12))
+        assert link.counts.dropped
+        assert link.counts.duplicated
+        assert mine.memory.stats.shared
+        assert mine.memory.stats.retransmissions
+
+
+def test_a_device_is_killed_in_the_midst_of_every_step(tmp_path: Path) -> None:
+    options = {"optimizer": "adam", "lr": 0.1, "workers": 2}
+    inside = Inside("parameters", options, folder=tmp_path)
+    workers = opened(inside, 2)
+    for mine in workers:
+        mine.begin()
+    for step in range(1, 5):
+
+        def push(step: int = step) -> None:
+            until(lambda: bool(blocks(inside)) and all(0 in block.gradients for block in blocks(inside)))
+            if step % 2:
+                inside.checkpoint()
+            inside.kill()
+            workers[1].step(gradients(1, step))
+
+        run(partial(workers[0].step, gradients(0, step)), push)
+    for mine in workers:
+        same(mine.layers, local_steps(options, 2, 4))
+
+
+def test_who_is_too_late_takes_no_reply_to_others() -> None:
+    """Also while its own push is under way: its gradient is not in the step."""
+    inside = Inside("parameters", {"lr": 1.0, "workers": 3, "quorum": 2})
+    links = [inside.transport() for _ in range(3)]
+    first, second, late = workers = [
+        Parameters(inside.opened(link), model(), worker=worker) for worker, link in enumerate(links)
+    ]
+    for mine in workers:
+        mine.begin()
+    held: list[bytes] = []
+    deliver, links[2].deliver = links[2].deliver, held.append
+    assert deliver is not None
+
+    def others() -> None:
+        until(lambda: len(held) >= late._blocks.number)
+        assert run(partial(first.step, gradients(0, 1)), partial(second.step, gradients(1, 1))) == [(1, 2)] * 2
+        until(lambda: late.memory.stats.unasked >= late._blocks.number)
+        links[2].deliver = deliver
+        for packet in held:
+            deliver(packet)
+
+    made, _ = run(partial(late.step, gradients(2, 1)), others)
+    assert made == (1, 0)
+    same(late.layers, first.layers)
+    assert late.memory.stats.shared == 0
+    assert len(inside.to_all) == first._blocks.number
+
+
+class Eavesdropper(Inside):
+    """Keeps what goes to all, and sends each worker variations of it before the packet itself."""
+
+    def __init__(self, *words: Any) -> None:
+        self.seen: list[bytes] = []
+        super().__init__(*words)
+
+    def everybody(self, data: bytes, group: tuple[str, int]) -> None:
+        for client in self.clients.values():
+            for forged in (*self.seen[-4:], *variations(data)):
+                client.put(forged)
+        super().everybody(data, group)
+        self.seen.append(data)
+
+
+def variations(data: bytes) -> list[bytes]:
+    """One byte is another, in each part of the packet; or bytes are missing; or the tags are another's."""
+    assert data[OFFSETS["flags"]] & Flag.SHARED
+    places = (*OFFSETS.values(), MEMORY_HEADER_BYTES, MEMORY_HEADER_BYTES + 20, len(data) - 1)
+    forged = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in places if at != OFFSETS["flags"]]
+    return [*forged, data[:-4], data[:MEMORY_HEADER_BYTES], data[:20], data + bytes(4)]
+
+
+def test_strangers_change_nothing() -> None:
+    """They have seen all packets, and send old and changed ones; but do not have the key."""
+    options = {"optimizer": "adam", "lr": 0.1, "workers": 2}
+    inside = Eavesdropper("parameters", options)
+    workers = opened(inside, 2)
+    for mine in workers:
+        mine.begin()
+    train(workers, 1, 4)
+    for mine in workers:
+        same(mine.layers, local_steps(options, 2, 4))
+        stats = mine.memory.stats
+        assert 4 * mine._blocks.number - stats.retransmissions <= stats.shared <= 4 * mine._blocks.number
+        assert stats.unasked + stats.malformed > 15 * stats.shared
+
+
+def test_layers_whose_norms_are_asked_for_come_to_each_worker() -> None:
+    """LARS and LAMB: any worker may finish the step of a layer, so nobody knows who waits."""
+    options = {"optimizer": "lamb", "workers": 2}
+    inside = Inside("parameters", options)
+    workers = opened(inside, 2)
+    for mine in workers:
+        mine.begin()
+    train(workers, 1, 2)
+    for mine in workers:
+        same(mine.layers, local_steps(options, 2, 2))
+        assert mine.memory.stats.shared == 0
+    assert not inside.to_all
+
+
+def test_a_forged_packet_of_zeros_does_not_end_the_client() -> None:
+    inside = Inside("parameters", {"workers": 2})
+    workers = opened(inside, 2)
+    for mine in workers:
+        mine.begin()
+    shared = np.zeros(MEMORY_HEADER_BYTES, np.uint8)
+    shared[OFFSETS["flags"]] = int(Flag.SHARED)
+    for client in inside.clients.values():
+        client.put(shared.tobytes())
+    train(workers, 1, 1)
+    assert [mine.memory.stats.unasked for mine in workers] == [1, 1]

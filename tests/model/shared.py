@@ -1,0 +1,228 @@
+"""Replies to all workers at once, of a block of parameters (docs/memory-training.md), and every behaviour of small trainings.
+
+Workers push gradients, an instruction for each step, at one block. Its log makes the steps: what is in it, and committed,
+outlives the primary; what is not, a new primary does not have. A step's reply is one packet to everybody, which names the
+instructions that it answers; who was too late, and who asks again, gets a reply of its own.
+
+The network is the set of all packets that were ever sent: any of them may be delivered at any time, any number of times, or
+never. A stranger has seen them all, and sends others that look like them. Liveness: from every reachable state, throw away what
+is in flight; everybody who then asks again until it is answered must come to the end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+ROUNDS: Final = 20
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Each can be switched off, to see it found."""
+
+    named: bool = True  # a worker takes a packet that names its instruction; else any of a step that it has not made
+    sealed: bool = True  # the names are of these contents, and nobody else can make them
+    committed: bool = True  # a reply leaves when its instruction is there to stay
+    again: bool = True  # who asks again is answered, and with what it was to be told at first
+
+
+class Push(NamedTuple):
+    worker: int
+    life: int
+    step: int
+
+
+Value = tuple[frozenset[Push], ...]
+"""Parameters: the gradients in each step."""
+
+
+class Packet(NamedTuple):
+    """A reply. ``counted``: whether the gradients of those it answers are in the step."""
+
+    to: frozenset[Push]
+    value: Value
+    counted: bool
+    forged: bool = False
+
+
+class Worker(NamedTuple):
+    """``asked``: what it waits for."""
+
+    life: int = 0
+    value: Value = ()
+    asked: Push | None = None
+
+
+class State(NamedTuple):
+    workers: tuple[Worker, ...]
+    pushed: frozenset[Push] = frozenset()
+    log: tuple[Push, ...] = ()
+    committed: int = 0
+    sent: frozenset[Packet] = frozenset()
+    troubles: int = 0
+
+
+class Wrong(Exception):
+    """What went wrong, and how."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """``quorum`` gradients make a step. So many ``troubles`` happen: a primary dies, or a worker, which begins again."""
+
+    workers: int
+    quorum: int
+    steps: int
+    troubles: int = 1
+    rules: Rules = Rules()
+
+    @property
+    def start(self) -> State:
+        return State((Worker(),) * self.workers)
+
+    def made(self, log: tuple[Push, ...]) -> tuple[Value, dict[Push, Packet]]:
+        """The parameters that the log makes, and the reply to each push that has one."""
+        value: Value = ()
+        gathered: dict[int, Push] = {}
+        waiting: list[Push] = []
+        replies: dict[Push, Packet] = {}
+        for push in log:
+            if push.step <= len(value):
+                replies[push] = Packet(frozenset({push}), value, counted=False)
+                continue
+            gathered.setdefault(push.worker, push)
+            waiting.append(push)
+            if len(gathered) >= self.quorum:
+                counted = frozenset(gathered.values())
+                value = (*value, counted)
+                for each in waiting:
+                    named = counted if each in counted else frozenset({each})
+                    replies[each] = Packet(named, value, counted=each in counted)
+                gathered, waiting = {}, []
+        return value, replies
+
+    # Events
+
+    def push(self, state: State, number: int) -> State | None:
+        worker = state.workers[number]
+        if worker.asked is not None or len(worker.value) >= self.steps:
+            return None
+        asked = Push(number, worker.life, len(worker.value) + 1)
+        state = state._replace(pushed=state.pushed | {asked})
+        return self._with(state, number, worker._replace(asked=asked))
+
+    def arrive(self, state: State, push: Push) -> State:
+        """At the primary."""
+        if push in state.log:
+            return state
+        state = state._replace(log=(*state.log, push))
+        return state if self.rules.committed else self._reply(state, len(state.log))
+
+    def commit(self, state: State) -> State:
+        state = state._replace(committed=len(state.log))
+        return self._reply(state, state.committed)
+
+    def _reply(self, state: State, upto: int) -> State:
+        return state._replace(sent=state.sent | set(self.made(state.log[:upto])[1].values()))
+
+    def deliver(self, state: State, number: int, packet: Packet) -> State:
+        worker = state.workers[number]
+        asked = worker.asked
+        if asked is None or (packet.forged and self.rules.sealed):
+            return state
+        other_step = self.rules.named or not packet.counted or len(packet.value) == len(worker.value)
+        if asked not in packet.to and other_step:
+            return state
+        if packet.counted != (asked in packet.value[-1]):
+            raise Wrong(f"{asked} is told that it is in a step in which it is not")
+        return self._with(state, number, worker._replace(value=packet.value, asked=None))
+
+    def die(self, state: State, number: int) -> State:
+        """The worker; the next life reads the parameters, and goes on."""
+        value, _ = self.made(state.log[: state.committed])
+        worker = Worker(state.workers[number].life + 1, value)
+        return self._with(state, number, worker)
+
+    @staticmethod
+    def fail_over(state: State) -> State:
+        return state._replace(log=state.log[: state.committed])
+
+    @staticmethod
+    def _with(state: State, number: int, worker: Worker) -> State:
+        workers = state.workers
+        return state._replace(workers=(*workers[:number], worker, *workers[number + 1 :]))
+
+    # What may happen, and what must
+
+    def following(self, state: State) -> Iterator[State]:
+        for number in range(self.workers):
+            if (pushed := self.push(state, number)) is not None:
+                yield pushed
+            for packet in state.sent:
+                yield self.deliver(state, number, packet)
+                yield self.deliver(state, number, _forged(packet))
+        for push in state.pushed:
+            yield self.arrive(state, push)
+        yield self.commit(state)
+        if state.troubles < self.troubles:
+            more = state._replace(troubles=state.troubles + 1)
+            yield self.fail_over(more)
+            for number in range(self.workers):
+                yield self.die(more, number)
+
+    def check(self, state: State) -> None:
+        value, _ = self.made(state.log[: state.committed])
+        for number, worker in enumerate(state.workers):
+            if worker.value != value[: len(worker.value)]:
+                raise Wrong(f"worker {number} has parameters that the memory never had: {state}")
+
+    def ends(self, state: State) -> bool:
+        """Whether everybody comes to the end although what is in flight is lost, also what was sent to all."""
+        for _ in range(ROUNDS):
+            if all(len(worker.value) >= self.steps for worker in state.workers):
+                return True
+            for number in range(self.workers):
+                state = self.push(state, number) or state
+                asked = state.workers[number].asked
+                state = state if asked is None else self.arrive(state, asked)
+            state = self.commit(state._replace(sent=frozenset()))
+            state = self._answered(state)
+        return False
+
+    def _answered(self, state: State) -> State:
+        if not self.rules.again:
+            return state
+        _, replies = self.made(state.log[: state.committed])
+        for number, worker in enumerate(state.workers):
+            if worker.asked in replies:
+                own = replies[worker.asked]._replace(to=frozenset({worker.asked}))
+                state = self.deliver(state, number, own)
+        return state
+
+
+def _forged(packet: Packet) -> Packet:
+    return packet._replace(value=(*packet.value[:-1], packet.value[-1] | {Push(-1, 0, 0)}), forged=True)
+
+
+def explore(training: Training, limit: int = 400_000) -> int:
+    """The number of states; raises :class:`Wrong`."""
+    seen, queue = {training.start}, deque([training.start])
+    while queue:
+        state = queue.popleft()
+        training.check(state)
+        if not training.ends(state):
+            raise Wrong(f"stuck for good: {state}")
+        for following in training.following(state):
+            if following not in seen:
+                seen.add(following)
+                queue.append(following)
+        if len(seen) > limit:
+            raise RuntimeError(f"more than {limit} states")
+    return len(seen)
+
+
+def without(training: Training, rule: str) -> Training:
+    return replace(training, rules=replace(training.rules, **{rule: False}))
