@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from netsum.errors import Desynchronized, Evicted, JoinError, NetsumError, NoSuchMember, NotReady, Unauthorized
@@ -19,6 +20,15 @@ Answer = TypeVar("Answer")
 REQUEST_TIMEOUT: Final = 10.0
 _FIRST_RETRY: Final = 0.05
 _SLOWEST_RETRY: Final = 1.0
+_REFUSALS: Final[dict[int, type[NetsumError]]] = {
+    http.client.GONE: Desynchronized,
+    http.client.FORBIDDEN: Evicted,
+    http.client.UNAUTHORIZED: Unauthorized,
+    http.client.NOT_FOUND: NoSuchMember,
+    http.client.CONFLICT: NotReady,
+    http.client.SERVICE_UNAVAILABLE: NotReady,
+}
+"""The error for each HTTP status; any other is a JoinError."""
 
 
 class Asking:
@@ -47,25 +57,30 @@ class Asking:
         """Ask until there is an answer, or until the deadline; ``ask`` gets the seconds that it may take."""
         pause = _FIRST_RETRY
         while True:
+            left = min(REQUEST_TIMEOUT, max(_FIRST_RETRY, deadline - time.monotonic()))
             try:
-                return ask(min(REQUEST_TIMEOUT, max(_FIRST_RETRY, deadline - time.monotonic())))
-            except urllib.error.HTTPError as error:
-                with error:
-                    reason, retry = self.refusal(error)
-                if retry is None:
-                    raise reason from None
-                pause = max(pause, retry)
-            except (OSError, http.client.HTTPException) as error:
-                reason = NotReady(f"the controller at {self.controller} does not answer: {plain(error)}")
-            except (ValueError, KeyError) as error:
-                raise JoinError(f"the controller at {self.controller} gave no descriptor: {error}") from None
-            if time.monotonic() + pause > deadline:
-                raise reason
+                return self.once(partial(ask, left))
+            except NotReady as error:
+                pause = max(pause, error.retry)
+                if time.monotonic() + pause > deadline:
+                    raise
             time.sleep(pause)
             pause = min(2 * pause, _SLOWEST_RETRY)
 
-    def refusal(self, error: urllib.error.HTTPError) -> tuple[NetsumError, float | None]:
-        """The error for an HTTP error status, and the seconds to wait before asking again if that may help."""
+    def once(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask once. Raises :class:`NotReady` if asking again may help, and otherwise what the controller's refusal means."""
+        try:
+            return ask()
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self.refusal(error) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise NotReady(f"the controller at {self.controller} does not answer: {plain(error)}") from None
+        except (ValueError, KeyError) as error:
+            raise JoinError(f"the controller at {self.controller} gave no descriptor: {error}") from None
+
+    def refusal(self, error: urllib.error.HTTPError) -> NetsumError:
+        """The error for an HTTP error status."""
         try:
             answer = json.load(error)
             text = str(answer["error"])
@@ -73,18 +88,10 @@ class Asking:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException):
             # Not the controller's words, or a controller that ended while it spoke: the status is all there is.
             text, retry = f"HTTP status {error.code}", 1000 * _FIRST_RETRY
-        where = f"{self._about}: {text}"
-        if error.code == http.client.GONE:
-            return Desynchronized(where), None
-        if error.code == http.client.FORBIDDEN:
-            return Evicted(where), None
-        if error.code == http.client.UNAUTHORIZED:
-            return Unauthorized(where), None
-        if error.code == http.client.NOT_FOUND:
-            return NoSuchMember(where), None
-        if error.code in (http.client.CONFLICT, http.client.SERVICE_UNAVAILABLE):
-            return NotReady(where), retry / 1000
-        return JoinError(where), None
+        reason = _REFUSALS.get(error.code, JoinError)(f"{self._about}: {text}")
+        if isinstance(reason, NotReady):
+            reason.retry = retry / 1000
+        return reason
 
 
 def _trust() -> ssl.SSLContext:

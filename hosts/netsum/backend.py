@@ -23,7 +23,7 @@ def resume_window(window: Window, descriptor: Descriptor) -> Window | None:
     blocks = window.blocks_from(descriptor.first_block_id)
     if blocks is None or (not is_chain(descriptor.algorithm) and any(block.floats for block in blocks)):
         return None
-    if descriptor.by_switch and window.resume(descriptor.first_block_id, descriptor.roots):
+    if descriptor.by_switch and window.resume(descriptor.first_block_id, descriptor.roots, descriptor.job_id):
         return window
     following = open_window(descriptor)
     following.stats = window.stats

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import http.client
 import secrets
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from netsum.asking import Asking, plain
 from netsum.descriptor import Descriptor
-from netsum.errors import JoinError, NotReady
+from netsum.errors import JoinError
 
 _REJOIN_TIMEOUT: Final = 1.0
 """Seconds. Short, because a call is under way, and its own timeout must not be delayed."""
@@ -55,18 +53,8 @@ class ControllerClient(Asking):
         ``peer`` are as in :meth:`join`. Raises :class:`NotReady` (ask again), :class:`Desynchronized` (it cannot be continued),
         :class:`Evicted`, or what :meth:`join` raises."""
         body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "needs": needs}
-        try:
-            return Descriptor.from_dict(self.ask("POST", "/join", self._with(body, link, peer), _REJOIN_TIMEOUT))
-        except urllib.error.HTTPError as error:
-            with error:
-                reason, retry = self.refusal(error)
-            if isinstance(reason, NotReady):
-                reason.retry = retry or 0.0
-            raise reason from None
-        except (OSError, http.client.HTTPException) as error:
-            raise NotReady(f"the controller at {self.controller} does not answer: {plain(error)}") from None
-        except ValueError as error:
-            raise JoinError(f"the controller at {self.controller} gave no descriptor: {error}") from None
+        body = self._with(body, link, peer)
+        return self.once(lambda: Descriptor.from_dict(self.ask("POST", "/join", body, _REJOIN_TIMEOUT)))
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> ControllerClient:
         """The client for the group of these ranks of the job, which include this one. ``label`` distinguishes it from other

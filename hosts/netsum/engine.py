@@ -82,6 +82,10 @@ class Engine:
         return self.window.queued
 
     @property
+    def combiner(self) -> str:
+        return self.window.combiner
+
+    @property
     def by_chain(self) -> bool:
         return self.window.by_chain
 
@@ -256,8 +260,7 @@ class Engine:
         now = time.monotonic()
         # While recovery holds, nothing begins: what it told the controller stays true, and the others wait and ask too.
         holds = self._recovery is not None and self._recovery.holds
-        packets = self.window.outgoing(now) if holds else self.window.poll(now)
-        if packets:
+        if packets := self.window.outgoing(now) if holds else self.window.poll(now):
             self._transport.send(packets)
 
     def _patience(self, until: float | None) -> float:
@@ -268,10 +271,8 @@ class Engine:
             return 0.0
         now = time.monotonic()
         alone = self._thread is None and not window.needs_tending  # nobody begins a call meanwhile
-        end = now + (LONE_SLICE if alone else WAIT_SLICE)
-        for moment in (window.next_deadline(), until, *[work.deadline for work in works]):
-            if moment is not None and moment < end:
-                end = moment
+        moments = window.next_deadline(), until, *[work.deadline for work in works]
+        end = min([now + (LONE_SLICE if alone else WAIT_SLICE), *(each for each in moments if each is not None)])
         few = self._batch < (window.next_serial - window.base) // _SHARES
         if few and window.stats.rtt and end > now and not window.by_chain:
             time.sleep(min(window.stats.rtt / _SHARES, end - now))
@@ -315,8 +316,7 @@ class Engine:
             work.submitting = False
         else:
             if yielded is SUBMITTED:
-                work.submitting = False
-                work.waiting = None
+                work.submitting, work.waiting = False, None
             else:
                 assert callable(yielded)
                 work.waiting = yielded

@@ -68,7 +68,7 @@ def _checked(words: bytes) -> bytes:
 
 
 def cut_short(words: str) -> str:
-    """As many of the words as fit into the first block."""
+    """The words, cut to what fits into the first block."""
     plain = words.encode("ascii", "replace").decode()
     return plain if len(plain) <= WORDS_BYTES else plain[: WORDS_BYTES - 2] + ".."
 

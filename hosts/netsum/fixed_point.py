@@ -98,15 +98,19 @@ def _scaled(values: Array, shift: NDArray[np.int64]) -> Array:
 
 _ONE: Final[dict[int, Any]] = {4: np.float32(1), 8: np.float64(1)}
 _LARGEST: Final = {4: 126, 8: 1022}
-"""By the bytes of a float: up to this exponent, 2^e and 2^-e are normal numbers."""
+"""The largest exponent e, by the bytes of a float, for which 2^e and 2^-e are normal numbers."""
 
 
-def _powers(shift: NDArray[np.int64], size: int) -> Array | None:
-    """2^shift as a column of floats of this size; None if they are not all normal numbers."""
+def _powers(shift: NDArray[np.int64], size: int) -> Any:
+    """2^shift as floats of this size, as an operand; None if they are not all normal numbers."""
     if np.maximum.reduce(np.abs(shift), initial=0) > _LARGEST[size]:
         return None
-    powers: Array = np.ldexp(_ONE[size], shift.astype(np.int32))
-    return powers[:, None]
+    return _for_rows(np.ldexp(_ONE[size], shift.astype(np.int32)))
+
+
+def _for_rows(numbers: Array) -> Any:
+    """A number for each row of an array, as an operand; one for all if they are equal, which takes numpy a third of the time."""
+    return numbers[0] if len(numbers) and (numbers == numbers[0]).all() else numbers[:, None]
 
 
 def encode_floats(
@@ -147,22 +151,8 @@ def decode_integers(lanes: Array, data_cnt: NDArray[np.int64], lane: Lane, worke
     """The exact sums of ``data_cnt[i]`` contributions to row i, as signed integers of the lane's width. They fit, because
     n * B <= (2^w - 1) / 2."""
     offset = (data_cnt.astype(np.uint64) * np.uint64(bias(lane, workers))).astype(HOST_LANES[lane])
-    rest: Array = lanes - offset[:, None]
+    rest: Array = lanes - _for_rows(offset)
     return rest.view(_SIGNED[lane])
-
-
-def decode_floats(
-    lanes: Array,
-    exponents: NDArray[np.int64],
-    data_cnt: NDArray[np.int64],
-    lane: Lane,
-    workers: int,
-    dtype: np.dtype[Any],
-    divisor: NDArray[np.int64] | None = None,
-) -> Array:
-    """The sums as ``dtype``, or the means if a ``divisor`` is given for each row. Rounded once from the exact sum, twice for
-    float64 lanes and means."""
-    return floats(decode_integers(lanes, data_cnt, lane, workers), exponents, lane, workers, dtype, divisor)
 
 
 def floats(
@@ -173,7 +163,8 @@ def floats(
     dtype: np.dtype[Any],
     divisor: NDArray[np.int64] | None = None,
 ) -> Array:
-    """Sums in quanta as :func:`decode_floats` returns them."""
+    """What sums in quanta mean, as ``dtype``; the means if a ``divisor`` is given for each row. Rounded once from the exact sum,
+    twice for float64 lanes and means."""
     shift = exponents - scale_bits(lane, workers)
     with np.errstate(over="ignore", under="ignore"):
         single = divisor is None and dtype == np.float32 and lane <= Lane.L32
@@ -187,14 +178,10 @@ def floats(
         return _scaled(doubles, shift).astype(dtype)
 
 
-def _own_bits(values: Array) -> Array:
+def encode_bits(values: Array) -> Array:
     """The values' own bits, unsigned. A bool is 0 or 1, although any other byte is True in memory as well."""
     unsigned = np.ascontiguousarray(values).view(HOST_LANES[own_lane(values.dtype)])
     return np.minimum(unsigned, 1) if values.dtype.kind == "b" else unsigned
-
-
-def encode_bits(values: Array) -> Array:
-    return _own_bits(values)
 
 
 def decode_bits(lanes: Array, dtype: np.dtype[Any]) -> Array:
@@ -206,7 +193,7 @@ def encode_order(values: Array) -> Array:
     "Radix tricks", 2001). Not for NaN."""
     lane = own_lane(values.dtype)
     top = HOST_LANES[lane].type(1 << (lane.bits - 1))
-    bits = _own_bits(values)
+    bits = encode_bits(values)
     if type_name(values.dtype) in FLOATS:
         bits = np.where(bits & top, ~bits, bits | top)
     elif values.dtype.kind == "i":

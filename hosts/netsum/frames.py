@@ -41,6 +41,12 @@ def mac_bytes(text: str) -> bytes:
     return bytes(int(part, 16) for part in parts)
 
 
+def group_mac(ip: str) -> str | None:
+    """Where frames to a multicast address go (RFC 1112); None for any other address."""
+    first, *low = socket.inet_aton(ip)
+    return bytes((1, 0, 0x5E, low[0] & 127, *low[1:])).hex(":") if 224 <= first < 240 else None
+
+
 def internet_checksum(data: bytes) -> int:
     """The ones' complement sum of RFC 1071."""
     if len(data) % 2:
@@ -59,11 +65,7 @@ def is_congested(tos: int) -> bool:
 class FrameFormat:
     """Frames between one member and its switch: prefixes for what it sends, and recognition of what it gets."""
 
-    def __init__(
-        self,
-        source: tuple[str, str, int],
-        destination: tuple[str, str, int],
-    ) -> None:
+    def __init__(self, source: tuple[str, str, int], destination: tuple[str, str, int]) -> None:
         """Each end is (MAC, IPv4 address, UDP port)."""
         source_mac, source_ip, source_port = source
         destination_mac, destination_ip, destination_port = destination
@@ -72,6 +74,7 @@ class FrameFormat:
         self._addresses = ours + theirs
         self._ports = struct.pack(">HH", source_port, destination_port)
         self._expected = theirs + ours + struct.pack(">HH", destination_port, source_port)
+        self._joined = b""
         self._prefixes: dict[int, bytes] = {}
 
     @classmethod
@@ -79,6 +82,11 @@ class FrameFormat:
         """The host's side of its conversation with a switch."""
         host, switch = ends.host, ends.switch
         return cls((host.mac, host.ip, host.udp_port), (switch.mac, switch.ip, switch.port))
+
+    def join(self, group: tuple[str, int]) -> None:
+        """Recognise what the other end sends to this group as well."""
+        address, port = group
+        self._joined = self._expected[:4] + socket.inet_aton(address) + self._ports[2:] + struct.pack(">H", port)
 
     def prefix(self, size: int) -> bytes:
         """The 42 bytes in front of ``size`` bytes of UDP payload. The UDP checksum is 0: not computed."""
@@ -119,7 +127,7 @@ class FrameFormat:
         return Received.of(ours, congested) if congested else ours
 
     def _payload(self, frame: memoryview) -> memoryview | None:
-        if len(frame) < PREFIX_BYTES or frame[_CONVERSATION] != self._expected:
+        if len(frame) < PREFIX_BYTES or frame[_CONVERSATION] not in (self._expected, self._joined):
             return None
         return _udp_payload(frame)
 

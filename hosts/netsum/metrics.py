@@ -110,19 +110,23 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Metric]:
         stats, labels = self._comm.stats, self._labels
         for field, (name, text) in COUNTERS.items():
-            yield _counter(name, text, labels, getattr(stats, field))
+            counter = CounterMetricFamily(name, text, labels=LABELS)
+            counter.add_metric(labels, getattr(stats, field))
+            yield counter
         refused = CounterMetricFamily(
             "netsum_refused", "Contributions that the switch refused.", labels=(*LABELS, "reason")
         )
         for reason, count in dict(stats.refusals).items():
             refused.add_metric((*labels, reason.lower()), count)
         yield refused
-        yield _gauge(
-            "netsum_rtt_seconds", "Smoothed time from sending a block to its result; 0 if none yet.", labels, stats.rtt
-        )
-        epoch = self._comm.descriptor.epoch
-        yield _gauge("netsum_epoch", "Number of the member's epoch.", labels, epoch)
-        yield _gauge("netsum_present_ranks", "Ranks that the job waits for.", labels, self._comm.present)
+        for name, text, value in (
+            ("netsum_rtt_seconds", "Smoothed time from sending a block to its result; 0 if none yet.", stats.rtt),
+            ("netsum_epoch", "Number of the member's epoch.", self._comm.descriptor.epoch),
+            ("netsum_present_ranks", "Ranks that the job waits for.", self._comm.present),
+        ):
+            gauge = GaugeMetricFamily(name, text, labels=LABELS)
+            gauge.add_metric(labels, value)
+            yield gauge
         for metric in self._own.collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
@@ -168,18 +172,6 @@ class _Members(Collector):
 
 _guard: Final = threading.RLock()
 _members: Final[dict[CollectorRegistry, _Members]] = {}
-
-
-def _counter(name: str, text: str, labels: tuple[str, ...], value: float) -> Metric:
-    metric = CounterMetricFamily(name, text, labels=LABELS)
-    metric.add_metric(labels, value)
-    return metric
-
-
-def _gauge(name: str, text: str, labels: tuple[str, ...], value: float) -> Metric:
-    metric = GaugeMetricFamily(name, text, labels=LABELS)
-    metric.add_metric(labels, value)
-    return metric
 
 
 def register(comm: Member, registry: CollectorRegistry = REGISTRY) -> Exporter:

@@ -124,30 +124,33 @@ def _lanes_of(packet: Packet) -> int:
     return under.gradients if isinstance(under, Netsum) else _MAX_LANES
 
 
+def _values(kind: type[Any]) -> list[Any]:
+    """The one field of a payload: its lanes, each a scapy field of this kind."""
+    return [FieldListField("values", [], kind("", 0), count_from=_lanes_of, max_count=_MAX_LANES)]
+
+
 class Lanes8(Lanes):
     name = "8-bit lanes"
     lane = Lane.L8
-    fields_desc: ClassVar = [FieldListField("values", [], ByteField("", 0), count_from=_lanes_of, max_count=_MAX_LANES)]
+    fields_desc: ClassVar = _values(ByteField)
 
 
 class Lanes16(Lanes):
     name = "16-bit lanes"
     lane = Lane.L16
-    fields_desc: ClassVar = [
-        FieldListField("values", [], ShortField("", 0), count_from=_lanes_of, max_count=_MAX_LANES)
-    ]
+    fields_desc: ClassVar = _values(ShortField)
 
 
 class Lanes32(Lanes):
     name = "32-bit lanes"
     lane = Lane.L32
-    fields_desc: ClassVar = [FieldListField("values", [], IntField("", 0), count_from=_lanes_of, max_count=_MAX_LANES)]
+    fields_desc: ClassVar = _values(IntField)
 
 
 class Lanes64(Lanes):
     name = "64-bit lanes"
     lane = Lane.L64
-    fields_desc: ClassVar = [FieldListField("values", [], LongField("", 0), count_from=_lanes_of, max_count=_MAX_LANES)]
+    fields_desc: ClassVar = _values(LongField)
 
 
 LANES: dict[int, type[Lanes]] = {int(kind.lane): kind for kind in (Lanes8, Lanes16, Lanes32, Lanes64)}

@@ -37,7 +37,7 @@ class Stats:
     stored: int = 0
     """Bytes of results, and without a switch of partial sums, that were written to this host's memory."""
     reads: int = 0
-    """Without a switch, by chains: questions for packets that a gap, or a long silence, shows to be missing."""
+    """Requests for packets of chains that a gap, or a long silence, shows to be missing (only without a switch)."""
     resumes: int = 0
     """Switch restarts survived."""
     rtt: float = 0.0

@@ -154,7 +154,7 @@ class ExactLanes:
         sums[positive & negative] = np.nan
 
     def _from_few_digits(self, digits: NDArray[np.int64], divisor: NDArray[np.int64] | None) -> Array:
-        """As :meth:`_from_digits`, one after the other with Python's own integers, which is faster for few."""
+        """The same as :meth:`_from_digits`, number by number with Python's own integers, which is faster for few."""
         shape, width, least = digits.shape[:-1], self.digit_bits, self._format.least
         below = 2 * _HALF if divisor is not None else 0  # bits of a quotient
         divisors = [1] * math.prod(shape) if divisor is None else np.broadcast_to(divisor, shape).reshape(-1).tolist()

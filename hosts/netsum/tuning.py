@@ -30,7 +30,7 @@ from netsum.settings import Settings
 from netsum.state_folder import read_json, state_folder, write_json
 
 PROBE_BYTES: Final = 1 << 20
-"""Of the arrays by which window and chunks are compared."""
+"""Bytes of the arrays by which windows and chunks are compared."""
 BATCHES: Final = (4 << 10, 16 << 10, 64 << 10, 256 << 10)
 """Bytes of the batches for which an algorithm is chosen."""
 CALLS: Final = 3

@@ -103,7 +103,7 @@ class MemberLog:
         )
 
     def closed(self, stats: Stats) -> None:
-        """At level DEBUG, say what went wrong on the way."""
+        """Log, at level DEBUG, what went wrong on the way."""
         if not self._open:
             return
         self._open = False

@@ -67,7 +67,8 @@ def quantised(rows: list[Array], powers: NDArray[np.int64], lane: Lane, workers:
     lanes = [fixed_point.encode_floats(row, powers, lane, workers) for row in rows]
     counts = np.full(len(powers), len(rows))
     divisors = np.full(len(rows[0]), divisor, np.int64)
-    return fixed_point.decode_floats(switch_sum(lanes, lane), powers, counts, lane, workers, dtype, divisors)
+    sums = fixed_point.decode_integers(switch_sum(lanes, lane), counts, lane, workers)
+    return fixed_point.floats(sums, powers, lane, workers, dtype, divisors)
 
 
 def half_step(value: float, dtype: str) -> Fraction:

@@ -128,7 +128,7 @@ def test_a_timeout_asks_the_controller_whom_the_block_waits_for(controller: Cont
     why = {"block": 4096, "state": "open", "missing": [{"rank": 2, "host": "h3"}]}
     controller.answers = [(200, OURS), (200, why)]
     with join(controller) as comm, pytest.raises(Timeout) as caught:
-        comm.barrier(timeout=0.05)
+        comm.barrier(timeout=0.25)
     assert caught.value.missing == (2,)
     assert "rank 2 (h3)" in str(caught.value)
     assert controller.asked[1][:2] == ("GET", "/v1/jobs/my%20job/why?block=4096")
@@ -149,7 +149,7 @@ def test_a_timeout_names_nobody_without_a_record_that_lacks_it(
     why = {"block": 4096, "state": "open", "missing": [{"rank": 0, "host": "h1"}, {"rank": 2, "host": "h3"}]}
     controller.answers = [(200, OURS), (200, {**why, **changes})]
     with join(controller) as comm, pytest.raises(Timeout, match=words) as caught:
-        comm.barrier(timeout=0.05)
+        comm.barrier(timeout=0.25)
     assert caught.value.missing == ()
     assert "waiting for" not in str(caught.value)
 

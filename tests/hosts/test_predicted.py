@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from netsum.collectives.predicted_sum import coarseness
 from netsum.communicator import Communicator
 from netsum.fixed_point import float_lane, scale_bits
+from netsum.transports.base import Packet, Transport
 from netsum.wire.schema import Lane
 
 from tests.hosts.calls import Array, allreduce, data, good, ranks
 from tests.hosts.combiners import combiner  # noqa: F401 - each test by a switch and without
+from tests.hosts.network import Around
 from tests.hosts.patience import patient_ranks
 
 LANES = {8: Lane.L8, 16: Lane.L16}
@@ -103,6 +106,43 @@ def test_while_values_change_slowly_nothing_is_done_again_and_no_round_is_added(
             predicted(communicators, [(each * factor).astype(dtype) for each in arrays])
             assert communicators[0].stats.packets_sent - before == blocks + 1, factor
         assert communicators[0].stats.redone == 0
+
+
+class Counted(Around):
+    """``before[i]``: how many packets had been received when packet i was sent."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner)
+        self.received, self.before = 0, list[int]()
+
+    def send(self, packets: Sequence[Packet]) -> None:
+        self.before += [self.received] * len(packets)
+        super().send(packets)
+
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
+        packets = super().recv(timeout)
+        self.received += len(packets)
+        return packets
+
+
+@pytest.mark.parametrize("scale", ["predicted", "agreed"])
+def test_at_predicted_scales_a_call_is_one_round_trip(scale: str) -> None:
+    """All that a rank sends is under way before anything comes back; where scales are agreed on first, it is not."""
+    made: list[Counted] = []
+
+    def wrap(transport: Transport, _rank: int) -> Counted:
+        made.append(Counted(transport))
+        return made[-1]
+
+    arrays = data("float32", (1000,), 3, 2)
+    with patient_ranks(2, wrap) as communicators:
+        for _ in range(2):  # the first call learns
+            begun = [(len(each.before), each.received) for each in made]
+            good(allreduce(communicators, arrays, scale=scale))
+    for each, (first, received) in zip(made, begun, strict=True):
+        sent = each.before[first:]
+        assert len(sent) == 5  # the opening, and four blocks of 1 KiB
+        assert (sent == [received] * 5) is (scale == "predicted")
 
 
 def test_zeros_cost_one_round_once() -> None:

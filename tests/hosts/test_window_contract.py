@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from netsum.backend import open_window, resume_window
@@ -13,7 +14,7 @@ from netsum.transports import MemoryTransport
 from netsum.window import Window
 from netsum.window.block import ID_MASK, Block, id_distance
 from netsum.window.switch_window import SwitchWindow
-from netsum.wire.codec import Header
+from netsum.wire.codec import Header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
 
 from tests.hosts.network import MemoryNetwork, descriptor
@@ -104,6 +105,19 @@ def test_an_epoch_goes_on_with_either_kind(kind: str, following: str) -> None:
     assert resumed.queued == WINDOW - 2
     assert resumed.blocks_from(window.block_id(2)) == blocks[2:]
     assert resume_window(make(kind), describe(0, 2, first_block_id=99)) is None
+
+
+def test_a_job_that_comes_back_to_a_switch_has_another_id() -> None:
+    """A member may learn of it only then, and never of the epoch in which the members combined."""
+    make_window, describe, _ = KINDS["switch"]
+    window = make_window(describe(0, 2))
+    window.submit(block())
+    window.poll(0.0)
+    there = replace(describe(0, 2), job_id=describe(0, 2).job_id + 1)
+    resumed = resume_window(window, there)
+    assert resumed is not None
+    (packet,) = resumed.poll(0.0)
+    assert parse_header(b"".join(packet)[:HEADER_BYTES]).job_id == there.job_id
 
 
 @pytest.mark.parametrize("packet", [b"", b"\0", b"\xff" * 16, bytes(300)])

@@ -44,6 +44,13 @@ def _endpoint(option: str) -> Callable[[Any], Any]:
     )
 
 
+_frames_port = click.option(
+    "--frames-port", type=click.IntRange(1, 65535), multiple=True, help="UDP port that carries frames."
+)
+_verbose = click.option("--verbose", "-v", is_flag=True, help="Print every field, as scapy shows it.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object a packet.")
+
+
 @packet.command()
 @click.option(
     "--descriptor",
@@ -79,7 +86,7 @@ def _endpoint(option: str) -> Callable[[Any], Any]:
 @click.option("--wait", type=float, default=1.0, show_default=True, help="Seconds to wait for an answer.")
 @click.option("--count", type=click.IntRange(1), default=16, show_default=True, help="Most packets to wait for.")
 @click.option("--lanes", "most", type=click.IntRange(0), default=8, show_default=True, help="Gradients to print.")
-@click.option("--verbose", "-v", is_flag=True, help="Print every field, as scapy shows it.")
+@_verbose
 def send(**options: Any) -> None:
     """Send one contribution made by hand, and print what comes back."""
     try:
@@ -168,9 +175,9 @@ def _print_message(what: str, message: bytes, options: dict[str, Any]) -> None:
 @click.argument("interface")
 @click.option("--count", "-c", type=click.IntRange(0), default=0, help="Stop after this many packets; 0: never.")
 @click.option("--seconds", type=click.FloatRange(0), help="Stop after this time.")
-@click.option("--frames-port", type=click.IntRange(1, 65535), multiple=True, help="UDP port that carries frames.")
-@click.option("--verbose", "-v", is_flag=True, help="Print every field, as scapy shows it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a packet.")
+@_frames_port
+@_verbose
+@_as_json
 def sniff(
     *, interface: str, count: int, seconds: float | None, frames_port: tuple[int, ...], verbose: bool, as_json: bool
 ) -> None:
@@ -200,9 +207,9 @@ def sniff(
 @click.argument("capture", type=click.Path(path_type=Path))
 @click.option("--job", type=click.IntRange(0, 255), help="Only this job id.")
 @click.option("--block", type=click.IntRange(0, (1 << 32) - 1), help="Only this block.")
-@click.option("--frames-port", type=click.IntRange(1, 65535), multiple=True, help="UDP port that carries frames.")
-@click.option("--verbose", "-v", is_flag=True, help="Print every field, as scapy shows it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a packet.")
+@_frames_port
+@_verbose
+@_as_json
 def show(
     *, capture: Path, job: int | None, block: int | None, frames_port: tuple[int, ...], verbose: bool, as_json: bool
 ) -> None:
@@ -214,10 +221,8 @@ def show(
             for seen in packets.read_capture(capture)
             if job in (None, seen.header.job_id) and block in (None, seen.header.block_id)
         ]
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise click.ClickException(_sentence(error)) from None
-    except ValueError as error:
-        raise click.ClickException(str(error)) from None
     if as_json:
         for seen in found:
             click.echo(json.dumps(_facts(seen)))

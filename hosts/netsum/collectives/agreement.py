@@ -215,13 +215,16 @@ def agree(context: Context, signature: Signature, codes: Codes, own_error: CallE
     ``own_error`` (or the context's) is why this member gives the call up, if it does; then every rank raises, and this one raises
     that error. Returns the :class:`Agreement`, whose later codes are still arriving.
 
-    Cost: one round trip and one chunk; codes beyond the first FIRST_CODES travel with what the caller sends next.
+    Cost: one round trip and one chunk; codes beyond the first FIRST_CODES travel with what the caller sends next, or
+    before it where there is no switch.
     """
     own_error = context.error or own_error
     agreed = open_call(context, signature, codes, own_error)
     yield lambda: agreed.answered
     agreed.check(own_error)
     agreed.missing = _submit_codes(context, codes, min(len(codes), FIRST_CODES), agreed)
+    if context.window.combiner == "others":  # a message of codes would wait behind those of data, at each of its steps
+        yield agreed.complete
     return agreed
 
 

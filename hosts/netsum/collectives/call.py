@@ -32,6 +32,10 @@ class Submission(Protocol):
         """How many blocks wait for the window."""
 
     @property
+    def combiner(self) -> str:
+        """Who combines: ``switch`` or ``others``."""
+
+    @property
     def by_chain(self) -> bool:
         """Whether packets go from member to member, so that lanes may be floats."""
 

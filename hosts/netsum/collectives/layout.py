@@ -134,7 +134,7 @@ class Cut:
             if (padding := self._padding.get(int(numbers[row]))) is not None:
                 rows[row, self.width - padding :] = 0
 
-    def mine(self, rank: int, numbers: Numbers) -> NDArray[np.bool_] | None:
+    def mine(self, rank: int, numbers: Numbers | Sequence[int]) -> NDArray[np.bool_] | None:
         """Which of these blocks' results this rank gets; None for all."""
         if self._owners == (EVERYONE,) or all(owner in (EVERYONE, rank) for owner in self._owners):
             return None

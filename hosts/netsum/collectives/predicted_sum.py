@@ -96,7 +96,7 @@ class _PredictedSum:
         mean = options.op == "mean"
         lanes = FloatLanes(lane, context.workers, array.dtype, self._exponents_of, mean, self._dither)
         self._lanes = lanes if options.rest is None else keeping(lanes, cut, options.rest)
-        self.result = np.zeros(len(self._blocks), array.dtype)
+        self.result = self.sender.room_for(self._blocks, array.dtype)
 
     def _exponents_of(self, numbers: Numbers) -> NDArray[np.int64]:
         return pick(self.exponents, numbers)

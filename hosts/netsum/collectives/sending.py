@@ -49,7 +49,7 @@ class Group:
         self.rows = rows = len(numbers)
         self.missing = rows
         self._wire = WIRE_LANES[lane]
-        self.lanes = np.zeros((rows, width), HOST_LANES[lane])
+        self.lanes = np.empty((rows, width), HOST_LANES[lane])
         counts: NDArray[np.int64] = np.zeros((2, rows), np.int64)
         self.data_cnt, self.src_cnt = counts
         self.statuses = [0] * rows
@@ -71,9 +71,9 @@ class Group:
             self._degraded += 1
             if header.age_op == AgeOp.LATE:
                 self._late.append(row)
-        if payload:
-            lanes = np.frombuffer(payload, self._wire, min(len(payload) // self._wire.itemsize, self.lanes.shape[1]))
-            self.lanes[row, : len(lanes)] = lanes
+        lanes = np.frombuffer(payload or b"", self._wire, min(len(payload) // self._wire.itemsize, self.lanes.shape[1]))
+        self.lanes[row, : len(lanes)] = lanes
+        self.lanes[row, len(lanes) :] = 0
 
     def record_results(self, row: int, header: Header, payloads: Rows) -> None:
         """The results of several blocks that are OK and whole, whose headers differ only in their block ids."""
@@ -83,9 +83,11 @@ class Group:
         self.data_cnt[rows] = header.data_cnt
         self.src_cnt[rows] = header.src_cnt
         self.lanes[rows, : lanes.shape[1]] = lanes
+        self.lanes[rows, lanes.shape[1] :] = 0
 
     def record_loss(self, row: int) -> None:
         self.missing -= 1
+        self.lanes[row] = 0
         self._lost.append(row)
 
     def missed(self) -> list[int]:
@@ -154,12 +156,14 @@ class Sender:
         """The flow that sends a padded array (:meth:`Cut.padded`) and returns its result, also padded, in the lanes' dtype. With
         ``skip_zeros``, blocks that are zeros on every rank are not sent. With ``settle``, blocks in which a rank has a NaN or an
         infinity are sent last, after its flow, which agrees on them."""
-        result = np.zeros(len(array), lanes.dtype)  # blocks that are not sent stay 0
+        result = self.room_for(array, lanes.dtype)
         pending: deque[Group] = deque()
         for group_numbers in self.cut.groups():
             yield agreed.known(group_numbers)
             numbers = agreed.nonzero(group_numbers) if skip_zeros or settle is not None else group_numbers
-            self._count_skipped(len(group_numbers) - len(numbers))
+            if len(numbers) < len(group_numbers):
+                self._count_skipped(len(group_numbers) - len(numbers))
+                result[group_numbers.start * self.cut.width : group_numbers.stop * self.cut.width] = 0
             if not len(numbers):
                 continue
             rows, passed = self.cut.rows(array, numbers), agreed.unfit(numbers)
@@ -186,6 +190,11 @@ class Sender:
             self._receive(pending, lanes, result)
         self.verdict.raise_failure(None)
         return result
+
+    def room_for(self, array: Array, dtype: np.dtype[Any]) -> Array:
+        """Room for the result of a padded array: zeros where this rank gets none."""
+        gets_all = self.cut.mine(self._context.rank, ()) is None
+        return np.empty(len(array), dtype) if gets_all else np.zeros(len(array), dtype)
 
     def _count_skipped(self, blocks: int) -> None:
         self._context.report.skipped += blocks

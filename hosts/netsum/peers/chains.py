@@ -173,8 +173,8 @@ class Chains:
             link.forget(block_id)
 
     def unsettled(self, gone: Collection[int]) -> list[tuple[int, int]]:
-        """Who has not said that it has everything that was sent, but for those that are ``gone``: receivers, and to whom it was
-        sent."""
+        """The receivers, apart from those that are ``gone``, that have not confirmed everything that was sent: each with
+        whom it was sent to, itself or EVERYONE."""
         return [
             (rank, to)
             for to, link in self._outgoing.items()
@@ -183,7 +183,7 @@ class Chains:
         ]
 
     def silent(self, questions: int) -> tuple[int, ...]:
-        """The ranks that have left so many questions unanswered."""
+        """The ranks that have left at least this many questions unanswered."""
         return tuple(sorted({rank for (rank, _), link in self._incoming.items() if link.unanswered >= questions}))
 
     # Packets
@@ -363,5 +363,5 @@ def _area(to: int) -> int:
 
 
 def turned(payload: Lanes, width: int) -> Lanes:
-    """From the byte order of blocks to that of memory, or back, in lanes of so many bytes."""
+    """The payload in the byte order of memory instead of that of blocks, or the other way round; lanes have ``width`` bytes."""
     return payload.view(f"u{width}").byteswap().view(np.uint8) if width > 1 else payload

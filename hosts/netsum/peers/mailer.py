@@ -29,9 +29,9 @@ class Mailer:
         self.at = at
         self.stats = stats
         self.others_at: dict[int, int] = {}
-        """By rank, its ``at`` as last heard."""
+        """Each rank's ``at``, as last heard."""
         self.algorithms: dict[int, int] = {}
-        """By rank, its algorithm as last heard."""
+        """Each rank's algorithm, as last heard."""
         self.differing: dict[int, int] = {}
         """Ranks whose call differs, each with the first block that it will not finish."""
         self.gone: set[int] = set()
@@ -61,13 +61,15 @@ class Mailer:
             self._ends[rank].post(message)
 
     def poll(self, now: float, *, waiting: bool) -> list[Frame]:
-        """The frames to send now. ``waiting``: this member waits for others."""
+        """The frames to send now; the members that get least come first, since one link carries them all one after the other.
+        ``waiting``: this member waits for others."""
         flags = self._flags | Flag.ANSWER * self._asks(now, waiting)
-        return self._counted(
-            (RANK.pack(rank) + head, *message)
+        to_each = [
+            [(RANK.pack(rank) + head, *message) for head, *message in end.poll(now, flags, self.at)]
             for rank, end in self._ends.items()
-            for head, *message in end.poll(now, flags, self.at)
-        )
+        ]
+        to_each.sort(key=lambda frames: sum(len(part) for frame in frames for part in frame))
+        return self._counted(frame for frames in to_each for frame in frames)
 
     def _asks(self, now: float, waiting: bool) -> bool:
         if not waiting:

@@ -37,7 +37,7 @@ LINGER: Final = 2.0
 QUESTIONS: Final = 3
 """A rank counts as missing when it has left this many questions in a row unanswered ..."""
 SILENT: Final = 1.0
-"""... and, if it was heard before, has been silent for so many seconds."""
+"""... and, if it was heard before, has been silent for this many seconds."""
 
 _plan = lru_cache(maxsize=256)(make_plan)
 
@@ -129,7 +129,7 @@ class PeerWindow:
         begun = [self._blocks[serial] for serial in range(first, self.next_serial)]
         return begun + [block for batch in self._batches for block in batch] + self._open
 
-    def resume(self, first_block_id: int, roots: Sequence[int] = ()) -> bool:  # noqa: ARG002
+    def resume(self, first_block_id: int, roots: Sequence[int] = (), job_id: int | None = None) -> bool:  # noqa: ARG002
         """Always False: an algorithm cannot be resumed half-way."""
         return False
 
@@ -167,9 +167,8 @@ class PeerWindow:
                 raise Disagreement(self.base)
 
     def next_deadline(self) -> float | None:
-        return (
-            None if self.chains is None else self.chains.next_deadline()
-        )  # other questions can wait for the next poll
+        # Other questions can wait for the next poll.
+        return None if self.chains is None else self.chains.next_deadline()
 
     def _begin(self) -> None:
         limit = self.base + max(self._descriptor.window, 1)

@@ -13,7 +13,7 @@ Kept = TypeVar("Kept")
 FIRST: Final = 1
 """The number of the first packet; numbers count modulo 2^32."""
 EVERYTHING: Final = ID_MASK
-"""As the last number of a question: whatever was sent."""
+"""The last number of a question that asks for everything that was sent."""
 BURST: Final = 16
 """Most packets that are repeated for one question."""
 MOST_PAUSE: Final = 0.25

@@ -28,7 +28,7 @@ UNPROVEN: Final = 64
 """Most connections that have not yet proven to be a member's, besides one for each member; the oldest makes room."""
 _BACKLOG: Final = 1024
 _ATTEMPTS: Final = 8
-"""To find a port that is free both in TCP and in UDP."""
+"""Attempts to find a port that is free in both TCP and UDP."""
 _LOOK: Final = 0.005
 """Seconds between two checks for connections to open or abandon."""
 

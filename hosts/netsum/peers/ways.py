@@ -20,8 +20,8 @@ class Way:
 
     @classmethod
     def of(cls, number: int, op: int, dest: int, source: int, rings: Sequence[Ring]) -> Way:
-        """Of the packet with this number. ``dest`` gets the result, and ``source`` has a COPY's payload; they are ranks of the
-        rings, or EVERYONE."""
+        """The way of the packet with this number. ``dest`` gets the result, and ``source`` has a COPY's payload; both are
+        ranks of the rings, or EVERYONE."""
         ring = rings[number % len(rings)]
         owner = dest if op == Op.SUM else source
         at = number // len(rings) % len(ring) if owner == EVERYONE else ring.index(owner)

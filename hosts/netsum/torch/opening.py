@@ -28,7 +28,7 @@ class Job:
 
     comm: Communicator
     members: Sequence[int]
-    """By torch's rank, the rank in the job."""
+    """The rank in the job of each of torch's ranks."""
     whole: bool = False
     """Whether a process group of all ranks has ``comm`` itself."""
     users: int = 0

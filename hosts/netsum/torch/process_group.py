@@ -150,9 +150,9 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
             for output, parts in zip(outputs, inputs, strict=True):
                 self._check_one_each(parts, "reduce_scatter")
                 mine, op = self._lend(output, opts.reduceOp)
-                array = np.concatenate([lend(part, values=True).array for part in parts])
-                counts = [lend(part, values=True).array.size for part in parts]
-                calls.append(self._reduce_scatter(op.prepare(array), op, mine.array, counts, opts, many=outputs))
+                arrays = [lend(part, values=True).array for part in parts]
+                array, counts = op.prepare(np.concatenate(arrays)), [each.size for each in arrays]
+                calls.append(self._reduce_scatter(array, op, mine.array, counts, opts, many=outputs))
                 lent.append(mine)
             return self._work(calls, outputs, _giving_back(lent))
 

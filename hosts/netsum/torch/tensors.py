@@ -21,7 +21,7 @@ _KNOWN: Final = frozenset(
 )
 """Types that numpy has too."""
 _ALIKE: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By bytes, the type that carries the elements of one that numpy lacks."""
+"""The type, by its bytes, that carries the elements of one that numpy lacks."""
 
 
 class Lent(NamedTuple):

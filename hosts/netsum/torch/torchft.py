@@ -4,8 +4,8 @@
 
     manager = torchft.Manager(pg=ProcessGroupNetsum(), ...)
 
-The job has a member for every process that may ever take part; each quorum of torchft is a group of those that do. Who comes back
-begins a new epoch of the job, and the next quorum finds all of its members in that.
+The job has a member for every process that may ever take part; each quorum of torchft is a group of those that do. A replica that
+comes back begins a new epoch of the job, and the next quorum finds all of its members in that.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from netsum.rows import Received, congested
 from netsum.transports.base import Packet, Transport
+from netsum.transports.multicast import Joins
+from netsum.transports.only_from import Address
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,12 @@ class FaultyTransport:
         if deadline is not None:
             moments.append(deadline)
         return max(0.0, min(moments) - self._clock()) if moments else None
+
+    def join(self, group: Address) -> None:
+        """See :class:`netsum.transports.multicast.Joins`."""
+        if not isinstance(self._inner, Joins):
+            raise OSError(f"{type(self._inner).__name__} cannot join a group")
+        self._inner.join(group)
 
     def fileno(self) -> int | None:
         # A readable descriptor is not enough: held packets become due with time.

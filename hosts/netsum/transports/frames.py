@@ -24,6 +24,10 @@ class FramesTransport:
     def last_error(self) -> str | None:
         return self._wire.batch.last_error
 
+    def join(self, group: Address) -> None:
+        """See :class:`netsum.transports.multicast.Joins`."""
+        self._inbox.format.join(group)
+
     def send(self, packets: Sequence[Packet]) -> None:
         self._wire.send(packets, self._inbox.format)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from netsum.rows import Received
 from netsum.transports.base import Packet
+from netsum.transports.only_from import Address
 from netsum.transports.sockets import BATCH
 
 
@@ -20,6 +21,11 @@ class MemoryTransport:
         self._inbox: deque[bytes] = deque()
         self._arrived = threading.Condition()
         self._closed = False
+        self.groups: set[Address] = set()
+
+    def join(self, group: Address) -> None:
+        """See :class:`netsum.transports.multicast.Joins`. Whoever fills the inbox looks at ``groups``."""
+        self.groups.add(group)
 
     def put(self, packet: bytes) -> None:
         """Give this end a packet to receive; may be called from any thread."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from netsum.home import stays_home
 from netsum.transports.only_from import Address, hear_only
@@ -15,10 +15,23 @@ _FIRST_PORT: Final = 49152
 _PORTS: Final = 1 << 14
 
 
+@runtime_checkable
+class Joins(Protocol):
+    """A transport that can also receive what the switch's side sends to a group."""
+
+    def join(self, group: Address) -> None:
+        """From now on :meth:`recv` brings this, too. OSError if it cannot be."""
+
+
 def group_of(key: bytes) -> Address:
     """A group of the range for private use (RFC 2365), and a port: the same for all who have the key."""
     digest = blake2b(key, digest_size=5, person=b"netsum group").digest()
     return f"239.{digest[0] & 127}.{digest[1]}.{digest[2]}", _FIRST_PORT + int.from_bytes(digest[3:]) % _PORTS
+
+
+def region_group(region: int) -> Address:
+    """Where devices send what many clients of a region wait for."""
+    return group_of(b"memory" + region.to_bytes(8))
 
 
 def send_from(sock: socket.socket, host: str) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import socket
+import struct
 import sys
 from collections.abc import Sequence
 
 from netsum.errors import NetsumError
-from netsum.frames import FrameFormat
+from netsum.frames import FrameFormat, group_mac, mac_bytes
 from netsum.transports.base import Packet
+from netsum.transports.only_from import Address
 from netsum.transports.sockets import SocketBatch
 
 _ETH_P_IP = 0x0800
 _SOL_PACKET = 263
 _PACKET_IGNORE_OUTGOING = 23
+_PACKET_ADD_MEMBERSHIP = 1
+_MEMBERSHIP = struct.Struct("@iHH8s")  # of a multicast address: interface, kind 0, the address and its length
 
 
 class PacketTransport(SocketBatch):
@@ -23,6 +27,14 @@ class PacketTransport(SocketBatch):
         """Raises NetsumError if the system has no AF_PACKET, OSError if there is no such interface or no permission."""
         super().__init__(packet_socket(interface))
         self._format = frame_format
+        self._interface = interface
+
+    def join(self, group: Address) -> None:
+        """See :class:`netsum.transports.multicast.Joins`."""
+        mac = mac_bytes(group_mac(group[0]) or "")
+        membership = _MEMBERSHIP.pack(socket.if_nametoindex(self._interface), 0, len(mac), mac)
+        self.sock.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+        self._format.join(group)
 
     def send(self, packets: Sequence[Packet], framed: FrameFormat | None = None) -> None:
         super().send(packets, framed or self._format)

@@ -110,7 +110,8 @@ class SocketBatch:
         if error.errno == errno.EMSGSIZE:
             size = sum(len(part) for part in packet)
             raise CommunicatorError(
-                f"a packet of {size} bytes is too big for the path to the switch: raise the MTU or lower the job's `chunks`"
+                f"a packet of {size} bytes is too big for the path to the switch: raise the MTU, or lower a job's `chunks` or a "
+                "memory region's `block`; memory without blocks is cut to the MTU as it was when the region was opened"
             ) from error
         if error.errno not in LOST:
             raise error

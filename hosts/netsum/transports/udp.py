@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import sys
+from collections.abc import Sequence
 
 from netsum.frames import ECT
+from netsum.rows import Received, congested
+from netsum.transports.multicast import join_group
 from netsum.transports.only_from import Address
-from netsum.transports.sockets import Datagrams
+from netsum.transports.sockets import Datagrams, SocketBatch
 
 _SO_NO_CHECK = 11
 _IP_RECVTOS = 13
@@ -21,6 +25,39 @@ class UdpTransport(Datagrams):
     def __init__(self, local: Address, remote: Address) -> None:
         super().__init__(local, remote)
         self._incoming.ask_for_tos()
+        self._from = socket.gethostbyname(remote[0]), remote[1]
+        self._group: SocketBatch | None = None
+        self._either = select.poll()
+
+    def join(self, group: Address) -> None:
+        """See :class:`netsum.transports.multicast.Joins`."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(self._from)
+            own = probe.getsockname()[0]
+        # What a sender on this host sends does not come past the switch.
+        self._group = join_group(group, own, [self._from, (own, self._from[1])])
+        for sock in (self.sock, self._group.sock):
+            self._either.register(sock, select.POLLIN)
+
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
+        group = self._group
+        if group is None:
+            return super().recv(timeout)
+        for wait in (False, True):
+            if wait:
+                self._either.poll(None if timeout is None else int(timeout * 1000) + 1)
+            own, shared = super().recv(0), group.recv(0)
+            if own or shared or timeout == 0:
+                break
+        if not own or not shared:
+            return own or shared
+        both = [*own, *shared]
+        return Received.of(both, congested(own)) if congested(own) else both
+
+    def close(self) -> None:
+        if self._group is not None:
+            self._group.close()
+        super().close()
 
     def prepare(self, sock: socket.socket) -> None:
         prepare_udp(sock)

@@ -115,9 +115,9 @@ class Window(Protocol):
     def blocks_from(self, block_id: int) -> list[Block] | None:
         """Everything submitted from this block on; None if a contribution is gone."""
 
-    def resume(self, first_block_id: int, roots: Sequence[int] = ()) -> bool:
-        """Continue in a new epoch of the same kind, from this block. False: this window cannot, and a new one must take over
-        its blocks."""
+    def resume(self, first_block_id: int, roots: Sequence[int] = (), job_id: int | None = None) -> bool:
+        """Continue in a new epoch of the same kind, from this block; under another ``job_id`` if its job has been elsewhere.
+        False: this window cannot, and a new one must take over its blocks."""
 
     def tend(self, transport: Transport) -> None:
         """Receive and send for the others, and begin nothing."""

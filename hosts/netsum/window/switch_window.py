@@ -111,11 +111,12 @@ class SwitchWindow:
             self._queue.append((self.submitted, blocks))
             self.submitted += len(blocks)
 
-    def resume(self, first_block_id: int, roots: Sequence[int] = ()) -> bool:
+    def resume(self, first_block_id: int, roots: Sequence[int] = (), job_id: int | None = None) -> bool:
         """Repeat everything from this block on, from the contributions that were kept. Results that this rank already holds
-        must arrive again, since the switch's slots are empty. The ``roots`` may have changed. False: a contribution is gone."""
+        must arrive again, since the switch's slots are empty. The ``roots`` may have changed. False: a contribution is gone, or
+        the job has another id."""
         blocks = self.blocks_from(first_block_id)
-        if blocks is None:
+        if blocks is None or job_id not in (None, self._job_id):
             return False
         first = self._serial(first_block_id)
         self._queue = deque([(first, blocks)] if blocks else ())

@@ -23,7 +23,7 @@ from netsum.peers.plans.rows import Ranks, bare
 
 @dataclass(frozen=True)
 class Tree:
-    """Of each rank its ``parents`` (one; none at the root), its ``children``, and all ranks ``below`` it, itself one of them."""
+    """For each rank its ``parents`` (one; none at the root), its ``children``, and all ranks ``below`` it, including itself."""
 
     parents: tuple[tuple[int, ...], ...]
     children: tuple[tuple[int, ...], ...]
@@ -64,7 +64,7 @@ def plan(rank: int, workers: int, dests: Ranks, _sources: Ranks) -> Plan:
 
 @lru_cache(maxsize=64)
 def two_trees(workers: int) -> tuple[Tree, Tree]:
-    """Both trees of so many ranks; position i of the first is rank i - 1."""
+    """Both trees for this many ranks; position i of the first is rank i - 1."""
     ranks = list(range(workers))
     return _tree(ranks), _tree(ranks[::-1] if workers % 2 == 0 else [*ranks[1:], 0])
 

@@ -114,7 +114,7 @@ def load_plan(path: str) -> PlanFile:
 
 
 read_plan: Final = lru_cache(maxsize=16)(load_plan)
-"""As :func:`load_plan`, but a process reads a file once."""
+"""The same as :func:`load_plan`, but a process reads each file only once."""
 
 
 def _part(data: Any, where: str, ranks: int) -> tuple[Fraction, tuple[Transfer, ...]]:
