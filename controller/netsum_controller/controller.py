@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,7 +11,6 @@ from netsum.descriptor import Descriptor, Link
 
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import InputError
 from netsum_controller.http.api import HttpServer
 from netsum_controller.http.server import tls_context
 from netsum_controller.jobs import eviction, groups, lifecycle, moving, reconcile
@@ -54,12 +54,7 @@ class Controller:
         store = Store(state_path)
         self.site = Site(topology, store, program or netsum_program(), connect_timeout=connect_timeout, replan=replan)
         self.membership = Membership(self.site)
-        self._server: HttpServer | None = None
-        self._watcher: Watcher | None = None
-        self._links: LinkWatcher | None = None
-        self._sweeper: Sweeper | None = None
-        self._tender: Tender | None = None
-        self._feed: Feed | None = None
+        self._serving: ExitStack | None = None
 
     @property
     def topology(self) -> Topology:
@@ -183,55 +178,36 @@ class Controller:
         requires the ``metrics_token``, if given, and so does what the live page shows, which with ``web`` is at ``/``. While it
         serves, blocks of degrade jobs age (:mod:`netsum_controller.watching.sweeper`), and shards of memory are kept on devices
         that report at least every ``lease`` seconds (:mod:`netsum_controller.regions.tending`)."""
-        if self._server is None:
+        if self._serving is None:
             context = None if tls is None else tls_context(*tls)
             metrics = Metrics(self.site)
-            self._feed = Feed(self.site, metrics.views) if web else None
-            try:
-                self._server = HttpServer(
+            with ExitStack() as stack:
+                feed = stack.enter_context(closing(Feed(self.site, metrics.views))) if web else None
+                server = HttpServer(
                     *(self.site, self.membership, host, port, context),
                     metrics=metrics,
                     metrics_token=metrics_token,
-                    feed=self._feed,
+                    feed=feed,
                 )
-            except InputError:
-                self._stop_feed()
-                raise
-            scheme = "http" if tls is None else "https"
-            self.site.url = f"{scheme}://{advertise or host}:{self._server.port}"
-            if watch is not None:
-                self._watcher = Watcher(self.site, watch)
-                self._links = LinkWatcher(self.site)
-            self._sweeper = Sweeper(self.site)
-            self.site.beats.lease = lease
-            self._tender = Tender(self.site)
+                stack.enter_context(closing(server))
+                scheme = "http" if tls is None else "https"
+                self.site.url = f"{scheme}://{advertise or host}:{server.port}"
+                if watch is not None:
+                    stack.enter_context(closing(Watcher(self.site, watch)))
+                    stack.enter_context(closing(LinkWatcher(self.site)))
+                stack.enter_context(closing(Sweeper(self.site)))
+                self.site.beats.lease = lease
+                stack.enter_context(closing(Tender(self.site)))
+                self._serving = stack.pop_all()
         assert self.site.url is not None
         return self.site.url
 
     def close(self) -> None:
         """Stop serving and watching, and close the state file. The switches go on, and so do memory devices."""
-        if self._tender is not None:
-            self._tender.close()
-            self._tender = None
-        if self._sweeper is not None:
-            self._sweeper.close()
-            self._sweeper = None
-        if self._links is not None:
-            self._links.close()
-            self._links = None
-        if self._watcher is not None:
-            self._watcher.close()
-            self._watcher = None
-        if self._server is not None:
-            self._server.close()
-            self._server = self.site.url = None
-        self._stop_feed()
+        if self._serving is not None:
+            self._serving.close()
+            self._serving = self.site.url = None
         self.site.store.close()
-
-    def _stop_feed(self) -> None:
-        if self._feed is not None:
-            self._feed.close()
-            self._feed = None
 
     def __enter__(self) -> Self:
         return self

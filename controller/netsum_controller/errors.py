@@ -14,6 +14,7 @@
     +-- Evicted                the rank was taken out of the job
     +-- CannotResume           the member's epoch is over for good: it must join anew
     +-- Busy                   not now; ``retry_ms`` says when to ask again
+    +-- Abandoned              whoever asked has gone away; nothing was changed
     +-- StateError             the state file cannot be used
     +-- SwitchError            a switch could not be reached, or answered an error
         +-- Unreachable        nobody answers at its address
@@ -98,6 +99,13 @@ class Busy(ControllerError):
     def __init__(self, message: str, retry_ms: int) -> None:
         super().__init__(message)
         self.retry_ms = retry_ms
+
+
+class Abandoned(ControllerError):
+    """Whoever asked went away before it was its turn."""
+
+    def __init__(self) -> None:
+        super().__init__("the connection was closed before it was this request's turn")
 
 
 class StateError(ControllerError):

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -22,7 +23,9 @@ from netsum_controller.cli import cli
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError
+from netsum_controller.http import api
 from netsum_controller.http.api import HttpServer
+from netsum_controller.jobs.membership import Membership
 
 from tests.controller.certificates import Certificates
 from tests.controller.live import wait_until
@@ -34,6 +37,13 @@ JOIN = (
     f"POST /v1/jobs/resnet/join HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 30\r\n\r\n"
     '{"rank": 0, "instance": "a"   }'
 ).encode()
+
+
+def request(action: str, body: object) -> bytes:
+    """A member's request; a GET if it has no body."""
+    method, text = ("GET", "") if body is None else ("POST", json.dumps(body))
+    head = f"{method} /v1/jobs/resnet/{action} HTTP/1.1\r\nAuthorization: Bearer {TOKEN}"
+    return f"{head}\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
 
 
 class Raw:
@@ -206,6 +216,55 @@ def test_members_do_not_make_room(serve: Callable[..., Raw], controller: Control
             assert body["retry_ms"] == 500
         assert [raw.answer(connection)[0] for connection in held] == [200, 200]
     raw.serves()
+
+
+@pytest.mark.parametrize("action", ["join", "rejoin", "groups", "why"])
+def test_a_question_that_nobody_waits_for_is_dropped(
+    serve: Callable[..., Raw], controller: Controller, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """Members give a question up and ask again while a command has the lock; the last question need not wait for the others."""
+    answered: list[str] = []
+
+    def note(where: object, name: str) -> None:
+        real = getattr(where, name)
+
+        def noted(*given: Any) -> Any:
+            answered.append(name)
+            return real(*given)
+
+        monkeypatch.setattr(where, name, noted)
+
+    note(Membership, "join")
+    note(Membership, "group")
+    note(api, "why")
+    descriptor = controller.join("resnet", TOKEN, 0, "a")
+    who = {"rank": 0, "instance": "a", "epoch": descriptor.epoch, "needs": descriptor.first_block_id}
+    asked = {"join": {"rank": 0, "instance": "b"}, "rejoin": who, "groups": {**who, "label": "some", "ranks": [0]}}
+    question = request(action.removeprefix("re"), asked.get(action))
+    raw = serve()
+    with ExitStack() as stack:
+        with controller.site.store.lock:
+            answered.clear()
+            dead = [raw.open() for _ in range(5)]
+            for connection in dead:
+                connection.sendall(question)
+            wait_until(lambda: raw.places() == [None] * 5)  # all have come as far as the lock, or nearly
+            for connection in dead:
+                connection.close()
+            living = stack.enter_context(raw.open())
+            living.sendall(question)
+            wait_until(lambda: raw.places() == [None])  # nor do the dead take up places
+        status, answer = raw.answer(living)
+    assert (status, len(answered)) == (200, 1), answer
+
+
+def test_a_member_that_leaves_need_not_wait(serve: Callable[..., Raw], controller: Controller) -> None:
+    controller.join("resnet", TOKEN, 0, "a")
+    raw = serve()
+    with controller.site.store.lock, raw.open() as connection:
+        connection.sendall(request("leave", {"rank": 0, "instance": "a"}))
+        wait_until(lambda: raw.places() == [None])
+    wait_until(lambda: controller.job("resnet").epoch.seats[0].left)
 
 
 def test_http_over_tls(controller: Controller, spec: JobSpec, certificates: Certificates) -> None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
-from netsum_controller.errors import StateError
+from netsum_controller.errors import Abandoned, StateError
 from netsum_controller.state import schema
 from netsum_controller.state.lock import StateLock
 from netsum_controller.state.model import ROOM, Claim, Edge, Epoch, IdRange, Job, JobState, Part, Rejoin, Seat, Shape
 from netsum_controller.state.store import Store
+
+from tests.controller.live import wait_until
 
 
 def test_a_job_survives(open_controller: Callable[[], Controller], spec: JobSpec) -> None:
@@ -117,6 +122,68 @@ def test_the_lock_is_reentrant(tmp_path: Path) -> None:
         pass
     with other:
         pass
+
+
+class InLine:
+    """Threads that want the lock, one after the other, and note that they had it."""
+
+    def __init__(self, lock: StateLock) -> None:
+        self._lock = lock
+        self._threads: list[threading.Thread] = []
+        self.had: list[str] = []
+
+    def queue(self, name: str, wanted: Callable[[], bool] = lambda: True) -> None:
+        """Have a thread of this name wait; returns when it stands in line."""
+
+        def run() -> None:
+            with suppress(Abandoned), self._lock.while_wanted(wanted):
+                self.had.append(name)
+
+        before = len(self._lock._line)
+        self._threads.append(threading.Thread(target=run))
+        self._threads[-1].start()
+        wait_until(lambda: len(self._lock._line) > before)
+
+    def wait(self) -> list[str]:
+        for thread in self._threads:
+            thread.join()
+        return self.had
+
+
+def test_threads_have_the_lock_in_turn(tmp_path: Path) -> None:
+    lock = StateLock(tmp_path / "lock")
+    line = InLine(lock)
+    gone = threading.Event()
+    with lock:
+        for number in range(8):
+            line.queue(str(number))
+        line.queue("gives up", lambda: not gone.is_set())
+        line.queue("last")
+        gone.set()
+        with lock:  # which is re-entrant, and not last
+            line.had.append("first")
+    assert line.wait() == ["first", *map(str, range(8)), "last"]
+    assert not lock._line
+
+
+def test_a_process_that_takes_the_lock_again_and_again_leaves_it_to_others(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    busy, other = StateLock(path), StateLock(path)  # to the kernel, two of a process are as good as two processes
+    line = InLine(other)
+
+    def is_next() -> bool:
+        try:
+            with FileLock(tmp_path / "lock.next", timeout=0):
+                return False
+        except Timeout:
+            return True
+
+    with busy:
+        line.queue("other")
+        wait_until(is_next)
+    with busy:
+        line.had.append("busy")
+    assert line.wait() == ["other", "busy"]
 
 
 def test_what_is_said_of_an_epoch_is_kept(controller: Controller, spec: JobSpec) -> None:

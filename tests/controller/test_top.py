@@ -1,9 +1,10 @@
-"""``netsum job top``: who is a straggler, what is printed, and how it ends."""
+"""``netsum job top``: who is a straggler, what comes for memory, what is printed, and how it ends."""
 
 from __future__ import annotations
 
 import http.server
 import io
+import itertools
 import json
 import os
 import pty
@@ -21,18 +22,21 @@ import pytest
 from netsum_controller.cli.top import Snapshot, Watch, render
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.controller import Controller
+from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_controller.stages import outcomes
+from netsum_controller.stages.memory import RegionCounts
 from netsum_controller.stages.query import AGE_UNIT_US
 from netsum_controller.state.model import Late
 from netsum_controller.watching.member_metrics import retransmissions
-from netsum_controller.watching.observer import JobView, MemberView, Presence
-from netsum_controller.watching.standing import standing
+from netsum_controller.watching.observer import JobView, MemberView, Presence, SwitchView
+from netsum_controller.watching.standing import region_standing, standing
 from rich.console import Console
 
 from tests.controller.conftest import NETSUM, Result, Run
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.live import SOON
 from tests.controller.members import TOKEN
+from tests.controller.memory_devices import FakeMemory
 from tests.controller.watched import Watched
 
 RESENT = "netsum_retransmissions_total"
@@ -96,6 +100,35 @@ def test_aged_and_refused(watched: Watched) -> None:
     counts = {"accepted": 9, "aged": 4, "swept": 3, "not_member": 2, "malformed": 0, "checksum": 1}
     found = standing(None, view(watched, outcomes=counts))
     assert (found.aged, found.refused) == (4, {"not_member": 2, "checksum": 1})
+
+
+def test_rates_of_regions(memory: FakeMemory) -> None:
+    ours, theirs = memory.create("ours", replicas=3), memory.create("theirs", replicas=1)
+
+    def look(name: str, at: float, *counts: tuple[int, int], up: bool = True) -> SwitchView:
+        regions = dict(zip((ours.id, theirs.id), itertools.starmap(RegionCounts, counts), strict=False))
+        return SwitchView(name, up, 0.1, at=at, regions=regions)
+
+    before = {
+        "s1": look("s1", 10.0, (100, 10_000)),
+        "s2": look("s2", 10.0, (50, 5_000), (7, 700)),
+        "s3": look("s3", 10.0, up=False),
+    }
+    now = [
+        look("s1", 12.0, (140, 14_000), (10, 1_000)),  # theirs is new there
+        look("s2", 14.0, (90, 9_000), (4, 400)),  # its entry was installed anew
+        look("s3", 12.0, (1000, 100_000)),
+        look("s4", 12.0, (1000, 100_000)),
+    ]
+    memory.devices["h4"].up = False
+    memory.tick()
+    memory.tick(5)
+    state = memory.site.memory.state()
+    first, second = (region_standing(state, name, before, now) for name in ("ours", "theirs"))
+    assert (first.packets, first.bytes, first.packets_per_s, first.bytes_per_s) == (2230, 223_000, 30.0, 3000.0)
+    assert (second.packets, second.packets_per_s, second.bytes_per_s) == (14, 6.0, 600.0)
+    assert (first.shards, first.devices) == ({"degraded": 16}, {"h1": True, "h2": True, "h4": False})
+    assert region_standing(state, "ours", {}, now).packets_per_s is None
 
 
 Once = Callable[..., Result]
@@ -176,6 +209,33 @@ def test_all_jobs_and_none(controller: Controller, switch: FakeSwitch, spec: Job
     assert [line.split()[0] for line in heads] == ["alexnet", "resnet"]
     assert "degrades after 50 ms, quorum 1, 0 blocks/s, 0 aged" in heads[0]
     assert found.out.count("absent") == 2
+
+
+@pytest.fixture
+def memory(controller: Controller) -> FakeMemory:
+    controller.push()
+    return FakeMemory(controller)
+
+
+def test_regions_of_memory(memory: FakeMemory, switch: FakeSwitch, spec: JobSpec, once: Once) -> None:
+    memory.create("weights")
+    switch.packets_let_in |= {key: 5 for key in switch.rows if key[0] == netsum_program().object_id("tables", "region")}
+    found = once()
+    assert (found.code, "there are no jobs" in found.out) == (0, False)
+    (row,) = (line for line in found.out.splitlines() if "weights" in line)
+    assert row.split() == ["weights", "0", "0", "16", "ok"]
+    (region,) = json.loads(once("--json").out)["regions"]
+    assert region == {
+        "region": "weights",
+        "packets": 5,
+        "bytes": 0,
+        "packets_per_s": 0.0,
+        "bytes_per_s": 0.0,
+        "shards": {"ok": 16},
+        "devices": {"h1": True, "h2": True, "h4": True},
+    }
+    Watched(memory.controller, switch, spec)
+    assert json.loads(once("resnet", "--json").out)["regions"] == []
 
 
 def test_what_cannot_be_shown(watched: Watched, switch: FakeSwitch, once: Once) -> None:

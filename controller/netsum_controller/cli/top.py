@@ -1,10 +1,10 @@
-"""``netsum job top``: a live table of how each worker of a job is doing."""
+"""``netsum job top``: a live table of how each worker of a job is doing, and of the regions of memory."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +22,8 @@ from netsum_controller.errors import SwitchError
 from netsum_controller.jobs.spread import taking_part
 from netsum_controller.state.model import Late
 from netsum_controller.watching.member_metrics import retransmissions
-from netsum_controller.watching.observer import JobView, Observer, Presence, whole
-from netsum_controller.watching.standing import JobStanding, MemberStanding, standing
+from netsum_controller.watching.observer import JobView, Observer, Presence, SwitchView, whole
+from netsum_controller.watching.standing import JobStanding, MemberStanding, RegionStanding, region_standing, standing
 
 MIN_INTERVAL = 0.2
 """Seconds: every look occupies the switch for about 50 ms a job."""
@@ -31,28 +31,37 @@ MIN_INTERVAL = 0.2
 WIDE = 100
 """Terminal columns from which the table is spaced out."""
 
+_WORDS = ("HOST", "STATE", "", "REGION", "SHARDS", "SILENT")
+"""Columns that are aligned to the left."""
+
 _STYLES = {Presence.SILENT: "red", Presence.LEFT: "yellow", Presence.EVICTED: "yellow", Presence.ABSENT: "yellow"}
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The jobs, and what is wrong with switches."""
+    """The jobs, what is wrong with switches, and the regions of memory."""
 
     jobs: list[JobStanding]
     troubles: list[str]
+    regions: list[RegionStanding] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"jobs": [job.to_dict() for job in self.jobs], "troubles": self.troubles}
+        return {
+            "jobs": [job.to_dict() for job in self.jobs],
+            "regions": [region.to_dict() for region in self.regions],
+            "troubles": self.troubles,
+        }
 
 
 @dataclass
 class Watch:
-    """Takes snapshots of all jobs, or of the one that was named."""
+    """Takes snapshots of all jobs and regions, or of the job that was named."""
 
     controller: Controller
     name: str | None
     metrics: str | None = None
     _before: dict[str, JobView] = field(default_factory=dict)
+    _switches: dict[str, SwitchView] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._observer = Observer(self.controller.site)
@@ -72,7 +81,11 @@ class Watch:
             resent = {} if self.metrics is None else retransmissions(job.job, self.metrics, topology)
             jobs.append(standing(self._before.get(job.job.name), job, resent))
             self._before[job.job.name] = job
-        return Snapshot(jobs, [view.trouble for view in views if not view.up])
+        memory = self.controller.site.memory.state()
+        names = memory.regions if self.name is None else ()
+        regions = [region_standing(memory, name, self._switches, views) for name in names]
+        self._switches = {view.name: view for view in views}
+        return Snapshot(jobs, [view.trouble for view in views if not view.up], regions)
 
     def every(self, interval: float) -> Iterator[Snapshot]:
         """Snapshots for ever. The first has no rates, so the second follows soon."""
@@ -102,7 +115,7 @@ class Watch:
 @json_option
 @click.pass_obj
 def top(settings: Settings, name: str | None, once: bool, interval: float, metrics: str | None, as_json: bool) -> None:
-    """Show how each worker of the job (or of all jobs) is doing, live, until Ctrl-C.
+    """Show how each worker of the job is doing, or of all jobs, and all regions of memory, live, until Ctrl-C.
 
     With --json, each snapshot is one line.
     """
@@ -121,11 +134,12 @@ def top(settings: Settings, name: str | None, once: bool, interval: float, metri
 
 
 def _print_once(watch: Watch, interval: float, *, as_json: bool) -> None:
-    first = watch.snapshot()
-    if first.jobs:
+    snapshot = watch.snapshot()
+    if snapshot.jobs or snapshot.regions:
         time.sleep(interval)
-    snapshot = watch.snapshot() if first.jobs else first
-    if snapshot.troubles and not snapshot.jobs:
+        snapshot = watch.snapshot()
+    seen = snapshot.jobs or any(region.packets_per_s is not None for region in snapshot.regions)
+    if snapshot.troubles and not seen:
         raise SwitchError("; ".join(snapshot.troubles))
     if as_json:
         print_json(snapshot.to_dict())
@@ -150,6 +164,8 @@ def render(snapshot: Snapshot, width: int = WIDE) -> RenderableType:
     parts: list[RenderableType] = [Text(trouble, "red") for trouble in snapshot.troubles]
     for job in snapshot.jobs:
         parts += [_headline(job), _table(job, narrow=width < WIDE)]
+    if snapshot.regions:
+        parts.append(_regions(snapshot.regions, narrow=width < WIDE))
     if not parts:
         parts.append(Text("there are no jobs"))
     return Group(*parts)
@@ -175,12 +191,26 @@ def _table(job: JobStanding, *, narrow: bool) -> Table:
     own = any(member.resent is not None for member in job.members)
     names = ["RANK", "HOST", "STATE", "BYTES\nper s", "PACKETS\nper s", "WAITS", "REPEAT\npackets"]
     names += ["RESENT\npackets"] if own else []
-    style = None if narrow else box.SIMPLE_HEAD
-    table = Table(box=style, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in (*names, "LACKS\nblocks", "OLDEST", "LAST\nblock", ""):
-        table.add_column(column, justify="left" if column in ("HOST", "STATE", "") else "right", no_wrap=True)
+    table = _empty([*names, "LACKS\nblocks", "OLDEST", "LAST\nblock", ""], narrow=narrow)
     for member in job.members:
         table.add_row(*_cells(job, member, own=own))
+    return table
+
+
+def _regions(regions: Iterable[RegionStanding], *, narrow: bool) -> Table:
+    table = _empty(["REGION", "BYTES\nper s", "PACKETS\nper s", "SHARDS", "SILENT"], narrow=narrow)
+    for region in regions:
+        words = ", ".join(f"{count} {how}" for how, count in region.shards.items())
+        shards = Text(words, "" if set(region.shards) <= {"ok"} else "yellow")
+        silent = Text(", ".join(host for host, alive in region.devices.items() if not alive), "red")
+        table.add_row(region.name, _number(region.bytes_per_s), _number(region.packets_per_s), shards, silent)
+    return table
+
+
+def _empty(columns: Iterable[str], *, narrow: bool) -> Table:
+    table = Table(box=None if narrow else box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="left" if column in _WORDS else "right", no_wrap=True)
     return table
 
 

@@ -30,7 +30,7 @@ import re
 import ssl
 import threading
 from collections.abc import Generator, Mapping
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from hmac import compare_digest
 from http import HTTPStatus
 from types import MappingProxyType
@@ -40,6 +40,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from netsum.wire.schema import MAX_WORKERS
 
 from netsum_controller.errors import (
+    Abandoned,
     Busy,
     CannotResume,
     ControllerError,
@@ -90,6 +91,7 @@ _STATUS: tuple[tuple[type[ControllerError], HTTPStatus], ...] = (
     (Evicted, HTTPStatus.FORBIDDEN),
     (CannotResume, HTTPStatus.GONE),
     (Busy, HTTPStatus.CONFLICT),
+    (Abandoned, HTTPStatus.REQUEST_TIMEOUT),
     (InputError, HTTPStatus.BAD_REQUEST),
     (Refused, HTTPStatus.CONFLICT),
     (SwitchError, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -232,16 +234,24 @@ class _Handler(WalledHandler):
             return self._members(job)
         body = _parse(text)
         rank, instance = _field(body, "rank", int), _field(body, "instance", str)
-        if action == "leave":
+        if action == "leave":  # is a message, which counts even if its sender has gone
             return {"left": self.membership.leave(name, token, rank, instance)}
         if action == "groups":
-            epoch, label = _field(body, "epoch", int), _field(body, "label", str)
-            group, own = self.membership.group(name, token, rank, instance, epoch, label, _ranks(body))
+            epoch, label, ranks = _field(body, "epoch", int), _field(body, "label", str), _ranks(body)
+            with self._turn():
+                group, own = self.membership.group(name, token, rank, instance, epoch, label, ranks)
             return {"job": group, "rank": own}
         link = body.get("link")
         if link is not None and not isinstance(link, dict):
             raise InputError("link must be an object")
-        return self.membership.join(name, token, rank, instance, link, _progress(body), _peer(body)).to_dict()
+        progress, peer = _progress(body), _peer(body)
+        with self._turn():
+            return self.membership.join(name, token, rank, instance, link, progress, peer).to_dict()
+
+    def _turn(self) -> AbstractContextManager[None]:
+        """The state lock for a question. Its asker gives up while others have the lock, and asks again; were all its questions
+        answered, those of others would wait for answers that nobody reads."""
+        return self.site.store.lock.while_wanted(self.is_awaited)
 
     def _memory(self, method: str, what: str, name: str, query: str, text: bytes) -> dict[str, Any]:
         if (method, what) == ("GET", "regions"):
@@ -280,11 +290,12 @@ class _Handler(WalledHandler):
             text = parse_qs(query, max_num_fields=MAX_QUERY_FIELDS).get("block", [None])[0]
         except ValueError:
             raise InputError(f"the query has more than {MAX_QUERY_FIELDS} fields") from None
-        if text is None:
-            return why(self.site, name).to_dict()
-        if not text.isascii() or not text.isdigit() or int(text) >= 1 << 32:
+        if text is not None and (not text.isascii() or not text.isdigit() or int(text) >= 1 << 32):
             raise InputError(f"block must be 0..{(1 << 32) - 1}, not {text!r}")
-        answer = why(self.site, name, int(text)).to_dict()
+        with self._turn():
+            answer = why(self.site, name, None if text is None else int(text)).to_dict()
+        if text is None:
+            return answer
         (block,) = answer.pop("blocks")
         return {**answer, **block}
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import select
 import socket
 import ssl
 import threading
@@ -109,6 +110,12 @@ class WalledHandler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the headers are longer than {MAX_HEAD} bytes")
             return False
         return True
+
+    def is_awaited(self) -> bool:
+        """Whether the client is still there: it has not closed its side (which shows even behind bytes that nobody has read)."""
+        poll = select.poll()
+        poll.register(self.connection, select.POLLRDHUP)
+        return not poll.poll(0)
 
     def answer(self, status: int, body: dict[str, Any]) -> None:
         self.answer_bytes(status, "application/json", json.dumps(body).encode())

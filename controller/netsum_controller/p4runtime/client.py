@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import grpc
 from netsum.wire.schema import PacketOutKind
@@ -49,6 +49,8 @@ SWEEP_PATIENCE = 1.0
 
 ASK_TIMEOUT = 5.0
 """Seconds for all attempts of a sweep or a claim."""
+
+EntryKind = TypeVar("EntryKind", bound=Entry)
 
 
 class Kind(IntEnum):
@@ -299,29 +301,22 @@ class SwitchClient:
 
     def read_member_traffic(self) -> dict[MemberEntry, tuple[int, int]]:
         """Packets and bytes (of whole frames) that each member entry has let in since it was installed."""
-        entity = p4.Entity()
-        entity.table_entry.table_id = self.program.object_id("tables", MemberEntry.TABLE)
-        entity.table_entry.counter_data.SetInParent()
-        traffic = {}
-        for answer in self._read([entity]):
-            row = answer.table_entry
-            entry = self.program.decode_row(row, MemberEntry)
-            if isinstance(entry, MemberEntry):
-                traffic[entry] = row.counter_data.packet_count, row.counter_data.byte_count
-        return traffic
+        return dict(self._read_traffic(MemberEntry))
 
     def read_region_traffic(self) -> dict[int, RegionCounts]:
         """What has come for each region of memory, by its id, since its entry was installed."""
+        return {entry.region: RegionCounts(*counts) for entry, counts in self._read_traffic(RegionEntry)}
+
+    def _read_traffic(self, kind: type[EntryKind]) -> Iterator[tuple[EntryKind, tuple[int, int]]]:
+        """Packets and bytes that the direct counter of each entry of this kind has counted."""
         entity = p4.Entity()
-        entity.table_entry.table_id = self.program.object_id("tables", RegionEntry.TABLE)
+        entity.table_entry.table_id = self.program.object_id("tables", kind.TABLE)
         entity.table_entry.counter_data.SetInParent()
-        traffic = {}
         for answer in self._read([entity]):
             row = answer.table_entry
-            entry = None if row.is_default_action else self.program.decode_row(row, RegionEntry)
-            if isinstance(entry, RegionEntry):
-                traffic[entry.region] = RegionCounts(row.counter_data.packet_count, row.counter_data.byte_count)
-        return traffic
+            entry = None if row.is_default_action else self.program.decode_row(row, kind)
+            if isinstance(entry, kind):
+                yield entry, (row.counter_data.packet_count, row.counter_data.byte_count)
 
     def query_records(self, slots: Iterable[int], timeout: float = 10.0) -> dict[int, Record]:
         """Block records of these slots. :class:`SwitchError` if the switch does not return them all in time."""

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from netsum_controller.stages.entry import Entry
 
 
 @dataclass(frozen=True)
-class AggregatorEntry(Entry):
+class AggregatorEntry(Entry, table="aggregator", action="aggregator_here", key=("address",)):
     """The switch answers ARP for ``address`` with ``mac``, and accepts contributions sent there."""
-
-    TABLE: ClassVar = "aggregator"
-    ACTION: ClassVar = "aggregator_here"
-    KEY: ClassVar = ("address",)
 
     address: int
     mac: int
 
 
 @dataclass(frozen=True)
-class ElsewhereEntry(Entry):
+class ElsewhereEntry(Entry, table="aggregator", action="elsewhere", key=("address",)):
     """``address`` is another switch's. netsum's packets for it, which only a host would send through us, are dropped."""
-
-    TABLE: ClassVar = "aggregator"
-    ACTION: ClassVar = "elsewhere"
-    KEY: ClassVar = ("address",)
 
     address: int

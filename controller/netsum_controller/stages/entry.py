@@ -5,18 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import ClassVar
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of one table. A subclass names its table, its action and which of its fields are the key; the field
-    names are those of the P4 program. Of a key whose longest prefix matches, ``PREFIX`` says which field has the length."""
+    """One entry of one table. A subclass names its table, its action and which of its fields are the key; the field names are
+    those of the P4 program. Where the longest prefix matches, ``prefix`` says which field has the length of a key's."""
 
     TABLE: ClassVar[str]
     ACTION: ClassVar[str]
     KEY: ClassVar[tuple[str, ...]]
-    PREFIX: ClassVar[Mapping[str, str]] = {}
+    PREFIX: ClassVar[Mapping[str, str]]
+
+    def __init_subclass__(
+        cls, *, table: str, action: str, key: tuple[str, ...], prefix: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        cls.TABLE, cls.ACTION, cls.KEY, cls.PREFIX = table, action, key, prefix
 
     @property
     def match(self) -> dict[str, int]:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from netsum_controller.stages.entry import Entry
 
 
 @dataclass(frozen=True)
-class MemberEntry(Entry):
+class MemberEntry(Entry, table="member", action="member_here", key=("job_id", "src_id", "ingress_port")):
     """Source ``src_id`` of job ``job_id`` is on ``ingress_port`` and sends from UDP port ``udp_port`` in this epoch; ``source``
     is its bit, ``workers`` how many workers it stands for (one, unless it is a switch). The entry's direct counter counts the
     packets that it lets in."""
-
-    TABLE: ClassVar = "member"
-    ACTION: ClassVar = "member_here"
-    KEY: ClassVar = ("job_id", "src_id", "ingress_port")
 
     job_id: int
     src_id: int
@@ -27,13 +22,9 @@ class MemberEntry(Entry):
 
 
 @dataclass(frozen=True)
-class ParentEntry(Entry):
+class ParentEntry(Entry, table="member", action="parent_here", key=("job_id", "src_id", "ingress_port")):
     """A parent of this switch is on ``ingress_port``, where the switch is source ``src_id``. Its packets are for UDP port
     ``udp_port`` in this epoch, which is also the source port of the switch's partials."""
-
-    TABLE: ClassVar = "member"
-    ACTION: ClassVar = "parent_here"
-    KEY: ClassVar = ("job_id", "src_id", "ingress_port")
 
     job_id: int
     src_id: int

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from netsum_controller.stages.entry import Entry
 
 
 @dataclass(frozen=True)
-class VirtualEntry(Entry):
+class VirtualEntry(Entry, table="aggregator", action="virtual_here", key=("address",)):
     """``address`` is the memory's virtual IP address: ARP for it is answered with ``mac``, and instructions are translated."""
-
-    TABLE: ClassVar = "aggregator"
-    ACTION: ClassVar = "virtual_here"
-    KEY: ClassVar = ("address",)
 
     address: int
     mac: int
 
 
 @dataclass(frozen=True)
-class RegionEntry(Entry):
+class RegionEntry(Entry, table="region", action="region_here", key=("address", "prefix"), prefix={"address": "prefix"}):
     """Virtual addresses whose first ``prefix`` bits are those of ``address`` are region ``region``. An address is in shard
     ``(address >> granule_bits) & shard_mask``. The entry's direct counter counts the instructions."""
-
-    TABLE: ClassVar = "region"
-    ACTION: ClassVar = "region_here"
-    KEY: ClassVar = ("address", "prefix")
-    PREFIX: ClassVar[Mapping[str, str]] = {"address": "prefix"}
 
     address: int
     prefix: int
@@ -39,13 +29,9 @@ class RegionEntry(Entry):
 
 
 @dataclass(frozen=True)
-class ShardEntry(Entry):
+class ShardEntry(Entry, table="shard", action="shard_here", key=("region", "shard")):
     """A shard of a region in its ``epoch``: its primary is device ``device``, behind ``port``. All its devices are the replicas
     of multicast group ``group``; 0 if there is only the primary."""
-
-    TABLE: ClassVar = "shard"
-    ACTION: ClassVar = "shard_here"
-    KEY: ClassVar = ("region", "shard")
 
     region: int
     shard: int
@@ -56,12 +42,8 @@ class ShardEntry(Entry):
 
 
 @dataclass(frozen=True)
-class LostShardEntry(Entry):
+class LostShardEntry(Entry, table="shard", action="shard_lost", key=("region", "shard")):
     """A shard that is gone: the switch answers every instruction with this ``status``."""
-
-    TABLE: ClassVar = "shard"
-    ACTION: ClassVar = "shard_lost"
-    KEY: ClassVar = ("region", "shard")
 
     region: int
     shard: int
@@ -69,12 +51,8 @@ class LostShardEntry(Entry):
 
 
 @dataclass(frozen=True)
-class DeviceEntry(Entry):
+class DeviceEntry(Entry, table="device", action="device_here", key=("device",)):
     """A copy for replica ``device`` gets this MAC and this IP address."""
-
-    TABLE: ClassVar = "device"
-    ACTION: ClassVar = "device_here"
-    KEY: ClassVar = ("device",)
 
     device: int
     mac: int
@@ -82,12 +60,8 @@ class DeviceEntry(Entry):
 
 
 @dataclass(frozen=True)
-class FromDeviceEntry(Entry):
+class FromDeviceEntry(Entry, table="comes_from", action="from_device", key=("ingress_port",)):
     """A device is on ``ingress_port``: what it sends to clients comes from ``virtual_address`` and ``virtual_mac``."""
-
-    TABLE: ClassVar = "comes_from"
-    ACTION: ClassVar = "from_device"
-    KEY: ClassVar = ("ingress_port",)
 
     ingress_port: int
     virtual_address: int
@@ -95,12 +69,8 @@ class FromDeviceEntry(Entry):
 
 
 @dataclass(frozen=True)
-class FromSwitchEntry(Entry):
+class FromSwitchEntry(Entry, table="comes_from", action="from_switch", key=("ingress_port",)):
     """Another switch is on ``ingress_port``, which has looked at what it sends."""
-
-    TABLE: ClassVar = "comes_from"
-    ACTION: ClassVar = "from_switch"
-    KEY: ClassVar = ("ingress_port",)
 
     ingress_port: int
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from netsum_controller.stages.entry import Entry
 
 
 @dataclass(frozen=True)
-class RewriteEntry(Entry):
+class RewriteEntry(Entry, table="rewrite", action="to_member", key=("job_id", "replica")):
     """Replica ``replica`` (a source id) of job ``job_id``'s results goes to ``rank``, at this MAC, IP and UDP port."""
-
-    TABLE: ClassVar = "rewrite"
-    ACTION: ClassVar = "to_member"
-    KEY: ClassVar = ("job_id", "replica")
 
     job_id: int
     replica: int
@@ -25,13 +20,9 @@ class RewriteEntry(Entry):
 
 
 @dataclass(frozen=True)
-class SwitchRewriteEntry(Entry):
+class SwitchRewriteEntry(Entry, table="rewrite", action="to_switch", key=("job_id", "replica")):
     """Replica ``replica`` (a source id) of job ``job_id``'s results goes down to a child switch, from ``udp_port``, that of the
     edge between the two."""
-
-    TABLE: ClassVar = "rewrite"
-    ACTION: ClassVar = "to_switch"
-    KEY: ClassVar = ("job_id", "replica")
 
     job_id: int
     replica: int

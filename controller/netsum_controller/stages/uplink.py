@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from netsum_controller.stages.entry import Entry
 
 
 @dataclass(frozen=True)
-class UplinkEntry(Entry):
+class UplinkEntry(Entry, table="uplink", action="uplink.up", key=("job_id", "stripe")):
     """The switch's partials of job ``job_id``'s blocks of ``stripe`` leave through ``port`` for the parent's address, from UDP
     port ``udp_port``, as its source ``src_id``."""
-
-    TABLE: ClassVar = "uplink"
-    ACTION: ClassVar = "uplink.up"
-    KEY: ClassVar = ("job_id", "stripe")
 
     job_id: int
     stripe: int

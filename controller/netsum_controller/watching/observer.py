@@ -74,13 +74,15 @@ class JobView:
 
 @dataclass(frozen=True)
 class SwitchView:
-    """One switch: whether it is ``up`` and runs our program, and if not, the ``trouble``. ``seconds`` is how long the look
-    took, ``ports`` what has come in at each port, ``regions`` what has come for each region of memory, by its id."""
+    """One switch: whether it is ``up`` and runs our program, and if not, the ``trouble``. ``seconds`` is how long the look took,
+    which ended ``at`` a time (:func:`time.monotonic`); ``ports`` is what has come in at each port, ``regions`` what has come for
+    each region of memory, by its id."""
 
     name: str
     up: bool
     seconds: float
     trouble: str = ""
+    at: float = 0.0
     jobs: tuple[JobView, ...] = ()
     ports: Mapping[int, PortCounts] = field(default_factory=dict)
     regions: Mapping[int, RegionCounts] = field(default_factory=dict)
@@ -176,12 +178,14 @@ class Observer:
                 has_memory = only is None and self._site.memory.state().regions
                 regions = client.read_region_traffic() if has_memory else {}
         except ControllerError as error:
-            return SwitchView(switch, up=False, seconds=time.monotonic() - began, trouble=str(error))
+            now = time.monotonic()
+            return SwitchView(switch, up=False, seconds=now - began, trouble=str(error), at=now)
         if only is None:
             names = {job.name for job in jobs}
             for place in [place for place in self._memory if place[0] == switch and place[1] not in names]:
                 del self._memory[place]
-        return SwitchView(switch, True, time.monotonic() - began, jobs=views, ports=ports, regions=regions)
+        now = time.monotonic()
+        return SwitchView(switch, True, now - began, at=now, jobs=views, ports=ports, regions=regions)
 
     def _job(
         self, client: SwitchClient, job: Job, traffic: Mapping[MemberEntry, tuple[int, int]], at: float

@@ -1,15 +1,20 @@
-"""Judges how the members of a job are doing from two looks at it: rates, shares of the waits, stragglers. Pure."""
+"""Judges from two looks how the members of a job are doing (rates, shares of the waits, stragglers), and how regions of memory
+are. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from netsum.wire.schema import REJECTIONS, Outcome
 
+from netsum_controller.memory.model import MemoryState
+from netsum_controller.stages.memory import RegionCounts
 from netsum_controller.state.model import SERIAL
-from netsum_controller.watching.observer import SILENT_AFTER, JobView, MemberView, Presence
+from netsum_controller.watching.memory_metrics import how_is
+from netsum_controller.watching.observer import SILENT_AFTER, JobView, MemberView, Presence, SwitchView
 
 ENOUGH_WAITS = 8
 """Least number of waits for which their shares are meaningful."""
@@ -108,11 +113,53 @@ def standing(before: JobView | None, now: JobView, resent: Mapping[int, int] | N
     return JobStanding(now, blocks, now.outcomes.get("aged", 0), refused, tuple(members))
 
 
+@dataclass(frozen=True)
+class RegionStanding:
+    """One region of memory. Its instructions are counted on the switches that translate them; the rates are None before a second
+    look. ``shards`` counts them by how they are; ``devices`` says of each whether it is alive."""
+
+    name: str
+    packets: int
+    bytes: int
+    packets_per_s: float | None
+    bytes_per_s: float | None
+    shards: Mapping[str, int]
+    devices: Mapping[str, bool]
+
+    def to_dict(self) -> dict[str, Any]:
+        fields = dict(vars(self))
+        return {"region": fields.pop("name"), **fields, "shards": dict(self.shards), "devices": dict(self.devices)}
+
+
+def region_standing(
+    state: MemoryState, name: str, before: Mapping[str, SwitchView], now: Iterable[SwitchView]
+) -> RegionStanding:
+    """From the previous look at each switch, by its name, and the current ones."""
+    region = state.regions[name]
+    counts, rates, none = [], [], RegionCounts(0, 0)
+    for view in now:
+        count = view.regions.get(region.id, none)
+        counts.append(count)
+        was = before.get(view.name)
+        if was is not None and was.up and view.up and view.at > was.at:
+            pairs = zip(was.regions.get(region.id, none), count, strict=True)
+            rates.append([_since(*pair) / (view.at - was.at) for pair in pairs])
+    packets, octets = map(sum, zip(none, *counts, strict=True))
+    packets_per_s, bytes_per_s = map(sum, zip(*rates, strict=True)) if rates else (None, None)
+    return RegionStanding(
+        *(name, packets, octets, packets_per_s, bytes_per_s),
+        shards=Counter(how_is(region, placed) for placed in state.shards[name]),
+        devices={host: state.devices[host].alive for host in region.devices if host in state.devices},
+    )
+
+
 def _rate(before: int, now: int, seconds: float) -> float | None:
-    """None if unknown; a counter that starts again (its entry was installed anew) counts from 0."""
-    if seconds <= 0:
-        return None
-    return (now - before if now >= before else now) / seconds
+    return _since(before, now) / seconds if seconds > 0 else None
+
+
+def _since(before: int, now: int) -> int:
+    """A counter that starts again (its entry was installed anew) counts from 0."""
+    return now - before if now >= before else now
 
 
 def _is_straggler(member: MemberView, waits: int, members: Sequence[MemberView]) -> bool:
