@@ -127,5 +127,5 @@ class ActionProfile:
             raise BadEntryError(f"a group of {self.name} is empty")
 
     def refer(self, kind: int, handle: int, more: int) -> None:
-        """So many more (or fewer) entries and groups refer to a member or group."""
+        """Add to the number of entries and groups that refer to a member or group; ``more`` may be negative."""
         self._users[kind, handle] += more

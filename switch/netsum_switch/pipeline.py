@@ -10,7 +10,7 @@ import ctypes
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,6 @@ from netsum_switch.errors import JsonError, SwitchError, TableError, Unsupported
 from netsum_switch.meter import MeterArray
 from netsum_switch.ports import Port
 from netsum_switch.program import Json, Program
-from netsum_switch.register import RegisterArray
 from netsum_switch.replication import ReplicationEngine
 from netsum_switch.table import ActionInfo, Exact, KeyInfo, Lpm, Match, Range, Table, Ternary
 
@@ -69,7 +68,7 @@ class Failure:
 
 
 class PacketLoop:
-    """Serves the ports in the data plane's place."""
+    """An engine's own loop, which serves the ports instead of the data plane's."""
 
     def watch(self, wake: int, wanted: ctypes.c_uint64) -> None:
         """Come back when the descriptor `wake` is readable, and while `wanted` is not 0."""
@@ -86,6 +85,7 @@ class Pipeline:
 
     Attributes:
         tables, profiles, counters, meters, registers, actions: by the JSON's names.
+        registers: their cells, which packets read and write in place.
         digests: by list id.
         pre: multicast groups and clone sessions.
         on_digest: called with (list id, samples) while a packet is processed.
@@ -101,9 +101,9 @@ class Pipeline:
         self.meters = {
             name: self._new_meters(name, each["size"], each["type"] == "bytes") for name, each in program.meters.items()
         }
-        by_id = {info.id: info for infos in self.actions.values() for info in infos}
+        self._by_id = {info.id: info for infos in self.actions.values() for info in infos}
         self.profiles = {
-            name: self._new_profile(name, tuple(by_id[at] for at in each["action_ids"]), "selector" in each)
+            name: self._new_profile(name, tuple(self._by_id[at] for at in each["action_ids"]), "selector" in each)
             for name, each in program.profiles.items()
         }
         self.tables = {
@@ -117,7 +117,7 @@ class Pipeline:
             if not each.get("is_direct")
         }
         self.registers = {
-            each["name"]: self._new_register(each["name"], each["size"], each["bitwidth"])
+            each["name"]: self._new_register(each["name"], each["size"])
             for each in program.json.get("register_arrays", [])
         }
         self.digests = {
@@ -131,8 +131,8 @@ class Pipeline:
 
     @contextmanager
     def changing(self, lock: AbstractContextManager[object]) -> Iterator[None]:
-        """While tables, groups and sessions change; of what is done inside packets see all or nothing. `lock` is the data
-        plane's, taken for as long as the engine needs."""
+        """Make changes to tables, groups and sessions take effect together: packets see all or none of them. `lock` is the data
+        plane's, held for as long as the engine needs."""
         with lock:
             yield
 
@@ -142,7 +142,7 @@ class Pipeline:
 
     @property
     def under_way(self) -> list[object]:
-        """What has begun to go round and is not done, between two packets: nothing, or the engine is broken."""
+        """Packets that started over and are not done. Between two calls there are none, unless the engine is broken."""
         return []
 
     # What an engine may keep elsewhere
@@ -159,8 +159,8 @@ class Pipeline:
     def _new_meters(self, name: str, size: int, counts_bytes: bool) -> MeterArray:
         return MeterArray(name, size, counts_bytes=counts_bytes)
 
-    def _new_register(self, name: str, size: int, width: int) -> RegisterArray:
-        return RegisterArray(name, size, width)
+    def _new_register(self, name: str, size: int) -> MutableSequence[int]:  # noqa: ARG002 - an engine's
+        return [0] * size
 
     def _new_table(self, name: str, *args: Any) -> Table:
         return Table(name, *args)
@@ -177,7 +177,6 @@ class Pipeline:
         return actions
 
     def _table(self, each: Json) -> Table:
-        by_id = {info.id: info for infos in self.actions.values() for info in infos}
         keys = []
         for index, key in enumerate(each["key"]):
             target = key["target"]
@@ -187,7 +186,7 @@ class Pipeline:
             each["name"],
             each["match_type"],
             tuple(keys),
-            tuple(by_id[number] for number in each["action_ids"]),
+            tuple(self._by_id[number] for number in each["action_ids"]),
             each["max_size"],
             bool(each["with_counters"]),
             self.profiles[each["action_profile"]] if each.get("type", "simple") != "simple" else None,
@@ -195,28 +194,26 @@ class Pipeline:
         if each.get("direct_meters") is not None:
             table.meters = self.meters[each["direct_meters"]]
         if (default := each.get("default_entry")) is not None:
-            data = tuple(int(value, 16) for value in default.get("action_data", []))
-            table.fix_default(
-                by_id[default["action_id"]].name,
-                data,
-                bool(default.get("action_const")),
-                bool(default.get("action_entry_const")),
+            const_action, const_entry = bool(default.get("action_const")), bool(default.get("action_entry_const"))
+            table.fix_default(*self._call(default), const_action, const_entry)
+        if entries := each.get("entries"):
+            # In the JSON a low number wins, in P4Runtime a high one; simple_switch_grpc converts like this.
+            table.fix_entries(
+                [
+                    (
+                        tuple(_const_match(key) for key in entry["match_key"]),
+                        *self._call(entry["action_entry"]),
+                        _HIGHEST_PRIORITY - entry["priority"],
+                    )
+                    for entry in entries
+                ]
             )
-        self._const_entries(table, each.get("entries"), by_id)
         return table
 
-    @staticmethod
-    def _const_entries(table: Table, entries: list[Json] | None, by_id: dict[int, ActionInfo]) -> None:
-        if not entries:
-            return
-        rows = []
-        for entry in entries:
-            action = entry["action_entry"]
-            data = tuple(int(value, 16) for value in action["action_data"])
-            match = tuple(_const_match(each) for each in entry["match_key"])
-            # In the JSON a low number wins, in P4Runtime a high one; simple_switch_grpc converts like this.
-            rows.append((match, by_id[action["action_id"]].name, data, _HIGHEST_PRIORITY - entry["priority"]))
-        table.fix_entries(rows)
+    def _call(self, entry: Json) -> tuple[str, tuple[int, ...]]:
+        """An entry's action and its arguments."""
+        data = tuple(int(value, 16) for value in entry.get("action_data", []))
+        return self._by_id[entry["action_id"]].name, data
 
 
 def _const_match(key: Json) -> Match:
@@ -256,7 +253,7 @@ def load_pipeline(
 
 
 def _load_auto(json_text: str | bytes, drop_port: int, clock: Clock | None) -> Pipeline:
-    """With the fastest engine that runs the program."""
+    """Load the program into the fastest engine that runs it."""
     try:
         return _load("native", json_text, drop_port, clock)
     except UnsupportedError as error:

@@ -15,11 +15,14 @@ NEWEST_MINOR = 24
 
 Json = dict[str, Any]
 
-# Sections that must be empty: this switch does not run what they describe.
-_UNSUPPORTED_SECTIONS = {
-    "extern_instances": "extern instances",
-}
+_REQUIRED_SECTIONS = (
+    "header_types", "headers", "parsers", "deparsers", "actions", "pipelines", "calculations", "checksums",
+)  # fmt: skip
 
+# Sections whose names become those of variables.
+_NAMED_SECTIONS = (
+    "headers", "header_stacks", "header_union_stacks", "register_arrays", "counter_arrays", "meter_arrays", "calculations",
+)  # fmt: skip
 
 # The types of a field of the last header of a stack: [stack, field], or [stack of unions, member, field].
 STACK_FIELDS = ("stack_field", "union_stack_field")
@@ -62,7 +65,7 @@ class Program:
 
     def __init__(self, text: str | bytes) -> None:
         self.json = self._parse(text)
-        self._refuse_sections()
+        self._refuse_externs()
         self._forget_value_sets()
         self.profiles = self._profiles()
         self.headers = self._headers()
@@ -104,17 +107,7 @@ class Program:
             raise JsonError(
                 f"BMv2 JSON version {found}; this switch reads {MAJOR_VERSION}.0 to {MAJOR_VERSION}.{NEWEST_MINOR}"
             )
-        required = (
-            "header_types",
-            "headers",
-            "parsers",
-            "deparsers",
-            "actions",
-            "pipelines",
-            "calculations",
-            "checksums",
-        )
-        for section in required:
+        for section in _REQUIRED_SECTIONS:
             if not isinstance(parsed.get(section), list):
                 raise JsonError(f"the program has no section {section!r}: it is not complete BMv2 JSON")
         check_numbers(parsed)
@@ -126,13 +119,10 @@ class Program:
         one: Json = self.json[section][0]
         return one
 
-    def _refuse_sections(self) -> None:
-        for section, what in _UNSUPPORTED_SECTIONS.items():
-            items = self.json.get(section, [])
-            if items:
-                raise UnsupportedError(
-                    f"the program uses {what} ({items[0].get('name', '?')}); this switch does not run them"
-                )
+    def _refuse_externs(self) -> None:
+        for extern in self.json.get("extern_instances", []):
+            name = extern.get("name", "?")
+            raise UnsupportedError(f"the program uses extern instances ({name}); this switch does not run them")
         for pipeline in self.json["pipelines"]:
             if pipeline.get("action_calls"):
                 raise UnsupportedError("the program uses action calls, which p4c never writes")
@@ -161,7 +151,7 @@ class Program:
         return profiles
 
     def _forget_value_sets(self) -> None:
-        """Take the transitions by value sets away. Nothing fills one, here as in simple_switch_grpc, so they never match."""
+        """Remove transitions on value sets. Nothing fills one, here as in simple_switch_grpc, so they never match."""
         for parser in self.json["parsers"]:
             for state in parser["parse_states"]:
                 state["transitions"] = [each for each in state["transitions"] if each["type"] != "parse_vset"]
@@ -212,7 +202,7 @@ class Program:
         return {each["name"]: [names[number] for number in each["header_ids"]] for each in self.json.get(section, [])}
 
     def _union_stacks(self) -> dict[str, dict[str, list[str]]]:
-        """Of each stack of unions, by member: the headers with that name, one of each union."""
+        """For each stack of unions, by member: the headers with that name, one from each union."""
         kinds = {
             kind["name"]: [name for name, _ in kind["headers"]] for kind in self.json.get("header_union_types", [])
         }
@@ -230,7 +220,7 @@ class Program:
 
     @property
     def columns(self) -> dict[str, list[list[str]]]:
-        """By stack, of headers or unions, the lists of headers within which push and pop move headers."""
+        """For each stack, of headers or of unions, the lists within which push and pop move headers."""
         return {name: [elements] for name, elements in self.stacks.items()} | {
             name: list(members.values()) for name, members in self.union_stacks.items()
         }
@@ -240,15 +230,7 @@ class Program:
         self._check_alike([f"{header}__{field}" for header, field in self.fields], "fields")
         tables = [table["name"] for pipeline in self.json["pipelines"] for table in pipeline["tables"]]
         self._check_alike(tables, "tables")
-        sections = (
-            "headers",
-            "header_stacks",
-            "header_union_stacks",
-            "register_arrays",
-            "counter_arrays",
-            "meter_arrays",
-        )
-        for section in (*sections, "calculations"):
+        for section in _NAMED_SECTIONS:
             self._check_alike([each["name"] for each in self.json.get(section, [])], section)
 
     @staticmethod

@@ -17,23 +17,22 @@ class ReplicationEngine:
     def set_group(self, group_id: int, replicas: Iterable[Replica]) -> None:
         """Define or redefine a multicast group. Copies leave in the order of `replicas`."""
         self.multicast[group_id] = tuple(replicas)
+        self.changed()
 
     def delete_group(self, group_id: int) -> None:
         """Drop packets to this group from now on. It need not exist."""
         self.multicast.pop(group_id, None)
-
-    def groups(self) -> dict[int, tuple[Replica, ...]]:
-        """A copy of the groups, by id."""
-        return dict(self.multicast)
+        self.changed()
 
     def set_clone_session(self, session_id: int, replicas: Iterable[Replica]) -> None:
         """Define or redefine a clone session. Clones are whole: simple_switch cannot truncate them either."""
         self.clones[session_id] = tuple(replicas)
+        self.changed()
 
     def delete_clone_session(self, session_id: int) -> None:
         """Make no clones of this session from now on. It need not exist."""
         self.clones.pop(session_id, None)
+        self.changed()
 
-    def clone_sessions(self) -> dict[int, tuple[Replica, ...]]:
-        """A copy of the clone sessions, by id."""
-        return dict(self.clones)
+    def changed(self) -> None:
+        """Called after every change; for an engine that keeps copies of its own."""

@@ -12,49 +12,33 @@ _SHIFT_LIMIT = 64
 
 def pack(header: HeaderInfo) -> str:
     """Python for a header's bytes."""
-    if header.varbit is not None:
-        return _pack_varbit(header)
     if header.size > _SHIFT_LIMIT and all(field.width % 8 == 0 and not field.signed for field in header.fields):
         fields = [f"{field_var(header.name, each.name)}.to_bytes({each.width // 8}, 'big')" for each in header.fields]
         return f"b''.join(({', '.join(fields)},))"
-    return f"({' | '.join(_terms(header)) or '0'}).to_bytes({header.size}, 'big')"
+    return f"({' | '.join(_terms(header)) or '0'}).to_bytes({header_bytes(header)}, 'big')"
 
 
 def _terms(header: HeaderInfo) -> list[str]:
     """Python for each field, shifted to its place in the header as one number."""
     low = header.size * 8
+    after = "" if header.varbit is None else f" + {bits_var(header.name, header.varbit)}"
     terms = []
     for field in header.fields:
-        low -= field.width
         name = field_var(header.name, field.name)
         value = f"({name} & {(1 << field.width) - 1:#x})" if field.signed else name
-        terms.append(f"{value} << {low}" if low else value)
+        if field.varbit:
+            after = ""
+        else:
+            low -= field.width
+        terms.append(f"{value} << {low}{after}" if low or header.varbit is not None else value)
     return terms
 
 
 def header_bytes(header: HeaderInfo) -> str:
     """Python for the size of a header."""
-    return (
-        str(header.size)
-        if header.varbit is None
-        else f"({header.size} + ({bits_var(header.name, header.varbit)} >> 3))"
-    )
-
-
-def _pack_varbit(header: HeaderInfo) -> str:
-    low, variable = header.size * 8, ""
-    terms: list[str] = []
-    for field in header.fields:
-        name = field_var(header.name, field.name)
-        if field.varbit:
-            variable = f" + {bits_var(header.name, field.name)}"
-            terms = [term.replace("@", variable) for term in terms]
-            terms.append(f"{name} << {low}")
-            continue
-        low -= field.width
-        value = f"({name} & {(1 << field.width) - 1:#x})" if field.signed else name
-        terms.append(f"{value} << {low}{'' if variable else '@'}")
-    return f"({' | '.join(terms)}).to_bytes({header_bytes(header)}, 'big')"
+    if header.varbit is None:
+        return str(header.size)
+    return f"({header.size} + ({bits_var(header.name, header.varbit)} >> 3))"
 
 
 def shared_headers(program: Program, written: Collection[str], assigned: Collection[str]) -> dict[str, list[bool]]:

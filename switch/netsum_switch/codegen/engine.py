@@ -39,7 +39,7 @@ class _Environment:
     """What ``make`` of the generated module binds."""
 
     def __init__(self, pipeline: PythonPipeline, clock: Clock) -> None:
-        self.registers = {name: array.values for name, array in pipeline.registers.items()}
+        self.registers = pipeline.registers
         self.packets = {name: array.packets for name, array in pipeline.counters.items()}
         self.meters = {name: array.execute for name, array in pipeline.meters.items()}
         self.bytes = {name: array.bytes for name, array in pipeline.counters.items()}
@@ -63,16 +63,16 @@ class _Environment:
 
     @staticmethod
     def endless() -> None:
-        """A loop without an end."""
+        """Give up an action that loops for ever."""
         raise SwitchError(LOOPS)
 
     @staticmethod
     def abort() -> None:
-        """A failed assert or assume."""
+        """Give up a packet for which an assert or assume failed."""
         raise ProgramAbortError("an assertion of the program failed; the packet is dropped")
 
     def learn(self, list_id: int, values: tuple[int, ...]) -> None:
-        """A digest of one packet."""
+        """Report one packet's digest."""
         if self._pipeline.on_digest is not None:
             self._pipeline.on_digest(list_id, [values])
 

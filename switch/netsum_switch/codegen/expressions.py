@@ -20,7 +20,7 @@ from netsum_switch.lowering.values import (
 
 _CASTS = {"two_comp": "two_comp_mod", "usat": "usat_cast", "sat": "sat_cast"}
 _TRUTHS = frozenset({*COMPARISONS, "and", "or", "not"})
-# A shift by a number of so many bits needs no limit.
+# A shift by a number of this many bits needs no limit.
 _DISTANCE_BITS = 13
 
 

@@ -36,6 +36,10 @@ _BOUND = {
     "counter_arrays": (("packets", "packets"), ("bytes", "bytes")),
     "meter_arrays": (("meter", "meters"),),
 }
+_HELPERS = (
+    "from_bytes", "groups", "clone_sessions", "pending", "now", "randint", "log_message", "two_comp_mod", "usat_cast",
+    "sat_cast", "learn", "abort", "endless",
+)  # fmt: skip
 _WHOLE = "1 << 30"  # no packet is longer: not truncated
 
 
@@ -146,18 +150,7 @@ class Module:
         for name, (of, key) in bound.items():
             if name in used:
                 source.line(f"{name} = env.{of}[{key!r}]")
-        helpers: tuple[str, ...] = (
-            "from_bytes",
-            "groups",
-            "clone_sessions",
-            "pending",
-            "now",
-            "randint",
-            "log_message",
-            "two_comp_mod",
-        )
-        helpers += ("usat_cast", "sat_cast", "learn", "abort", "endless")
-        for name in helpers:
+        for name in _HELPERS:
             if name in used:
                 source.line(f"{name} = env.{name}")
         for name in HASHES:

@@ -96,7 +96,7 @@ class Peek:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """By so many bits."""
+    """Skip this many bits."""
 
     bits: Expression
 
@@ -171,7 +171,7 @@ Node = Condition | Apply | Direct
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Acyclic."""
+    """A graph of nodes, without a cycle."""
 
     name: str
     entry: str | None
@@ -180,7 +180,8 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input of a calculation: a value of so many bits, there if ``valid`` holds. ``length`` of a varbit: its bits."""
+    """One input of a calculation: a value of ``bits`` bits, present if ``valid`` holds. ``length``: the bits in a
+    varbit field."""
 
     value: Expression
     bits: int

@@ -17,7 +17,7 @@ _MARKS = {
 
 
 class Variables:
-    """By header and field, and the packet's own (`mark`)."""
+    """The variables of headers and fields, and those of the packet itself (`mark`)."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

@@ -68,6 +68,12 @@ class Function:
         self.begin(after)
 
     @contextmanager
+    def unless(self, condition: Register) -> Iterator[None]:
+        """What is written inside runs if the condition does not hold."""
+        with self.when(self.negation(condition)):
+            yield
+
+    @contextmanager
     def each(self, count: Register) -> Iterator[Register]:
         """A loop from 0 to ``count``, an i64; gives the index."""
         head, body, after = self.label(), self.label(), self.label()
@@ -94,8 +100,20 @@ class Function:
         self._head.append(f"  %m{self._count} = alloca [{size} x i8], align 64")
         return f"%m{self._count}"
 
+    def number(self, first: Register = "0") -> Register:
+        """The place of an i64 of this function's own, with its first value."""
+        place = self.space(8)
+        self.store(first, place, 64, 8)
+        return place
+
+    def increment(self, place: Register) -> Register:
+        """Add 1 to an i64 in memory; gives the sum."""
+        count = self.op("add", 64, self.load(place, 64, 8), 1)
+        self.store(count, place, 64, 8)
+        return count
+
     def offset(self, base: Register, offset: Register | int) -> Register:
-        """A pointer so many bytes behind another."""
+        """A pointer this many bytes after another."""
         if offset in (0, "0"):
             return base
         return self.value(f"getelementptr inbounds i8, ptr {base}, i64 {offset}")
@@ -108,6 +126,13 @@ class Function:
 
     def load_pointer(self, pointer: Register) -> Register:
         return self.value(f"load ptr, ptr {pointer}, align 8")
+
+    def store_pointer(self, value: Register, pointer: Register) -> None:
+        self.line(f"store ptr {value}, ptr {pointer}, align 8")
+
+    def pointer_to(self, address: Register) -> Register:
+        """An address, an i64, as a pointer."""
+        return self.value(f"inttoptr i64 {address} to ptr")
 
     def clear(self, pointer: Register, size: Register | int) -> None:
         self.line(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {size}, i1 false)")
@@ -127,6 +152,9 @@ class Function:
     def op(self, name: str, bits: int, left: Register | int, right: Register | int) -> Register:
         return self.value(f"{name} i{bits} {left}, {right}")
 
+    def negation(self, condition: Register) -> Register:
+        return self.op("xor", 1, condition, "true")
+
     def compare(self, name: str, bits: int, left: Register, right: Register | int) -> Register:
         return self.value(f"icmp {name} i{bits} {left}, {right}")
 
@@ -145,7 +173,6 @@ class Assembly:
         self._functions: list[Function] = []
         self._constants: dict[tuple[int, ...], str] = {}
         self._declared: dict[str, str] = {}
-        self._texts: dict[str, str] = {}
 
     def function(
         self, name: str, parameters: str, result: str = "i32", *, linkage: str = "internal ", attributes: str = ""

@@ -56,7 +56,7 @@ def load_big(assembly: Assembly, out: Function, pointer: Register, size: int) ->
 
 
 def store_big(assembly: Assembly, out: Function, value: Register, pointer: Register, size: int) -> None:
-    """Its bytes, big-endian."""
+    """Store a number big-endian."""
     bits, even = size * 8, (size + 1) // 2 * 16
     if size > 1:
         wide = out.resize(value, bits, even)

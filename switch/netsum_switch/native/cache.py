@@ -1,8 +1,8 @@
 """Machine code on disk: what was compiled once is not compiled again.
 
 It lies in `$XDG_CACHE_HOME/netsum/switch`, else in `~/.cache/netsum/switch`. Whatever lies there runs, so a directory that
-belongs to another user, or that others may write to, is not used. A file that is damaged is made anew. What has not been used for
-longest makes room for what is new.
+belongs to another user, or that others may write to, is not used. A damaged file is made again. The files that were used longest
+ago make room for new ones.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def _read(place: int, key: str) -> bytes | None:
     code = content[_DIGEST_BYTES:]
     if content[:_DIGEST_BYTES] == _digest(key, code):
         return code
-    log.warning("%s/%s.o is damaged; the program is compiled anew", directory(), key)
+    log.warning("%s/%s.o is damaged; the program is compiled again", directory(), key)
     return None
 
 
 def _write(place: int, key: str, code: bytes) -> None:
-    """In one step, so that a reader finds all or nothing."""
+    """Write a file in one step, so that a reader finds all or nothing."""
     new = f"{key}.{os.getpid()}.new"
     try:
         with os.fdopen(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600, dir_fd=place), "wb") as file:

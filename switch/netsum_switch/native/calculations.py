@@ -129,8 +129,7 @@ _CRCS = {
 
 def _write_crc(assembly: Assembly, out: Function, algorithm: str) -> None:
     table, first, last, bits, reflected = _CRCS[algorithm]
-    words, crc = assembly.words("i64", table), out.space(8)
-    out.store(str(first), crc, 64, 8)
+    words, crc = assembly.words("i64", table), out.number(str(first))
     with out.each("%size") as index:
         old = out.load(crc, 64, 8)
         byte = out.resize(out.load(out.offset("%data", index), 8), 8, 64)
@@ -146,8 +145,7 @@ def _write_crc(assembly: Assembly, out: Function, algorithm: str) -> None:
 
 def _each_word(assembly: Assembly, out: Function, combine: str) -> Register:
     """All 16-bit words together, the last byte filled up with zeros."""
-    total = out.space(8)
-    out.store("0", total, 64, 8)
+    total = out.number()
     with out.each(out.op("lshr", 64, "%size", 1)) as index:
         word = wire.load_big(assembly, out, out.value(f"getelementptr i16, ptr %data, i64 {index}"), 2)
         out.store(out.op(combine, 64, out.load(total, 64, 8), out.resize(word, 16, 64)), total, 64, 8)
@@ -172,8 +170,7 @@ def _write_xor16(assembly: Assembly, out: Function) -> None:
 
 def _write_identity(_assembly: Assembly, out: Function) -> None:
     """The first eight bytes."""
-    value = out.space(8)
-    out.store("0", value, 64, 8)
+    value = out.number()
     with out.each(out.choose(out.compare("ult", 64, "%size", 8), 64, "%size", 8)) as index:
         byte = out.resize(out.load(out.offset("%data", index), 8), 8, 64)
         out.store(out.op("or", 64, out.op("shl", 64, out.load(value, 64, 8), 8), byte), value, 64, 8)

@@ -1,7 +1,7 @@
 """From a program to machine code, by way of a cache on disk.
 
-Code is kept by a hash of the module's text, LLVM and the processor. The text is made anew each time, which takes a tenth of a
-second: so no change of the generator can leave old code behind.
+Code is kept by a hash of the module's text, LLVM and the processor. The text is generated every time, which takes a tenth of a
+second, so that no change of the generator can leave old code behind.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _jit() -> Any:
 
 @cache
 def _processor() -> tuple[str, str]:
-    """Its name and what it can do."""
+    """The processor's name and features."""
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 

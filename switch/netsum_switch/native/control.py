@@ -6,7 +6,7 @@ from netsum_switch.action_profile import GROUP
 from netsum_switch.lowering.control import following
 from netsum_switch.lowering.statements import Action, Apply, Condition, Control, Direct, Node
 from netsum_switch.native.assembly import Register
-from netsum_switch.native.layout import ProfileWord, TableWord
+from netsum_switch.native.layout import ProfileWord, TableWord, limb_count
 from netsum_switch.native.module import Module
 from netsum_switch.native.statements import StatementWriter
 from netsum_switch.native.tables import write_exact, write_lpm, write_rules
@@ -97,7 +97,7 @@ class ControlWriter(StatementWriter):
         """A pointer to the row of the member that an entry, if one was found, names or that is chosen of its group."""
         out, plan = self.out, self.module.image.profiles[str(node.profile)]
         place, member = out.space(8), out.space(8)
-        out.line(f"store ptr {row}, ptr {place}, align 8")
+        out.store_pointer(row, place)
         with out.when(hit):
             handle = out.load(out.offset(row, 8), 64, 8)
             out.store(out.op("add", 64, handle, 1), member, 64, 8)
@@ -112,7 +112,7 @@ class ControlWriter(StatementWriter):
                         out.store(out.load(out.offset(out.load_pointer(group), at), 64, 8), member, 64, 8)
             offset = out.op("mul", 64, out.load(member, 64, 8), plan.row)
             chosen = out.offset(self.pointer(plan.word + ProfileWord.MEMBERS), offset)
-            out.line(f"store ptr {chosen}, ptr {place}, align 8")
+            out.store_pointer(chosen, place)
         return out.load_pointer(place)
 
     def _find(self, node: Apply) -> Register:
@@ -123,7 +123,7 @@ class ControlWriter(StatementWriter):
         key = out.space(8 * plan.key_words)
         at = 0
         for value, bits in zip(node.keys, node.widths, strict=True):
-            held = (bits + 63) // 64 * 64
+            held = 64 * limb_count(bits)
             out.store(out.resize(self.expressions.emit(value, bits), bits, held), out.offset(key, at), held, 8)
             at += held // 8
         kind = self._tables[node.table]["match_type"]

@@ -43,7 +43,7 @@ def write_clones(module: Module) -> None:
 
 
 def _clone(writer: PacketWriter, module: Module, instance: int) -> None:
-    """Into the next state, %s, what comes of the one at hand, %o."""
+    """Make the clone of a packet, whose state is %o, in the next state, %s."""
     out, layout = writer.out, module.layout
     space = out.space(max(8, writer.kept))
     out.line(f"%s = getelementptr inbounds i8, ptr %o, i64 {layout.stride}")

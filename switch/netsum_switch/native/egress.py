@@ -47,7 +47,7 @@ def _deparse(writer: PacketWriter) -> None:
     word = out.choose(again, 64, int(Context.PENDING), int(Context.OUT))
     room = writer.reserve(word, out.op("add", 64, total, kept))
     place = out.space(8)
-    out.line(f"store ptr {out.offset(room, kept)}, ptr {place}, align 8")
+    out.store_pointer(out.offset(room, kept), place)
     for name in lowered.deparsed:
         with out.when(writer.expressions.condition(lowered.variables.valid(name))):
             _write_header(writer, name, place)
@@ -86,7 +86,7 @@ def _write_header(writer: PacketWriter, name: str, place: Register) -> None:
         size = out.op("lshr", 64, writer.expressions.emit(length, 64), 3)
         wire.reverse_bytes(out, at, writer.expressions.pointer(fields[split]), size)
         at = _write_fields(writer, name, fields[split + 1 :], out.offset(at, size))
-    out.line(f"store ptr {at}, ptr {place}, align 8")
+    out.store_pointer(at, place)
 
 
 def _write_fields(writer: PacketWriter, name: str, fields: list[Variable], at: Register) -> Register:

@@ -9,7 +9,7 @@ import ctypes
 import os
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -21,14 +21,7 @@ from netsum_switch.log_message import log_message
 from netsum_switch.meter import MeterArray
 from netsum_switch.native.compiler import compiled
 from netsum_switch.native.counter_image import NativeCounters
-from netsum_switch.native.layout import (
-    DEEPEST,
-    GROUP_IDS,
-    RECORD_BYTES,
-    SESSION_IDS,
-    Context,
-    Record,
-)
+from netsum_switch.native.layout import DEEPEST, GROUP_IDS, RECORD_BYTES, SESSION_IDS, Context, Record, limb_count
 from netsum_switch.native.loop_layout import SEND_AT
 from netsum_switch.native.memory import Cells, Memory
 from netsum_switch.native.meters import NativeMeters
@@ -38,7 +31,6 @@ from netsum_switch.native.table_image import NativeTable
 from netsum_switch.native.wires import Wires
 from netsum_switch.pipeline import Clock, Failure, PacketLoop, Pipeline, Sent
 from netsum_switch.ports import Port
-from netsum_switch.register import RegisterArray
 from netsum_switch.replication import Replica, ReplicationEngine
 from netsum_switch.table import Table
 
@@ -120,7 +112,8 @@ class NativePipeline(Pipeline):
         return NativeLoop(self, wires)
 
     def records(self) -> tuple[Sent, list[Failure]]:
-        """What came out of packets, and on which the program failed; what they report is reported. Nothing is there then."""
+        """Read the records and remove them: the frames that came out, and those on which the program failed. Digests and log
+        messages are passed on."""
         sent: Sent = []
         failed: list[Failure] = []
         data, at, end = self._out.data, 0, self._words[Context.OUT] - self._out.address
@@ -145,7 +138,7 @@ class NativePipeline(Pipeline):
 
     def _values(self, at: int, shapes: Iterable[Shape]) -> Iterable[int]:
         for bits, signed in shapes:
-            size = (bits + 63) // 64 * 8
+            size = 8 * limb_count(bits)
             yield int.from_bytes(self._out.data[at : at + size], "little", signed=signed)
             at += size
 
@@ -168,10 +161,10 @@ class NativePipeline(Pipeline):
     def _new_replication(self) -> ReplicationEngine:
         return NativeReplication(self._space, self._change)
 
-    def _new_register(self, name: str, size: int, width: int) -> RegisterArray:
+    def _new_register(self, name: str, size: int) -> MutableSequence[int]:
         array = self._image.registers[name]
         memory = self._space(array.word, size * array.stride)
-        return RegisterArray(name, size, width, Cells(memory, size, array.stride, array.stride))
+        return Cells(memory, size, array.stride, array.stride)
 
     def _new_counter(self, name: str, size: int) -> CounterArray:
         array = self._image.counters[name]
@@ -222,26 +215,13 @@ class NativeReplication(ReplicationEngine):
     def __init__(self, space: Callable[[int, int], Memory], changed: Callable[[NativeReplication], None]) -> None:
         super().__init__()
         self._space = space
-        self._changed = changed
+        self._change = changed
         self._groups = space(Context.GROUPS, 8 * GROUP_IDS)
         self._sessions = space(Context.SESSIONS, 8 * SESSION_IDS)
         self._replicas = {word: Memory(0) for word in (Context.GROUP_REPLICAS, Context.SESSION_REPLICAS)}
 
-    def set_group(self, group_id: int, replicas: Iterable[Replica]) -> None:
-        super().set_group(group_id, replicas)
-        self._changed(self)
-
-    def delete_group(self, group_id: int) -> None:
-        super().delete_group(group_id)
-        self._changed(self)
-
-    def set_clone_session(self, session_id: int, replicas: Iterable[Replica]) -> None:
-        super().set_clone_session(session_id, replicas)
-        self._changed(self)
-
-    def delete_clone_session(self, session_id: int) -> None:
-        super().delete_clone_session(session_id)
-        self._changed(self)
+    def changed(self) -> None:
+        self._change(self)
 
     def refresh(self) -> None:
         self._write(self._groups, GROUP_IDS, Context.GROUP_REPLICAS, self.multicast)

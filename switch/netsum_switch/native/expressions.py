@@ -7,6 +7,7 @@ need their operands whole, as wide as these can be.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from netsum_switch.errors import UnsupportedError
@@ -56,6 +57,12 @@ class Expressions:
     def pointer(self, variable: Variable) -> Register:
         return self.out.offset("%s", self.layout.offsets[variable])
 
+    def place(self, value: Variable | Parameter) -> Register:
+        """A pointer to a variable, or to the parameter in the row."""
+        return (
+            self.pointer(value) if isinstance(value, Variable) else self.out.offset(self.row, self.places[value.index])
+        )
+
     def condition(self, expression: Expression) -> Register:
         """Whether a value is not 0; an i1."""
         value = self.whole(expression)
@@ -70,14 +77,9 @@ class Expressions:
         if bits > WIDEST:
             raise UnsupportedError(f"{self.where} computes with {bits} bits; this switch does with {WIDEST}")
         if isinstance(expression, Constant):
-            return (
-                str(expression.value & (1 << bits) - 1) if bits > 1 else ("true" if expression.value & 1 else "false")
-            )
-        if isinstance(expression, Variable):
-            return self._loaded(self.pointer(expression), expression, bits)
-        if isinstance(expression, Parameter):
-            pointer = self.out.offset(self.row, self.places[expression.index])
-            return self._loaded(pointer, expression, bits)
+            return literal(expression.value, bits)
+        if isinstance(expression, Variable | Parameter):
+            return self._loaded(self.place(expression), expression, bits)
         if isinstance(expression, Slot):
             return self.out.resize(self.slot, 64, bits)
         if isinstance(expression, Calculated):
@@ -113,7 +115,7 @@ class Expressions:
         if op == "~":
             return self.out.op("xor", bits, self.emit(operands[0], bits), "-1" if bits > 1 else "true")
         if op == "neg":
-            return self.out.op("sub", bits, "0" if bits > 1 else "false", self.emit(operands[0], bits))
+            return self.out.op("sub", bits, literal(0, bits), self.emit(operands[0], bits))
         if op == "?":
             return self._choice(operands, bits)
         if op == "<<":
@@ -144,7 +146,7 @@ class Expressions:
     def _logic(self, op: str, operands: tuple[Expression, ...]) -> Register:
         first = self.condition(operands[0])
         if op == "not":
-            return self.out.op("xor", 1, first, "true")
+            return self.out.negation(first)
         if not can_fail(operands[1]):
             return self.out.op(op, 1, first, self.condition(operands[1]))
         if op == "and":
@@ -158,7 +160,9 @@ class Expressions:
         yes, no = operands[1:]
         return self._branched(condition, bits, lambda: self.emit(yes, bits), lambda: self.emit(no, bits))
 
-    def _branched(self, condition: Register, bits: int, yes: Make, no: Make) -> Register:
+    def _branched(
+        self, condition: Register, bits: int, yes: Callable[[], Register], no: Callable[[], Register]
+    ) -> Register:
         """One of two values, of which only that one is computed."""
         out = self.out
         first, second, after = out.label(), out.label(), out.label()
@@ -176,7 +180,7 @@ class Expressions:
         value, distance = operands
         if isinstance(distance, Constant):
             if distance.value >= bits:
-                return "0" if bits > 1 else "false"
+                return literal(0, bits)
             inside = bits - distance.value
             moved = self.out.resize(self.emit(value, inside), inside, bits)
             return self.out.op("shl", bits, moved, distance.value)
@@ -194,7 +198,7 @@ class Expressions:
         if name == "ashr":
             last = self.out.op("ashr", bits, self.emit(value, bits), bits - 1)
             return self.out.choose(inside, bits, shifted, last)
-        return self.out.choose(inside, bits, shifted, "0" if bits > 1 else "false")
+        return self.out.choose(inside, bits, shifted, literal(0, bits))
 
     def _right(self, node: Operation, bits: int) -> Register:
         value, distance = node.operands
@@ -204,19 +208,19 @@ class Expressions:
         by = distance.value
         if by >= value.bits:
             if not value.signed:
-                return "0" if bits > 1 else "false"
+                return literal(0, bits)
             by = value.bits - 1
         inside = min(value.bits, bits + by)
         moved = self.out.op(name, inside, self.emit(value, inside), by)
         return self.out.resize(moved, inside, bits, value.signed)
 
     def _division(self, op: str, operands: tuple[Expression, ...]) -> Register:
-        """In as many bits as the result can need."""
+        """A quotient or remainder, in as many bits as it can need."""
         left, right = operands
         bits = max(left.bits, right.bits)
         by = self.emit(right, bits)
         if not isinstance(right, Constant) or right.value == 0:
-            zero = self.out.compare("eq", bits, by, "0" if bits > 1 else "false")
+            zero = self.out.compare("eq", bits, by, literal(0, bits))
             if self._may_be_zero(right):
                 self._around.fail(self.out, zero, f"a division by 0 in {self.where}; the packet is dropped")
         result = self.out.op("udiv" if op == "/" else "urem", bits, self.emit(left, bits), by)
@@ -247,7 +251,7 @@ class Expressions:
         return self.out.resize(result, inside, bits, signed=True)
 
     def _random(self, node: Random, bits: int) -> Register:
-        """From low to high; the caller has seen to it that low is not above high."""
+        """A random number from low to high; the caller has made sure that low is not above high."""
         if node.bits > 64:
             raise UnsupportedError(f"{self.where} takes a random number of {node.bits} bits; this switch has 64")
         low, high = self.emit(node.low, 64), self.emit(node.high, 64)
@@ -260,8 +264,9 @@ class Expressions:
         return self.out.resize(self.out.op("add", 64, low, offset), 64, bits)
 
 
-class Make(Protocol):
-    def __call__(self) -> Register: ...
+def literal(value: int, bits: int) -> Register:
+    """A number modulo 2**bits, as LLVM writes it: an i1 is true or false."""
+    return str(value & (1 << bits) - 1) if bits > 1 else ("true" if value & 1 else "false")
 
 
 def can_fail(expression: Expression) -> bool:

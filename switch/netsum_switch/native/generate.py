@@ -57,12 +57,12 @@ def _write_records(assembly: Assembly) -> None:
     enough = out.compare("uge", 64, out.op("sub", 64, room, RECORD_BYTES + 8), "%size")
     with out.when(out.op("and", 1, fits, enough)):
         begin = out.op("add", 64, start, RECORD_BYTES)
-        out.give(f"ptr {out.value(f'inttoptr i64 {begin} to ptr')}")
+        out.give(f"ptr {out.pointer_to(begin)}")
     out.give("ptr null")
     out = assembly.function("commit", "ptr %c, i64 %word, i64 %kind, i64 %argument, i64 %size", "void")
     word = out.value("getelementptr i64, ptr %c, i64 %word")
     start = out.load(word, 64, 8)
-    record = out.value(f"inttoptr i64 {start} to ptr")
+    record = out.pointer_to(start)
     for at, value in enumerate(("%kind", "%argument", "%size")):
         out.store(value, out.offset(record, 8 * at), 64, 8)
     whole = out.op("and", 64, out.op("add", 64, "%size", RECORD_BYTES + 7), -8)

@@ -74,9 +74,7 @@ def write_process(module: Module) -> None:
     state = out.load_pointer(word[Context.STATES])
     out.store("0", out.offset(state, int(Head.DEPTH)), 64, 8)
     space, room = out.load(word[Context.PENDING_SPACE], 64, 8), out.load(word[Context.PENDING_SIZE], 64, 8)
-    turn, passes, cursor = out.space(8), out.space(8), out.space(8)
-    out.store("0", turn, 64, 8)
-    out.store("0", passes, 64, 8)
+    turn, passes, cursor = out.number(), out.number(), out.space(8)
     _wait_in(out, word, space, room)
     _ingress(out, state, "%frame", "%size", "%port", "0", "0", "null")
     generation, each, another = out.label(), out.label(), out.label()
@@ -93,9 +91,7 @@ def write_process(module: Module) -> None:
     at = out.load(cursor, 64, 8)
     out.branch(out.compare("ult", 64, at, end), another, generation)
     out.begin(another)
-    count = out.op("add", 64, out.load(passes, 64, 8), 1)
-    out.store(count, passes, 64, 8)
-    with out.when(out.compare("ugt", 64, count, MAX_PASSES)):
+    with out.when(out.compare("ugt", 64, out.increment(passes), MAX_PASSES)):
         out.give(f"i32 {module.error(f'a packet started over {MAX_PASSES} times; dropped')}")
     _start_over(module, out, state, at, cursor)
     out.jump(each)
@@ -109,7 +105,7 @@ def _wait_in(out: Function, word: dict[Context, Register], start: Register, room
 
 def _start_over(module: Module, out: Function, state: Register, at: Register, cursor: Register) -> None:
     """Run a frame that waits, and go on to the next."""
-    record = out.value(f"inttoptr i64 {at} to ptr")
+    record = out.pointer_to(at)
     argument, size = (out.load(out.offset(record, offset), 64, 8) for offset in (8, 16))
     whole = out.op("and", 64, out.op("add", 64, size, RECORD_BYTES + 7), -8)
     out.store(out.op("add", 64, at, whole), cursor, 64, 8)

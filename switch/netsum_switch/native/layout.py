@@ -30,7 +30,12 @@ WIDEST = 8192  # of what is computed in one piece
 
 def storage(bits: int) -> int:
     """The bits that an integer has in memory."""
-    return next((each for each in (8, 16, 32, 64) if bits <= each), (bits + 63) // 64 * 64)
+    return next((each for each in (8, 16, 32, 64) if bits <= each), 64 * limb_count(bits))
+
+
+def limb_count(bits: int) -> int:
+    """How many 64-bit limbs an integer takes."""
+    return (bits + 63) // 64
 
 
 class Head(IntEnum):
@@ -111,7 +116,7 @@ DEEPEST = 64  # clones of clones in egress
 
 
 class Layout:
-    """Of one program."""
+    """The layout of one program's state."""
 
     def __init__(self, lowered: Lowered) -> None:
         self.offsets: dict[Variable, int] = {}

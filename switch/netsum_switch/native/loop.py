@@ -11,21 +11,20 @@ counted from 1, or 0. Records that are done with have the kind 0, and what is se
 
 from __future__ import annotations
 
+from errno import EAGAIN, EINTR
+from socket import MSG_DONTWAIT, MSG_TRUNC
+
 from netsum_switch.native.assembly import Function, Register
 from netsum_switch.native.layout import RECORD_BYTES, Context, Record
 from netsum_switch.native.loop_layout import (
     ADDRESS_BYTES,
     BATCH,
     CONTROL_BYTES,
-    DONT_WAIT,
-    EAGAIN,
-    EINTR,
     HEAD_BYTES,
     MESSAGE_BYTES,
     POLL_BYTES,
     PORT_NUMBERS,
     SEND_AT,
-    TRUNCATED,
     Counter,
     Kind,
     Loop,
@@ -63,14 +62,13 @@ def write_loop(module: Module) -> None:
 
 def _write_sort(out: Function) -> None:
     """Queue what comes out of a packet at the ports, and count what is for Python. Of a packet that failed nothing is sent."""
-    place = out.space(8)
-    out.store("%start", place, 64, 8)
+    place = out.number("%start")
     head, some, send, drop, leave, after = (out.label() for _ in range(6))
     out.begin(head)
     at = out.load(place, 64, 8)
     out.branch(out.compare("ult", 64, at, get(out, "%c", Context.OUT)), some, after)
     out.begin(some)
-    record = out.value(f"inttoptr i64 {at} to ptr")
+    record = out.pointer_to(at)
     kind, port, size = (get(out, record, word) for word in range(3))
     whole = out.op("and", 64, out.op("add", 64, size, RECORD_BYTES + 7), -8)
     out.store(out.op("add", 64, at, whole), place, 64, 8)
@@ -142,7 +140,7 @@ def _write_fetch(out: Function) -> None:
     put(out, "%l", Loop.GOT, 0)
     put_pointer(out, "%l", Loop.WIRE, "%w")
     got = out.value(
-        f"call i32 @recvmmsg(i32 {descriptor(out)}, ptr {messages}, i32 {BATCH}, i32 {DONT_WAIT}, ptr null)"
+        f"call i32 @recvmmsg(i32 {descriptor(out)}, ptr {messages}, i32 {BATCH}, i32 {int(MSG_DONTWAIT)}, ptr null)"
     )
     with out.when(out.compare("sgt", 32, got, 0)):
         put(out, "%l", Loop.GOT, out.resize(got, 32, 64))
@@ -187,15 +185,14 @@ def _write_next(out: Function) -> None:
     message = item(out, pointer(out, "%l", Loop.MESSAGES), index, MESSAGE_BYTES)
     counters, kind = pointer(out, wire, Wire.COUNTERS), get(out, wire, Wire.KIND)
     flags = out.load(out.offset(message, Message.FLAGS), 32, 4)
-    with out.when(out.compare("ne", 32, out.op("and", 32, flags, TRUNCATED), 0)):
+    with out.when(out.compare("ne", 32, out.op("and", 32, flags, int(MSG_TRUNC)), 0)):
         add(out, counters, Counter.RX_ERRORS)
         out.give("void")
     with out.when(out.compare("eq", 64, kind, Kind.LEARNING)):
         out.copy(pointer(out, wire, Wire.PEER), out.load_pointer(message), ADDRESS_BYTES)
     vector = out.load_pointer(out.offset(message, Message.VECTOR))
     received = out.load_pointer(vector)
-    more = out.space(8)
-    out.store("0", more, 64, 8)
+    more = out.number()
     with out.when(out.compare("eq", 64, kind, Kind.PACKET)):
         out.store(out.value(f"call i64 @put_tag(ptr {message}, ptr {received})"), more, 64, 8)
     tag = out.load(more, 64, 8)

@@ -56,7 +56,7 @@ class Wire(IntEnum):
 
 
 class Kind(IntEnum):
-    """Of wires."""
+    """Kinds of wires."""
 
     PYTHON = 0
     UDP = 1
@@ -87,10 +87,6 @@ class Message(IntEnum):
     LENGTH = 56
 
 
-DONT_WAIT, TRUNCATED = 0x40, 0x20  # MSG_*
-EINTR, ENXIO, EAGAIN, ENODEV, ENETDOWN, ENOBUFS = 4, 6, 11, 19, 100, 105
-
-
 def get(out: Function, base: Register, word: int) -> Register:
     return out.load(out.offset(base, 8 * word), 64, 8)
 
@@ -104,7 +100,7 @@ def put(out: Function, base: Register, word: int, value: Register | int) -> None
 
 
 def put_pointer(out: Function, base: Register, word: int, value: Register) -> None:
-    out.line(f"store ptr {value}, ptr {out.offset(base, 8 * word)}, align 8")
+    out.store_pointer(value, out.offset(base, 8 * word))
 
 
 def add(out: Function, base: Register, word: int, more: Register | int = 1) -> None:
@@ -124,7 +120,7 @@ def error_number(out: Function) -> Register:
 
 
 def descriptor(out: Function) -> Register:
-    """Of the wire %w."""
+    """The descriptor of the wire %w."""
     return out.resize(get(out, "%w", Wire.DESCRIPTOR), 64, 32)
 
 

@@ -39,7 +39,7 @@ class Staged:
 
     @property
     def address(self) -> int:
-        """Of what is in place."""
+        """The address of what is in place."""
         return self._live.address
 
     def number(self, at: int) -> int:

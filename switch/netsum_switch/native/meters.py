@@ -14,7 +14,7 @@ _SECOND = 1_000_000  # microseconds
 
 
 def write_meter(module: Module) -> str:
-    """``execute_meter``: the colour of a packet that wants so many tokens; the same arithmetic as `meter.Bucket`."""
+    """``execute_meter``: the colour of a packet that needs this many tokens; the same arithmetic as `meter.Bucket`."""
     name = "execute_meter"
     if not module.once(name):
         return name
@@ -34,7 +34,7 @@ def write_meter(module: Module) -> str:
         enough = out.compare("uge", 64, tokens, "%wanted")
         left = out.choose(enough, 64, out.op("sub", 64, tokens, "%wanted"), tokens)
         out.store(left, out.offset(bucket, 16), 64, 8)
-        with out.when(out.op("xor", 1, enough, "true")):
+        with out.unless(enough):
             out.give(f"i64 {colour}")
     out.give(f"i64 {GREEN}")
     return name

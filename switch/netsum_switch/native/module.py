@@ -10,14 +10,14 @@ from netsum_switch.lowering.statements import Apply, read
 from netsum_switch.lowering.values import Expression
 from netsum_switch.native.assembly import Assembly, Function, Register
 from netsum_switch.native.expressions import Expressions
-from netsum_switch.native.layout import METER_BITS, Context, Layout, ProfileWord, TableWord, storage
+from netsum_switch.native.layout import METER_BITS, Context, Layout, ProfileWord, TableWord, limb_count, storage
 from netsum_switch.native.wide import WideFunctions
 
 Places = tuple[tuple[int, int], ...]
-"""Of an action's parameters in a row: (byte offset, bits)."""
+"""Where an action's parameters are in a row: (byte offset, bits) of each."""
 
 Shape = tuple[int, bool]
-"""Of a value in a record: its bits, and whether it may be negative."""
+"""A value in a record: its bits, and whether it may be negative."""
 
 FUNCTION = "ptr noalias %s, ptr noalias %c"
 """The parameters of most functions: the packet's state, the context."""
@@ -46,7 +46,7 @@ class TablePlan:
 
     @property
     def key_words(self) -> int:
-        return sum((bits + 63) // 64 for bits in self.keys)
+        return sum(map(limb_count, self.keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Module:
             at, places = 8, []
             for bits in action:
                 places.append((at, bits))
-                at += (bits + 63) // 64 * 8
+                at += 8 * limb_count(bits)
             parameters.append(tuple(places))
             longest = max(longest, at)
         self._words += int(TableWord.END)
@@ -208,12 +208,12 @@ class Scope:
     def record(self, word: int, kind: int, argument: Register, values: tuple[Expression, ...]) -> None:
         """A record of values; left out if there is no room."""
         out = self.out
-        size = sum((each.bits + 63) // 64 * 8 for each in values)
+        size = sum(8 * limb_count(each.bits) for each in values)
         at = out.value(f"call ptr @reserve(ptr %c, i64 {int(word)}, i64 {size})")
         with out.when(out.value(f"icmp ne ptr {at}, null")):
             offset = 0
             for each in values:
-                bits = (each.bits + 63) // 64 * 64
+                bits = 64 * limb_count(each.bits)
                 out.store(self.expressions.emit(each, bits), out.offset(at, offset), bits, 8)
                 offset += bits // 8
             out.line(f"call void @commit(ptr %c, i64 {int(word)}, i64 {int(kind)}, i64 {argument}, i64 {size})")

@@ -106,7 +106,7 @@ class PacketWriter(StatementWriter):
             with out.when(out.compare("ne", 8, out.load(flag, 8), 0)):
                 out.clear(out.offset("%s", start), length)
                 out.store("0", flag, 8)
-        out.line(f"store ptr {frame}, ptr %s, align 8")
+        out.store_pointer(frame, "%s")
         self.set_head(Head.RECEIVED, size)
         self.set_head(Head.AT, "0")
         self.set_mark("length", size)

@@ -29,9 +29,7 @@ class ParserWriter(StatementWriter):
         lowered, out = self._lowered, self.out
         graph = {name: [to for _, to in state.next] for name, state in lowered.states.items()}
         loops = has_loop(graph, lowered.first_state)
-        passed = out.space(8) if loops else ""
-        if loops:
-            out.store("0", passed, 64, 8)
+        passed = out.number() if loops else ""
         out.jump(self._label(lowered.first_state))
         waiting, done = [lowered.first_state], set()
         while waiting:
@@ -41,11 +39,8 @@ class ParserWriter(StatementWriter):
             done.add(name)
             out.begin(self._labels[name])
             if loops:
-                count = out.op("add", 64, out.load(passed, 64, 8), 1)
-                out.store(count, passed, 64, 8)
-                self.fail(
-                    out, out.compare("ugt", 64, count, _MOST_STATES), "the parser does not end; the packet is dropped"
-                )
+                too_many = out.compare("ugt", 64, out.increment(passed), _MOST_STATES)
+                self.fail(out, too_many, "the parser does not end; the packet is dropped")
             self._state(lowered.states[name])
             waiting += reversed(graph[name])
         out.begin(self._end)
@@ -76,8 +71,7 @@ class ParserWriter(StatementWriter):
             if statement.condition is None:
                 self._leave(statement.error)
                 return
-            wrong = self.out.op("xor", 1, self.expressions.condition(statement.condition), "true")
-            with self.out.when(wrong):
+            with self.out.unless(self.expressions.condition(statement.condition)):
                 self._leave(statement.error)
         else:
             super().statement(statement)
@@ -89,7 +83,7 @@ class ParserWriter(StatementWriter):
 
     def _require(self, good: Register, error: str) -> None:
         """End the parser with an error unless a condition holds."""
-        with self.out.when(self.out.op("xor", 1, good, "true")):
+        with self.out.unless(good):
             self._leave(self._lowered.values.constant(self._errors[error]))
 
     def _left(self) -> Register:

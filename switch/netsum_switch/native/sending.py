@@ -5,15 +5,11 @@ Frames of one size, one behind the other, are one message for the kernel where i
 
 from __future__ import annotations
 
+from errno import EAGAIN, EINTR, ENETDOWN, ENOBUFS, ENODEV, ENXIO
+from socket import MSG_DONTWAIT
+
 from netsum_switch.native.assembly import Assembly, Function
 from netsum_switch.native.loop_layout import (
-    DONT_WAIT,
-    EAGAIN,
-    EINTR,
-    ENETDOWN,
-    ENOBUFS,
-    ENODEV,
-    ENXIO,
     MESSAGE_BYTES,
     QUEUE,
     VECTOR_BYTES,
@@ -49,9 +45,7 @@ def _write_gather(out: Function) -> None:
     """Make messages of a queue's frames from the first one on. Gives their number."""
     messages, vectors = pointer(out, "%w", Wire.MESSAGES), pointer(out, "%w", Wire.VECTORS)
     frames, segments = get(out, "%w", Wire.QUEUED), get(out, "%w", Wire.SEGMENTS)
-    count, place, run = (out.space(8) for _ in range(3))
-    out.store("0", count, 64, 8)
-    out.store("%first", place, 64, 8)
+    count, place, run = out.number(), out.number("%first"), out.space(8)
     head, some, grow, next_one, more, ready, after = (out.label() for _ in range(7))
     out.begin(head)
     begin = out.load(place, 64, 8)
@@ -77,7 +71,7 @@ def _write_gather(out: Function) -> None:
     out.begin(ready)
     number = out.load(count, 64, 8)
     message = item(out, messages, number, MESSAGE_BYTES)
-    out.line(f"store ptr {vector}, ptr {out.offset(message, Message.VECTOR)}, align 8")
+    out.store_pointer(vector, out.offset(message, Message.VECTOR))
     out.store(length, out.offset(message, Message.VECTORS), 64, 8)
     out.store("0", out.offset(message, Message.CONTROL_LENGTH), 64, 8)
     with out.when(out.compare("ugt", 64, length, 1)):
@@ -94,15 +88,16 @@ def _write_gather(out: Function) -> None:
 def _write_send(out: Function) -> None:
     """Send what is queued at a port. What cannot be sent now is dropped."""
     counters, messages = pointer(out, "%w", Wire.COUNTERS), pointer(out, "%w", Wire.MESSAGES)
-    done = out.space(8)
-    out.store("0", done, 64, 8)
+    done = out.number()
     head, some, sent, failed, after = (out.label() for _ in range(5))
     out.begin(head)
     first = out.load(done, 64, 8)
     out.branch(out.compare("ult", 64, first, get(out, "%w", Wire.QUEUED)), some, after)
     out.begin(some)
     count = out.resize(out.value(f"call i64 @gather(ptr %w, i64 {first})"), 64, 32)
-    result = out.value(f"call i32 @sendmmsg(i32 {descriptor(out)}, ptr {messages}, i32 {count}, i32 {DONT_WAIT})")
+    result = out.value(
+        f"call i32 @sendmmsg(i32 {descriptor(out)}, ptr {messages}, i32 {count}, i32 {int(MSG_DONTWAIT)})"
+    )
     out.branch(out.compare("sgt", 32, result, 0), sent, failed)
     out.begin(sent)
     with out.each(out.resize(result, 32, 64)) as index:
@@ -121,7 +116,7 @@ def _write_send(out: Function) -> None:
     frames = out.load(out.offset(messages, Message.VECTORS), 64, 8)
     full = out.op("or", 1, *(out.compare("eq", 64, error, each) for each in (EAGAIN, ENOBUFS)))
     cut = out.compare("ugt", 64, frames, 1)
-    with out.when(out.op("and", 1, cut, out.op("xor", 1, full, "true"))):  # on this way they cannot be cut up
+    with out.when(out.op("and", 1, cut, out.negation(full))):  # on this way they cannot be cut up
         put(out, "%w", Wire.SEGMENTS, 1)
         out.jump(head)
     add(out, counters, Counter.TX_DROPPED, frames)
@@ -155,7 +150,7 @@ def _write_queue(out: Function) -> None:
     with out.when(out.compare("uge", 64, get(out, "%w", Wire.QUEUED), QUEUE)):
         out.line("call void @send_queued(ptr %l, ptr %w)")
     vector = item(out, pointer(out, "%w", Wire.VECTORS), get(out, "%w", Wire.QUEUED), VECTOR_BYTES)
-    out.line(f"store ptr %data, ptr {vector}, align 8")
+    out.store_pointer("%data", vector)
     put(out, vector, 1, "%size")
     add(out, "%w", Wire.QUEUED)
     out.give("void")

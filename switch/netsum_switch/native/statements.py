@@ -19,17 +19,13 @@ from netsum_switch.lowering.values import Constant, Expression, Parameter, Varia
 from netsum_switch.native.assembly import Register
 from netsum_switch.native.layout import WIDE, WIDEST, Context, Head, Record, storage
 from netsum_switch.native.meters import write_meter
-from netsum_switch.native.module import FUNCTION, Array, Module, Scope, refuse
+from netsum_switch.native.module import Array, Scope, refuse
 from netsum_switch.native.wide import streams
 from netsum_switch.pipeline import LOOPS, MAX_TURNS
 
 
 class StatementWriter(Scope):
     """Writes statements into one function."""
-
-    def __init__(self, module: Module, name: str, parameters: str = FUNCTION, attributes: str = "") -> None:
-        super().__init__(module, name, parameters, attributes)
-        self.row_places: tuple[tuple[int, int], ...] = ()
 
     def statements(self, statements: Statements) -> None:
         for each in statements:
@@ -54,7 +50,7 @@ class StatementWriter(Scope):
         elif isinstance(statement, MeterRead):
             self._meter(statement)
         elif isinstance(statement, Assert):
-            wrong = self.out.op("xor", 1, self.expressions.condition(statement.condition), "true")
+            wrong = self.out.negation(self.expressions.condition(statement.condition))
             self.fail(self.out, wrong, "an assertion of the program failed; the packet is dropped")
         else:
             assert isinstance(statement, Log), statement
@@ -73,7 +69,7 @@ class StatementWriter(Scope):
             self.out.store("1", self.out.offset("%s", self.module.layout.flag_of(target)), 8)
 
     def put(self, pointer: Register, bits: int, value: Expression) -> None:
-        """Store a value, cut to so many bits."""
+        """Store a value, cut to this many bits."""
         held, out = storage(bits), self.out
         if bits > WIDE and self._put_wide(pointer, bits, value):
             return
@@ -93,17 +89,12 @@ class StatementWriter(Scope):
             return True
         same = value.bits <= bits and storage(value.bits) == storage(bits)
         if isinstance(value, Variable | Parameter) and not value.signed and same:
-            out.copy(pointer, self._place(value), size)
+            out.copy(pointer, self.expressions.place(value), size)
             return True
         if not streams(value):
             return False
         self.module.wide.assign(pointer, bits, value, self.expressions)
         return True
-
-    def _place(self, value: Variable | Parameter) -> Register:
-        if isinstance(value, Variable):
-            return self.expressions.pointer(value)
-        return self.out.offset(self.expressions.row, self.expressions.places[value.index])
 
     def _if(self, statement: If) -> None:
         out = self.out
@@ -119,10 +110,8 @@ class StatementWriter(Scope):
     def _jumping(self, statement: Jumping) -> None:
         out = self.out
         labels = [out.label() for _ in range(len(statement.steps) + 1)]
-        turns = ""
-        if any(to <= at for at, step in enumerate(statement.steps) for to in step[2:]):
-            turns = out.space(8)
-            out.store("0", turns, 64, 8)
+        loops = any(to <= at for at, step in enumerate(statement.steps) for to in step[2:])
+        turns = out.number() if loops else ""
         for at, (body, condition, yes, no) in enumerate(statement.steps):
             out.begin(labels[at])
             self.statements(body)
@@ -140,9 +129,7 @@ class StatementWriter(Scope):
 
     def _turn(self, turns: Register) -> None:
         """Count one more turn of a loop."""
-        count = self.out.op("add", 64, self.out.load(turns, 64, 8), 1)
-        self.out.store(count, turns, 64, 8)
-        self.fail(self.out, self.out.compare("ugt", 64, count, MAX_TURNS), LOOPS)
+        self.fail(self.out, self.out.compare("ugt", 64, self.out.increment(turns), MAX_TURNS), LOOPS)
 
     def _index(self, index: Expression, array: Array) -> tuple[Register, Register]:
         """(index, whether there is such a cell)."""

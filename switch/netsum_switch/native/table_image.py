@@ -12,7 +12,7 @@ from typing import Any
 
 from netsum_switch.match import Exact, Lpm, Match, Range, mask_of
 from netsum_switch.native.hash_index import HashIndex
-from netsum_switch.native.layout import TableWord
+from netsum_switch.native.layout import TableWord, limb_count
 from netsum_switch.native.memory import Memory, Staged
 from netsum_switch.native.module import Places, TablePlan
 from netsum_switch.table import Entry, Table
@@ -179,7 +179,7 @@ class NativeTable(Table):
         return self._hashes[length]
 
     def _lengths_in_order(self) -> bytes:
-        """Of the prefix lengths in use, the longest first: where to look, and the key's bits that count."""
+        """The prefix lengths in use, longest first: for each, where to look and which bits of the key count."""
         records = []
         for length in sorted(self._hashes, reverse=True):
             index = self._hashes[length]
@@ -195,7 +195,7 @@ class NativeTable(Table):
     def _rule_of(self, entry: Entry) -> bytes:
         masks, values, ends = [], [], []
         for one, key in zip(entry.match, self.keys, strict=True):
-            size = (key.width + 63) // 64 * 8
+            size = 8 * limb_count(key.width)
             value, mask = mask_of(one, key.width)
             masks.append(mask.to_bytes(size, "little"))
             values.append(value.to_bytes(size, "little"))
@@ -210,8 +210,8 @@ def write_row(rows: Staged, start: int, parameters: Sequence[Places], code: tupl
     rows.set_number(start, _NO_ACTION if index == -1 else index)
     places = parameters[index] if index != -1 else ()
     for (at, bits), value in zip(places, params, strict=True):
-        rows.set_number(start + at, value, (bits + 63) // 64 * 8)
+        rows.set_number(start + at, value, 8 * limb_count(bits))
 
 
 def _limbs(value: int, width: int) -> tuple[int, ...]:
-    return tuple(value >> 64 * at & (1 << 64) - 1 for at in range((width + 63) // 64))
+    return tuple(value >> 64 * at & (1 << 64) - 1 for at in range(limb_count(width)))

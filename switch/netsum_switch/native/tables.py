@@ -8,6 +8,7 @@ first. Other tables are rules in order, {row, masks..., values..., and for each 
 from __future__ import annotations
 
 from netsum_switch.native.assembly import Function, Register
+from netsum_switch.native.layout import limb_count
 from netsum_switch.native.module import Module, TablePlan
 from netsum_switch.program import Json
 
@@ -30,7 +31,7 @@ def _word(out: Function, base: Register, at: int) -> Register:
 
 
 def write_exact(module: Module, words: int) -> str:
-    """The lookup in a hash table with keys of so many words."""
+    """The lookup in a hash table whose keys have this many words."""
     name = f"find_exact{words}"
     if not module.once(name):
         return name
@@ -41,8 +42,7 @@ def write_exact(module: Module, words: int) -> str:
         value = out.op("mul", 64, out.op("xor", 64, value, word), _FACTOR)
         value = out.op("xor", 64, value, out.op("lshr", 64, value, 32))
     head, test, advance, found = out.label(), out.label(), out.label(), out.label()
-    place = out.space(8)
-    out.store(value, place, 64, 8)
+    place = out.number(value)
     out.begin(head)
     at = out.op("and", 64, out.load(place, 64, 8), "%last")
     out.store(out.op("add", 64, at, 1), place, 64, 8)
@@ -100,15 +100,14 @@ def write_rules(module: Module, table: str, keys: list[Json], plan: TablePlan) -
             fits = out.op("and", 1, fits, out.compare("eq", 64, masked, _word(out, rule, 1 + words + at)))
         at, end = 0, 1 + 2 * words
         for key, bits in zip(keys, plan.keys, strict=True):
-            limbs = (bits + 63) // 64
             if key["match_type"] == "range":
-                held = 64 * limbs
+                held = 64 * limb_count(bits)
                 value = out.load(out.offset("%key", 8 * at), held, 8)
-                low, high = (out.load(out.offset(rule, 8 * (end + more)), held, 8) for more in (0, limbs))
+                low, high = (out.load(out.offset(rule, 8 * (end + more)), held, 8) for more in (0, limb_count(bits)))
                 fits = out.op("and", 1, fits, out.compare("uge", held, value, low))
                 fits = out.op("and", 1, fits, out.compare("ule", held, value, high))
-                end += 2 * limbs
-            at += limbs
+                end += 2 * limb_count(bits)
+            at += limb_count(bits)
         with out.when(fits):
             out.give(f"i64 {_word(out, rule, 0)}")
     out.give("i64 0")
@@ -117,5 +116,5 @@ def write_rules(module: Module, table: str, keys: list[Json], plan: TablePlan) -
 
 def rule_words(plan: TablePlan, kinds: list[str]) -> int:
     """The words of one rule."""
-    ranges = [(bits + 63) // 64 for bits, kind in zip(plan.keys, kinds, strict=True) if kind == "range"]
+    ranges = [limb_count(bits) for bits, kind in zip(plan.keys, kinds, strict=True) if kind == "range"]
     return 1 + 2 * plan.key_words + 2 * sum(ranges)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from netsum_switch.lowering.values import Constant, Expression, Operation, Parameter, Variable, operands_of
 from netsum_switch.native.assembly import Assembly, Function, Register
 from netsum_switch.native.expressions import Expressions
+from netsum_switch.native.layout import limb_count
 
 _BITWISE = {"&": "and", "|": "or", "^": "xor"}
 _CARRIES = {"+": "uadd", "-": "usub", "neg": "usub"}
@@ -48,7 +49,7 @@ class Form:
     lines: list[str] = field(default_factory=list)
     nodes: list[Expression] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
-    places: list[Expression] = field(default_factory=list)
+    places: list[Variable | Parameter] = field(default_factory=list)
     scalars: list[Expression] = field(default_factory=list)
 
     def add(self, expression: Expression) -> int:
@@ -88,12 +89,7 @@ class WideFunctions:
             self._names[key] = f"wide{len(self._names)}"
             _Writer(self._assembly, self._names[key], form, bits).write()
         arguments = [f"ptr {to}"]
-        for place in form.places:
-            if isinstance(place, Variable):
-                arguments.append(f"ptr {expressions.pointer(place)}")
-            else:
-                assert isinstance(place, Parameter)
-                arguments.append(f"ptr {expressions.out.offset(expressions.row, expressions.places[place.index])}")
+        arguments += [f"ptr {expressions.place(each)}" for each in form.places]
         arguments += [f"i64 {expressions.emit(each, 64)}" for each in form.scalars]
         expressions.out.line(f"call void @{self._names[key]}({', '.join(arguments)})")
 
@@ -122,7 +118,7 @@ class _Writer:
         for each in shifts:  # operands come before what uses them
             self._materialise(each, spaces[id(each)])
         root = self._form.nodes[-1]
-        self._loop(root, "%to", (self._bits + 63) // 64)
+        self._loop(root, "%to", limb_count(self._bits))
         spare = -self._bits % 64
         if spare:
             top = self._out.offset("%to", (self._bits - 1) // 64 * 8)
@@ -133,8 +129,8 @@ class _Writer:
     def _limbs_of(self, shift: Operation) -> int:
         """The limbs of what is shifted that can matter."""
         operand = shift.operands[0]
-        limbs = (operand.bits + 63) // 64
-        return limbs if shift.op == ">>" else min(limbs, (max(self._bits, *self._needed()) + 63) // 64)
+        most = limb_count(operand.bits)
+        return most if shift.op == ">>" else min(most, limb_count(max(self._bits, *self._needed())))
 
     def _needed(self) -> Sequence[int]:
         """Bits of what is shifted to the right, which is needed whole."""
@@ -178,7 +174,7 @@ class _Writer:
         if id(node) in self._scalars:
             return out.choose(out.compare("eq", 64, index, 0), 64, self._scalars[id(node)], 0)
         if id(node) in self._pointers:
-            return self._place_limb(self._pointers[id(node)], (node.bits + 63) // 64, index, limbs)
+            return self._place_limb(self._pointers[id(node)], limb_count(node.bits), index, limbs)
         assert isinstance(node, Operation)
         if id(node) in self._shifted:
             return self._shifted_limb(node, index)
@@ -208,7 +204,8 @@ class _Writer:
         return out.choose(inside, 64, value, 0)
 
     def _shifted_limb(self, node: Operation, index: Register) -> Register:
-        """From two neighbouring limbs of what is shifted, which has as many limbs of zeros before and behind it."""
+        """A limb of a shifted number, made from two neighbouring limbs of the number, which has as many limbs of zeros before and
+        behind it."""
         out = self._out
         space, limbs, distance = self._shifted[id(node)]
         whole, rest = out.op("lshr", 64, distance, 6), out.op("and", 64, distance, 63)

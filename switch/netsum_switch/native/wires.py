@@ -32,9 +32,8 @@ from netsum_switch.ports.packet import PacketPort
 from netsum_switch.ports.udp import UdpPort
 
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-_FRAME_SPACE = (
-    HEADROOM + MAX_FRAME + 4160
-)  # not a multiple of a page, so that frames do not share their places in the cache
+_FRAME_SPACE = HEADROOM + MAX_FRAME + 4160
+"""Not a multiple of a page, so that frames do not share their places in the cache."""
 
 _SEGMENT_CONTROL = struct.pack("<QIIHxxxxxx", 18, 17, 103, 0)
 """struct cmsghdr, its length, SOL_UDP and UDP_SEGMENT, and the size of a segment."""

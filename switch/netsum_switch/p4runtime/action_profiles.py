@@ -1,12 +1,12 @@
 """ActionProfileMember and ActionProfileGroup, and what entries of a table with an action profile refer to.
 
 As in the reference (its action_prof_mgr.cpp), a profile is written either by members and groups or by the action sets of entries
-("one-shot"), not both at once. A weight is so many copies of a member in the group.
+("one-shot"), not both at once. A weight is the number of copies of a member in the group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +17,9 @@ from p4.v1 import p4runtime_pb2
 from netsum_switch.action_profile import GROUP, MEMBER, ActionProfile
 from netsum_switch.errors import MemberInUseError, TableError
 from netsum_switch.p4runtime.actions import read_action, write_action
-from netsum_switch.p4runtime.p4info import P4Info, ProfileSpec, TableSpec
+from netsum_switch.p4runtime.p4info import P4Info, ProfileSpec, TableSpec, by_id
 from netsum_switch.p4runtime.status import RpcError, invalid, invalid_id
+from netsum_switch.p4runtime.updates import by_type
 from netsum_switch.pipeline import Pipeline
 from netsum_switch.table import REFERENCES, Entry
 
@@ -85,10 +86,10 @@ class ActionProfiles:
         Raises:
             RpcError: it is refused.
         """
-        spec = self._spec(message.action_profile_id)
+        spec = by_id(self._info.profiles, message.action_profile_id)
         state = self._manual(spec)
-        writers = (self._insert_member, self._modify_member, self._delete_member)
-        _writer(update_type, writers)(spec, state, message)
+        write = by_type(update_type, self._insert_member, self._modify_member, self._delete_member)
+        write(spec, state, message)
 
     def _insert_member(self, spec: ProfileSpec, state: Programmed, message: Any) -> None:
         name, params = self._action(spec, message.action)
@@ -120,10 +121,10 @@ class ActionProfiles:
         Raises:
             RpcError: it is refused.
         """
-        spec = self._spec(message.action_profile_id)
+        spec = by_id(self._info.profiles, message.action_profile_id)
         state = self._manual(spec)
-        writers = (self._insert_group, self._modify_group, self._delete_group)
-        _writer(update_type, writers)(spec, state, message)
+        write = by_type(update_type, self._insert_group, self._modify_group, self._delete_group)
+        write(spec, state, message)
 
     def _insert_group(self, spec: ProfileSpec, state: Programmed, message: Any) -> None:
         if message.max_size < 0:
@@ -283,13 +284,7 @@ class ActionProfiles:
     # What these have in common
 
     def _asked(self, profile_id: int) -> list[ProfileSpec]:
-        return [self._spec(profile_id)] if profile_id else list(self._info.profiles.values())
-
-    def _spec(self, profile_id: int) -> ProfileSpec:
-        spec = self._info.profiles.get(profile_id)
-        if spec is None:
-            raise invalid_id()
-        return spec
+        return [by_id(self._info.profiles, profile_id)] if profile_id else list(self._info.profiles.values())
 
     def _manual(self, spec: ProfileSpec) -> Programmed:
         state = self._programmed[spec.id]
@@ -326,20 +321,6 @@ class ActionProfiles:
     def _ids(state: Programmed) -> dict[int, int]:
         """Member ids by handle."""
         return {handle: number for number, member in state.members.items() for handle in member.handles}
-
-
-_Writer = Callable[[ProfileSpec, Programmed, Any], None]
-
-
-def _writer(update_type: int, writers: tuple[_Writer, _Writer, _Writer]) -> _Writer:
-    """The one for INSERT, MODIFY or DELETE."""
-    update = p4runtime_pb2.Update
-    if update_type == update.UNSPECIFIED:
-        raise invalid("Update type is not set")
-    known: dict[int, _Writer] = dict(zip((update.INSERT, update.MODIFY, update.DELETE), writers, strict=True))
-    if update_type not in known:
-        raise invalid("Invalid update type")
-    return known[update_type]
 
 
 def _member(state: Programmed, number: int) -> Member:

@@ -9,9 +9,10 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
 from netsum_switch.p4runtime.match_key import write_key
-from netsum_switch.p4runtime.p4info import TableSpec
-from netsum_switch.p4runtime.status import RpcError, invalid, invalid_id
+from netsum_switch.p4runtime.p4info import TableSpec, by_id
+from netsum_switch.p4runtime.status import RpcError, invalid
 from netsum_switch.p4runtime.tables import Tables
+from netsum_switch.p4runtime.updates import check_type
 from netsum_switch.table import Entry
 
 Place = int | Entry | None
@@ -26,9 +27,8 @@ class Cells:
 
     kind: ClassVar[str]
     updates: ClassVar[tuple[int, ...]]
-    unreadable: ClassVar[
-        tuple[str, str]
-    ]  # what the reference says if there is no cell at an index, and beside an entry
+    unreadable: ClassVar[tuple[str, str]]
+    """What the reference says if there is no cell at an index, and beside an entry."""
 
     def __init__(self, specs: Mapping[int, Any], arrays: Mapping[str, Any], tables: Tables) -> None:
         """``specs`` by id, ``arrays`` by name."""
@@ -128,10 +128,7 @@ class Cells:
             self._get(array, entry, message)
 
     def _spec(self, message: Any) -> Any:
-        spec = self._specs.get(getattr(message, f"{self.kind}_id"))
-        if spec is None:
-            raise invalid_id()
-        return spec
+        return by_id(self._specs, getattr(message, f"{self.kind}_id"))
 
     def _require_direct(self, table: TableSpec) -> Any:
         array = self._direct(table)
@@ -140,13 +137,10 @@ class Cells:
         return array
 
     def _check_type(self, update_type: int) -> None:
-        update = p4runtime_pb2.Update
-        if update_type == update.UNSPECIFIED:
-            raise invalid("Update type is not set")
-        if update_type not in update.Type.values():
-            raise invalid("Invalid update type")
+        check_type(update_type)
         if update_type not in self.updates:
-            raise invalid(f"{update.Type.Name(update_type)} update type not supported for {self.kind}s")
+            name = p4runtime_pb2.Update.Type.Name(update_type)
+            raise invalid(f"{name} update type not supported for {self.kind}s")
 
     def _table_entry(self, message: Any) -> Any:
         if not message.HasField("table_entry"):

@@ -40,28 +40,18 @@ class Control:
         tables = Tables(info, pipeline, profiles)
         counters, meters = Counters(info, pipeline, tables), Meters(info, pipeline, tables)
         replication = Replication(pipeline.pre)
-        self._writers: dict[str, Callable[[int, Any], None]] = {
-            "table_entry": tables.write,
-            "counter_entry": counters.write,
-            "direct_counter_entry": counters.write_direct,
-            "meter_entry": meters.write,
-            "direct_meter_entry": meters.write_direct,
-            "action_profile_member": profiles.write_member,
-            "action_profile_group": profiles.write_group,
-            "packet_replication_engine_entry": replication.write,
-            "digest_entry": self.digests.write,
+        self._served: dict[str, tuple[Callable[[int, Any], None], Callable[[Any, Any], None]]] = {
+            "table_entry": (tables.write, tables.read),
+            "counter_entry": (counters.write, counters.read),
+            "direct_counter_entry": (counters.write_direct, counters.read_direct),
+            "meter_entry": (meters.write, meters.read),
+            "direct_meter_entry": (meters.write_direct, meters.read_direct),
+            "action_profile_member": (profiles.write_member, profiles.read_member),
+            "action_profile_group": (profiles.write_group, profiles.read_group),
+            "packet_replication_engine_entry": (replication.write, replication.read),
+            "digest_entry": (self.digests.write, self.digests.read),
         }
-        self._readers: dict[str, Callable[[Any, Any], None]] = {
-            "table_entry": tables.read,
-            "counter_entry": counters.read,
-            "direct_counter_entry": counters.read_direct,
-            "meter_entry": meters.read,
-            "direct_meter_entry": meters.read_direct,
-            "action_profile_member": profiles.read_member,
-            "action_profile_group": profiles.read_group,
-            "packet_replication_engine_entry": replication.read,
-            "digest_entry": self.digests.read,
-        }
+        """What writes and what reads an entity, by its kind."""
         pipeline.on_digest = self._learn
 
     def write(self, update: Any) -> None:
@@ -71,10 +61,10 @@ class Control:
             RpcError: it is refused.
         """
         kind = update.entity.WhichOneof("entity")
-        if kind in self._writers:
-            self._writers[kind](update.type, getattr(update.entity, kind))
-        else:
-            refuse(update.entity, "writes")
+        if kind not in self._served:
+            refuse(kind, "writes")
+        write, _ = self._served[kind]
+        write(update.type, getattr(update.entity, kind))
 
     def read(self, entity: Any, response: Any) -> None:
         """Append what one entity of a ReadRequest asks for to `response`.
@@ -83,10 +73,10 @@ class Control:
             RpcError: it is refused; what was read before stays in `response`.
         """
         kind = entity.WhichOneof("entity")
-        if kind in self._readers:
-            self._readers[kind](getattr(entity, kind), response)
-        else:
-            refuse(entity, "reads")
+        if kind not in self._served:
+            refuse(kind, "reads")
+        _, read = self._served[kind]
+        read(getattr(entity, kind), response)
 
     def close(self) -> None:
         """Stop: another pipeline takes over."""
@@ -113,7 +103,7 @@ def _check_same_program(info: P4Info, pipeline: Pipeline) -> None:
         if [field.width or key.width for field, key in zip(table.key, keys, strict=False)] != [
             key.width for key in keys
         ]:
-            raise invalid(f"Table {table.name} has another key in the p4info than in the JSON: compile both anew")
+            raise invalid(f"Table {table.name} has another key in the p4info than in the JSON: compile both again")
         for number in table.actions:
             if number in info.actions and info.actions[number].name not in pipeline.actions:
                 raise _other_program(f"action {info.actions[number].name}")

@@ -79,7 +79,7 @@ class Device:
             if action == _Request.RECONCILE_AND_COMMIT:
                 raise RpcError(
                     code_pb2.UNIMPLEMENTED,
-                    "RECONCILE_AND_COMMIT is not supported, use VERIFY_AND_COMMIT and write anew",
+                    "RECONCILE_AND_COMMIT is not supported, use VERIFY_AND_COMMIT and write the entries again",
                 )
             if action not in (_Request.VERIFY, _Request.VERIFY_AND_SAVE, _Request.VERIFY_AND_COMMIT):
                 raise invalid("Invalid SetForwardingPipeline action")

@@ -38,7 +38,7 @@ def write_config(held: MeterConfig, config: Any) -> None:
 
 
 def _rate(value: int) -> int:
-    """As the reference keeps it, in millionths, which makes some numbers less by 1."""
+    """The rate as the reference reads it back: it keeps millionths, which makes some numbers 1 less."""
     return -1 if value > _RATES >> 1 else int(value / _SCALE * _SCALE)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from google.rpc import code_pb2
 from p4.config.v1 import p4info_pb2
 
-from netsum_switch.p4runtime.status import RpcError
+from netsum_switch.p4runtime.status import RpcError, invalid_id
+
+Spec = TypeVar("Spec")
 
 
 class MatchKind(Enum):
@@ -103,7 +106,6 @@ class TableSpec:
     name: str
     key: tuple[KeyField, ...]
     actions: dict[int, Scope]
-    is_const: bool
     const_default: bool
     idle_timeout: bool
     direct_counter: CounterSpec | None
@@ -130,7 +132,6 @@ class DigestSpec:
 class P4Info:
     """The index."""
 
-    message: Any
     tables: dict[int, TableSpec]
     actions: dict[int, ActionSpec]
     counters: dict[int, CounterSpec]
@@ -152,34 +153,43 @@ class P4Info:
             RpcError: UNKNOWN, the code of the reference, with what cannot be imported.
         """
         try:
-            direct_counters = {
-                counter.preamble.id: CounterSpec(
-                    counter.preamble.id, counter.preamble.name, CounterUnit(counter.spec.unit)
-                )
-                for counter in message.direct_counters
-            }
+            direct_counters = _index(message.direct_counters, _counter)
             headers = {header.preamble.name: header for header in message.controller_packet_metadata}
             return cls(
-                message=message,
-                tables={table.preamble.id: _table(table, direct_counters, message) for table in message.tables},
-                actions={action.preamble.id: _action(action) for action in message.actions},
-                counters={
-                    counter.preamble.id: CounterSpec(
-                        counter.preamble.id, counter.preamble.name, CounterUnit(counter.spec.unit), counter.size
-                    )
-                    for counter in message.counters
-                },
-                digests={digest.preamble.id: _digest(digest, message.type_info) for digest in message.digests},
-                meters={
-                    each.preamble.id: MeterSpec(each.preamble.id, each.preamble.name, each.size)
-                    for each in message.meters
-                },
-                profiles={each.preamble.id: _profile(each, message) for each in message.action_profiles},
+                tables=_index(message.tables, lambda table: _table(table, direct_counters, message)),
+                actions=_index(message.actions, _action),
+                counters=_index(message.counters, lambda counter: _counter(counter, counter.size)),
+                digests=_index(message.digests, lambda digest: _digest(digest, message.type_info)),
+                meters=_index(message.meters, _meter),
+                profiles=_index(message.action_profiles, lambda profile: _profile(profile, message)),
                 packet_in=_header(headers.get("packet_in")),
                 packet_out=_header(headers.get("packet_out")),
             )
         except ValueError as error:
             raise RpcError(code_pb2.UNKNOWN, f"Error when importing p4info: {error}") from error
+
+
+def by_id(specs: Mapping[int, Spec], number: int) -> Spec:
+    """The object with this id.
+
+    Raises:
+        RpcError: INVALID_ARGUMENT, there is none of its kind.
+    """
+    if number not in specs:
+        raise invalid_id()
+    return specs[number]
+
+
+def _index(messages: Iterable[Any], read: Callable[[Any], Spec]) -> dict[int, Spec]:
+    return {each.preamble.id: read(each) for each in messages}
+
+
+def _counter(counter: Any, size: int = 0) -> CounterSpec:
+    return CounterSpec(counter.preamble.id, counter.preamble.name, CounterUnit(counter.spec.unit), size)
+
+
+def _meter(meter: Any) -> MeterSpec:
+    return MeterSpec(meter.preamble.id, meter.preamble.name, meter.size)
 
 
 def _table(table: Any, direct_counters: dict[int, CounterSpec], message: Any) -> TableSpec:
@@ -192,7 +202,6 @@ def _table(table: Any, direct_counters: dict[int, CounterSpec], message: Any) ->
             KeyField(field.id, field.name, field.bitwidth, MatchKind(field.match_type)) for field in table.match_fields
         ),
         actions={ref.id: Scope(ref.scope) for ref in table.action_refs},
-        is_const=table.is_const_table,
         const_default=table.const_default_action_id != 0,
         idle_timeout=table.idle_timeout_behavior == p4info_pb2.Table.NOTIFY_CONTROL,
         direct_counter=next((direct_counters[id_] for id_ in resources if id_ in direct_counters), None),

@@ -9,6 +9,7 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2
 
 from netsum_switch.p4runtime.status import RpcError, invalid
+from netsum_switch.p4runtime.updates import check_type
 from netsum_switch.replication import ReplicationEngine
 
 # The reference uses group ids from here on for its clone sessions.
@@ -100,7 +101,7 @@ class Replication:
             raise invalid("0 is not a valid group id")
         if group_id >= FIRST_RESERVED_GROUP:
             raise RpcError(code_pb2.OUT_OF_RANGE, "Group id value is too high")
-        _check_type(update_type)
+        check_type(update_type)
         if update_type == p4runtime_pb2.Update.INSERT:
             if group_id in self._groups:
                 raise RpcError(code_pb2.ALREADY_EXISTS, "Multicast group already exists")
@@ -119,7 +120,7 @@ class Replication:
         session_id = entry.session_id
         if session_id == 0:
             raise invalid("0 is not a valid session id")
-        _check_type(update_type)
+        check_type(update_type)
         if session_id >= MAX_SESSION:
             raise invalid("Clone session id out-of-range")
         old = self._sessions.get(session_id)
@@ -184,13 +185,6 @@ class Replication:
             message.class_of_service = session.class_of_service
             message.packet_length_bytes = session.packet_length_bytes
             _write_replicas(session.group, message.replicas)
-
-
-def _check_type(update_type: int) -> None:
-    if update_type == p4runtime_pb2.Update.UNSPECIFIED:
-        raise invalid("Update type is not set")
-    if update_type not in (p4runtime_pb2.Update.INSERT, p4runtime_pb2.Update.MODIFY, p4runtime_pb2.Update.DELETE):
-        raise invalid("Invalid update type")
 
 
 def _read_port(replica: Any) -> ReplicaPort:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
 
 from netsum_switch.errors import MeterError, TableError
 from netsum_switch.meter import MeterConfig, check_config
@@ -15,8 +14,9 @@ from netsum_switch.p4runtime.action_profiles import ActionProfiles, Target
 from netsum_switch.p4runtime.actions import check_action, write_action
 from netsum_switch.p4runtime.match_key import DEFAULT_KEY, MatchKey, read_key, write_key
 from netsum_switch.p4runtime.meter_config import read_config, write_config
-from netsum_switch.p4runtime.p4info import CounterUnit, P4Info, TableSpec
-from netsum_switch.p4runtime.status import RpcError, invalid, invalid_id
+from netsum_switch.p4runtime.p4info import CounterUnit, P4Info, TableSpec, by_id
+from netsum_switch.p4runtime.status import RpcError, invalid
+from netsum_switch.p4runtime.updates import by_type
 from netsum_switch.pipeline import Pipeline
 from netsum_switch.table import Entry, Table
 
@@ -53,10 +53,7 @@ class Tables:
         Raises:
             RpcError: INVALID_ARGUMENT, there is none.
         """
-        spec = self._info.tables.get(table_id)
-        if spec is None:
-            raise invalid_id()
-        return spec
+        return by_id(self._info.tables, table_id)
 
     def table(self, spec: TableSpec) -> Table:
         """The table; where the program has none, one that is full."""
@@ -72,16 +69,7 @@ class Tables:
         spec = self.spec(entry.table_id)
         if entry.HasField("time_since_last_hit"):
             raise invalid("has_time_since_last_hit must not be set in WriteRequest")
-        if update_type == p4runtime_pb2.Update.UNSPECIFIED:
-            raise invalid("Update type is not set")
-        if update_type == p4runtime_pb2.Update.INSERT:
-            self._insert(spec, entry)
-        elif update_type == p4runtime_pb2.Update.MODIFY:
-            self._modify(spec, entry)
-        elif update_type == p4runtime_pb2.Update.DELETE:
-            self._delete(spec, entry)
-        else:
-            raise invalid("Invalid update type")
+        by_type(update_type, self._insert, self._modify, self._delete)(spec, entry)
 
     def _insert(self, spec: TableSpec, entry: Any) -> None:
         if entry.is_default_action:

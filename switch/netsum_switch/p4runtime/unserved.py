@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NoReturn
 
 from google.rpc import code_pb2
 
@@ -11,16 +11,16 @@ from netsum_switch.p4runtime.status import RpcError
 _NAMES = {"register_entry": "Register", "value_set_entry": "ValueSet"}
 
 
-def refuse(entity: Any, operation: str) -> None:
-    """Refuse a read or write of an entity.
+def refuse(kind: str | None, operation: str) -> NoReturn:
+    """Refuse a read or write of an entity of this kind.
 
     Args:
+        kind: as in the message; None, the entity is empty.
         operation: "reads" or "writes".
 
     Raises:
         RpcError: always.
     """
-    kind = entity.WhichOneof("entity")
     if kind in _NAMES:
         raise RpcError(code_pb2.UNIMPLEMENTED, f"{_NAMES[kind]} {operation} are not supported yet")
     if kind == "extern_entry" and operation == "writes":

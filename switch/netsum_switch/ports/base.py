@@ -37,6 +37,16 @@ class PortCounters(ctypes.Structure):
         for name in ("rx_packets", "rx_bytes", "rx_errors", "tx_packets", "tx_bytes", "tx_dropped")
     ]
 
+    def received(self, frames: list[bytes]) -> list[bytes]:
+        """Count these frames, and give them back."""
+        self.rx_packets += len(frames)
+        self.rx_bytes += sum(map(len, frames))
+        return frames
+
+    def sent(self, frame: bytes) -> None:
+        self.tx_packets += 1
+        self.tx_bytes += len(frame)
+
 
 class Port(Protocol):
     """One port. Not thread-safe: `receive` and `send` are the data-plane thread's alone."""

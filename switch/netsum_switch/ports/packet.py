@@ -65,7 +65,6 @@ class PacketPort:
     def receive(self) -> list[bytes]:
         frames: list[bytes] = []
         receive = self._sock.recvmsg
-        size = 0
         for _ in range(TURN):
             try:
                 frame, ancillary, flags, _ = receive(MAX_FRAME, _AUXDATA_SPACE)
@@ -79,11 +78,8 @@ class PacketPort:
                 continue
             if ancillary:
                 frame = _with_vlan_tag(frame, ancillary[0][2])
-            size += len(frame)
             frames.append(frame)
-        self.counters.rx_packets += len(frames)
-        self.counters.rx_bytes += size
-        return frames
+        return self.counters.received(frames)
 
     def send(self, frame: bytes) -> None:
         counters = self.counters
@@ -95,8 +91,7 @@ class PacketPort:
                 self.lost(error)
             return
         self.down = False
-        counters.tx_packets += 1
-        counters.tx_bytes += len(frame)
+        counters.sent(frame)
 
     def close(self) -> None:
         self._sock.close()

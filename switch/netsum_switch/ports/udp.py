@@ -51,20 +51,14 @@ class UdpPort:
     def receive(self) -> list[bytes]:
         frames: list[bytes] = []
         receive = self._receive
-        size = 0
         for _ in range(TURN):
             try:
-                frame = receive(MAX_FRAME)
+                frames.append(receive(MAX_FRAME))
             except BlockingIOError:
                 break
             except OSError:  # an ICMP error for an earlier datagram: the port stays open
                 self.counters.rx_errors += 1
-                continue
-            size += len(frame)
-            frames.append(frame)
-        self.counters.rx_packets += len(frames)
-        self.counters.rx_bytes += size
-        return frames
+        return self.counters.received(frames)
 
     def send(self, frame: bytes) -> None:
         counters = self.counters
@@ -77,8 +71,7 @@ class UdpPort:
         except OSError:  # a full buffer, or a frame larger than a datagram
             counters.tx_dropped += 1
             return
-        counters.tx_packets += 1
-        counters.tx_bytes += len(frame)
+        counters.sent(frame)
 
     @property
     def learns(self) -> bool:

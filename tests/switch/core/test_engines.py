@@ -123,7 +123,7 @@ def outcome(pipeline: Pipeline, name: str, port: int, frame: bytes) -> object:
 def state(pipeline: Pipeline) -> object:
     """Registers, counters and entries with theirs."""
     return (
-        {name: list(array.values) for name, array in pipeline.registers.items()},
+        {name: list(cells) for name, cells in pipeline.registers.items()},
         {name: [array.read(at) for at in range(array.size)] for name, array in pipeline.counters.items()},
         {
             name: [(each.match, each.priority, each.action, each.params, each.packets, each.bytes) for each in table.entries()]

@@ -95,17 +95,13 @@ def test_registers_and_counters_as_objects(engine: str) -> None:
     device.run(1, frame)
     assert run(device, 0x9005, b"\x00\x03")[0][16:] == "00000303"  # a read outside leaves its target as it was
     cells = device.pipeline.registers[full_name(device.pipeline.registers, "cells")]
-    assert cells.values == [0, 0, 0, 10]
-    cells.write(1, 0x1_0000_0002)
-    assert cells.read(1) == 2
+    assert cells == [0, 0, 0, 10]
     counted = device.pipeline.counters[full_name(device.pipeline.counters, "counted")]
     assert [counted.read(index) for index in range(4)] == [(0, 0), (0, 0), (0, 0), (2, 2 * len(frame))]
     counted.write(0, 7, 9)
     assert counted.read(0) == (7, 9)
     with pytest.raises(IndexError, match="has 4 cells"):
         counted.read(4)
-    with pytest.raises(IndexError, match="has 4 cells"):
-        cells.write(-1, 0)
 
 
 def table(*kinds: str, size: int = 100, match_type: str = "ternary") -> Table:

@@ -55,9 +55,8 @@ class RandomRequests:
         kinds = [1, 1, 1, 2, 2, 3, 3] if self._mostly(0.97) else [0, 9]
         count = self._chance.choice((1, 1, 1, 2, 4))
         updates = [p4rt.Update(type=self._chance.choice(kinds), entity=self._entity()) for _ in range(count)]
-        for (
-            each
-        ) in updates:  # a member that the entry had before can then be deleted in the reference, if the group is empty
+        # Else a member that the entry had before can be deleted in the reference, if the group is empty.
+        for each in updates:
             if each.type == p4rt.Update.MODIFY and each.entity.table_entry.action.action_profile_group_id:
                 each.type = p4rt.Update.INSERT
         return updates
