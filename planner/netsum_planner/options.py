@@ -1,4 +1,4 @@
-"""What the ``netsum plan`` commands share: the argument TOPOLOGY, and what is changed in it."""
+"""What the planner's commands share: the argument TOPOLOGY, and what is changed in it; and options."""
 
 from __future__ import annotations
 
@@ -11,6 +11,23 @@ from netsum_controller.errors import InputError
 
 from netsum_planner.topologies.files import read_topology
 from netsum_planner.topologies.model import Pair, Topology
+from netsum_planner.training.machine import Machine, read_machine
+
+
+def _read_machine(_context: click.Context, _option: click.Parameter, path: Path | None) -> Machine:
+    return Machine() if path is None else read_machine(path)
+
+
+machine_option = click.option(
+    "--machine",
+    callback=_read_machine,
+    type=click.Path(path_type=Path),
+    metavar="JSON",
+    help="What `netsum predict calibrate` found. [default: 1000 GFLOP/s]",
+)
+plot_option = click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it (.png, .svg, .pdf)."
+)
 
 
 def topology_options(command: Any) -> Any:

@@ -10,9 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from netsum.peers.plans.from_file import load_plan, parse_plan
-from netsum_controller.cli import cli
 from netsum_planner.errors import PlanError
 from netsum_planner.optimum.optimum import Collective, optimum
 from netsum_planner.topologies import boxes, shapes
@@ -23,6 +21,8 @@ from netsum_planner.trees.packing import NEAR, Packing
 from netsum_planner.trees.plan import plan_allreduce
 from netsum_planner.trees.schedule import all_to_all, many_to_many
 from netsum_planner.trees.stripes import stripes
+
+from tests.planner.commands import netsum
 
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
 
@@ -129,13 +129,13 @@ def test_plan_of_uneven_links_names_roots_and_their_shares(tmp_path: Path) -> No
     file.write_text(
         f"name: uneven\nhosts: [h1, h2, h3, h4]\nswitches:\n{switches}links:\n" + "".join(f"  - {e}\n" for e in links)
     )
-    made = CliRunner().invoke(cli, ["plan", "schedule", str(file), "--chunk-bytes", "65536"])
+    made = netsum("plan", "schedule", file, "--chunk-bytes", 65536)
     told = json.loads(made.stdout)
     assert told["roots"] == {"spine1": 2, "spine2": 1}
     assert 14.5 < told["in_network_GBps"] <= 15
     plan = parse_plan(made.stdout)
     assert (plan.hosts, plan.chunk_bytes) == (("h1", "h2", "h3", "h4"), 65536)
-    to_file = CliRunner().invoke(cli, ["plan", "schedule", str(file), "-o", str(tmp_path / "plan.json")])
+    to_file = netsum("plan", "schedule", file, "-o", tmp_path / "plan.json")
     assert "roots: spine1 2, spine2 1" in to_file.stdout
     assert load_plan(str(tmp_path / "plan.json")).parts == plan.parts
     again = plan_allreduce(read_topology(file).only_forwarding())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import chain, combinations
@@ -10,20 +9,18 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum_controller.cli import cli
 from netsum_planner.errors import PlanError
 from netsum_planner.optimum import min_cut
 from netsum_planner.optimum.cuts import worst_cut
 from netsum_planner.optimum.optimum import Collective, optimum
 from netsum_planner.optimum.program import one_way
 from netsum_planner.topologies import boxes, shapes
-from netsum_planner.topologies.files import to_yaml
 from netsum_planner.topologies.model import Link, Topology, wire
 
 from tests.examples import one_in
+from tests.planner.commands import netsum, ran, refused, written
 
 # Allgather, GB/s: made by ForestColl's public code (github.com/liangyuRain/ForestColl), with its trees from each root.
 FORESTCOLL = [
@@ -40,12 +37,7 @@ FORESTCOLL = [
 
 @pytest.mark.parametrize(("topology", "gbps", "trees"), FORESTCOLL, ids=lambda value: getattr(value, "name", ""))
 def test_allgather_is_what_forestcoll_finds(topology: Topology, gbps: float, trees: int, tmp_path: Path) -> None:
-    path = tmp_path / "topology.yaml"
-    path.write_text(to_yaml(topology))
-    done = CliRunner().invoke(
-        cli, ["plan", "optimum", str(path), "--collective", "allgather", "--json"], catch_exceptions=False
-    )
-    told = json.loads(done.output)
+    told = ran("plan", "optimum", written(tmp_path, topology), "--collective", "allgather")
     assert (round(told["optimum_GBps"], 2), told["trees"], told["exact"]) == (gbps, trees, True)
     assert told["in_network_GBps"] == told["optimum_GBps"]  # a host must get what it lacks, whoever copies it
     into = told["bottleneck"]
@@ -164,24 +156,19 @@ def test_large_numbers_take_the_slow_way_to_the_same_cut(monkeypatch: pytest.Mon
     assert min_cut.min_cut(topology.rates, "gpu0", "gpu1")[0] == fast[0] == 300
 
 
-def plan(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(cli, ["plan", *words])
-    return done.exit_code, done.output
-
-
 def test_commands(tmp_path: Path) -> None:
-    code, made = plan("make", "leaf-spine", "2", "2", "2", "--rate", "10", "--delay", "1.5")
-    assert code == 0
+    made = netsum("plan", "make", "leaf-spine", 2, 2, 2, "--rate", 10, "--delay", 1.5)
+    assert made.exit_code == 0
     path = tmp_path / "made.yaml"
-    path.write_text(made)
-    code, told = plan("optimum", str(path))
-    assert code == 0
-    assert [line.split()[:3] for line in told.splitlines() if "forward" in line or "sum" in line] == [
+    path.write_text(made.output)
+    shown = netsum("plan", "optimum", path)
+    assert shown.exit_code == 0
+    assert [line.split()[:3] for line in shown.output.splitlines() if "forward" in line or "sum" in line] == [
         ["forward", "6.67", "20/3"],
         ["sum", "10.00", "10"],
     ]
-    _, told = plan("optimum", str(path), "--json", "--down", "spine1", "--down", "leaf1,h1", "--hosts", "h2,h3,h4")
-    assert json.loads(told)["in_network"] == "10"
+    told = ran("plan", "optimum", path, "--down", "spine1", "--down", "leaf1,h1", "--hosts", "h2,h3,h4")
+    assert told["in_network"] == "10"
 
 
 @pytest.mark.parametrize(
@@ -194,6 +181,4 @@ def test_commands(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage(words: tuple[str, ...], told: str) -> None:
-    done = CliRunner().invoke(cli, ["plan", *words])
-    assert done.exit_code != 0
-    assert told in done.output + str(done.exception)
+    assert told in refused("plan", *words)

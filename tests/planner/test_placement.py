@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, permutations
@@ -11,10 +10,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum_controller.cli import cli
 from netsum_controller.config.job_spec import parse_job
 from netsum_planner.errors import PlanError
 from netsum_planner.placement.fit import POLICIES, fit
@@ -23,12 +20,12 @@ from netsum_planner.placement.placement import Placement
 from netsum_planner.placement.steps import Estimate, Groups, Simulation, predicted
 from netsum_planner.placement.takeover import take_over
 from netsum_planner.topologies import shapes
-from netsum_planner.topologies.files import to_yaml as topology_yaml
 from netsum_planner.topologies.model import Topology
 from netsum_planner.training.job import Layer, to_yaml
 from netsum_planner.training.timeline import predict, simulated
 
 from tests.examples import one_in
+from tests.planner.commands import netsum, ran, refused, written
 from tests.planner.trainings import BLOCKS, MACHINE, MB, job, placer
 
 
@@ -229,28 +226,21 @@ def test_a_host_that_is_lost() -> None:
 # The command
 
 
-def netsum(*words: object) -> Any:
-    return CliRunner().invoke(cli, list(map(str, words)))
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     (tmp_path / "blocks.yaml").write_text(to_yaml(BLOCKS))
-    topology, jobs = tmp_path / "net.yaml", tmp_path / "jobs.yaml"
-    topology.write_text(topology_yaml(shapes.fat_tree(4, 10)))
+    jobs = tmp_path / "jobs.yaml"
     jobs.write_text(
         "jobs:\n"
         "  - {name: one, training: blocks.yaml, workers: 4, activation_MB: 1, memory_GB: 0.4}\n"
         "  - {name: two, training: blocks.yaml, workers: 4}\n"
     )
-    return topology, jobs
+    return written(tmp_path, shapes.fat_tree(4, 10)), jobs
 
 
 def test_the_command(files: tuple[Path, Path]) -> None:
     words = ("plan", "place", *files, "--taken", "h2,h5")
-    done = netsum(*words, "--lost", "h1", "--lost", "h2", "--compare", "--seeds", "2", "--json")
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.output)
+    told = ran(*words, "--lost", "h1", "--lost", "h2", "--compare", "--seeds", 2)
     assert [each["job"] for each in told["jobs"]] == ["one", "two"]
     assert {"step_ms", "efficiency", "tensor_parallel", "order"} <= set(told["jobs"][0])
     assert len(told["compared"]["random"]) == 2
@@ -294,6 +284,4 @@ def test_its_picture(files: tuple[Path, Path], tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(words: tuple[str, ...], told: str, files: tuple[Path, Path]) -> None:
-    done = netsum("plan", "place", *files, *words)
-    assert done.exit_code
-    assert told in f"{done.output}{done.exception}"
+    assert told in refused("plan", "place", *files, *words)

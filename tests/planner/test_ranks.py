@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from fractions import Fraction
 from itertools import pairwise, permutations
@@ -11,11 +10,9 @@ from random import Random
 
 import networkx as nx
 import pytest
-from click.testing import CliRunner, Result
 from netsum.peers.plans import ALGORITHMS as PLANS
 from netsum.peers.plans import make_plan
 from netsum.wire.schema import EVERYONE
-from netsum_controller.cli import cli
 from netsum_controller.config import topologies
 from netsum_controller.config.job_spec import parse_job
 from netsum_controller.config.topology import Topology as Installed
@@ -33,9 +30,7 @@ from netsum_planner.topologies.for_controller import for_controller
 from netsum_planner.topologies.model import Topology
 from netsum_planner.topologies.routing import Routing
 
-
-def plan(*words: str | Path) -> Result:
-    return CliRunner().invoke(cli, ["plan", *map(str, words)])
+from tests.planner.commands import netsum, ran, refused, written
 
 
 def shuffled(topology: Topology, seed: int = 5) -> list[str]:
@@ -110,14 +105,13 @@ def test_a_file_names_paths_of_its_own(tmp_path: Path) -> None:
     assert topology.reversed().routes["h3", "h1"] == ("h3", "leaf2", "spine1", "leaf1", "h1")
     wrong = to_yaml(known) + "routes:\n  - [h1, spine1, h3]\n  - [h1, leaf1, h2, leaf1]\n"
     (tmp_path / "wrong.yaml").write_text(wrong)
-    said = plan("ranks", tmp_path / "wrong.yaml")
-    assert said.exit_code == 1
+    said = refused("plan", "ranks", tmp_path / "wrong.yaml")
     for part in (
         ":18: routes.0: there is no link from h1 to spine1",
         ":19: routes.1: h2 does not forward",
         "leaf1 is none",
     ):
-        assert part in str(said.exception)
+        assert part in said
 
 
 @pytest.mark.parametrize("k", [2, 4, 8, 16])
@@ -192,23 +186,20 @@ def test_a_slow_link_counts_for_more_flows(tmp_path: Path) -> None:
 
 
 def test_command_says_before_and_after_and_writes_what_others_take(tmp_path: Path) -> None:
-    topology = shapes.bigraph(4, 10)
-    file = tmp_path / "net.yaml"
-    file.write_text(to_yaml(topology))
-    words = ("ranks", file, "--algorithm", "halving_doubling")
-    told = json.loads(plan(*words, "--json").stdout)
+    words = ("plan", "ranks", written(tmp_path, shapes.bigraph(4, 10)), "--algorithm", "halving_doubling")
+    told = ran(*words)
     order = told["after"]["order"]
     assert (told["before"]["contention"], told["after"]["contention"], told["least"]) == (2, 1, 1)
     assert told["proved_best"]
-    assert f"order: {','.join(order)}" in plan(*words).stdout
-    assert parse_job(plan(*words, "--as", "job").stdout).members == tuple(order)
-    assert plan(*words, "--as", "hostfile").stdout.split() == order
-    assert plan(*words, "--as", "rankfile").stdout.splitlines()[1] == f"rank 1={order[1]} slot=0"
-    lines = plan(*words, "--as", "torchrun").stdout.splitlines()
+    assert f"order: {','.join(order)}" in netsum(*words).stdout
+    assert parse_job(netsum(*words, "--as", "job").stdout).members == tuple(order)
+    assert netsum(*words, "--as", "hostfile").stdout.split() == order
+    assert netsum(*words, "--as", "rankfile").stdout.splitlines()[1] == f"rank 1={order[1]} slot=0"
+    lines = netsum(*words, "--as", "torchrun").stdout.splitlines()
     assert [line.partition(":")[0] for line in lines] == order
     assert f"--master-addr {order[0]}" in lines[7]
     assert "--node-rank 7 " in lines[7]
-    again = json.loads(plan(*words, "--order", ",".join(order), "--json").stdout)
+    again = ran(*words, "--order", ",".join(order))
     assert again["before"] == again["after"] == told["after"]
 
 

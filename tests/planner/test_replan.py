@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from netsum.peers.plans.from_file import load_plan, parse_plan
-from netsum_controller.cli import cli
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topologies import tree as two_levels
 from netsum_controller.planning.replan import Replanned
@@ -17,6 +15,8 @@ from netsum_planner.topologies.files import from_network, installed, to_network
 from netsum_planner.topologies.model import Topology
 from netsum_planner.trees.plan import plan_allreduce
 from netsum_planner.trees.replan import replan
+
+from tests.planner.commands import netsum
 
 HOSTS = frozenset({"h1", "h2", "h3", "h4"})
 
@@ -69,16 +69,16 @@ def test_what_it_costs_is_told(tmp_path: Path) -> None:
     file = tmp_path / "net.yaml"
     file.write_text(made.filled(hosts={name: {"rate_mbps": 4000} for name in made.hosts}, links=rates).to_yaml())
     out = tmp_path / "left.json"
-    words = ["plan", "schedule", str(file), "--down", "leaf2,spine1"]
-    done = CliRunner().invoke(cli, [*words, "-o", str(out)])
+    words = ("plan", "schedule", file, "--down", "leaf2,spine1")
+    done = netsum(*words, "-o", out)
     assert "roots: spine2 1, spine3 2" in done.stdout
     assert "6875.00 instead of 4375.00 ms in the network" in done.stdout
-    told = json.loads(CliRunner().invoke(cli, words).stdout)
+    told = json.loads(netsum(*words).stdout)
     assert told == json.loads(out.read_text())
     assert told["whole"]["in_network_GBps"] == pytest.approx(1 / 4.375)
     assert load_plan(str(out)).roots == {"spine2": 1, "spine3": 2}
     assert "spine1" in from_network(load_plan(str(out)).network).switches
-    assert "whole" not in json.loads(CliRunner().invoke(cli, words[:3]).stdout)
+    assert "whole" not in json.loads(netsum(*words[:3]).stdout)
 
 
 def test_a_tree_has_nothing_to_fall_back_on() -> None:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum_controller.cli import cli
 from netsum_planner.simulator.run import run_flows
 from netsum_planner.simulator.scenario import JobPlan, Scenario
 from netsum_planner.topologies import shapes
-from netsum_planner.topologies.files import to_yaml as topology_yaml
 from netsum_planner.training.advice import changes
 from netsum_planner.training.job import Layer, Training, from_torch, read_training, to_yaml
 from netsum_planner.training.machine import Machine, calibrate, read_machine
 from netsum_planner.training.scaling import fat_tree_for, scaling
 from netsum_planner.training.timeline import predict, simulated
+
+from tests.planner.commands import netsum, ran, refused, written
 
 MIB = 1 << 20
 LAYERS = (
@@ -150,25 +148,18 @@ def test_yaml_there_and_back(tmp_path: Path) -> None:
     assert read_training(path) == JOB
 
 
-def netsum(*words: object) -> Any:
-    return CliRunner().invoke(cli, list(map(str, words)))
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    job, topology = tmp_path / "job.yaml", tmp_path / "star4.yaml"
+    job = tmp_path / "job.yaml"
     job.write_text(to_yaml(JOB))
-    topology.write_text(topology_yaml(shapes.star(4, Fraction(1, 80))))
-    return job, topology
+    return job, written(tmp_path, shapes.star(4, Fraction(1, 80)))
 
 
 @pytest.mark.full
 def test_the_command_and_its_picture(files: tuple[Path, Path], tmp_path: Path) -> None:
     machine, picture = tmp_path / "machine.json", tmp_path / "step.png"
     machine.write_text(json.dumps(MACHINE.to_json()))
-    done = netsum("predict", "step", *files, "--machine", machine, "--plot", picture, "--json")
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.output)
+    told = ran("predict", "step", *files, "--machine", machine, "--plot", picture)
     assert (told["workers"], told["algorithm"], told["forward_ms"]) == (4, "in_network", pytest.approx(600))
     assert told["step_ms"] == pytest.approx(told["forward_ms"] + told["backward_ms"] + told["exposed_ms"])
     assert len(told["calls"]) == 3
@@ -182,8 +173,7 @@ def test_the_command_and_its_picture(files: tuple[Path, Path], tmp_path: Path) -
 def test_what_is_wrong_is_said_with_its_line(files: tuple[Path, Path], tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("name: x\nlayers:\n  - {name: a, parameters: -1}\nbatch: many\n")
-    done = netsum("predict", "step", bad, files[1])
-    said = f"{done.output}{done.exception}"
+    said = refused("predict", "step", bad, files[1])
     assert "bad.yaml:3: layers.0.parameters" in said
     assert "bad.yaml:4: batch" in said
     machine = tmp_path / "machine.json"
@@ -192,7 +182,5 @@ def test_what_is_wrong_is_said_with_its_line(files: tuple[Path, Path], tmp_path:
         if told is None:
             assert read_machine(machine) == Machine()
         else:
-            done = netsum("predict", "step", *files, "--machine", machine)
-            assert told in f"{done.output}{done.exception}"
-    done = netsum("predict", "torch", "no.such:thing")
-    assert "no.such:thing" in f"{done.output}{done.exception}"
+            assert told in refused("predict", "step", *files, "--machine", machine)
+    assert "no.such:thing" in refused("predict", "torch", "no.such:thing")

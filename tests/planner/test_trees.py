@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 
 import networkx as nx
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum_controller.cli import cli
 from netsum_planner.errors import PlanError
 from netsum_planner.optimum.optimum import Collective, common, optimum
 from netsum_planner.topologies import boxes, shapes
-from netsum_planner.topologies.files import to_yaml
 from netsum_planner.topologies.model import Link, Topology
 from netsum_planner.trees import packing as module
 from netsum_planner.trees.allocations import different, plan_for
@@ -27,6 +24,7 @@ from netsum_planner.trees.rings import ring_rate
 from netsum_planner.trees.schedule import Schedule, many_to_many, many_to_one, one_to_many
 
 from tests.examples import one_in
+from tests.planner.commands import ran, written
 
 
 def check(packing: Packing) -> None:
@@ -169,15 +167,11 @@ def test_trees_without_a_way_back_cannot_be_reversed() -> None:
         many_to_one(packing, 1)
 
 
-def test_commands(tmp_path: object) -> None:
-    path = f"{tmp_path}/dgx1p.yaml"
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(to_yaml(boxes.dgx1p()))
-    done = CliRunner().invoke(cli, ["plan", "trees", path, "--collective", "allreduce", "--chunks", "2", "--json"])
-    told = json.loads(done.output)
+def test_commands(tmp_path: Path) -> None:
+    path = written(tmp_path, boxes.dgx1p())
+    told = ran("plan", "trees", path, "--collective", "allreduce", "--chunks", 2)
     assert (told["GBps"], len(told["trees"]), told["schedule"]["collective"]) == (80, 4, "allreduce")
-    done = CliRunner().invoke(cli, ["plan", "allocations", path, "--smallest", "7", "--json"])
-    rows = json.loads(done.output)
+    rows = ran("plan", "allocations", path, "--smallest", 7)
     assert {len(row["hosts"]) for row in rows} == {7, 8}
     assert min(row["of_optimum"] for row in rows) >= 0.95
     assert common([Fraction(row["GBps"]) for row in rows]) >= 20

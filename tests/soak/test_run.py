@@ -144,7 +144,7 @@ def test_a_job_goes_to_its_members_and_back_when_its_switch_is_away(fabric: Serv
 @pytest.mark.full
 def test_a_rank_is_evicted_and_admitted(fabric: ServesOutside) -> None:
     totals = soaked(
-        fabric, Scenario(events=(Event(after=2, kind=Kind.EVICT, rank=0, seconds=0.2),)), round_of("stripes")
+        fabric, Scenario(events=(Event(after=2, kind=Kind.EVICT, rank=0, seconds=1.0),)), round_of("stripes")
     )
     assert totals.faults["evict"] == 1
     assert totals.resyncs >= 2

@@ -14,7 +14,7 @@ from netsum_controller.cli.output import console, json_option, print_json, print
 from netsum_controller.errors import InputError
 
 from netsum_planner.errors import PlanError
-from netsum_planner.options import topology_options
+from netsum_planner.options import machine_option, plot_option, topology_options
 from netsum_planner.placement.jobs import read_jobs
 from netsum_planner.placement.plots import plot_plan
 from netsum_planner.placement.scopes import Scopes, derived, read_scopes
@@ -23,7 +23,7 @@ from netsum_planner.placement.takeover import Takeover, take_over
 from netsum_planner.ranks.formats import FORMATS
 from netsum_planner.simulator.collectives import IN_NETWORK
 from netsum_planner.topologies.model import Topology
-from netsum_planner.training.machine import Machine, read_machine
+from netsum_planner.training.machine import Machine
 
 
 @click.command()
@@ -34,7 +34,7 @@ from netsum_planner.training.machine import Machine, read_machine
 )
 @click.option("--taken", metavar="H,H...", help="Hosts that are not free.")
 @click.option("--spare", type=click.IntRange(0), default=0, help="Free hosts to keep in each rack.")
-@click.option("--machine", type=click.Path(path_type=Path), metavar="JSON", help="As of `netsum predict step`.")
+@machine_option
 @click.option("--lost", multiple=True, metavar="HOST", help="Who takes over if this host is lost; repeatable.")
 @click.option("--compare", is_flag=True, help="With first-fit and random placements as well.")
 @click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Random placements of --compare.")
@@ -43,7 +43,7 @@ from netsum_planner.training.machine import Machine, read_machine
 @click.option(
     "--as", "as_file", type=click.Choice(list(FORMATS)), help="Only the order of a job's hosts, as of `ranks`."
 )
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it (.png, .svg, .pdf).")
+@plot_option
 @json_option
 def place(
     topology: Topology,
@@ -51,7 +51,7 @@ def place(
     scopes: Path | None,
     taken: str | None,
     spare: int,
-    machine: Path | None,
+    machine: Machine,
     lost: Sequence[str],
     compare: bool,
     seeds: int,
@@ -68,13 +68,7 @@ def place(
     """
     if as_file and (as_json or compare or lost):
         raise click.UsageError("--as prints the order alone: leave --json, --compare and --lost out")
-    placer = Placer(
-        topology,
-        _scopes(topology, scopes, taken),
-        read_jobs(jobs),
-        Machine() if machine is None else read_machine(machine),
-        spare,
-    )
+    placer = Placer(topology, _scopes(topology, scopes, taken), read_jobs(jobs), machine, spare)
     _check(placer, lost, only, as_file)
     with console().status(f"{topology.name}: placing") as status:
 

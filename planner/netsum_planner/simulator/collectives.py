@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 from netsum.collectives.layout import GROUP
 from netsum.descriptor import HOST_ALGORITHMS
+from netsum.exponents import FIRST_CODES
 from netsum.peers.plans import make_plan
 from netsum.peers.plans.double_binary_tree import two_trees
 from netsum.wire.schema import EVERYONE, MAX_WORKERS
@@ -160,9 +161,12 @@ def _batches(call: Call) -> tuple[int, list[_Part], int] | None:
 def _by_hosts(
     schedule: Schedule, call: Call, ready: Sequence[int], batches: int, parts: Sequence[_Part], rows: int
 ) -> list[int]:
-    """Batch after batch, as many at a time as the window holds; the opening block is a batch of its own."""
+    """Batch after batch, as many at a time as the window holds. The opening block is a batch of its own, and so are the codes
+    that it has no room for."""
     under_way = max(1, call.wire.window // rows)
-    done = _batch(schedule, call, parts, list(ready), call.wire.block_bytes / rows / 16)
+    done = list(ready)
+    for _ in range(1 if batches * rows <= FIRST_CODES else 2):
+        done = _batch(schedule, call, parts, done, call.wire.block_bytes / rows / 16)
     finished: list[list[int]] = []
     row = call.nbytes / (batches * rows)
     for number in range(batches):

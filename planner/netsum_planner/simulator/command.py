@@ -11,7 +11,7 @@ import click
 from netsum.counting import counted, parse_size
 from netsum_controller.cli.output import console, json_option, print_json, print_table
 
-from netsum_planner.options import topology_options
+from netsum_planner.options import plot_option, topology_options
 from netsum_planner.simulator.chakra import write_traces
 from netsum_planner.simulator.collectives import ALGORITHMS, IN_NETWORK
 from netsum_planner.simulator.flows import Progress
@@ -82,7 +82,7 @@ def _options(command: Callable[..., None]) -> Any:
         ),
         click.option("--ecn", type=none, metavar="KB", help="In front of a link, above which packets are marked."),
         click.option("--switch-pps", type=positive, metavar="N", help="Packets a second that a switch can take."),
-        click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it (.png, .svg, .pdf)."),
+        plot_option,
         click.option(
             "--trace", type=click.Path(path_type=Path), metavar="PREFIX", help="Write Chakra traces, and stop."
         ),

@@ -10,29 +10,18 @@ import click
 from netsum_controller.cli.output import console, json_option, print_json, print_table
 from netsum_controller.errors import InputError
 
-from netsum_planner.options import topology_options
+from netsum_planner.options import machine_option, plot_option, topology_options
 from netsum_planner.simulator.collectives import ALGORITHMS
 from netsum_planner.topologies.model import Topology
 from netsum_planner.training.advice import changes
 from netsum_planner.training.job import from_torch, read_training, to_yaml
-from netsum_planner.training.machine import Machine, read_machine
+from netsum_planner.training.machine import Machine
 from netsum_planner.training.machine import calibrate as measure
 from netsum_planner.training.plots import plot_scaling, plot_step
 from netsum_planner.training.scaling import scaling
 from netsum_planner.training.timeline import Step, predict, simulated
 
 _training = click.argument("training", metavar="TRAINING", type=click.Path(path_type=Path))
-_machine = click.option(
-    "--machine",
-    type=click.Path(path_type=Path),
-    metavar="JSON",
-    help="What `netsum predict calibrate` found. [default: 1000 GFLOP/s]",
-)
-_plot = click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it (.png, .svg, .pdf).")
-
-
-def _machine_of(path: Path | None) -> Machine:
-    return Machine() if path is None else read_machine(path)
 
 
 @click.group("predict")
@@ -47,17 +36,17 @@ def predict_group() -> None:
 @_training
 @topology_options
 @click.option("--algorithm", type=click.Choice(ALGORITHMS), default="in_network", show_default=True)
-@_machine
-@_plot
+@machine_option
+@plot_option
 @json_option
 def step(
-    topology: Topology, training: Path, algorithm: str, machine: Path | None, plot: Path | None, as_json: bool
+    topology: Topology, training: Path, algorithm: str, machine: Machine, plot: Path | None, as_json: bool
 ) -> None:
     """One step on TOPOLOGY, with a worker on each host."""
-    job, computer, workers = read_training(training), _machine_of(machine), len(topology.hosts)
+    job, workers = read_training(training), len(topology.hosts)
     with console().status(f"{job.name}: simulating its calls"):
-        found = predict(job, computer, simulated(topology, algorithm, computer), workers=workers)
-        better = list(changes(job, topology, computer, algorithm, found))
+        found = predict(job, machine, simulated(topology, algorithm, machine), workers=workers)
+        better = list(changes(job, topology, machine, algorithm, found))
     if plot is not None:
         plot_step(plot, job.name, found)
     if as_json:
@@ -103,22 +92,22 @@ def _numbers(kind: type, least: float) -> Callable[..., Any]:
 @_training
 @click.option("--workers", default="8,64,512,4096", show_default=True, callback=_numbers(int, 2))
 @click.option("--rates", default="1,10,100,400", show_default=True, callback=_numbers(float, 0.001), help="Gbit/s.")
-@_machine
-@_plot
+@machine_option
+@plot_option
 @json_option
 def scale(
     training: Path,
     workers: tuple[int, ...],
     rates: tuple[float, ...],
-    machine: Path | None,
+    machine: Machine,
     plot: Path | None,
     as_json: bool,
 ) -> None:
     """How large it can go: steps on fat-trees, in the network against a ring."""
-    job, computer = read_training(training), _machine_of(machine)
+    job = read_training(training)
     points = []
     with console().status(f"{job.name}: starting") as status:
-        for point in scaling(job, computer, workers, rates):
+        for point in scaling(job, machine, workers, rates):
             points.append(point)
             status.update(f"{job.name}: {point.workers} workers, {point.gbps:g} Gbit/s, {point.algorithm}")
     if plot is not None:
@@ -143,7 +132,7 @@ def _cells(found: Step) -> tuple[str, str]:
 
 @predict_group.command()
 def calibrate() -> None:
-    """Measure this computer for a second; prints the JSON that --machine takes."""
+    """Measure this machine for a second; prints the JSON that --machine takes."""
     print_json(measure().to_json())
 
 

@@ -51,6 +51,12 @@ class Errors(Totals):
     """All rows; none is left out."""
 
     rows: list[Row] = field(default_factory=list)
+    networks: int = 0
+    """That are done."""
+
+    @property
+    def done(self) -> float:
+        return self.networks
 
     @property
     def made(self) -> int:

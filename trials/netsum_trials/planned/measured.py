@@ -1,19 +1,34 @@
-"""Times calls in Mininet, whose links have rates."""
+"""Times calls in Mininet, whose links have rates, beside what was foreseen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
+import click
 from netsum.descriptor import SWITCH
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
 from netsum_planner.simulator.collectives import IN_NETWORK
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import time_ranks
+from netsum_testbed.checking import running, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
+from netsum_testbed.switches import choose_switch
+from netsum_testbed.tables import wide_console
+
+from netsum_trials.planned.errors import Errors, Row, errors_table
+
+KIND: Final = "embedded"
+"""The faster switch: links, and not switches, shall set the pace."""
+kind_option = switch_option(f"{KIND}, the faster one")
+only_networks_option = click.option(
+    "--only", metavar="NAME", help="only networks whose name begins so, such as star or tree2x2"
+)
 
 TIMEOUT = 300
 """Seconds of a call: a loaded machine is slow."""
@@ -28,6 +43,30 @@ def network(topology: Topology, switch: str) -> Iterator[Fabric]:
         raise TestbedError("this trial needs links with rates: tc and a kernel with HTB")
     with MininetFabric(topology, switch) as fabric:
         yield fabric
+
+
+def compare(
+    switch: str,
+    networks: Iterable[tuple[Topology, int]],
+    only: str | None,
+    title: str,
+    rows: Callable[[Fabric, Topology, int], Iterator[Row]],
+) -> None:
+    """Make the ``rows`` of each network, a topology and its links' Mbit/s, whose name begins with ``only``; show them, and print
+    the last line."""
+    name = KIND if switch == "auto" else choose_switch(switch)
+    totals, start = Errors(name), time.monotonic()
+    chosen = [(topology, rate) for topology, rate in networks if topology.name.startswith(only or "")]
+    with running(totals) as screen:
+        screen.begin(len(chosen), "foreseen and measured")
+        for topology, rate in chosen:
+            with network(topology, name) as fabric:
+                for row in rows(fabric, topology, rate):
+                    totals.rows.append(row)
+                    totals.seconds = time.monotonic() - start
+            totals.networks += 1
+            screen.show(totals)
+        wide_console().print(errors_table(f"{title}, {name} switches", totals.rows))
 
 
 @contextmanager
@@ -52,7 +91,7 @@ def ranks_of(fabric: Fabric, algorithm: str, command: Sequence[str]) -> Iterator
 
 def time_calls(fabric: Fabric, algorithm: str, sizes: tuple[int, ...], iterations: int) -> list[float]:
     """Seconds of an allreduce of each of ``sizes`` bytes between all hosts: the median of the slowest rank's."""
-    calls = Calls(sizes, "float32", len(fabric.topology.hosts), iterations, places=1)
+    calls = Calls(sizes, "float32", len(fabric.topology.hosts), iterations, places=1, aligned=True)
     with ranks_of(fabric, algorithm, calls.command()) as ranks:
         lines = [line for (line,) in time_ranks(ranks, calls)]
     if wrong := sum(line.wrong[0] for line in lines):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator
+from functools import partial
 
 import click
 from netsum_controller.config.topologies import leaf_spine, star, tree
@@ -15,15 +15,13 @@ from netsum_planner.topologies.files import installed
 from netsum_planner.training.job import BACKWARD, Layer, Training
 from netsum_planner.training.machine import Machine, calibrate
 from netsum_planner.training.timeline import predict, simulated
-from netsum_testbed.checking import running, switch_option
+from netsum_testbed.checking import count_option
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import said_by
-from netsum_testbed.switches import choose_switch
-from netsum_testbed.tables import wide_console
 
-from netsum_trials.planned.errors import Errors, Row, errors_table
-from netsum_trials.planned.measured import network, ranks_of, time_calls
-from netsum_trials.planned.simulate_command import SMALL, SWITCH, reaction
+from netsum_trials.planned.errors import Row
+from netsum_trials.planned.measured import compare, kind_option, only_networks_option, ranks_of, time_calls
+from netsum_trials.planned.simulate_command import SMALL, reaction
 
 NETWORKS = ((star, (2,), 50), (star, (4,), 20), (star, (8,), 20), (tree, (2, 2), 20), (leaf_spine, (2, 2, 2), 20))
 ALGORITHMS = ("in_network", "ring")
@@ -38,9 +36,9 @@ def trainings() -> Iterator[Training]:
 
 
 @click.command()
-@switch_option(f"{SWITCH}, the faster one")
-@click.option("--steps", type=click.IntRange(1), default=3, show_default=True, help="of each training")
-@click.option("--only", metavar="NAME", help="only networks whose name begins so, such as star or tree2x2")
+@kind_option
+@count_option("--steps", default=3, told="of each training")
+@only_networks_option
 def predict_check(switch: str, steps: int, only: str | None) -> None:
     """Compare predicted training steps with measured ones, in Mininet with slow links.
 
@@ -48,23 +46,12 @@ def predict_check(switch: str, steps: int, only: str | None) -> None:
     with calls of one block, and the library's arithmetic by `netsum predict calibrate`; nothing else is fitted. The last line is
     one JSON object: every row with its error, the median and the worst.
     """
-    name = SWITCH if switch == "auto" else choose_switch(switch)
-    totals, start, console = Errors(name), time.monotonic(), wide_console()
     machine = calibrate()
-    chosen = [(shape(*sizes, rate_mbps=rate), rate) for shape, sizes, rate in NETWORKS]
-    chosen = [(topology, rate) for topology, rate in chosen if topology.name.startswith(only or "")]
-    with running(totals) as screen:
-        screen.begin(len(chosen) * len(ALGORITHMS), "predicted and measured")
-        for topology, rate in chosen:
-            with network(topology, name) as fabric:
-                for row in _rows(fabric, topology, rate, machine, steps):
-                    totals.rows.append(row)
-                    totals.seconds = time.monotonic() - start
-                    screen.show(totals)
-        console.print(errors_table(f"a training's step, {name} switches", totals.rows))
+    networks = ((shape(*sizes, rate_mbps=rate), rate) for shape, sizes, rate in NETWORKS)
+    compare(switch, networks, only, "a training's step", partial(_rows, machine=machine, steps=steps))
 
 
-def _rows(fabric: Fabric, topology: Topology, rate: int, machine: Machine, steps: int) -> Iterator[Row]:
+def _rows(fabric: Fabric, topology: Topology, rate: int, *, machine: Machine, steps: int) -> Iterator[Row]:
     planned, hosts = installed(topology, rate), len(topology.hosts)
     for algorithm in ALGORITHMS:
         (small,) = time_calls(fabric, algorithm, (SMALL,), 5)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
 
 import click
-from netsum.counting import parse_size
+from netsum_controller.config.topologies import leaf_spine, star, tree
 from netsum_controller.config.topology import Topology
 from netsum_planner.simulator.collectives import IN_NETWORK
 from netsum_planner.simulator.run import run_flows, run_packets
@@ -15,51 +16,45 @@ from netsum_planner.simulator.scenario import JobPlan, Scenario
 from netsum_planner.simulator.wire import Wire
 from netsum_planner.topologies.files import installed
 from netsum_planner.topologies.model import Topology as Planned
-from netsum_testbed.checking import running, switch_option
+from netsum_testbed.bench.frame import size_option
+from netsum_testbed.checking import count_option
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.switches import choose_switch
-from netsum_testbed.tables import wide_console
 
-from netsum_trials.planned.cases import ALGORITHMS, networks
-from netsum_trials.planned.errors import Errors, Row, errors_table
-from netsum_trials.planned.measured import network, time_calls
+from netsum_trials.planned.errors import Row
+from netsum_trials.planned.measured import compare, kind_option, only_networks_option, time_calls
 
-SWITCH = "embedded"
-"""The faster of the two: links, and not switches, shall set the pace."""
-SMALL = 4096
+SMALL: Final = 4096
 """Bytes of the call that tells how long a host takes to react."""
+ALGORITHMS: Final = ("in_network", "ring", "halving_doubling", "double_binary_tree")
+
+
+def networks() -> Iterator[tuple[Topology, int]]:
+    """A topology and the rate of all its links, so slow that they, and not the processors, set the pace; more hosts have slower
+    links, so that their processes keep up."""
+    for hosts, rate in ((2, 50), (4, 20), (8, 10), (16, 5)):
+        yield star(hosts, rate_mbps=rate), rate
+    for leaves, hosts, rate in ((2, 2, 20), (2, 4, 10), (4, 4, 5)):
+        yield tree(leaves, hosts, rate_mbps=rate), rate
+    for spines, leaves, hosts, rate in ((2, 2, 1, 50), (2, 2, 2, 20), (2, 4, 2, 10), (2, 4, 4, 5)):
+        yield leaf_spine(spines, leaves, hosts, rate_mbps=rate), rate
 
 
 @click.command()
-@switch_option(f"{SWITCH}, the faster one")
-@click.option("--size", default="512K", show_default=True, help="of the array")
-@click.option("--iterations", type=click.IntRange(1), default=3, show_default=True, help="of each call")
-@click.option("--only", metavar="NAME", help="only networks whose name begins so, such as star or tree2x2")
-def simulate_check(switch: str, size: str, iterations: int, only: str | None) -> None:
+@kind_option
+@size_option("512K")
+@count_option("--iterations", default=3, told="of each call")
+@only_networks_option
+def simulate_check(switch: str, size: int, iterations: int, only: str | None) -> None:
     """Compare simulated allreduces with measured ones, in Mininet with slow links.
 
     The last line is one JSON object: every row with its error, the median and the worst. How long a host takes
     to react is found with calls of one block; nothing else is fitted. Run it on a quiet machine: each row says what the load was.
     """
-    try:
-        nbytes = parse_size(size)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--size") from None
-    name = SWITCH if switch == "auto" else choose_switch(switch)
-    totals, start, console = Errors(name), time.monotonic(), wide_console()
-    chosen = [(topology, rate) for topology, rate in networks() if topology.name.startswith(only or "")]
-    with running(totals) as screen:
-        screen.begin(len(chosen) * len(ALGORITHMS), "simulated and measured")
-        for topology, rate in chosen:
-            with network(topology, name) as fabric:
-                for rows in _rows(fabric, topology, rate, nbytes, iterations):
-                    totals.rows += rows
-                    totals.seconds = time.monotonic() - start
-                    screen.show(totals)
-        console.print(errors_table(f"allreduce of {size} of float32, {name} switches", totals.rows))
+    rows = partial(_rows, size=size, iterations=iterations)
+    compare(switch, networks(), only, f"allreduce of {size} bytes of float32", rows)
 
 
-def _rows(fabric: Fabric, topology: Topology, rate: int, size: int, iterations: int) -> Iterator[Sequence[Row]]:
+def _rows(fabric: Fabric, topology: Topology, rate: int, *, size: int, iterations: int) -> Iterator[Row]:
     planned = installed(topology, rate)
     for algorithm in ALGORITHMS:
         small, measured = time_calls(fabric, algorithm, (SMALL, size), iterations)
@@ -69,10 +64,8 @@ def _rows(fabric: Fabric, topology: Topology, rate: int, size: int, iterations: 
         if algorithm == IN_NETWORK:
             foreseen["packet"] = run_packets(planned, scenario, wire)
         label = f"{topology.name}, {rate} Mbit/s"
-        yield [
-            Row(label, len(topology.hosts), algorithm, how, each.jobs[0].mean, measured, load, host_s * 1e6)
-            for how, each in foreseen.items()
-        ]
+        for how, each in foreseen.items():
+            yield Row(label, len(topology.hosts), algorithm, how, each.jobs[0].mean, measured, load, host_s * 1e6)
 
 
 def reaction(planned: Planned, algorithm: str, seconds: float) -> float:

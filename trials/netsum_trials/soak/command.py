@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 from netsum_controller.errors import InputError
-from netsum_testbed.checking import chosen_switch, only_option, rootless_option, running, seed_option, switch_option
+from netsum_testbed.checking import (
+    amount_option,
+    chosen_switch,
+    only_option,
+    rootless_option,
+    running,
+    seed_option,
+    switch_option,
+)
 
 from netsum_trials.faults.kernel import KernelError, check_kernel
 from netsum_trials.faults.make import Possible
@@ -39,13 +47,7 @@ def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
 
 @click.command()
 @switch_option()
-@click.option(
-    "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
-    default=MINUTES,
-    show_default=True,
-    help="during which rounds are begun",
-)
+@amount_option("--minutes", default=MINUTES, told="during which rounds are begun", above=True)
 @seed_option()
 @only_option("round", "--round")
 @click.option(

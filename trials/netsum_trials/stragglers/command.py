@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
 from netsum_controller.config.topologies import star
-from netsum_testbed.checking import list_option, seed_option, switch_option
+from netsum_testbed.checking import amount_option, count_option, list_option, seed_option, switch_option
 from netsum_testbed.commands import MAX_WORKERS, open_topology, without_mininet
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
@@ -23,26 +23,20 @@ PROBABILITIES = "0.08,0.16,0.32"
 
 @click.command()
 @switch_option("simple_switch_grpc if it is on PATH, else the embedded one")
-@click.option("--workers", type=click.IntRange(2, MAX_WORKERS), default=4, show_default=True, help="one on each host")
-@click.option(
-    "--stragglers", "sleepy", type=click.IntRange(min=1), default=1, show_default=True, help="so many of them"
-)
-@click.option("--steps", type=click.IntRange(min=2), default=300, show_default=True, help="batches of 128 images")
-@click.option(
-    "--compute", type=click.FloatRange(0, 60_000), default=40.0, show_default=True, help="ms that a gradient takes"
-)
-@click.option(
+@count_option("--workers", default=4, told="one on each host", least=2, most=MAX_WORKERS)
+@count_option("--stragglers", "sleepy", default=1, told="so many of them")
+@count_option("--steps", default=300, told="batches of 128 images", least=2)
+@amount_option("--compute", default=40.0, told="ms that a gradient takes", most=60_000)
+@amount_option(
     "--block-exp",
-    type=click.FloatRange(MIN_BLOCK_EXP, MAX_BLOCK_EXP),
     default=20.0,
-    show_default=True,
-    help="ms after which a block that waits for a straggler is closed",
+    told="ms after which a block that waits for a straggler is closed",
+    least=MIN_BLOCK_EXP,
+    most=MAX_BLOCK_EXP,
 )
 @list_option("--probabilities", float, 0, 1, PROBABILITIES, "of a sleep")
-@click.option("--points", type=click.IntRange(min=1), default=3, show_default=True, help="sleeps that a step may have")
-@click.option(
-    "--nap", type=click.FloatRange(min=0), default=20.0, show_default=True, help="steps of one long sleep; 0: none"
-)
+@count_option("--points", default=3, told="sleeps that a step may have")
+@amount_option("--nap", default=20.0, told="steps of one long sleep; 0: none")
 @seed_option("of the sleeps")
 @click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even as root")
 def stragglers(

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import click
 from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
-from netsum_testbed.checking import list_option, seed_option, switch_option
+from netsum_testbed.checking import count_option, list_option, names_of, seed_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.opening import open_fabric
-from netsum_testbed.switches import choose_switch, usable_switches
 from rich.console import Console
 
 from netsum_trials.stragglers.detection import Detected, detect
@@ -24,7 +23,7 @@ EXPIRIES = "5,10,20,50,100"
 @click.command()
 @switch_option("both, simple_switch_grpc if it is on PATH (and root)")
 @list_option("--block-exp", float, MIN_BLOCK_EXP, MAX_BLOCK_EXP, EXPIRIES, "milliseconds")
-@click.option("--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="blocks of each")
+@count_option("--samples", default=SAMPLES, told="blocks of each")
 @seed_option("of the moments when blocks begin")
 def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) -> None:
     """Measure how long a block waits for a straggler before the switch closes it, for several block_exp.
@@ -39,7 +38,7 @@ def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) 
     console = Console()
     console.print("From a contribution to the partial result of its block, in units of block_exp.", highlight=False)
     measured: list[Detected] = []
-    for name in usable_switches() if switch == "auto" else [choose_switch(switch)]:
+    for name in names_of(switch):
         with console.status(f"{name}: starting") as status, open_fabric(name, hosts=2, rootless=rootless) as fabric:
             for repeats in (False, True):
                 some = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import click
-from netsum_testbed.checking import only_option, running, seed_option, switch_option
+from netsum_testbed.checking import count_option, only_option, running, seed_option, switch_option
 from netsum_testbed.interrupts import interrupts_held
 from netsum_testbed.switches import choose_switch
 
@@ -52,7 +52,7 @@ def parts(switch: str, packets: int, rootless: bool) -> Iterator[_Part]:
 
 
 @click.command()
-@click.option("--packets", type=click.IntRange(min=1), default=PACKETS, show_default=True, help="malformed packets")
+@count_option("--packets", default=PACKETS, told="malformed packets")
 @switch_option("the embedded one, and simple_switch_grpc with a tenth of the packets if it is on PATH (and root)")
 @seed_option()
 @only_option("batch", "--only-batch")

@@ -44,11 +44,11 @@ class InProcess(targets.InProcess):
 
     def state(self) -> State:
         pipeline = self.pipeline
-        found: dict[str, list[Any]] = {name: list(array.values) for name, array in pipeline.registers.items()}
+        found: dict[str, list[Any]] = {name: list(cells) for name, cells in pipeline.registers.items()}
         for name, table in pipeline.tables.items():
             found[name] = [(entry.match, entry.action, entry.params) for entry in table.entries()]
-        found["multicast group"] = sorted(pipeline.pre.groups().items())
-        found["clone session"] = sorted(pipeline.pre.clone_sessions().items())
+        found["multicast group"] = sorted(pipeline.pre.multicast.items())
+        found["clone session"] = sorted(pipeline.pre.clones.items())
         found["packet under way"] = pipeline.under_way
         return found
 

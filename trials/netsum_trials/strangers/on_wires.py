@@ -23,12 +23,13 @@ from netsum_controller.config.topology import Switch
 from netsum_controller.errors import SwitchError
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.p4runtime.p4info import netsum_program
+from netsum_testbed.bench.wires import bare_wires
+from netsum_testbed.switches import SwitchProcess
 
 from netsum_trials.strangers import site
 from netsum_trials.strangers.expect import FORWARDED, Record, Verdict
 from netsum_trials.strangers.site import PORTS, station
 from netsum_trials.strangers.target import CrashedError, Echo, Packet, State, dropped, let_in, outcome_of
-from netsum_trials.strangers.wires import start_on_datagrams, start_on_veths
 
 _AT_ONCE: Final = 32
 _ANSWERS: Final = 30.0
@@ -54,10 +55,14 @@ class OnWires:
         self._token = secrets.token_bytes(8)
         try:
             directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-fuzz-")))
-            if rootless:
-                self._process, self._wires = start_on_datagrams(directory, self._stack)
-            else:
-                self._process, self._wires = start_on_veths(kind, directory, self._stack)
+            wires = self._stack.enter_context(bare_wires(rootless, len(PORTS)))
+            ends = [f"{port}@{end}" for port, end in zip(PORTS, wires.ends, strict=True)]
+            self._process = SwitchProcess(kind, ends, directory, wires.prefix)
+            self._stack.callback(self._process.stop)
+            self._process.wait_ready()
+            self._wires = dict(zip(PORTS, wires.ports(), strict=True))
+            for wire in self._wires.values():
+                self._stack.callback(wire.close)
             self._poll = select.poll()
             self._ports = {wire.fileno(): port for port, wire in self._wires.items()}
             for descriptor in self._ports:
