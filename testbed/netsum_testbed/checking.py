@@ -18,7 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from netsum_testbed.interrupts import end_on_signals
-from netsum_testbed.switches import choose_switch
+from netsum_testbed.switches import choose_switch, usable_switches
+
+Decorator = Callable[[Any], Any]
 
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds that a thread keeps the interpreter: the ranks are threads, and a result must not wait long for one."""
@@ -28,26 +30,24 @@ INTERRUPTED: Final = 130
 AUTO: Final = "simple_switch_grpc if it is on PATH (and root), else the embedded one"
 
 
-def switch_option(auto: str = AUTO) -> Callable[[Any], Any]:
+def switch_option(auto: str = AUTO) -> Decorator:
     """The option ``--switch``; ``auto`` says what that stands for."""
     choice = click.Choice(["auto", "bmv2", "embedded"])
     return click.option("--switch", type=choice, default="auto", show_default=True, help=f"auto: {auto}")
 
 
-def seed_option(what: str = "everything follows from it") -> Callable[[Any], Any]:
+def seed_option(what: str = "everything follows from it") -> Decorator:
     """The option ``--seed``."""
     return click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help=what)
 
 
-def only_option(what: str, also: str) -> Callable[[Any], Any]:
+def only_option(what: str, also: str) -> Decorator:
     """The option ``--only NUMBER`` for one round, job or batch of a seed; ``also``: an older name of the option."""
     told = f"only this {what} of the seed, to repeat it"
     return click.option("--only", also, "only", type=click.IntRange(min=0), help=told)
 
 
-def list_option(
-    name: str, kind: type, low: float, high: float, default: str | None, told: str = ""
-) -> Callable[[Any], Any]:
+def list_option(name: str, kind: type, low: float, high: float, default: str | None, told: str = "") -> Decorator:
     """An option that takes ``1,2,4``, each within bounds. Integers may also be ranges: ``1-8``. Without a default it is empty."""
 
     def read(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Any, ...]:
@@ -67,6 +67,19 @@ def list_option(
     return click.option(name, callback=read, default=default, show_default=True, help=told)
 
 
+def count_option(*names: str, default: int, told: str, least: int = 1, most: int | None = None) -> Decorator:
+    """An option for an integer within bounds."""
+    return click.option(*names, type=click.IntRange(least, most), default=default, show_default=True, help=told)
+
+
+def amount_option(
+    name: str, *, default: float, told: str, least: float = 0, most: float | None = None, above: bool = False
+) -> Decorator:
+    """An option for a number within bounds, such as seconds; ``above``: it must be more than ``least``."""
+    kind = click.FloatRange(least, most, min_open=above)
+    return click.option(name, type=kind, default=default, show_default=True, help=told)
+
+
 def comma(values: Any) -> str:
     """The numbers as :func:`list_option` takes them."""
     return ",".join(map(str, values))
@@ -84,13 +97,7 @@ algorithm_option = click.option(
     show_default=True,
     help="who combines: the switch, or the members themselves",
 )
-duration_option = click.option(
-    "--duration",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="seconds during which calls are started",
-)
+duration_option = amount_option("--duration", default=60.0, told="seconds during which calls are started", above=True)
 topology_option = click.option(
     "--topology",
     type=click.Path(path_type=Path),
@@ -114,6 +121,11 @@ def chosen_switch(switch: str, *, rootless: bool) -> str:
     if rootless and switch == "bmv2":
         raise click.UsageError("--rootless is for the embedded switch: simple_switch_grpc needs network interfaces")
     return "embedded" if rootless else choose_switch(switch)
+
+
+def names_of(switch: str) -> list[str]:
+    """The switches that ``--switch`` means where several are measured, one after the other."""
+    return usable_switches() if switch == "auto" else [choose_switch(switch)]
 
 
 @dataclass

@@ -15,7 +15,7 @@ from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology, load_topology
 from rich.console import Console
 
-from netsum_testbed.checking import switch_option
+from netsum_testbed.checking import count_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 
@@ -69,7 +69,7 @@ def without_mininet() -> str | None:
 @_workers
 @_switch
 @_file
-@click.option("--steps", type=click.IntRange(min=1), default=STEPS, show_default=True, help="batches of 128 images")
+@count_option("--steps", default=STEPS, told="batches of 128 images")
 @click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even as root")
 def demo(workers: int | None, switch: str, topology_file: Path | None, steps: int, rootless: bool) -> None:
     """Train a classifier of handwritten digits on several workers, whose gradients a P4 switch sums.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -28,9 +29,12 @@ from netsum_testbed.link_ends import LinkEnd, Opening
 from netsum_testbed.mininet_parts import Host, Link, Mininet, Switch, TCLink, lg, setLogLevel
 from netsum_testbed.netns import OFFLOADS, call_inside
 from netsum_testbed.opening import common_prefix
+from netsum_testbed.processes import Child
 from netsum_testbed.switches import SwitchProcess
 
 MAX_INTERFACE: Final = 15
+DELAYS: Final = "delay"
+"""The node through which delayed links go."""
 MAX_RATE: Final = 1000
 """Mbit/s: the most that Mininet can limit a link to."""
 
@@ -80,12 +84,16 @@ def rates_work() -> bool:
 class MininetFabric(Fabric):
     """Host ``h3`` on port 3 has ``h3-eth0``, whose other end is the switch's ``s1-eth3``; so are links' ends. Needs root.
 
-    ``say`` is told what this machine cannot do (link rates without tc's HTB).
+    ``say`` is told what this machine cannot do (link rates without tc's HTB). With ``delay_us``, a frame is under way for so many
+    microseconds on a host's link, each way (:mod:`netsum_testbed.long_wires`).
     """
 
-    def __init__(self, topology: Topology, switch: str, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, topology: Topology, switch: str, say: Callable[[str], None] = lambda _: None, *, delay_us: int = 0
+    ) -> None:
         super().__init__(topology, switch)
         self._say = say
+        self._delay_us = delay_us
         self._mtus: dict[Any, int] = {}
 
     def _start_switches(self) -> None:
@@ -109,6 +117,8 @@ class MininetFabric(Fabric):
             each.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
         net.build()
         self._set_links()
+        if self._delay_us:
+            self._delay(net[DELAYS])
         net.start()
         setLogLevel("output")
 
@@ -120,10 +130,17 @@ class MininetFabric(Fabric):
         limited = any(rates) and self._rates()
         addresses = [switch.ip for switch in self.topology.switches.values()]
         length = common_prefix(addresses + [host.ip for host in self.topology.hosts.values()])
-        for host, place in self.topology.hosts.items():
+        if self._delay_us:
+            net.addHost(DELAYS, cls=Host, ip=None, inNamespace=True)
+        for number, (host, place) in enumerate(self.topology.hosts.items()):
             member = net.addHost(host, cls=Host, ip=f"{place.ip}/{length}", mac=place.mac, inNamespace=True)
             options = self._kind(host, place.rate_mbps if limited else None)
-            made = net.addLink(member, net[place.switch], port1=0, port2=place.port, addr1=place.mac, **options)
+            node, port = net[place.switch], place.port
+            if self._delay_us:  # two halves of a link; the rate is that of the host's
+                made = net.addLink(net[DELAYS], node, port1=2 * number + 1, port2=port, cls=Link)
+                self._mtus[made] = place.mtu
+                node, port = net[DELAYS], 2 * number
+            made = net.addLink(member, node, port1=0, port2=port, addr1=place.mac, **options)
             self._mtus[made] = place.mtu
         for name, link in self.topology.links.items():
             options = self._kind(name, link.rate_mbps if limited else None)
@@ -163,6 +180,16 @@ class MininetFabric(Fabric):
                 for command in (f"ip link set dev {end.name} mtu {mtu}", f"ethtool -K {end.name} {off}"):
                     if said := end.node.cmd(f"{command} >/dev/null 2>&1 || echo failed").strip():
                         raise TestbedError(f"{command}: {said}")
+
+    def _delay(self, node: Any) -> None:
+        """Join the halves of the hosts' links."""
+        pairs = [f"{DELAYS}-eth{2 * number}:{DELAYS}-eth{2 * number + 1}" for number in range(len(self.topology.hosts))]
+        command = [sys.executable, "-m", "netsum_testbed.long_wires", str(self._delay_us), *pairs]
+        log = self.directory / f"{DELAYS}.log"
+        wires = Child(["mnexec", "-a", str(node.pid), *command], output=log, piped=True)
+        self._stack.callback(wires.stop)
+        if not wires.stdout.readline():
+            raise TestbedError(f"links cannot be delayed: {wires.last_words()}")
 
     def _serve(self, controller: Controller) -> None:
         super()._serve(controller)

@@ -15,6 +15,7 @@ from netsum_testbed.bench.algorithms import (
     descriptors,
     fastest,
     figures,
+    free_peers,
     table,
     write_table,
 )
@@ -95,7 +96,7 @@ def test_the_choice_is_printed() -> None:
 
 
 def test_the_members_of_a_bench_know_each_other() -> None:
-    each = descriptors("ring", 3)
+    each = descriptors("ring", free_peers(3))
     assert [one.rank for one in each] == [0, 1, 2]
     assert len(set(each[0].peers)) == 3
     assert {(one.peers, one.peer_key, one.algorithm) for one in each} == {(each[0].peers, each[0].peer_key, "ring")}

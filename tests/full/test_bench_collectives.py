@@ -176,14 +176,15 @@ def test_without_torch_gloo_is_left_out_and_its_extra_named(monkeypatch: pytest.
 @pytest.mark.root
 @pytest.mark.torch
 def test_the_switch_hosts_and_gloo_are_compared_on_the_same_wires(tmp_path: Path) -> None:
-    words = "compare --switch embedded --rate-mbps 200 --workers 2 --size 4K,64K -n 2 --algorithms switch,ring,gloo"
-    _, found = invoke(bench, f"{words} --plot {tmp_path}")
+    words = "compare --switch embedded --rate-mbps 200 --delay-us 500 --workers 2 --size 4K,64K -n 2"
+    _, found = invoke(bench, f"{words} --algorithms switch,ring,gloo --plot {tmp_path}")
     rows = found["rows"]
     assert [(row["algorithm"], row["workers"], row["size"]) for row in rows] == [
         (name, 2, size) for size in (4096, 65536) for name in ("switch", "ring", "gloo")
     ]
-    assert (found["missing"], {row["wrong"] for row in rows}) == ({}, {0})
+    assert (found["missing"], {row["wrong"] for row in rows}, found["delay_us"]) == ({}, {0}, 500)
     for row in rows:
+        assert row["time_us"] > 2 * 500  # at least one round trip
         assert row["link_bytes"] > row["size"]  # whoever combines: with two ranks, everything crosses every link
         assert 0 < row["payload_share"] < row["link_share"]
     ring = np.array([[row["time_us"], row["over_ring"]] for row in rows if row["algorithm"] == "ring"])

@@ -7,9 +7,8 @@ import json
 import pytest
 from click.testing import CliRunner
 from netsum_controller.config.topologies import star
-from netsum_testbed.bench import command
 from netsum_testbed.bench.command import bench
-from netsum_testbed.bench.fairness import Case, Setting, SteadyJob, Summary, jain
+from netsum_testbed.bench.fairness import NEIGHBOURS, Case, Setting, SteadyJob, Summary, jain
 from netsum_testbed.bench.flood import Kind
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.link_rates import limit_rate
@@ -27,8 +26,8 @@ NEW = (Kind.VALID, Kind.WRONG, Kind.PLAIN)
 @pytest.mark.root
 @pytest.mark.full
 def test_no_sum_is_wrong_beside_whoever_it_is(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "FAIRNESS", ("alone", *NEW))
-    monkeypatch.setattr(command, "PRIORITIES", ("alone", "lower"))
+    monkeypatch.setitem(NEIGHBOURS, "fairness", ("alone", *NEW))
+    monkeypatch.setitem(NEIGHBOURS, "priorities", ("alone", "lower"))
     (_, found), (_, classes) = (
         invoke(bench, f"{name} --switch {switch} {QUICK}") for name in ("fairness", "priorities")
     )

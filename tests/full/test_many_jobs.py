@@ -21,8 +21,9 @@ from netsum_testbed.verify.rounds import Round, make_round
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import FABRICS, Members, joined, started
-from tests.full.test_strangers import MEMBERS, STRANGER, STRANGERS, Aim, open_wire
+from tests.full.test_strangers import MEMBERS, STRANGER, STRANGERS, Aim
 from tests.full.trouble import until
+from tests.full.wires import open_wire
 
 JOBS = 16
 WORKERS = [2 + number % 2 for number in range(JOBS)]
@@ -87,7 +88,7 @@ def flood(fabric: Fabric, victim: str) -> Iterator[str]:
     frames = [mine.contribution(0, offset) for offset in (*range(64), 64 * 100, -64 * 100)]
     frames += [mine.contribution(0, 3, gen_id=9), *(mine.contribution(0, 0, job_id=job_id) for job_id in range(256))]
     frames += [stranger.make(theirs) for stranger in STRANGERS]
-    wire, enough = open_wire(fabric, STRANGER), threading.Event()
+    wire, enough = open_wire(fabric, hosts[STRANGER]), threading.Event()
 
     def send() -> None:
         for frame in cycle(frames):

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from netsum.frames import PREFIX_BYTES
 from netsum.memory.embedding import Table
 from netsum.memory.parameters import Parameters
+from netsum.wire.memory import MEMORY_HEADER_BYTES, SEGMENT_BYTES
 from netsum_controller.errors import Refused
 from netsum_controller.memory.spec import RegionSpec
 from netsum_memory.optimizer_local import LocalOptimizer
@@ -23,14 +25,21 @@ from tests.memory.rows import Reference
 from tests.memory.test_parameters import gradients, model, same
 
 pytestmark = pytest.mark.full
+ELSE = 20_000
+"""Bytes of what a device tells the controller, and kernels tell each other, meanwhile."""
 OPTIONS = {"optimizer": "adam", "lr": 0.1, "workers": 2}
 
 
 @pytest.fixture(
-    params=["embedded", pytest.param("bmv2", marks=[pytest.mark.root, pytest.mark.bmv2])],
+    params=[
+        "rootless",
+        pytest.param("embedded", marks=pytest.mark.root),
+        pytest.param("bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
+    ],
 )
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
-    with open_fabric(request.param, hosts=5, rootless=request.param == "embedded") as fabric:
+    rootless = request.param == "rootless"
+    with open_fabric("embedded" if rootless else request.param, hosts=5, rootless=rootless) as fabric:
         yield fabric
 
 
@@ -41,9 +50,12 @@ def step(workers: Sequence[Parameters], number: int, reference: LocalOptimizer) 
     reference.step([gradients(worker, number) for worker in range(2)])
 
 
-def opened(fabric: Fabric) -> list[Parameters]:
-    memories = [fabric.memory.open("model", host, call_timeout=60.0) for host in ("h4", "h5")]
-    made = [Parameters(memory, model(), worker=worker, owns=True) for worker, memory in enumerate(memories)]
+def opened(fabric: Fabric, hosts: Sequence[str] = ("h4", "h5")) -> list[Parameters]:
+    def open_on(host: str, worker: int) -> Parameters:
+        memory = fabric.memory.open("model", host, call_timeout=60.0)
+        return fabric.on_host(host, lambda: Parameters(memory, model(), worker=worker, owns=True))
+
+    made = [open_on(host, worker) for worker, host in enumerate(hosts)]
     for each in made:
         each.begin()
     return made
@@ -75,6 +87,38 @@ def test_a_device_is_killed_and_comes_back(fabric: Fabric) -> None:
         device.start()
 
     train(fabric, {3: restart, 7: restart})
+
+
+def test_a_devices_link_carries_a_steps_parameters_once(fabric: Fabric) -> None:
+    """They come in at the switch once, and go out to all; what else comes in answers those who ask again."""
+    fabric.memory.start(["h1"])
+    options = {**OPTIONS, "workers": 4}
+    fabric.memory.create(RegionSpec.of(name="model", kind="parameters", dtype="float32", size=1 << 18, options=options))
+    workers, local = opened(fabric, ["h2", "h3", "h4", "h5"]), model()
+    reference = LocalOptimizer(Options.of(options), local)
+    size, steps, blocks = sum(layer.nbytes for layer in local), 10, workers[0]._blocks.number
+    before = from_port(fabric, "h1")
+    for number in range(1, steps + 1):
+        for made in together([partial(mine.step, gradients(mine.worker, number)) for mine in workers]):
+            assert made == (number, 4), made
+        reference.step([gradients(worker, number) for worker in range(4)])
+    came = from_port(fabric, "h1") - before
+    again = sum(mine.memory.stats.retransmissions for mine in workers)
+    heads = PREFIX_BYTES + MEMORY_HEADER_BYTES + 4 * SEGMENT_BYTES
+    packet = heads + int(workers[0]._blocks.lengths.max())
+    assert steps * (size + blocks * heads) <= came <= steps * (size + blocks * heads) + again * packet + ELSE
+    for mine in workers:
+        same(mine.layers, local)
+        assert steps * blocks - again <= mine.memory.stats.shared <= steps * blocks
+        assert mine.memory.stats.shared
+        mine.close()
+
+
+def from_port(fabric: Fabric, host: str) -> int:
+    """Bytes of frames that have come from a host."""
+    place = fabric.topology.hosts[host]
+    with fabric.controller.site.client(place.switch) as client:
+        return client.read_ports([place.port])[place.port].bytes
 
 
 def test_a_wrong_option_is_named(fabric: Fabric) -> None:

@@ -20,7 +20,6 @@ import pytest
 from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor
 from netsum.frames import FrameFormat
-from netsum.transports.sockets import parse_address
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import BlockState, Outcome
 from netsum_controller.config.job_spec import JobSpec
@@ -28,13 +27,12 @@ from netsum_controller.config.topology import Host
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_switch.ports import Port
-from netsum_switch.ports.packet import PacketPort
-from netsum_switch.ports.udp import UdpPort
 from netsum_testbed.fabric import Fabric
 from netsum_trials.strangers.expect import checksum_of, udp_checksum_of
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import Members
+from tests.full.wires import open_wire
 
 ARRIVES = 60.0
 MARKER_TYPE = b"\x88\xb5"
@@ -115,14 +113,6 @@ class Site(Aim):
         return record.state if record.epoch == self.now[0].epoch else BlockState.EMPTY
 
 
-def open_wire(fabric: Fabric, place: int) -> Port:
-    """A host's end of its wire."""
-    name, host = list(fabric.topology.hosts.items())[place]
-    if host.frames is not None and host.switch_frames is not None:
-        return UdpPort(place, parse_address(host.frames), parse_address(host.switch_frames))
-    return fabric.inside(lambda: PacketPort(place, fabric.interface(name)))
-
-
 @contextmanager
 def made_site(fabric: Fabric) -> Iterator[Site]:
     """Block 0 is done, block 1 waits for member 2 alone, block 2 is not begun."""
@@ -132,7 +122,7 @@ def made_site(fabric: Fabric) -> Iterator[Site]:
     join_all = fabric.controller.membership.join_all
     old, now = join_all(name), join_all(name)
     switch_name, switch = next(iter(fabric.topology.switches.items()))
-    wires = [open_wire(fabric, place) for place in (*MEMBERS, STRANGER)]
+    wires = [open_wire(fabric, hosts[place]) for place in (*MEMBERS, STRANGER)]
     try:
         with SwitchClient(switch_name, switch, netsum_program()) as client:
             site = Site(fabric, name, old, now, wires, client)
@@ -323,7 +313,7 @@ def test_what_its_sender_did_not_send_reaches_nobody(site: Site, forge: Callable
 
 def test_training_goes_on_under_a_flood_of_strangers(fabric: Fabric, members: Members) -> None:
     """Every kind, again and again, aimed at a live job by a host that is not one of its members'."""
-    wire = open_wire(fabric, STRANGER)
+    wire = open_wire(fabric, list(fabric.topology.hosts)[STRANGER])
     calls = 30
 
     def make(comm: Communicator) -> list[Any]:

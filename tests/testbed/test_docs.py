@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "testbed.md"
+from tests.docs.pages import ROOT, blocks
+
+PAGE = ROOT / "docs" / "testbed.md"
 
 
 @pytest.mark.full
 def test_the_program_on_the_embedded_switch(capsys: pytest.CaptureFixture[str]) -> None:
-    [program] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (program,) = [block.text for block in blocks(PAGE) if block.language == "python"]
     exec(compile(program, str(PAGE), "exec"), {})
     assert capsys.readouterr().out == "[11 22 33] [11 22 33]\n"

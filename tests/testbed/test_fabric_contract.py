@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 
@@ -40,11 +39,6 @@ def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two leaves with a host each, and a spine, of embedded switches."""
     with make_fabric(request.param, leaf_spine(1, 2, 1)) as up:
         yield up
-
-
-def test_nothing_is_left_abstract(fabric: Fabric) -> None:
-    assert not inspect.isabstract(type(fabric))
-    assert inspect.isabstract(Fabric)
 
 
 def addresses(end: LinkEnd) -> Sequence[str]:

@@ -57,6 +57,23 @@ def test_rootless_exact_on_the_embedded_switch(workers: int) -> None:
     assert not directory.exists()
 
 
+DELAY_US = 30_000
+
+
+@pytest.mark.full
+@pytest.mark.root
+def test_frames_are_under_way_for_as_long_as_links_are() -> None:
+    """A ping crosses the links of two hosts there and back, and nothing is lost or changed on them."""
+    from netsum_testbed.mininet_fabric import MininetFabric  # where the tests run without root it may not be there
+
+    with MininetFabric(star(2, rate_mbps=200), "embedded", delay_us=DELAY_US) as fabric:
+        said = fabric.net["h1"].cmd(f"ping -c2 -W5 -M do -s {9000 - 28} {fabric.topology.hosts['h2'].ip}")
+        assert "2 received" in said
+        assert float(said.rpartition("= ")[2].partition("/")[0]) >= 4 * DELAY_US / 1000
+        check_tcp(fabric)
+        check_exact_sums(fabric, 2)
+
+
 @pytest.fixture
 def mininet(switch: str) -> Iterator[MininetFabric]:
     """The star of two hosts of mininet/star2.yaml."""

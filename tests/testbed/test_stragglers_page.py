@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from pathlib import Path
 
 from netsum_controller.config.job_spec import parse_job
 
@@ -24,9 +23,3 @@ def test_the_job() -> None:
     (block,) = [block for block in PAGE if block.language == "yaml"]
     job = parse_job(block.text)
     assert (job.block_exp_us, job.least_workers) == (20_000, 3)
-
-
-def test_targets_of_make() -> None:
-    makefile = Path(ROOT / "Makefile").read_text("utf-8")
-    for target in ("stragglers", "detection"):
-        assert f"\n{target}: " in makefile

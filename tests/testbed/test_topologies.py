@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from netsum.transports.sockets import parse_address
 from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_controller.config.topology import Topology, load_topology
 from netsum_switch.ports import Port
-from netsum_switch.ports.packet import PacketPort
-from netsum_switch.ports.udp import UdpPort
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.rootless import RootlessFabric
+
+from tests.full.wires import open_wire
 
 if TYPE_CHECKING:
     from netsum_testbed.mininet_fabric import MininetFabric
@@ -32,18 +31,6 @@ BROADCAST = b"\xff" * 6
 
 def mac(fabric: Fabric, host: str) -> bytes:
     return bytes.fromhex(fabric.topology.hosts[host].mac.replace(":", ""))
-
-
-def open_ends(fabric: Fabric, stack: ExitStack) -> dict[str, Port]:
-    """The hosts' ends of their links."""
-    ends: dict[str, Port] = {}
-    for name, host in fabric.topology.hosts.items():
-        if fabric.rootless:
-            ends[name] = UdpPort(0, parse_address(host.frames or ""), parse_address(host.switch_frames or ""))
-        else:
-            ends[name] = fabric.inside(lambda name=name: PacketPort(0, fabric.interface(name)))  # type: ignore[misc]
-        stack.callback(ends[name].close)
-    return ends
 
 
 def collect(ends: dict[str, Port], count: int) -> Counter[tuple[str, str]]:
@@ -64,7 +51,9 @@ def check_forwarding(fabric: Fabric) -> None:
     hosts = list(fabric.topology.hosts)
     pairs = [(one, other) for one in hosts for other in hosts if one != other]
     with ExitStack() as stack:
-        ends = open_ends(fabric, stack)
+        ends = {host: open_wire(fabric, host) for host in hosts}
+        for end in ends.values():
+            stack.callback(end.close)
         for one, other in pairs:
             words = f"{one} to {other}".encode()
             ends[one].send((mac(fabric, other) + mac(fabric, one) + TYPE + words).ljust(60, b"\0"))

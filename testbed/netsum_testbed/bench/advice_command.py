@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 
 from netsum_testbed.bench.advice import MEASURED, check, forecast, read
-from netsum_testbed.bench.collective_command import read_size
 from netsum_testbed.bench.compare_rank import GLOO
+from netsum_testbed.bench.frame import read_size
 from netsum_testbed.tables import make_table
 
 

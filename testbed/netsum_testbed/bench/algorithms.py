@@ -7,7 +7,6 @@ call, and all of them and the switches several times, so that a load on the mach
 from __future__ import annotations
 
 import math
-import platform
 import secrets
 import statistics
 import tempfile
@@ -15,16 +14,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import click
 from netsum.collectives.layout import GROUP
 from netsum.counting import counted
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor, HostAddress, SwitchAddress
-from netsum.state_folder import write_json
+from netsum.peers.choice import PLACE_TABLE
+from netsum.state_folder import state_folder, write_json
+from rich.console import Console
 
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import Line, time_collective, time_ranks
-from netsum_testbed.free_ports import LOOPBACK, hold_address
+from netsum_testbed.bench.frame import every_switch, file_option, machine, print_figures, sizes_option
+from netsum_testbed.checking import comma, count_option, list_option, names_of
+from netsum_testbed.free_ports import hold_address
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.processes import Child
 
@@ -86,7 +90,7 @@ def time_algorithms(calls: Calls) -> dict[str, list[Line]]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))
         for name in HOST_ALGORITHMS:
-            for descriptor in descriptors(name, calls.workers):
+            for descriptor in descriptors(name, free_peers(calls.workers)):
                 (directory / f"{name}.{descriptor.rank}.json").write_text(descriptor.to_json())
         ranks = []
         for rank in range(calls.workers):
@@ -99,29 +103,33 @@ def time_algorithms(calls: Calls) -> dict[str, list[Line]]:
     return timed
 
 
-def descriptors(algorithm: str, workers: int) -> list[Descriptor]:
-    """The descriptors of a job without switch and controller, its members on free ports of the loopback."""
+def free_peers(workers: int) -> tuple[str, ...]:
+    """Free ports of the loopback, as ``host:port``."""
     with ExitStack() as stack:
-        peers = tuple(hold_address(stack) for _ in range(workers))
-    nobody = "00:00:00:00:00:00"
+        return tuple(hold_address(stack) for _ in range(workers))
+
+
+def descriptors(algorithm: str, peers: tuple[str, ...], mtu: int = 9000) -> list[Descriptor]:
+    """The descriptors of a job without switch and controller, by rank; ``peers``: where its members are, as ``host:port``."""
+    nobody, host = "00:00:00:00:00:00", peers[0].partition(":")[0]
     of_rank_0 = Descriptor(
         job="bench",
         job_id=0,
         rank=0,
-        workers=workers,
+        workers=len(peers),
         src_id=0,
         epoch=1,
         window=4 * GROUP,
         first_block_id=0,
         block_bytes=BLOCK_BYTES,
-        mtu=9000,
+        mtu=mtu,
         switch=SwitchAddress("0.0.0.0", nobody),
-        host=HostAddress(LOOPBACK, nobody, 1),
+        host=HostAddress(host, nobody, 1),
         algorithm=algorithm,
         peers=peers,
         peer_key=secrets.token_hex(16),
     )
-    return [replace(of_rank_0, rank=rank, src_id=rank) for rank in range(workers)]
+    return [replace(of_rank_0, rank=rank, src_id=rank) for rank in range(len(peers))]
 
 
 def fastest(timed: Timed) -> dict[int, dict[int, str]]:
@@ -187,10 +195,30 @@ def figures(timed: Timed) -> dict[str, object]:
         },
         "microseconds": microseconds,
         "wrong": sum(line.wrong[0] for lines in timed.values() for line in lines),
-        "python": platform.python_version(),
     }
 
 
 def write_table(path: Path, found: Mapping[str, object]) -> None:
     """Write the file that :mod:`netsum.peers.choice` reads."""
     write_json(path, found)
+
+
+@click.command()
+@every_switch
+@sizes_option("4K,16K,64K,256K,1M")
+@list_option("--workers", int, 1, 8, comma(WORKERS), "ranks")
+@count_option("--iterations", default=Trial.iterations, told="of each call")
+@count_option("--repetitions", default=Trial.turns, told="of everything")
+@file_option("--table", "path", told="where to write which is fastest [default: the user's state folder]")
+def algorithms(switch: str, path: Path | None, repetitions: int, **given: Any) -> None:
+    """Time an allreduce of float32 by the host algorithms and through the switches."""
+    names, trial = names_of(switch), Trial(turns=repetitions, **given)
+    with Console().status("starting") as status:
+        timed = time_all(trial, names, status.update)
+    click.echo(table(timed))
+    click.echo(f"\nfastest without a switch, by bytes of a batch:\n{choice_table(timed)}")
+    found = figures(timed) | machine()
+    path = path or state_folder() / PLACE_TABLE
+    write_table(path, found)
+    click.echo(f"wrote {path}")
+    print_figures(found)

@@ -27,6 +27,7 @@ class Calls:
         scale: of an allreduce, or ``exact``.
         redop: nccl-tests' name of the reduction.
         loss: the share of packets that each host loses in each direction, on purpose; None: hosts have no part that loses any.
+        aligned: whether all ranks wait for each other before each call. If not, who ends a call early begins the next one early.
     """
 
     sizes: tuple[int, ...]
@@ -42,6 +43,7 @@ class Calls:
     check: int | None = None
     loss: float | None = None
     seed: int = SEED
+    aligned: bool = False
 
     @property
     def checked(self) -> int:

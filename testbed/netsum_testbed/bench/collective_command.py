@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count, takewhile
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum.counting import counted, parse_size
+from netsum.counting import counted
 from netsum_controller.config.topologies import star
 from rich.console import Console
 from rich.status import Status
@@ -22,47 +20,18 @@ from netsum_testbed.bench import nccl_json
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import Line, collective_table, straggler_note, time_collective
 from netsum_testbed.bench.flood import flooding
+from netsum_testbed.bench.frame import every_switch, file_option, plot_option, print_figures, read_size, sizes_option
 from netsum_testbed.bench.operations import OPERATIONS, REDUCTIONS
 from netsum_testbed.bench.plots import Plots, Run
-from netsum_testbed.checking import list_option, switch_option
+from netsum_testbed.checking import Decorator, count_option, list_option, names_of
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
-from netsum_testbed.switches import choose_switch, usable_switches
 
 SIZES: Final = "4K,64K,1M,4M"
 ITERATIONS: Final = 5
 MOST_WORKERS: Final = 8
 _STEP: Final = 1 << 20
-Decorator = Callable[[Any], Any]
-
-every_switch = switch_option("every switch on this machine; without root the embedded one")
-
-
-def names_of(switch: str) -> list[str]:
-    """The switches to measure, one after the other."""
-    return usable_switches() if switch == "auto" else [choose_switch(switch)]
-
-
-def read_size(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    """``4096``, ``4K`` or ``1M``, as bytes."""
-    try:
-        return None if text is None else parse_size(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def read_sizes(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
-    """``4K,64K,1M``: bytes, with K, M or G."""
-    return tuple(read_size(context, option, part) or 0 for part in text.split(","))
-
-
-def sizes_option(default: str, told: str = "of arrays") -> Decorator:
-    return click.option("--sizes", callback=read_sizes, default=default, show_default=True, help=told)
-
-
-def count_option(*names: str, default: int, told: str, least: int = 1, most: int | None = None) -> Decorator:
-    return click.option(*names, type=click.IntRange(least, most), default=default, show_default=True, help=told)
 
 
 def scan(begin: int, end: int | None, step: int | None, factor: int | None) -> tuple[int, ...]:
@@ -96,8 +65,8 @@ def _options(name: str) -> list[Decorator]:
         click.option("--check", "-c", type=click.IntRange(0), help="how many calls are checked [default: all]"),
         list_option("--loss", float, 0, 0.5, None, "share of packets that each host loses; several are compared"),
         click.option("--rate-mbps", type=click.IntRange(min=1), help="what a host may send"),
-        click.option("--json", "-J", "file", type=_file(), help="write nccl-tests' JSON (of the first run)"),
-        click.option("--plot", type=_folder(), help="write PNGs into this folder"),
+        file_option("--json", "-J", "file", told="write nccl-tests' JSON (of the first run)"),
+        plot_option,
     ]
     if operation.reduces:
         redop = click.Choice(list(REDUCTIONS))
@@ -112,18 +81,9 @@ def _options(name: str) -> list[Decorator]:
     return options
 
 
-def _file() -> click.Path:
-    return click.Path(dir_okay=False, path_type=Path)
-
-
-def _folder() -> click.Path:
-    return click.Path(file_okay=False, path_type=Path)
-
-
-def add_collectives(group: click.Group) -> None:
-    """Give the group a command for each collective."""
-    for name in OPERATIONS:
-        group.add_command(_command(name))
+def collectives() -> list[click.Command]:
+    """A command for each collective."""
+    return [_command(name) for name in OPERATIONS]
 
 
 def _command(name: str) -> click.Command:
@@ -211,7 +171,6 @@ def bench_collective(asked: Asked) -> None:
         "collective": asked.calls.operation,
         "workers": asked.calls.workers,
         "dtype": asked.calls.dtype,
-        "python": platform.python_version(),
     }
     if asked.rate_mbps is not None:
         about["rate_mbps"] = asked.rate_mbps
@@ -219,7 +178,7 @@ def bench_collective(asked: Asked) -> None:
         about["runs"] = [run.to_dict() for run in runs]
     if flooded:
         about["flooded"] = flooded
-    click.echo(json.dumps({**{run.switch: run.to_dict()["lines"] for run in first}, **about}))
+    print_figures({run.switch: run.to_dict()["lines"] for run in first}, about)
 
 
 def _now() -> str:

@@ -1,6 +1,6 @@
 """An allreduce by the switch, by the host algorithms and by Gloo, on the same wires: hosts of Mininet, each with a network stack
-of its own, around one switch, on links of the same rate in both directions. Everything but the sums in the network is plain
-traffic to that switch.
+of its own, around one switch, on links of the same rate and delay in both directions. Everything but the sums in the network is
+plain traffic to that switch.
 """
 
 from __future__ import annotations
@@ -95,14 +95,20 @@ def require_links() -> None:
 
 
 def compare_all(
-    switch: str, calls: Calls, algorithms: Sequence[str], rate_mbps: int, say: Callable[[str], None]
+    switch: str,
+    calls: Calls,
+    algorithms: Sequence[str],
+    rate_mbps: int,
+    delay_us: int,
+    say: Callable[[str], None],
 ) -> Iterator[list[Row]]:
-    """Time each size by all algorithms, call by call in turn; ``calls.workers`` says how many ranks there are. Needs root."""
+    """Time each size by all algorithms, call by call in turn; ``calls.workers`` says how many ranks there are. A frame is
+    under way for ``delay_us`` on each host's link. Needs root."""
     from netsum_testbed.mininet_fabric import MininetFabric  # noqa: PLC0415 - needs Mininet
 
     told = f"{switch}: {counted(calls.workers, 'worker')}"
     say(f"{told}: starting")
-    with MininetFabric(star(calls.workers, rate_mbps=rate_mbps), switch) as fabric:
+    with MininetFabric(star(calls.workers, rate_mbps=rate_mbps), switch, delay_us=delay_us) as fabric:
         hosts = tuple(fabric.topology.hosts)
         # A job's name has letters, digits and dashes.
         jobs = {

@@ -13,11 +13,11 @@ import click
 from rich.console import Console
 
 from netsum_testbed.bench.calls import Calls
-from netsum_testbed.bench.collective_command import count_option, read_sizes
 from netsum_testbed.bench.compare import ALGORITHMS, Row, compare_all, missing, require_links
 from netsum_testbed.bench.compare_rank import GLOO
+from netsum_testbed.bench.frame import read_sizes
 from netsum_testbed.bench.plots import Plots, in_bytes
-from netsum_testbed.checking import list_option, switch_option
+from netsum_testbed.checking import count_option, list_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.switches import choose_switch
 from netsum_testbed.tables import make_table, wide_console
@@ -43,6 +43,13 @@ def _read_algorithms(_context: click.Context, _option: click.Parameter, text: st
     show_default=True,
     help="of every host's link, in each direction",
 )
+@click.option(
+    "--delay-us",
+    type=click.IntRange(0, 1_000_000),
+    default=0,
+    show_default=True,
+    help="how long a frame is under way on every host's link, in each direction",
+)
 @list_option("--workers", int, 1, MOST_WORKERS, "2,4,8", "ranks, each on its own host")
 @click.option("--size", "sizes", callback=read_sizes, default="4K,4M", show_default=True, help="of arrays")
 @click.option(
@@ -61,6 +68,7 @@ def _read_algorithms(_context: click.Context, _option: click.Parameter, text: st
 def compare(
     switch: str,
     rate_mbps: int,
+    delay_us: int,
     workers: tuple[int, ...],
     algorithms: tuple[str, ...],
     plot: Path | None,
@@ -85,15 +93,17 @@ def compare(
     with console.status("starting") as status:
         for number in workers:
             calls = Calls(workers=number, dtype="float32", places=1, **given)
-            for found in compare_all(name, calls, there, rate_mbps, status.update):
+            for found in compare_all(name, calls, there, rate_mbps, delay_us, status.update):
                 rows += found
-    wide_console().print(_table(name, rate_mbps, rows))
+    links = f"links of {rate_mbps} Mbit/s" + (f", {delay_us} us long" if delay_us else "")
+    wide_console().print(_table(f"allreduce, {name} switch, {links}", rows))
     if plots is not None:
-        _plot(plots, rows, rate_mbps)
+        _plot(plots, rows, links)
         click.echo(f"wrote {', '.join(str(path) for path in plots.made)}")
     about = {
         "switch": name,
         "rate_mbps": rate_mbps,
+        "delay_us": delay_us,
         "scale": given["scale"],
         "iterations": given["iterations"],
         "missing": lacking,
@@ -105,7 +115,7 @@ def compare(
     click.echo(json.dumps({"rows": [row.to_dict() for row in rows], **about}))
 
 
-def _table(switch: str, rate_mbps: int, rows: Sequence[Row]) -> Any:
+def _table(title: str, rows: Sequence[Row]) -> Any:
     columns = "workers", ">size\n(B)", "algorithm", ">time\n(us)", ">p99\n(us)", ">algbw\n(GB/s)", ">busbw\n(GB/s)"
     more = (
         ">link\n(arrays)",
@@ -129,15 +139,15 @@ def _table(switch: str, rate_mbps: int, rows: Sequence[Row]) -> Any:
         )
         for row in rows
     )
-    return make_table(f"allreduce, {switch} switch, links of {rate_mbps} Mbit/s", (*columns, *more), cells)
+    return make_table(title, (*columns, *more), cells)
 
 
-def _plot(plots: Plots, rows: Sequence[Row], rate_mbps: int) -> None:
+def _plot(plots: Plots, rows: Sequence[Row], links: str) -> None:
     """The speed over the number of workers, a picture for each size."""
     for size in dict.fromkeys(row.line.size for row in rows):
         speed: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
             if row.line.size == size:
                 speed.setdefault(row.algorithm, []).append((row.line.workers, row.line.algbw(0)))
-        title = f"allreduce of {in_bytes(size)} on links of {rate_mbps} Mbit/s"
+        title = f"allreduce of {in_bytes(size)} on {links}"
         plots.draw(f"compare-{in_bytes(size)}", speed, title, "workers", "algbw (GB/s)")

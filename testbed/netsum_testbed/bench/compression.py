@@ -9,16 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import click
+from netsum.counting import counted
 from netsum.descriptor import SWITCH
 from netsum_controller.config.job_spec import JobSpec
+from rich.console import Console
 from rich.table import Table
 
 from netsum_testbed.bench.compression_rank import METHODS
+from netsum_testbed.bench.frame import every_switch, print_figures
+from netsum_testbed.checking import count_option, names_of
 from netsum_testbed.demo.model import Digits
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.opening import open_fabric
 from netsum_testbed.processes import said_by
 from netsum_testbed.tables import make_table
 
+WORKERS: Final = 4
 TARGET: Final = 0.95
 """The accuracy that methods are compared by."""
 
@@ -74,3 +81,22 @@ def curves_table(switch: str, workers: int, curves: list[Curve]) -> Table:
     return make_table(
         f"digits, {workers} workers, {switch} switch: what a rank sends, and its time in calls", columns, rows
     )
+
+
+@click.command()
+@every_switch
+@count_option("--workers", default=WORKERS, told="ranks, each on its own host", most=8)
+@count_option("--steps", default=150, told="of each training")
+def compression(switch: str, workers: int, steps: int) -> None:
+    """Train the same classifier with each way to carry gradients in fewer bytes: accuracy over bytes and over time."""
+    console = Console()
+    found: dict[str, dict[str, Any]] = {}
+    for name in names_of(switch):
+        curves: list[Curve] = []
+        with console.status(f"{name}: starting") as status, open_fabric(name, hosts=workers) as fabric:
+            for curve in train_each(fabric, workers, steps):
+                curves.append(curve)
+                status.update(f"{name}: {counted(len(curves), 'training')} done")
+        console.print(curves_table(name, workers, curves))
+        found[name] = {curve.method: curve.to_dict() for curve in curves}
+    print_figures(found, {"workers": workers, "steps": steps})

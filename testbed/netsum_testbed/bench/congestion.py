@@ -8,11 +8,9 @@ from __future__ import annotations
 import csv
 import json
 import secrets
-import sys
-import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +22,7 @@ from netsum_controller.state.model import Job
 
 from netsum_testbed.bench.fairness import Setting, SteadyJob, jain
 from netsum_testbed.bench.host import HostFabric
+from netsum_testbed.bench.streaming import stream
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.link_rates import make_link
 from netsum_testbed.namespaces import NamespaceFabric
@@ -136,7 +135,8 @@ def measure(switch: str, case: str, plan: CongestionPlan) -> Shares:
     capacity = _rate(case, plan) * 4096 / _BLOCK_BYTES
     with StackFabric(_links(case, plan), switch) as fabric, ExitStack() as undo:
         other = SteadyJob(fabric, "other", 0, setting, _UNTIL_STOPPED) if case == "jobs" else None
-        arrived = undo.enter_context(_stream(fabric)) if case in WITH_TCP else None
+        first, *_, last = fabric.topology.hosts
+        arrived = undo.enter_context(stream(fabric, last, first)) if case in WITH_TCP else None
         ends, wrong = SteadyJob(fabric, "one", 0, setting, plan.seconds).results()
         flows = {"one": _of_job(ends, size, ends)}
         if other is not None:
@@ -166,31 +166,6 @@ def _rates(arrived: Sequence[tuple[float, float]], during: Sequence[float]) -> l
 
     begin = during[0]
     return [(by(begin + at + 1) - by(begin + at)) * 8e-6 for at in range(int(during[-1] - begin))]
-
-
-@contextmanager
-def _stream(fabric: StackFabric) -> Iterator[Callable[[], list[tuple[float, int]]]]:
-    """A TCP stream to the first host from the last; yields what tells when how much had arrived."""
-    first, *_, last = fabric.topology.hosts
-    address = str(fabric.topology.hosts[first].ip)
-    command = [sys.executable, "-m", "netsum_testbed.bench.stream", address]
-    receiver = fabric.spawn(first, command, name="receiver", piped=True)
-    if receiver.stdout.readline() != "begun\n":
-        raise TestbedError(f"nothing receives TCP: {receiver.last_words(1)}")
-    sender = fabric.spawn(last, [*command, "send"], name="sender")
-
-    def arrived() -> list[tuple[float, int]]:
-        sender.terminate()
-        found = [json.loads(line) for line in receiver.stdout]
-        return [(moment, total) for moment, total in found]
-
-    try:
-        while not receiver.stdout.readline():
-            time.sleep(0.1)
-        yield arrived
-    finally:
-        sender.stop()
-        receiver.stop()
 
 
 def shares_table(switch: str, plan: CongestionPlan, found: Sequence[Shares]) -> Any:

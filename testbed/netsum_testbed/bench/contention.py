@@ -4,15 +4,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-from netsum.counting import counted, parse_size
+from netsum.counting import counted
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import InputError
 from netsum_planner.ranks.contention import Contention
@@ -27,7 +25,9 @@ from rich.console import Console
 
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import time_ranks
-from netsum_testbed.checking import switch_option
+from netsum_testbed.bench.frame import print_figures, size_option
+from netsum_testbed.bench.links import read_links
+from netsum_testbed.checking import count_option, switch_option
 from netsum_testbed.commands import open_topology, without_mininet
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
@@ -74,44 +74,18 @@ class Loads:
         return {"order": list(self.contention.order), "contention": float(self.contention.factor), **told}
 
 
-def read_links(fabric: Fabric) -> dict[Pair, int]:
-    """Bytes of frames that each link has carried: by the counter of the port at which they come in, on a switch the P4 program's,
-    on a host its interface's."""
-    found: dict[Pair, int] = {}
-    topology, site = fabric.controller.topology, fabric.controller.site
-    for switch in topology.switches:
-        hosts = {host.port: name for name, host in topology.hosts_of(switch).items()}
-        ends = hosts | {port: other.switch for port, other in topology.neighbours(switch).items()}
-        with site.client(switch) as client:
-            for port, counts in client.read_ports(ends).items():
-                found[ends[port], switch] = counts.bytes
-    for name, host in topology.hosts.items():
-        end, _ = fabric.link_ends(name)
-        told = subprocess.run(
-            [*end.prefix, "ip", "-s", "-j", "link", "show", "dev", end.interface],
-            check=True,
-            capture_output=True,
-        ).stdout
-        found[host.switch, name] = json.loads(told)[0]["stats64"]["rx"]["bytes"]
-    return found
-
-
 def measure(fabric: Fabric, name: str, order: Sequence[str], algorithm: str, calls: Calls) -> tuple[Load, float]:
     """The largest load of a link in a call, and the rate of the median one."""
     (size,) = calls.sizes
     job = fabric.create_job(JobSpec(name=name, members=tuple(order), algorithm=algorithm))
     before = read_links(fabric)
-    ranks = [
-        fabric.spawn(
-            host, calls.command(), name=f"{name}.{rank}", environment=fabric.environment(job, rank), piped=True
-        )
-        for rank, host in enumerate(job.members)
-    ]
-    ((line,),) = time_ranks(ranks, calls)
+    ((line,),) = time_ranks(fabric.spawn_ranks(job, calls.command(), name=f"{name}."), calls)
     after = read_links(fabric)
     fabric.controller.delete_job(name)
     made = calls.warmup + calls.iterations
-    return Load.largest({ends: (after[ends] - before[ends]) / made for ends in after}, size), line.algbw(0)
+    return Load.largest({ends: (after[ends].nbytes - before[ends].nbytes) / made for ends in after}, size), line.algbw(
+        0
+    )
 
 
 def simulate(topology: Topology, order: Sequence[str], algorithm: str, size: int) -> tuple[Load, float]:
@@ -123,9 +97,9 @@ def simulate(topology: Topology, order: Sequence[str], algorithm: str, size: int
 @click.argument("file", metavar="TOPOLOGY", type=click.Path(path_type=Path))
 @click.option("--algorithm", type=click.Choice(list(ALGORITHMS)), default="halving_doubling", show_default=True)
 @switch_option("simple_switch_grpc if it is on PATH (and root), else the embedded one")
-@click.option("--size", default="1M", show_default=True, help="of the array")
-@click.option("--iterations", type=click.IntRange(1), default=5, show_default=True, help="calls in each order")
-def bench_contention(file: Path, algorithm: str, switch: str, size: str, iterations: int) -> None:
+@size_option("1M")
+@count_option("--iterations", default=5, told="calls in each order")
+def bench_contention(file: Path, algorithm: str, switch: str, size: int, iterations: int) -> None:
     """Compare what links carry with ranks in the file's order and in that of `netsum plan ranks`: computed, simulated, measured.
 
     In Mininet. TOPOLOGY is any file that `netsum plan` reads, whose hosts are on a switch each.
@@ -136,19 +110,16 @@ def bench_contention(file: Path, algorithm: str, switch: str, size: str, iterati
         raise InputError(f"{file}: the testbed has only hosts that are on one switch each")
     if (reason := without_mininet()) is not None:
         raise TestbedError(f"{reason}, and this bench needs Mininet: its hosts connect to each other over the switches")
-    try:
-        calls = Calls((parse_size(size),), "float32", len(topology.hosts), iterations, places=1)
-    except ValueError as error:
-        raise InputError(str(error)) from None
+    calls = Calls((size,), "float32", len(topology.hosts), iterations, places=1)
     console, found = Console(stderr=True), map_ranks(topology, algorithm)
     loads: dict[str, Loads] = {}
     with console.status("starting") as status, open_topology(made, switch, None, console) as fabric:
         for name, each in (("before", found.before), ("after", found.after)):
             status.update(f"{algorithm}, order {name}: {counted(iterations, 'call')}")
-            simulated, simulated_rate = simulate(topology, each.order, algorithm, calls.sizes[0])
+            simulated, simulated_rate = simulate(topology, each.order, algorithm, size)
             measured, measured_rate = measure(fabric, name, each.order, algorithm, calls)
             loads[name] = Loads(each, simulated, measured, simulated_rate, measured_rate)
-    _print(topology, algorithm, calls.sizes[0], loads)
+    _print(topology, algorithm, size, loads)
 
 
 def _print(topology: Topology, algorithm: str, size: int, loads: Mapping[str, Loads]) -> None:
@@ -167,4 +138,4 @@ def _print(topology: Topology, algorithm: str, size: int, loads: Mapping[str, Lo
     heads = ("order", ">contention", "", "largest load on", ">arrays", ">Mbit/s")
     Console().print(make_table(f"{algorithm} of {len(topology.hosts)} ranks on {topology.name}", heads, rows))
     told = {order: each.to_json() for order, each in loads.items()}
-    click.echo(json.dumps({"topology": topology.name, "algorithm": algorithm, "size": size, **told}))
+    print_figures({"topology": topology.name, "algorithm": algorithm, "size": size, **told})

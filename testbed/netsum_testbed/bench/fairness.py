@@ -23,8 +23,11 @@ from netsum_testbed.fabric import Fabric
 ALONE: Final = "alone"
 PAIRS: Final = {"equal": (0, 0), "lower": (1, 0), "higher": (0, 1)}
 """The priorities of the job and of its honest neighbour, by the neighbour's name."""
-FAIRNESS: Final = (ALONE, "equal", *(kind.value for kind in Kind))
-PRIORITIES: Final = (ALONE, "equal", "lower", "higher")
+NEIGHBOURS: Final = {
+    "fairness": (ALONE, "equal", *(kind.value for kind in Kind)),
+    "priorities": (ALONE, "equal", "lower", "higher"),
+}
+"""What a command puts beside the job, by its name."""
 
 _UNTIL_STOPPED: Final = 3600.0
 
@@ -107,7 +110,7 @@ class SteadyJob:
 
 
 def measure(fabric: Fabric, setting: Setting, neighbour: str) -> Case:
-    """Measure one case. ``neighbour``: one of :data:`FAIRNESS` or :data:`PRIORITIES`."""
+    """Measure one case. ``neighbour``: one of :data:`NEIGHBOURS`."""
     if neighbour == ALONE:
         return _case(neighbour, *SteadyJob(fabric, "one", 0, setting, setting.seconds).results())
     if neighbour in PAIRS:

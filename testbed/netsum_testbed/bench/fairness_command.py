@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import click
 from netsum.counting import counted
@@ -13,12 +12,32 @@ from netsum_controller.config.topologies import star
 from rich.console import Console
 from rich.table import Table
 
-from netsum_testbed.bench.fairness import Setting, Summary, measure_all
+from netsum_testbed.bench.fairness import NEIGHBOURS, Setting, Summary, measure_all
+from netsum_testbed.bench.frame import every_switch, print_figures, sizes_option
+from netsum_testbed.checking import amount_option, count_option, names_of
 from netsum_testbed.opening import fabric_of
 from netsum_testbed.tables import make_table
 
 
-def bench_fairness(names: Sequence[str], setting: Setting, neighbours: Sequence[str]) -> None:
+def _command(name: str, told: str) -> click.Command:
+    @click.command(name, help=told)
+    @every_switch
+    @sizes_option("256K", "of the arrays; the first counts")
+    @count_option("--workers", default=Setting.workers, told="ranks of each job", most=8)
+    @amount_option("--seconds", default=Setting.seconds, told="a case", least=0.1)
+    @count_option("--repetitions", default=Setting.turns, told="of each case")
+    @click.option("--rate-mbps", type=click.IntRange(min=1), help="what a host may send")
+    def command(switch: str, sizes: Sequence[int], repetitions: int, **given: Any) -> None:
+        measure_beside(NEIGHBOURS[name], names_of(switch), Setting(size=sizes[0], turns=repetitions, **given))
+
+    return command
+
+
+fairness = _command("fairness", "Time a job beside others: an equal one, and some that misbehave.")
+priorities = _command("priorities", "Time a job beside others of the same, a lower and a higher priority.")
+
+
+def measure_beside(neighbours: Sequence[str], names: Sequence[str], setting: Setting) -> None:
     """Measure, show the results, and print the line of JSON."""
     console = Console()
     topology = star(setting.hosts, rate_mbps=setting.rate_mbps)
@@ -28,7 +47,7 @@ def bench_fairness(names: Sequence[str], setting: Setting, neighbours: Sequence[
             summaries = measure_all(fabric, setting, neighbours, status.update)
         console.print(_table(name, setting, summaries))
         found[name] = {neighbour: summary.to_dict() for neighbour, summary in summaries.items()}
-    click.echo(json.dumps({**found, **asdict(setting), "cores": os.cpu_count()}))
+    print_figures(found, asdict(setting))
 
 
 def _table(name: str, setting: Setting, summaries: Mapping[str, Summary]) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 import socket
-import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -15,8 +14,7 @@ from netsum.transports.messages import MessageArray
 from netsum.transports.sockets import enlarge_buffers, parse_address
 
 from netsum_testbed.bench.blast import Blaster
-from netsum_testbed.bench.loads import FRAME_BYTES, raw_load
-from netsum_testbed.bench.switches import Plan
+from netsum_testbed.bench.loads import FRAME_BYTES
 from netsum_testbed.bench.wires import bare_wires
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.processes import Child
@@ -38,17 +36,6 @@ def passing_on(rootless: bool = False) -> Iterator[tuple[Blaster, int]]:
         if process.stdout.readline() != "ready\n":
             raise TestbedError(f"the process that passes frames on did not start: {process.stdout.read()}")
         yield undo.enter_context(closing(wires.blaster())), process.pid
-
-
-def measure_floor(plan: Plan) -> float:
-    """Frames a second through a process that sends what comes from a host to the next one. Needs root."""
-    load = raw_load("floor", FRAME_BYTES)
-    with passing_on() as (blaster, pid):
-        blaster.run(load, plan.warm_up, plan.window, first_block=0, switch_pid=pid)
-        runs = [
-            blaster.run(load, plan.rounds, plan.window, first_block=0, switch_pid=pid) for _ in range(plan.repetitions)
-        ]
-    return statistics.median(run.pps for run in runs)
 
 
 def _open(end: str) -> socket.socket:

@@ -5,8 +5,6 @@ Counts do not depend on what else the machine does, as times do.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
 import tempfile
@@ -17,8 +15,10 @@ from typing import Final
 import click
 from rich.console import Console
 
+from netsum_testbed.bench.frame import print_figures, require_root
 from netsum_testbed.bench.loads import HOSTS
 from netsum_testbed.bench.rigs import ADDER, AGGREGATE, adder_rig, netsum_rig
+from netsum_testbed.checking import count_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.netns import run_command
 from netsum_testbed.tables import make_table
@@ -42,10 +42,14 @@ _WARM_UP: Final = 60
 _WINDOW: Final = 16
 
 
-def bench_instructions(rounds: int) -> None:
-    """Count, show the table, and print the line of JSON."""
-    if os.geteuid() != 0:
-        raise TestbedError("the packets of this bench are raw frames: run it as root")
+@click.command()
+@count_option("--rounds", default=200, told="packets a host")
+def instructions(rounds: int) -> None:
+    """Count what simple_switch_grpc executes for a contribution, and for the bare adder.
+
+    Needs root, and valgrind.
+    """
+    require_root("the packets of this bench are raw frames")
     for program, package in (("simple_switch_grpc", "p4lang-bmv2"), ("valgrind", "valgrind")):
         if shutil.which(program) is None:
             raise TestbedError(f"{program} is not on PATH (Debian: apt install {package})")
@@ -61,7 +65,7 @@ def bench_instructions(rounds: int) -> None:
     console.print(
         make_table("instructions for each packet into the switch", ["", *(f">{load}" for load in found)], rows)
     )
-    click.echo(json.dumps(found))
+    print_figures(found)
 
 
 def _count(load: str, rounds: int) -> dict[str, int]:

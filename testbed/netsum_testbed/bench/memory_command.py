@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -13,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from netsum_testbed.bench.collective_command import count_option, every_switch, names_of, sizes_option
+from netsum_testbed.bench.frame import every_switch, print_figures, sizes_option
 from netsum_testbed.bench.memory import (
     DEVICES,
     Figures,
@@ -24,6 +21,7 @@ from netsum_testbed.bench.memory import (
     measure_skewed,
     on_loopback,
 )
+from netsum_testbed.checking import amount_option, count_option, names_of
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.tables import make_table
 
@@ -33,7 +31,7 @@ SKEWED = ("interleaved", "not interleaved")
 @click.command("memory")
 @every_switch
 @sizes_option("64,1K,8K", "bytes of an instruction")
-@click.option("--seconds", type=click.FloatRange(0.05), default=MemoryPlan.seconds, show_default=True, help="a load")
+@amount_option("--seconds", default=MemoryPlan.seconds, told="a load", least=0.05)
 @count_option("--turns", default=MemoryPlan.turns, told="of everything")
 @count_option("--latencies", default=MemoryPlan.latencies, told="single instructions of each load")
 def bench_memory(switch: str, sizes: Sequence[int], **given: Any) -> None:
@@ -61,8 +59,7 @@ def bench_memory(switch: str, sizes: Sequence[int], **given: Any) -> None:
             console.print(_table(f"{DEVICES} devices behind {name}", figures))
             console.print(_skewed_table(name, skewed))
             found[name] = {**_to_dict(figures), "skewed": {each: what.to_dict() for each, what in skewed.items()}}
-    about = {"python": platform.python_version(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
-    click.echo(json.dumps({**found, **about}))
+    print_figures(found)
 
 
 def _to_dict(figures: Figures) -> dict[str, Any]:

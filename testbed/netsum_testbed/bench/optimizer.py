@@ -74,14 +74,14 @@ def optimizer_table(switch: str, plan: Optimizers, runs: Sequence[Mapping[str, A
     """A line for each size and way."""
     columns = (
         *(">parameters\nbytes", "optimizer at the memory", ">step\nms"),
-        *(">sent\nbytes", ">received\nbytes", ">all to memory\nbytes"),
+        *(">sent\nbytes", ">received\nbytes", ">all to memory\nbytes", ">memory sends\nbytes"),
     )
     rows: list[Sequence[str]] = []
     for found in runs:
         for way in WAYS:
             of = found[way]
             name = "no: in every rank" if way == HERE else way
-            counted = [f"{of[key]:,}" for key in ("sent", "received", "to_memory")]
+            counted = [f"{of[key]:,}" for key in ("sent", "received", "to_memory", "from_memory")]
             rows.append((f"{found['size']:,}", name, f"{of['step_ms']:.1f}", *counted))
     title = f"{switch} switch, {plan.workers} workers, {plan.devices} devices: rank 0, medians and means of {plan.steps} steps"
     return make_table(title, columns, rows)

@@ -12,9 +12,10 @@ import click
 from netsum_controller.config.topologies import star
 from rich.console import Console
 
-from netsum_testbed.bench.collective_command import count_option, every_switch, names_of, sizes_option
+from netsum_testbed.bench.frame import every_switch, sizes_option
 from netsum_testbed.bench.optimizer import WAYS, Optimizers, optimizer_table
 from netsum_testbed.bench.plots import Plots
+from netsum_testbed.checking import count_option, names_of
 from netsum_testbed.commands import open_topology, without_mininet
 from netsum_testbed.tables import wide_console
 
@@ -29,7 +30,7 @@ from netsum_testbed.tables import wide_console
 def optimizer(switch: str, sizes: tuple[int, ...], plot: Path | None, **given: Any) -> None:
     """Time Adam in every rank, after an allreduce, and at the memory: each rank pushes, or rank 0 what the switch has summed.
 
-    Counts the bytes of frames that rank 0 sends and receives in a step, and that all ranks send to memory.
+    Counts the bytes of frames that rank 0 sends and receives in a step, that all ranks send to memory, and that memory sends.
     """
     plots = None if plot is None else Plots(plot)
     plan, console, reason = Optimizers(sizes=sizes, **given), Console(), without_mininet()

@@ -3,7 +3,7 @@
 
 It has the environment of `netsum run`, and for each size the regions of :class:`~netsum_testbed.bench.optimizer.Optimizers`.
 Rank 0 prints a line of JSON: for each size and way, milliseconds of a step, and bytes of frames that this rank sent and received
-in it, and that all ranks sent to memory devices.
+in it, that all ranks sent to memory devices, and that those sent, to one rank or to all at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Way:
     def __init__(self, step: Callable[[Floats], object], model: Floats, comm: Communicator, memory: Any = None) -> None:
         self.step, self.model, self._comm, self._memory = step, model, comm, memory
         self.seconds: list[float] = []
-        self.bytes = np.zeros(3, np.int64)  # sent, received, sent to memory
+        self.bytes = np.zeros(5, np.int64)  # sent, received; to memory, from there to this rank, and to many at once
 
     def timed(self, gradient: Floats, *, counts: bool) -> None:
         before = self._count()
@@ -50,20 +50,26 @@ class Way:
             self.bytes += self._count() - before
 
     def _count(self) -> NDArray[np.int64]:
-        counted = np.zeros(3, np.int64)
-        for link in (self._comm, self._memory):
-            if link is not None:
-                sent = link.stats.bytes_sent + PREFIX_BYTES * link.stats.packets_sent
-                received = link.stats.bytes_received + PREFIX_BYTES * link.stats.packets_received
-                counted += sent, received, sent if link is self._memory else 0
+        counted = np.array([*_frames(self._comm.stats), 0, 0, 0], np.int64)
+        if self._memory is not None:
+            stats = self._memory.stats
+            (sent, received), shared = _frames(stats), stats.shared_bytes + PREFIX_BYTES * stats.shared
+            counted += sent, received, sent, received - shared, shared
         return counted
 
     def figures(self) -> dict[str, Any]:
         """A call of all ranks."""
         step = round(1e3 * statistics.median(self.seconds), 3)
-        sent, received, _ = (self.bytes // len(self.seconds)).tolist()
-        pushed = self._comm.allreduce(self.bytes)[2] // len(self.seconds)
-        return {"step_ms": step, "sent": sent, "received": received, "to_memory": int(pushed)}
+        sent, received, *_ = (self.bytes // len(self.seconds)).tolist()
+        _, _, pushed, alone, shared = (self._comm.allreduce(self.bytes) // len(self.seconds)).tolist()
+        from_memory = alone + shared // self._comm.size
+        return {"step_ms": step, "sent": sent, "received": received, "to_memory": pushed, "from_memory": from_memory}
+
+
+def _frames(stats: Any) -> tuple[int, int]:
+    """Bytes of frames, sent and received."""
+    sent = stats.bytes_sent + PREFIX_BYTES * stats.packets_sent
+    return sent, stats.bytes_received + PREFIX_BYTES * stats.packets_received
 
 
 def ways(comm: Communicator, size: int, stack: ExitStack) -> dict[str, Way]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum.counting import counted, parse_size
+from netsum.counting import counted
 from netsum.descriptor import PLAN, SWITCH
 from netsum.peers.plans.from_file import PlanFile, load_plan
 from netsum.peers.wire import LONGEST
@@ -27,7 +27,8 @@ from rich.console import Console
 
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import time_ranks
-from netsum_testbed.checking import switch_option
+from netsum_testbed.bench.frame import print_figures, size_option
+from netsum_testbed.checking import count_option, switch_option
 from netsum_testbed.commands import open_topology, without_mininet
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
@@ -118,14 +119,14 @@ def tuned(measure: Callable[[int], float], most: int) -> int:
     "--topology", "topology_file", required=True, type=click.Path(path_type=Path), help="a YAML file with rates"
 )
 @switch_option("simple_switch_grpc if it is on PATH (and root), else the embedded one")
-@click.option("--size", default="1M", show_default=True, help="of the array")
-@click.option("--iterations", type=click.IntRange(1), default=5, show_default=True, help="calls of each")
+@size_option("1M")
+@count_option("--iterations", default=5, told="calls of each")
 @click.option("--tune", is_flag=True, help="look for the best chunk_bytes, and write it into PLAN")
 @click.option(
     "--cut", "link", metavar="LINK", help="then cut this link between switches, and time what is planned anew"
 )
 def bench_plan(
-    file: Path, topology_file: Path, switch: str, size: str, iterations: int, tune: bool, link: str | None
+    file: Path, topology_file: Path, switch: str, size: int, iterations: int, tune: bool, link: str | None
 ) -> None:
     """Time an allreduce of float32 as a plan says, with equal shares for its roots, and by a ring.
 
@@ -134,9 +135,9 @@ def bench_plan(
     topology = load_topology(topology_file)
     try:
         plan = load_plan(str(file))
-        calls = Calls((parse_size(size),), "float32", len(plan.hosts), iterations, places=1)
     except ValueError as error:
         raise InputError(str(error)) from None
+    calls = Calls((size,), "float32", len(plan.hosts), iterations, places=1)
     last = None if link is None else way_without(plan, file, topology, link)
     if link is not None and (reason := without_mininet() or complaint(EGRESS)) is not None:
         raise TestbedError(f"--cut needs Mininet, and nftables' netdev egress hook: {reason}")
@@ -189,4 +190,4 @@ def _print(plan: Mapping[str, Any], found: Mapping[Way, float]) -> None:
         predicted = "-" if way.predicted is None else f"{8000 * way.predicted:.2f}"
         rows.append((way.name, f"{8000 * rate:.2f}", predicted, "-" if over is None else f"{over:.3f}"))
     Console().print(make_table("", ("way", ">Mbit/s", ">predicted", ">over optimum"), rows))
-    click.echo(json.dumps({"optimum_GBps": optimum, "chunk_bytes": plan.get("chunk_bytes"), "ways": told}))
+    print_figures({"optimum_GBps": optimum, "chunk_bytes": plan.get("chunk_bytes"), "ways": told})

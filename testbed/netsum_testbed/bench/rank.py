@@ -37,7 +37,8 @@ def time_calls(comms: Sequence[Communicator], calls: Calls, size: int, *, in_pla
     place = Place(comms[0].rank, comms[0].size, calls.root, calls.redop)
     arrays = Arrays(calls.operation, place, calls.count(size), calls.dtype, in_place=in_place)
     call = make_call(calls.operation, place, arrays, calls.options)
-    return take_turns([(partial(call, comm), partial(wire_bytes, comm)) for comm in comms], calls, arrays, seed=size)
+    callers = [(partial(call, comm), partial(wire_bytes, comm)) for comm in comms]
+    return take_turns(callers, calls, arrays, seed=size, align=comms[0].barrier if calls.aligned else None)
 
 
 def take_turns(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
@@ -20,7 +19,9 @@ from netsum_switch.pipeline import ENGINE_VARIABLE
 from rich.console import Console
 
 from netsum_testbed.bench.blast import process_cpu_seconds
+from netsum_testbed.bench.frame import print_figures
 from netsum_testbed.bench.rigs import ENGINES, engines_here, environment
+from netsum_testbed.checking import count_option
 from netsum_testbed.free_ports import free_port
 from netsum_testbed.switches import SwitchProcess
 from netsum_testbed.tables import make_table
@@ -36,8 +37,10 @@ class Start:
     memory_mib: float
 
 
-def bench_start(repetitions: int) -> None:
-    """Measure, show medians, and print the line of JSON."""
+@click.command()
+@count_option("--repetitions", default=3, told="of each")
+def start(repetitions: int) -> None:
+    """Time the start of a switch with netsum's program: cold, where it is compiled, and warm."""
     console = Console()
     starts: dict[str, list[Start]] = {}
     engines = engines_here()
@@ -53,16 +56,16 @@ def bench_start(repetitions: int) -> None:
     rows = [
         (
             name.replace("_", ", "),
-            f"{start.answers_s:.2f}",
-            f"{start.program_s:.2f}",
-            f"{start.cpu_s:.2f}",
-            f"{start.memory_mib:.0f}",
+            f"{each.answers_s:.2f}",
+            f"{each.program_s:.2f}",
+            f"{each.cpu_s:.2f}",
+            f"{each.memory_mib:.0f}",
         )
-        for name, start in found.items()
+        for name, each in found.items()
     ]
     columns = "engine", ">answers\ns", ">then has the program\ns", ">CPU\ns", ">memory\nMiB"
     console.print(make_table(f"from the start of the process: medians of {repetitions}", columns, rows))
-    click.echo(json.dumps({name: asdict(start) for name, start in found.items()}))
+    print_figures({name: asdict(each) for name, each in found.items()})
 
 
 def _median(starts: Sequence[Start]) -> Start:

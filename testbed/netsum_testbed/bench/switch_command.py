@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
@@ -16,10 +15,11 @@ from netsum.counting import counted
 from rich.console import Console
 from rich.table import Table
 
+from netsum_testbed.bench.frame import print_figures, require_root
 from netsum_testbed.bench.loads import FRAME_BYTES, HOSTS, PAYLOAD_BYTES
 from netsum_testbed.bench.rigs import ADDER, AGGREGATE, ENGINES, SIZES, adder_rig, engines_here, floor_rig, netsum_rig
 from netsum_testbed.bench.turns import Case, take_turns
-from netsum_testbed.errors import TestbedError
+from netsum_testbed.checking import amount_option, count_option
 from netsum_testbed.switches import switch_version
 from netsum_testbed.tables import make_table
 
@@ -42,11 +42,23 @@ class Measures:
     rootless: bool = False
 
 
-def bench_switch(measures: Measures) -> None:
-    """Measure, show the results, and print the line of JSON."""
+@click.command()
+@count_option("--repetitions", default=Measures.repetitions, told="of each load")
+@amount_option("--run-seconds", default=Measures.run_seconds, told="of each, roughly", least=0.05)
+@count_option("--window", default=Measures.window, told="rounds under way", most=64)
+@amount_option("--minutes", default=Measures.minutes, told="after which no turn begins")
+@click.option(
+    "--rootless", is_flag=True, help="frames in UDP datagrams, as of `--rootless` networks; without simple_switch_grpc"
+)
+def switch(**given: Any) -> None:
+    """Compare the engines, a bare adder, and what the machine can do at most.
+
+    Needs root: the packets are raw frames in network namespaces; with --rootless it does not.
+    """
+    measures = Measures(**given)
     rootless = measures.rootless
-    if os.geteuid() != 0 and not rootless:
-        raise TestbedError("the packets of this bench are raw frames: run it as root, or with --rootless")
+    if not rootless:
+        require_root("the packets of this bench are raw frames", "with --rootless")
     deadline = time.monotonic() + 60 * measures.minutes
     engines = engines_here(rootless)
     before = os.getloadavg()
@@ -68,7 +80,7 @@ def bench_switch(measures: Measures) -> None:
     console.print(_table(found))
     for remark in _remarks(found, before):
         console.print(remark)
-    click.echo(_json(found, engines, before, "udp" if rootless else "interfaces"))
+    print_figures(_to_dict(found, engines, before, "udp" if rootless else "interfaces"))
 
 
 _LOADS: Final = [*map(str, SIZES), AGGREGATE, ADDER]
@@ -112,23 +124,20 @@ def _figures(cases: Mapping[str, Case]) -> dict[str, Any]:
     return {**found, "own_logic_share": _own_logic(cases)} if others else found
 
 
-def _json(found: Cases, engines: Sequence[str], before: Sequence[float], ports: str) -> str:
+def _to_dict(found: Cases, engines: Sequence[str], before: Sequence[float], ports: str) -> dict[str, Any]:
     floor = found[FLOOR]
-    return json.dumps(
-        {
-            "floor_pps": round(floor[str(FRAME_BYTES)].pps),
-            **{engine: _figures(cases) for engine, cases in found.items()},
-            "repetitions": len(floor[str(FRAME_BYTES)].runs),
-            "workers": HOSTS,
-            "payload_bytes": PAYLOAD_BYTES,
-            "ports": ports,
-            "load_before": round(before[0], 2),
-            "load_after": round(os.getloadavg()[0], 2),
-            "python_version": platform.python_version(),
-            "cores": os.cpu_count(),
-            "versions": {engine: _version(engine) for engine in engines},
-        }
-    )
+    return {
+        "floor_pps": round(floor[str(FRAME_BYTES)].pps),
+        **{engine: _figures(cases) for engine, cases in found.items()},
+        "repetitions": len(floor[str(FRAME_BYTES)].runs),
+        "workers": HOSTS,
+        "payload_bytes": PAYLOAD_BYTES,
+        "ports": ports,
+        "load_before": round(before[0], 2),
+        "load_after": round(os.getloadavg()[0], 2),
+        "python_version": platform.python_version(),
+        "versions": {engine: _version(engine) for engine in engines},
+    }
 
 
 def _version(engine: str) -> str:

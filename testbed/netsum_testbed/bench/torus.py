@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -13,27 +11,26 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum.collectives.layout import GROUP
-from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor, HostAddress, SwitchAddress, torus_sides
+from netsum.descriptor import CHAIN, HOST_ALGORITHMS, torus_sides
 from netsum.peers.rings import torus_rings
-from netsum.wire.schema import CHUNK_BYTES, MAX_CHUNKS
 from netsum_controller.errors import InputError
 from netsum_planner.errors import PlanError
 from netsum_planner.topologies.model import Pair
 from netsum_planner.topologies.shapes import torus
 from rich.console import Console
 
+from netsum_testbed.bench.algorithms import descriptors
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import Line, time_ranks
-from netsum_testbed.bench.collective_command import count_option, read_sizes
 from netsum_testbed.bench.compare import require_links
+from netsum_testbed.bench.frame import print_figures, sizes_option
+from netsum_testbed.checking import count_option
 from netsum_testbed.direct_hosts import MTU, DirectHosts
 from netsum_testbed.processes import Child
 from netsum_testbed.tables import make_table, wide_console
 
 RATE_MBPS: Final = 100
 _PORT: Final = 12100
-_NOBODY: Final = "00:00:00:00:00:00"
 ONE_RING: Final = "one-ring"
 """A chain around all ranks in their order."""
 
@@ -68,11 +65,12 @@ class Loads:
 
 def measure(net: DirectHosts, calls: Calls, name: str, algorithm: str) -> Iterator[Loads]:
     """Make the calls by one algorithm, of each size in turn."""
+    peers = tuple(f"{net.addresses[host]}:{_PORT}" for host in net.topology.hosts)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="netsum-")))
         for size in calls.sizes:
             ranks, one = [], replace(calls, sizes=(size,))
-            for each in descriptors(net, algorithm):
+            for each in descriptors(algorithm, peers, MTU):
                 file = folder / f"{each.rank}.json"
                 file.write_text(each.to_json(), "utf-8")
                 prefix = net.prefix(net.topology.hosts[each.rank])
@@ -86,29 +84,6 @@ def measure(net: DirectHosts, calls: Calls, name: str, algorithm: str) -> Iterat
             yield Loads(name, line, {ends: (after[ends] - before[ends]) / made for ends in after})
 
 
-def descriptors(net: DirectHosts, algorithm: str) -> list[Descriptor]:
-    """A job of all hosts, in the order of the topology, without a controller."""
-    addresses = [net.addresses[host] for host in net.topology.hosts]
-    of_rank_0 = Descriptor(
-        job="bench",
-        job_id=0,
-        epoch=1,
-        rank=0,
-        src_id=0,
-        workers=len(addresses),
-        window=4 * GROUP,
-        first_block_id=0,
-        block_bytes=CHUNK_BYTES * MAX_CHUNKS,
-        mtu=MTU,
-        switch=SwitchAddress("0.0.0.0", _NOBODY),
-        host=HostAddress(addresses[0], _NOBODY, 1),
-        algorithm=algorithm,
-        peers=tuple(f"{address}:{_PORT}" for address in addresses),
-        peer_key=secrets.token_hex(16),
-    )
-    return [replace(of_rank_0, rank=rank, src_id=rank) for rank in range(len(addresses))]
-
-
 def _read_algorithms(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
     names, known = tuple(text.split(",")), (CHAIN, ONE_RING, *HOST_ALGORITHMS)
     if len(set(names)) < len(names) or not set(names) <= set(known):
@@ -119,10 +94,8 @@ def _read_algorithms(_context: click.Context, _option: click.Parameter, text: st
 @click.command("torus")
 @click.argument("sides", metavar="SIDES")
 @click.option("--algorithms", callback=_read_algorithms, default="chain,one-ring,ring", show_default=True)
-@click.option(
-    "--rate-mbps", type=click.IntRange(1, 1000), default=RATE_MBPS, show_default=True, help="of links, each way"
-)
-@click.option("--size", "sizes", callback=read_sizes, default="4M", show_default=True, help="of arrays")
+@count_option("--rate-mbps", default=RATE_MBPS, told="of links, each way", most=1000)
+@sizes_option("4M", name="--size")
 @count_option("--iterations", "-n", default=3, told="timed calls of each")
 @count_option("--warmup", "-w", default=1, told="calls of each before them", least=0)
 @click.option(
@@ -154,7 +127,7 @@ def bench_torus(sides: str, algorithms: tuple[str, ...], rate_mbps: int, **given
     _print(topology.name, rate_mbps, found)
     rings = torus_rings(shape)
     told = {"topology": topology.name, "rate_mbps": rate_mbps, "scale": given["scale"], "rings": len(rings)}
-    click.echo(json.dumps({**told, "rows": [each.to_json() for each in found]}))
+    print_figures(told, {"rows": [each.to_json() for each in found]})
 
 
 def _print(name: str, rate_mbps: int, found: Sequence[Loads]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any
@@ -13,9 +11,9 @@ from netsum.installing import advice
 from netsum_controller.config.topologies import star
 from rich.console import Console
 
-from netsum_testbed.bench.collective_command import count_option, every_switch, names_of
+from netsum_testbed.bench.frame import every_switch, print_figures
 from netsum_testbed.bench.train import Training, training_table
-from netsum_testbed.checking import list_option
+from netsum_testbed.checking import count_option, list_option, names_of
 from netsum_testbed.commands import open_topology, without_mininet
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.tables import wide_console
@@ -58,4 +56,4 @@ def train(switch: str, rates: tuple[int, ...], **given: Any) -> None:
                 runs[rate] = training.run(fabric)
         wide_console().print(training_table(name, training, runs))
         found[name] = [{"rate_mbps": rate or None, **run} for rate, run in runs.items()]
-    click.echo(json.dumps({**found, **asdict(training), "cores": os.cpu_count(), "load": os.getloadavg()[0]}))
+    print_figures(found, asdict(training))

@@ -17,7 +17,7 @@ _MOST_ROUNDS: Final = 500_000
 
 @dataclass
 class Case:
-    """One load on one switch. ``runs`` grows by one in each turn; ``rounds`` are as many as take the time of a run."""
+    """One load on one switch. ``runs`` grows by one in each turn, of ``rounds`` rounds."""
 
     engine: str
     load: str
@@ -26,20 +26,23 @@ class Case:
     rounds: int = _FIRST_ROUNDS
     runs: list[Blasted] = field(default_factory=list)
 
-    def warm_up(self, seconds: float) -> None:
-        """Find out how many rounds take so long."""
-        for share in (0.1, 1.0):  # the first packets are slow
-            run = self._run()
+    def warm_up(self, seconds: float | None) -> None:
+        """Send the first packets, which are slow, and set ``rounds`` to as many as take so long; None: they stay."""
+        if seconds is None:
+            self._run(min(self.rounds, 3 * _FIRST_ROUNDS))
+            return
+        for share in (0.1, 1.0):
+            run = self._run(self.rounds)
             self.rounds = min(max(round(self.rounds / run.seconds * seconds * share), _FIRST_ROUNDS), _MOST_ROUNDS)
 
     def take_turn(self) -> None:
         """Measure once. Raises LostError if packets are lost even one at a time."""
-        self.runs.append(self._run())
+        self.runs.append(self._run(self.rounds))
 
-    def _run(self) -> Blasted:
+    def _run(self, rounds: int) -> Blasted:
         while True:
             try:
-                return self.rig.run(self.load, self.rounds, self.window)
+                return self.rig.run(self.load, rounds, self.window)
             except LostError:
                 if self.window == 1:
                     raise
@@ -63,11 +66,19 @@ class Case:
 
 
 def take_turns(
-    cases: Sequence[Case], repetitions: int, *, run_seconds: float, deadline: float, progress: Callable[[str], None]
+    cases: Sequence[Case],
+    repetitions: int,
+    *,
+    run_seconds: float | None,
+    deadline: float,
+    progress: Callable[[str], None],
 ) -> None:
-    """Give every case its ``repetitions``, or as many turns as end before ``deadline`` (of time.monotonic), but at least one."""
+    """Give every case its ``repetitions``, or as many turns as end before ``deadline`` (of time.monotonic), but at least one.
+
+    A turn takes about ``run_seconds``; None: the rounds that the case has.
+    """
     for case in cases:
-        progress(f"{case.engine}, {case.load}: how fast?")
+        progress(f"{case.engine}, {case.load}: warming up")
         case.warm_up(run_seconds)
     longest = 0.0
     for turn in range(1, repetitions + 1):
