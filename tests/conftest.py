@@ -33,12 +33,21 @@ ROOT = Path(__file__).parents[1]
 SWITCHES = {"embedded": "the embedded switch", "bmv2": "simple_switch_grpc"}
 
 
+def _has_gpu() -> bool:
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch  # takes seconds
+
+    return bool(torch.cuda.is_available())
+
+
 NEEDED: dict[str, tuple[Callable[[], object], str]] = {
     "bmv2": (lambda: shutil.which("simple_switch_grpc"), "simple_switch_grpc is not on PATH: install it"),
     "p4c": (lambda: shutil.which("p4c-bm2-ss"), "p4c-bm2-ss is not on PATH: install p4c"),
     "root": (lambda: os.geteuid() == 0, "we are not root: run the tests as root"),
     "tshark": (lambda: shutil.which("tshark"), "tshark is not on PATH: install it"),
     "torch": (lambda: importlib.util.find_spec("torch"), "PyTorch is not installed: pip install 'netsum[torch]'"),
+    "cuda": (_has_gpu, "PyTorch finds no GPU: run the tests where one is, with a PyTorch made for it"),
     "training": (
         (ROOT / ".venv-training" / ".ready").exists,
         "torchft, Ray and JAX are not installed: run scripts/training",

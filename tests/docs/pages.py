@@ -37,6 +37,14 @@ def blocks(path: Path) -> list[Block]:
     return [Block(*found) for found in _BLOCK.findall(path.read_text("utf-8"))]
 
 
+def write_files(folder: Path, *pages: Path) -> None:
+    """Write each block of the pages whose title is ``file=NAME`` into a file of that name."""
+    for page in pages:
+        for block in blocks(page):
+            if block.title.startswith("file="):
+                (folder / block.title.removeprefix("file=")).write_text(block.text, "utf-8")
+
+
 def commands(text: str) -> Iterator[Command]:
     """The commands of a console block."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:

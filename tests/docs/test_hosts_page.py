@@ -15,7 +15,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import load_topology
 from netsum_testbed.rootless import RootlessFabric
 
-from tests.docs.pages import ROOT, Block, blocks
+from tests.docs.pages import ROOT, Block, blocks, write_files
 from tests.docs.programs import run_ranks
 
 PAGE = ROOT / "docs" / "hosts.md"
@@ -28,10 +28,9 @@ RANKS = 2
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RootlessFabric]:
     """Two hosts, on the topology of the tour."""
-    (yaml,) = [block for block in blocks(ROOT / "docs" / "tour.md") if block.title == "file=star2.yaml"]
-    path = tmp_path_factory.mktemp("hosts") / "star2.yaml"
-    path.write_text(yaml.text, "utf-8")
-    with RootlessFabric(load_topology(path)) as fabric:
+    folder = tmp_path_factory.mktemp("hosts")
+    write_files(folder, ROOT / "docs" / "tour.md")
+    with RootlessFabric(load_topology(folder / "star2.yaml")) as fabric:
         yield fabric
 
 

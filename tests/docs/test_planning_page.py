@@ -12,20 +12,16 @@ import pytest
 from click.testing import CliRunner
 from netsum_controller.cli import cli
 
-from tests.docs.pages import ROOT, blocks, commands
+from tests.docs.pages import ROOT, blocks, commands, write_files
 
 PAGE = ROOT / "docs" / "planning.md"
-
-
 PLACEMENT = ROOT / "docs" / "placement.md"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Has the pages' files."""
-    for block in (*blocks(PAGE), *blocks(PLACEMENT)):
-        if block.title.startswith("file="):
-            (tmp_path / block.title.removeprefix("file=")).write_text(block.text, "utf-8")
+    write_files(tmp_path, PAGE, PLACEMENT)
     return tmp_path
 
 

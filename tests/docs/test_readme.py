@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -25,10 +24,3 @@ def test_training_loop_trains_and_all_ranks_hold_the_same_bits(tmp_path: Path) -
     assert ranks == ("0", "1")
     assert weights[0] == weights[1]
     assert json.loads(weights[0]) == pytest.approx([1.0, -2.0, 0.5], abs=1e-6)
-
-
-def test_make_targets_that_the_page_names_exist() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
-    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    named = set(re.findall(r"\bmake ([a-z0-9-]+)", text))
-    assert {"demo", "test"} <= named <= targets

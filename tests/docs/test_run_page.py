@@ -15,7 +15,7 @@ import pytest
 from netsum_testbed.free_ports import hold_address
 from netsum_testbed.launch.command import run
 
-from tests.docs.pages import ROOT, Command, blocks, commands
+from tests.docs.pages import ROOT, Command, blocks, commands, write_files
 
 PAGE = ROOT / "docs" / "run.md"
 BLOCKS = blocks(PAGE)
@@ -33,9 +33,7 @@ class Session:
         self._token = ("", "")
         self._variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self._jobs: list[subprocess.Popen[bytes]] = []
-        for block in BLOCKS:
-            if block.title.startswith("file="):
-                (folder / block.title.removeprefix("file=")).write_text(block.text, "utf-8")
+        write_files(folder, PAGE)
 
     def here(self, text: str) -> str:
         """The page's text with this run's ports and token."""

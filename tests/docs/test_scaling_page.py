@@ -10,16 +10,14 @@ from netsum_planner.training.job import read_training
 from netsum_planner.training.machine import Machine
 from netsum_planner.training.scaling import scaling
 
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import ROOT, write_files
 
 PAGE = ROOT / "docs" / "scaling.md"
 
 
 @pytest.mark.parametrize("workers", [8, pytest.param(512, marks=pytest.mark.full)])
 def test_the_table_is_what_is_predicted(workers: int, tmp_path: Path) -> None:
-    (file,) = [block for block in blocks(PAGE) if block.title == "file=bert.yaml"]
-    path = tmp_path / "bert.yaml"
-    path.write_text(file.text, "utf-8")
+    write_files(tmp_path, PAGE)
     rows = re.findall(
         r"^\| ([\d,]+) \| (\d+) \| ([\d.,]+) \| \d+% \| ([\d.,]+) \| \d+% \|$", PAGE.read_text("utf-8"), re.MULTILINE
     )
@@ -30,7 +28,9 @@ def test_the_table_is_what_is_predicted(workers: int, tmp_path: Path) -> None:
         if number == str(workers)
         for name, text in (("in_network", inside), ("ring", ring))
     }
-    found = scaling(read_training(path), Machine(gflops=100_000), [workers], sorted({rate for rate, _ in told}))
+    found = scaling(
+        read_training(tmp_path / "bert.yaml"), Machine(gflops=100_000), [workers], sorted({rate for rate, _ in told})
+    )
     for point in found:
         assert round(point.step.step * 1e3, 1) == told.pop((point.gbps, point.algorithm))
     assert not told

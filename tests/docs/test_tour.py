@@ -15,21 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, blocks, commands
+from tests.docs.pages import ROOT, blocks, commands, write_files
 
-PAGE = blocks(ROOT / "docs" / "tour.md")
+FILE = ROOT / "docs" / "tour.md"
+PAGE = blocks(FILE)
 BIN = Path(sys.executable).parent
 # Ports that the page names; the test uses free ones instead.
 UDP_PORTS = ("9001", "9002", "9101", "9102")
 TCP_PORTS = ("9559",)
 PORTS = (*UDP_PORTS, *TCP_PORTS)
 READY_S = 60.0
-
-
-def files_of_the_page(folder: Path) -> None:
-    for block in PAGE:
-        if block.title.startswith("file="):
-            (folder / block.title.removeprefix("file=")).write_text(block.text, "utf-8")
 
 
 @pytest.fixture
@@ -50,7 +45,7 @@ class Tour:
         self.folder = folder
         self.ports = ports
         self.variables = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200"}
-        files_of_the_page(folder)
+        write_files(folder, FILE)
         for path in folder.glob("*.yaml"):
             path.write_text(self.here(path.read_text("utf-8")), "utf-8")
 

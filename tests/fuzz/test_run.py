@@ -66,8 +66,8 @@ class Broken(InProcess):
         return self.echo
 
     def register(self, name: str) -> MutableSequence[int]:
-        [values] = [array.values for full, array in self.pipeline.registers.items() if full.endswith(name)]
-        return values
+        [cells] = [cells for full, cells in self.pipeline.registers.items() if full.endswith(name)]
+        return cells
 
 
 def forgets_a_source(switch: Broken) -> None:

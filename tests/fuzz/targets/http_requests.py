@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
@@ -83,8 +84,9 @@ def _stream() -> Iterator[str]:
 
 
 def _handler() -> Any:
+    lock = SimpleNamespace(while_wanted=lambda _: nullcontext())
     members = {
-        "site": SimpleNamespace(tally=SimpleNamespace(add=lambda *_: None)),
+        "site": SimpleNamespace(tally=SimpleNamespace(add=lambda *_: None), store=SimpleNamespace(lock=lock)),
         "membership": Membership(),
         "request_time": 5.0,
         "metrics": SimpleNamespace(page=_page),

@@ -19,7 +19,7 @@ def target() -> FuzzTarget:
     expectation = Expectation(make_blocks(switch))
     pipeline = switch.pipeline
     cells = pipeline.counters[OUTCOMES].packets
-    registers = [(array.values, list(array.values)) for array in pipeline.registers.values()]
+    registers = [(cells, list(cells)) for cells in pipeline.registers.values()]
 
     def take(data: bytes) -> None:
         port, frame = PORTS[data[0] % len(PORTS)] if data else 0, data[1:]
