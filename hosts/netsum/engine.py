@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from netsum.backend import resume_window
-from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused
+from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused, words
 from netsum.home import Home
 from netsum.outline import Outline
 from netsum.overdue import Overdue
@@ -125,7 +125,7 @@ class Engine:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise Closed(f"the communicator has ended: {_words(self._failure)}") from self._failure
+            raise Closed(f"the communicator has ended: {words(self._failure)}") from self._failure
         if self._closed:
             raise Closed("the communicator is closed")
 
@@ -136,8 +136,7 @@ class Engine:
         while not work.done() and (until is None or time.monotonic() < until):
             if not self._lock.acquire(blocking=False):
                 # Another thread drives this call too. Not a wait for the lock: it is unfair, and that could take long.
-                left = WAIT_SLICE if until is None else min(WAIT_SLICE, max(0.0, until - time.monotonic()))
-                work.finished(left)
+                work.finished(WAIT_SLICE if until is None else min(WAIT_SLICE, max(0.0, until - time.monotonic())))
                 continue
             try:
                 if not work.done():
@@ -203,16 +202,14 @@ class Engine:
                 self._advance()
             if self._recovery is not None:
                 self._recover(self._recovery)
+            due = self.window.next_deadline()
+            if due is not None and due <= time.monotonic():
+                self._receive(0.0)  # first what is waiting: a process that was stopped for long has its results already
             self._send()
-            packets = self._transport.recv(self._patience(until) if wait else 0.0)
-            self._batch = len(packets)
+            self._receive(self._patience(until) if wait else 0.0)
             now = time.monotonic()
-            self._unseen = True
-            self.window.receive_all(packets, now)
-            self._advance()
             self._wonder(now)
-            # Only after receiving: a process that was stopped for long finds its results waiting.
-            self._time_out(now)
+            self._time_out(now)  # last, for the same reason
         except Refusal as refusal:
             if self._recovery is None or not self._recovery.begin(refusal):
                 self._fail(self._refused(refusal))
@@ -231,6 +228,13 @@ class Engine:
             with contextlib.suppress(NetsumError, OSError):
                 self._disagree()
             raise
+
+    def _receive(self, patience: float) -> None:
+        """Take one batch, and resume the flows whose results have arrived."""
+        packets = self._transport.recv(patience)
+        self._batch, self._unseen = len(packets), True
+        self.window.receive_all(packets, time.monotonic())
+        self._advance()
 
     def _wonder(self, now: float) -> None:
         window, quiet = self.window, self._silence
@@ -364,7 +368,7 @@ class Engine:
         for work in self._end(error):
             work.flow.close()
             # A KeyboardInterrupt is for the thread that it hit, not for every thread that waits for a call.
-            work.finish(error=error if isinstance(error, Exception) else Closed(f"interrupted: {_words(error)}"))
+            work.finish(error=error if isinstance(error, Exception) else Closed(f"interrupted: {words(error)}"))
 
     def _end(self, error: BaseException | None) -> list[Work[Any]]:
         """Take no more calls; returns those under way."""
@@ -394,7 +398,3 @@ class Engine:
         with contextlib.suppress(OSError):
             self.window.leave(self._transport)
         self._transport.close()
-
-
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -110,7 +110,7 @@ def test_a_training_with_each_way_to_carry_gradients(switch: str) -> None:
     said, found = invoke(bench, f"compression --switch {switch} --workers 2 --steps 20")
     curves = found[switch]
     assert curves["float32"]["accuracy"] > 0.7
-    for method, least in (("16 bits", 1.9), ("rotated 8 bits", 3.5), ("rotated 4 bits", 7), ("top 1%, feedback", 20)):
+    for method, least in (("16 bits", 1.9), ("rotated 8 bits", 3.7), ("rotated 4 bits", 7), ("top 1%, feedback", 20)):
         assert method in said
         assert curves["float32"]["sent_bytes"] > least * curves[method]["sent_bytes"]
         assert len(curves[method]["curve"]) == 2

@@ -18,10 +18,10 @@ def test_three_ways_are_timed_and_agree(tmp_path: Path) -> None:
     for size, found in zip((8192, 65536), told["embedded"], strict=True):
         assert found["size"] == size
         assert found["apart"] < 1e-6  # an allreduce's fixed point, and float32 at the memory
-        assert size <= found[EACH]["sent"] <= 2 * size  # a busy machine repeats
-        assert 2 * size <= found[EACH]["to_memory"] <= 4 * size
+        assert size <= found[EACH]["sent"] <= 1.2 * size
+        assert 2 * size <= found[EACH]["to_memory"] <= 2.4 * size
         # Once to both, but for what is asked for again, which takes at least as many bytes to ask.
         assert size <= found[EACH]["from_memory"] < found[EACH]["to_memory"]
-        assert size <= found[SUMMED]["to_memory"] <= 1.5 * size
+        assert size <= found[SUMMED]["to_memory"] <= 1.2 * size
         assert found[HERE]["to_memory"] == 0
     assert {path.name for path in tmp_path.iterdir()} == {"optimizer-embedded-time.png", "optimizer-embedded-bytes.png"}

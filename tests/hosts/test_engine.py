@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -128,6 +129,33 @@ def test_a_link_that_fails_ends_the_communicator_with_one_sentence() -> None:
         links[0].fail = fail
         with pytest.raises(CommunicatorError, match="No such device"):
             comm.barrier()
+
+
+def test_a_rank_that_was_stopped_asks_for_nothing_that_is_there_already() -> None:
+    network = MemoryNetwork(2)
+    engines = [
+        Engine(SwitchWindow(each), transport)
+        for each, transport in zip(network.descriptors, network.transports, strict=True)
+    ]
+    results: list[Header] = []
+
+    def flow(engine: Engine) -> Flow:
+        block = Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), on_result=lambda header, _: results.append(header))
+        engine.window.submit(block)
+        yield SUBMITTED
+        yield partial(enough, results, 2)
+
+    stopped, other = [engine.start(flow(engine), 0, 60.0, background=False) for engine in engines]
+    engines[0].drive(stopped, 0.001)
+    engines[1].drive(other, 0.1)
+    assert len(results) == 1
+    while (engines[0].window.next_deadline() or 0) > time.monotonic():
+        time.sleep(0.01)
+    engines[0].drive(stopped, 0.001)
+    assert len(results) == 2
+    assert engines[0].window.stats.retransmissions == 0
+    for engine in engines:
+        engine.close()
 
 
 def enough(held: list[Header], count: int) -> bool:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
-from netsum.errors import Closed, CommunicatorError, NetsumError, Timeout
+from netsum.errors import Closed, CommunicatorError, NetsumError, Timeout, words
 from netsum.home import Home
 from netsum.memory.run import Run, Task
 from netsum.memory.stats import MemoryStats
@@ -108,7 +108,7 @@ class MemoryClient:
         work = MemoryWork(self, flow, self.timeout if timeout is None else timeout)
         with self._gate:
             if self._failure is not None:
-                raise Closed(f"the client of memory has ended: {_words(self._failure)}") from self._failure
+                raise Closed(f"the client of memory has ended: {words(self._failure)}") from self._failure
             if self._closed:
                 raise Closed("the client of memory is closed")
             self._works.append(work)
@@ -156,16 +156,13 @@ class MemoryClient:
         """Send, receive one batch (waiting for it at most ``until`` then), resume the flows whose replies have arrived."""
         try:
             self._advance()
+            due = self._window.next_deadline()
+            if due is not None and due <= time.monotonic():
+                self._receive(0.0)  # first what is waiting: a process that was stopped for long has its replies already
             if packets := self._window.poll(time.monotonic()):
                 self._transport.send(packets)
-            received = self._transport.recv(self._patience(until) if wait else 0.0)
-            self._batch = len(received)
-            now = time.monotonic()
-            if received:
-                self._window.receive_all(received, now)
-                self._advance()
-            # Only after receiving: a process that was stopped for long finds its replies waiting.
-            self._time_out(now)
+            self._receive(self._patience(until) if wait else 0.0)
+            self._time_out(time.monotonic())  # last, for the same reason
         except NetsumError as error:
             self._fail(error)
         except OSError as error:
@@ -174,6 +171,14 @@ class MemoryClient:
             # Ctrl-C or a bug: a step may have been missed, so nothing can continue.
             self._fail(error)
             raise
+
+    def _receive(self, patience: float) -> None:
+        """Take one batch, and resume the flows whose replies have arrived."""
+        received = self._transport.recv(patience)
+        self._batch = len(received)
+        if received:
+            self._window.receive_all(received, time.monotonic())
+            self._advance()
 
     def _patience(self, until: float | None) -> float:
         """How long to wait for a packet. While many replies are on their way, let some gather first: a turn costs much more than
@@ -242,7 +247,7 @@ class MemoryClient:
         """End the client: every call under way raises."""
         with self._gate:
             self._failure = self._failure or error
-        self._end_all(error if isinstance(error, Exception) else Closed(f"interrupted: {_words(error)}"))
+        self._end_all(error if isinstance(error, Exception) else Closed(f"interrupted: {words(error)}"))
 
     def _end_all(self, error: Exception) -> None:
         with self._gate:
@@ -267,7 +272,3 @@ class MemoryClient:
             thread.join()
         with contextlib.suppress(OSError):
             self._transport.close()
-
-
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import netsum
@@ -17,6 +18,7 @@ from netsum.memory import MemoryArray, wait_all
 from netsum.memory import open as open_memory
 from netsum.memory.refusals import refusal
 from netsum.transports import Faults, MemoryTransport
+from netsum.window.round_trip import INITIAL_RTO
 from netsum.wire.memory import AGAIN, LaneType, MemoryStatus
 
 from tests.hosts.memory.near import BASE, READ_KEY, SIZE, NearTransport, array, descriptor, device
@@ -49,6 +51,25 @@ def test_slices_are_as_numpys(data: st.DataObject, dtype: str, mtu: int, seed: i
             held[index] = x if call == "write" else getattr(np, call.removeprefix("fetch_"))(held[index], x)
             assert (region[index] == held[index]).all()
         assert (region[...] == held).all()
+
+
+class Stopped(NearTransport):
+    """Its client is stopped when it has sent something, for longer than it waits for a reply."""
+
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
+        if not self.stopped:
+            self.stopped = True
+            time.sleep(1.1 * INITIAL_RTO)
+            return []
+        return super().recv(timeout)
+
+    stopped = False
+
+
+def test_what_has_come_while_a_client_was_stopped_is_not_asked_for_again() -> None:
+    with open_memory(descriptor=descriptor("int32", (8,)), transport=Stopped(device("int32"))) as region:
+        region[...] = 1
+        assert region.stats.retransmissions == 0
 
 
 def test_scalars_and_broadcasting() -> None:
