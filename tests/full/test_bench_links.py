@@ -43,7 +43,7 @@ def test_one_host_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("switch", ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
 def test_the_slow_link_is_found(switch: str, tmp_path: Path) -> None:
     written = tmp_path / "measured.yaml"
-    _, told = invoke(bench_links, f"{UNEVEN} --switch {switch} -o {written}")
+    _, told = invoke(bench_links, f"{UNEVEN} --switch {switch} --seconds 1 -o {written}")
     mbps = told["mbps"]
     assert mbps["leaf1 -> spine2"] == pytest.approx(4, rel=0.1)
     assert mbps["leaf1 -> spine1"] == pytest.approx(8, rel=0.1)
