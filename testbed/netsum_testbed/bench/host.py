@@ -34,6 +34,7 @@ FIGURES: Final = ("us_per_block", "small_call_us", "MBps")
 MOST: Final = 8
 """Ranks of a job."""
 _BATCH: Final = 32
+_ROUNDS: Final = 400
 _ETH_P_ALL: Final = 3
 
 
@@ -132,7 +133,7 @@ def _medians(ranks: Sequence[Child]) -> dict[str, Any]:
     return {**medians, "wrong": sum(of["wrong"] for of in found)}
 
 
-def kernel_us(transport: str, rounds: int = 400) -> float:
+def kernel_us(transport: str) -> float:
     """Processor microseconds of the kernel to send a frame and to receive one, many by a system call. Needs root."""
     with ExitStack() as undo:
         if transport == "udp":
@@ -149,7 +150,7 @@ def kernel_us(transport: str, rounds: int = 400) -> float:
         out = MessageArray(np.full((_BATCH, FRAME_BYTES), 2, np.uint8))
         into = MessageArray(np.zeros((_BATCH, FRAME_BYTES), np.uint8))
         frames, busy = 0, time.thread_time()
-        for _ in range(rounds):
+        for _ in range(_ROUNDS):
             out.send_all(here, _BATCH)
             frames += into.receive(there, socket.MSG_DONTWAIT)
         return (time.thread_time() - busy) / frames * 1e6
