@@ -25,28 +25,28 @@ MAX_ADDRESSES = 254
 def star(hosts: int, *, mtu: int = MTU, rate_mbps: int | None = None) -> Topology:
     """``hosts`` around one switch ``s1``."""
     _at_least(hosts=hosts)
-    return _make(f"star{hosts}", ["s1"], ["s1"] * hosts, [], rate_mbps, mtu)
+    return _make(f"star{hosts}", ["s1"], ["s1"] * hosts, [], mtu, rate_mbps)
 
 
-def tree(leaves: int, hosts: int, *, rate_mbps: int | None = None) -> Topology:
+def tree(leaves: int, hosts: int, *, mtu: int = MTU, rate_mbps: int | None = None) -> Topology:
     """``leaves`` under one ``root``, with ``hosts`` each."""
     _at_least(leaves=leaves, hosts=hosts)
     names = [f"leaf{n}" for n in range(1, leaves + 1)]
     homes = [leaf for leaf in names for _ in range(hosts)]
-    return _make(f"tree{leaves}x{hosts}", [*names, "root"], homes, [(leaf, "root") for leaf in names], rate_mbps)
+    return _make(f"tree{leaves}x{hosts}", [*names, "root"], homes, [(leaf, "root") for leaf in names], mtu, rate_mbps)
 
 
-def leaf_spine(spines: int, leaves: int, hosts: int, *, rate_mbps: int | None = None) -> Topology:
+def leaf_spine(spines: int, leaves: int, hosts: int, *, mtu: int = MTU, rate_mbps: int | None = None) -> Topology:
     """Every one of the ``leaves`` is joined to every one of the ``spines``, and has ``hosts``."""
     _at_least(spines=spines, leaves=leaves, hosts=hosts)
     upper = [f"spine{n}" for n in range(1, spines + 1)]
     lower = [f"leaf{n}" for n in range(1, leaves + 1)]
     homes = [leaf for leaf in lower for _ in range(hosts)]
     links = [(leaf, spine) for leaf in lower for spine in upper]
-    return _make(f"leafspine{spines}x{leaves}x{hosts}", [*lower, *upper], homes, links, rate_mbps)
+    return _make(f"leafspine{spines}x{leaves}x{hosts}", [*lower, *upper], homes, links, mtu, rate_mbps)
 
 
-def fat_tree(k: int, hosts_per_edge: int | None = None, *, rate_mbps: int | None = None) -> Topology:
+def fat_tree(k: int, hosts_per_edge: int | None = None, *, mtu: int = MTU, rate_mbps: int | None = None) -> Topology:
     """A fat-tree of switches with ``k`` ports (Al-Fares, Loukissas, Vahdat: "A Scalable, Commodity Data Center Network
     Architecture", SIGCOMM 2008, section 3): ``k`` pods of k/2 edge and k/2 aggregation switches, (k/2)**2 cores; k/2 hosts an
     edge switch unless ``hosts_per_edge`` says otherwise."""
@@ -64,7 +64,7 @@ def fat_tree(k: int, hosts_per_edge: int | None = None, *, rate_mbps: int | None
     # The n-th aggregation switch of every pod is joined to the n-th group of half cores.
     links += [(f"agg{pod}-{n}", f"core{(n - 1) * half + c}") for pod in pods for n in places for c in places]
     name = f"fattree{k}" if hosts_per_edge is None else f"fattree{k}x{hosts}"
-    return _make(name, [*edges, *aggregations, *cores], homes, links, rate_mbps)
+    return _make(name, [*edges, *aggregations, *cores], homes, links, mtu, rate_mbps)
 
 
 def _at_least(**numbers: int) -> None:
@@ -78,8 +78,8 @@ def _make(
     switches: Sequence[str],
     homes: Sequence[str],
     links: Sequence[tuple[str, str]],
+    mtu: int,
     rate: int | None,
-    mtu: int = MTU,
 ) -> Topology:
     """``homes``: the switch of each host. Ports are given in order, hosts first."""
     count = len(switches) + len(homes)

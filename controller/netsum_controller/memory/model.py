@@ -105,14 +105,6 @@ class Device:
     free: int | None = None
 
 
-class Held(NamedTuple):
-    """What a device says of a shard that it holds."""
-
-    epoch: int
-    position: int
-    ready: bool
-
-
 Devices = tuple[int, ...]
 """Numbers of devices that get the same instructions, ascending."""
 
