@@ -1,4 +1,4 @@
-"""A host is lost: who takes over, what the job's step is then, and what must be moved first."""
+"""After the loss of a host: who takes over, the job's step then, and what must be moved first."""
 
 from __future__ import annotations
 
