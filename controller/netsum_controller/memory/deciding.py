@@ -1,4 +1,4 @@
-"""What becomes of a shard when devices die, return, catch up, or are to be others: one step at a time, each step an epoch. Pure.
+"""What happens to a shard when devices die, return, catch up or are replaced: one step at a time, each step an epoch. Pure.
 
 :mod:`netsum_controller.memory.succession` says who may follow; here is who is wanted, and what a device's silence means.
 """
@@ -24,7 +24,7 @@ class Standing:
     incarnation: str = ""
     held: Mapping[ShardKey, Report] = field(default_factory=dict)
     missed: frozenset[ShardKey] = frozenset()
-    """What it had in some report and in neither of the last two: a single one may have been late."""
+    """Shards in an earlier report but in neither of the last two: a single one may have been late."""
 
     def report(self, key: ShardKey) -> Report:
         return self.held.get(key, Report(self.incarnation))

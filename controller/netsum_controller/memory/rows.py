@@ -116,7 +116,7 @@ class MemoryRows:
         self._store.change("UPDATE memory_regions SET trouble = ? WHERE name = ?", (trouble, name))
 
     def set_region_devices(self, name: str, hosts: Iterable[str]) -> None:
-        """Which hosts may hold it."""
+        """The hosts that may hold it."""
         self._store.change("UPDATE memory_regions SET devices = ? WHERE name = ?", (json.dumps(list(hosts)), name))
 
     def remove_region(self, name: str) -> None:
@@ -154,7 +154,7 @@ class MemoryRows:
             self._store.change("INSERT INTO memory_groups VALUES (?, ?)", (json.dumps(devices), number))
 
     def device_token(self) -> str | None:
-        """What devices show to the controller, if it has been made."""
+        """The token that devices show to the controller, if there is one yet."""
         found = self._store.rows("SELECT value FROM memory_secrets WHERE name = ?", (_DEVICE_TOKEN,))
         return str(found[0][0]) if found else None
 

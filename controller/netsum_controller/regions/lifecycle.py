@@ -106,7 +106,7 @@ def _planned(state: MemoryState, spec: RegionSpec) -> Region:
 
 
 def differences(region: Region, spec: RegionSpec) -> list[str]:
-    """How a region differs from a spec of its name; empty when it is the same."""
+    """The differences between a region and a spec of its name; empty if there are none."""
     asked: dict[str, Any] = {"size": spec.bytes, "replicas": spec.replicas, "granule": spec.granule, "kind": spec.kind}
     asked |= {"dtype": spec.dtype, "shape": spec.shape, "options": spec.options}
     asked |= {"devices": spec.devices} if spec.devices is not None else {}
@@ -198,7 +198,7 @@ def _target(hosts: tuple[str, ...], to: Sequence[str], away_from: str | None) ->
 
 
 def moving(site: Site, name: str) -> int:
-    """How many shards of a region are still on their way."""
+    """How many shards of a region are still moving."""
     site.memory.region(name)
     return sum(placed.installed.target is not None for placed in site.memory.state().shards[name])
 
@@ -217,7 +217,7 @@ def authorised(site: Site, name: str, token: str) -> tuple[Region, bool]:
 
 
 def device_token(site: Site) -> str:
-    """What devices show, and operators; made when it is first asked for."""
+    """The token that devices and operators show; made at its first use."""
     found = site.memory.device_token()
     if found is None:
         with site.store.transaction():

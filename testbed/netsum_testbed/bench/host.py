@@ -1,4 +1,4 @@
-"""What a host pays for a block, in processor time: the library, the kernel's share of it, and what the kernel alone would cost.
+"""A host's processor time for a block: the library's with the kernel's share, and that of the kernel alone.
 
 A rank is a process on a host of its own. Some hosts send raw frames from the fabric's namespace; others are moved to a namespace
 of their own, where they have an address, and send by the kernel's UDP.
@@ -62,7 +62,7 @@ class HostFigures:
 
 
 class HostFabric(NamespaceFabric):
-    """A star of which every other host has an IP stack of its own: ``most`` have, and as many have not."""
+    """A star in which every other host has an IP stack of its own: ``most`` hosts with one, and as many without."""
 
     def __init__(self, switch: str, most: int) -> None:
         super().__init__(star(2 * most), switch)

@@ -1,4 +1,4 @@
-"""DistributedDataParallel on netsum and on Gloo, in one run: step times over links of some rates, and whether they agree."""
+"""DistributedDataParallel on netsum and on Gloo, in one run: step times by link rate, and whether the replicas agree."""
 
 from __future__ import annotations
 
