@@ -97,7 +97,7 @@ class Beats:
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def hear(self, host: str, report: DeviceReport) -> None:
-        """Note what a device says."""
+        """Note a device's report."""
         now = self.clock()
         held = {
             (each.region, each.shard): Report(report.incarnation, each.epoch, each.position, each.ready)
@@ -142,8 +142,8 @@ class Beats:
 
 
 def orders(topology: Topology, state: MemoryState, host: str, report: DeviceReport, lease: float) -> dict[str, Any]:
-    """What a device is to hold. Of a shard's next epoch it learns when all switches have it. What it should have and does not
-    say that it has, it is not told to hold: it would make zeros of what is lost."""
+    """What a device is to hold. It learns of a shard's next epoch when all switches have it. It is not told to hold a shard
+    that it should have and does not report: it would replace lost memory by zeros."""
     virtual = virtual_address(topology)
     held = {(each.region, each.shard) for each in report.shards}
     shards = []

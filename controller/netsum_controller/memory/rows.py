@@ -58,7 +58,7 @@ class MemoryRows:
         self._read: tuple[tuple[int, int], MemoryState] | None = None
 
     def state(self) -> MemoryState:
-        """Everything, as it is now; read anew only if somebody has changed the file."""
+        """The current state; reread only if the file has changed."""
         version = self._store.version
         if self._store.changing:
             return self._read_all()
@@ -86,7 +86,7 @@ class MemoryRows:
         return MemoryState(regions, shards, devices, groups)
 
     def knows_id(self, region: int) -> bool:
-        """Whether a region, deleted or not, has or had this id."""
+        """Whether a region, deleted or not, has this id."""
         return bool(self._store.rows("SELECT 1 FROM memory_ids WHERE id = ?", (region,)))
 
     def region(self, name: str) -> Region:

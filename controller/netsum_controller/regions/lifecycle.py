@@ -1,5 +1,5 @@
-"""Creating, moving and deleting regions, and what a client needs to know of one. A command writes what is to be into the state
-file; ``netsum serve`` brings it about."""
+"""Creating, moving and deleting regions, and what a client needs to know of one. A command writes the desired state into the
+state file; ``netsum serve`` carries it out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _pause() -> None:
 
 def create_region(site: Site, spec: RegionSpec, *, wait: float = WAIT, pause: Callable[[], None] = _pause) -> Region:
     """Make a region and wait until clients can use it. The same spec again returns the region that is there, without tokens.
-    ``pause`` passes the time between two looks.
+    ``pause`` waits between two checks.
 
     Raises :class:`Refused` (it does not fit, a region of that name differs, its devices do not make it in ``wait`` seconds);
     then nothing has changed.
@@ -226,7 +226,7 @@ def device_token(site: Site) -> str:
 
 
 def describe_region(site: Site, region: Region, *, write: bool, host: str | None = None) -> dict[str, Any]:
-    """What a client needs. With the name of its ``host``, also how to send from there."""
+    """The description that a client needs; with its ``host``'s name, also how to send from there."""
     virtual = virtual_address(site.topology)
     answer: dict[str, Any] = {
         name: getattr(region, name)
