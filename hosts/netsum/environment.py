@@ -61,7 +61,7 @@ class Environment:
             controller=source.get("NETSUM_CONTROLLER") or None,
             descriptor=source.get("NETSUM_DESCRIPTOR") or None,
             timeout=_seconds(source, "NETSUM_TIMEOUT") or DEFAULT_CALL_TIMEOUT,
-            algorithm=_algorithm(source, "NETSUM_ALGORITHM"),
+            algorithm=_algorithm(source),
             peer=source.get("NETSUM_PEER") or None,
             host=source.get("NETSUM_HOST") or None,
             log=_one_of(source, "NETSUM_LOG", FORMATS),
@@ -69,7 +69,8 @@ class Environment:
         )
 
 
-def _algorithm(source: Mapping[str, str], name: str) -> str | None:
+def _algorithm(source: Mapping[str, str]) -> str | None:
+    name = "NETSUM_ALGORITHM"
     text = source.get(name) or ""
     return text if is_algorithm(text) else _one_of(source, name, ALGORITHMS)
 

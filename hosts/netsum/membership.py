@@ -88,7 +88,7 @@ class ControllerMembership:
         host, _, _ = self._socket.address.rpartition(":")
         return PeerSocket(host), self._client.derived_key(purpose)
 
-    def communicator(self, deadline: float, join_deadline: float | None = None) -> Communicator:
+    def communicator(self, deadline: float) -> Communicator:
         joined = False
         try:
             descriptor = self.join(deadline)
@@ -103,7 +103,7 @@ class ControllerMembership:
             descriptor,
             made,
             timeout=self._options.call_timeout,
-            join_deadline=deadline if join_deadline is None else join_deadline,
+            join_deadline=deadline,
             explain=self._client.explain,
             membership=self,
             leave=self.leave,

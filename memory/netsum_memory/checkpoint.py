@@ -1,4 +1,4 @@
-"""The file of a checkpoint: changed pages, and what the shards have beside their bytes."""
+"""A checkpoint's file: the changed pages, and the shards' state besides their bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from netsum_memory.store import PAGE, Store
 
 
 class Contents(NamedTuple):
-    """What a shard has beside its bytes: its clients, what its kind saves, and the end of its log, which is not executed."""
+    """A shard's state besides its bytes: its clients, what its kind saves, and the unexecuted end of its log."""
 
     windows: bytes
     kind: bytes
@@ -74,7 +74,7 @@ class Checkpoint:
         self._path, self._head, self._start, self.shards = path, head, start, shards
 
     def pages(self) -> Iterator[tuple[int, Iterator[tuple[int, bytes]]]]:
-        """By region: number and bytes of each page. A region's pages are to be taken before the next region's."""
+        """By region: number and bytes of each page. Take a region's pages before the next region's."""
         with self._path.open("rb") as file:
             file.seek(self._start)
             for region, count in self._head["regions"]:
@@ -90,7 +90,7 @@ class Checkpoint:
 
 
 def read(path: Path) -> Checkpoint:
-    """Raises :class:`DeviceError` if it is no checkpoint, or one of a machine with other pages."""
+    """Raises :class:`DeviceError` if the file is not a checkpoint, or comes from a machine with another page size."""
     with path.open("rb") as file:
         start = file.read(_HEAD.size)
         if len(start) < _HEAD.size or start[:8] != _MAGIC:

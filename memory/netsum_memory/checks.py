@@ -33,7 +33,7 @@ _ARRAY: Final = frozenset(
 
 
 def right(region: Region, header: MemoryHeader, *, passing: bool = False) -> MemoryStatus:
-    """Whether the key lets its owner do that. ``passing``: a chain only looks at what is here."""
+    """Whether the key permits the instruction. ``passing``: a chain only reads what is here."""
     keys = region.keys
     reads = passing or header.instruction in IDEMPOTENT
     if header.key in (keys.write, keys.device) or (reads and header.key == keys.read):
@@ -79,7 +79,7 @@ def lanes(region: Region, header: MemoryHeader) -> MemoryStatus:
 
 
 def check(region: Region, header: MemoryHeader) -> MemoryStatus:
-    """Everything that can be said of an instruction of an array without looking at memory."""
+    """Check an instruction on an array, as far as possible without reading memory."""
     instruction = header.instruction
     if instruction not in _ARRAY:
         return MemoryStatus.UNSUPPORTED

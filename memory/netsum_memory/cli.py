@@ -35,7 +35,7 @@ from netsum_memory.vault import Vault
 
 @dataclass(frozen=True)
 class _Options:
-    """What the command line says; the names are its options'."""
+    """The command line's options, by name."""
 
     host: str
     address: Address
@@ -208,7 +208,7 @@ def _say_ready(options: _Options, link: Link, incarnation: str, metrics: int | N
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Numbers of the signals to end that have come, instead of an exception in the midst of a batch."""
+    """The signals to end that have arrived; an exception could interrupt a batch."""
     come: list[int] = []
 
     def take(number: int, _: FrameType | None) -> None:

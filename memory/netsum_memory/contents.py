@@ -14,7 +14,7 @@ from netsum_memory.store import PAGE
 from netsum_memory.windows import NEW
 
 PIECE: Final = 1024
-"""Bytes of a copy's piece: they fit every network's packets."""
+"""Bytes of a copy's piece, small enough for the packets of every network."""
 
 _DIGESTED: Final = struct.Struct(">BBHQQ")
 _HEAD: Final = struct.Struct(">QQ")
@@ -23,8 +23,8 @@ _RECORD: Final = _PAGE_AT.size + PAGE
 
 
 class ShardCopy:
-    """The clients' replies, what the kind has beside, and pages that are not all zeros: all as it was. Pages stay where they are
-    until they change."""
+    """A snapshot: the clients' replies, the kind's own state, and the pages that are not all zeros. A page is copied only when
+    it changes."""
 
     def __init__(self, shard: Shard) -> None:
         windows, kind = shard.windows.save(), shard.kind.save(elsewhere=True)
@@ -53,9 +53,9 @@ class Contents:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._coming = bytearray()
-        """What has come of another device's copy and is not yet a whole page."""
+        """The start of another device's copy that is not a whole page yet."""
         self._beside: tuple[bytes, bytes] | None = None
-        """Its clients' replies and what its kind has beside."""
+        """Its clients' replies and its kind's own state."""
 
     def digest(self, message: Message) -> int:
         header = message.header

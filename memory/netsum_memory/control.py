@@ -1,5 +1,4 @@
-"""The device's conversation with the controller, in a thread of its own: it tells what the device has, and brings what the
-device is to have."""
+"""Reports to the controller, in a thread of its own, what the device holds, and fetches what it should hold."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ class Control:
     """Reports to the controller until closed. The device goes on with what it has while the controller does not answer."""
 
     def __init__(self, controller: str, host: str, token: str | None, about: Mapping[str, Any]) -> None:
-        """``about`` is what never changes of the device. Raises :class:`netsum.errors.JoinError` if ``controller`` is no
+        """``about`` is the constant part of each report. Raises :class:`netsum.errors.JoinError` if ``controller`` is not a
         URL."""
         url = f"{controller.rstrip('/')}/v1/memory/devices/{urllib.parse.quote(host, safe='')}"
         self._asking = Asking(url, token, controller, f"memory device {host}")
@@ -76,14 +75,14 @@ class Control:
         self._thread.start()
 
     def tell(self, report: Mapping[str, Any], *, now: bool = False) -> None:
-        """What the next report says; ``now``: do not wait for its time."""
+        """Set the next report; ``now``: send it at once."""
         first = self._report is None
         self._report = report
         if now or first:
             self._wake.set()
 
     def orders(self) -> Orders | None:
-        """The newest, once."""
+        """The newest orders; each is returned once."""
         newest = None
         try:
             while True:

@@ -1,5 +1,5 @@
-"""COPY from another shard: the primary of the one that is written to reads the source as any client would, and goes on when the
-answer has come. Pure: packets and times come in, packets go out."""
+"""COPY from another shard: the destination's primary reads the source like any client, and continues when the reply arrives.
+Pure: packets and times come in, packets go out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from netsum_memory.message import Address, Message, Send
 FIRST_WAIT: Final = 0.02
 """Seconds until the source is asked again; then twice as long, and so on."""
 PATIENCE: Final = 2.0
-"""Seconds after which the client is told to come again."""
+"""Seconds after which the client is told to try again."""
 
 Copied = Callable[[Message, Address, MemoryStatus], None]
 """Takes the COPY, with the source's bytes as payload where the status is OK, and its sender."""
@@ -44,7 +44,7 @@ class Copies:
         self._names: set[tuple[int, int]] = set()
 
     def begin(self, asked: Message, sender: Address, to: Address, done: Copied, now: float) -> list[Send]:
-        """Read the source of a COPY through ``to``. One that is under way is not begun again."""
+        """Read the source of a COPY through ``to``, unless that is already under way."""
         if asked.name in self._names:
             return []
         if len(self._waiting) >= CLIENT_WINDOW:
@@ -67,7 +67,7 @@ class Copies:
         return [(to, read.pack())]
 
     def hear(self, answer: Message) -> bool:
-        """Take a reply to a READ of ours; False if it is none that is waited for."""
+        """Take a reply to one of our READs; False if nobody waits for it."""
         header = answer.header
         copy = self._waiting.get(header.sequence) if header.client == self.client else None
         if copy is None:

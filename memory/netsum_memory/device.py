@@ -1,4 +1,4 @@
-"""The device as a pure state machine: packets come in, packets go out; no socket, no clock."""
+"""The device as a pure state machine: packets in, packets out; no socket, no clock."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Device:
         vault: Vault | None = None,
         limit: int | None = None,
     ) -> None:
-        """``vault`` keeps what has been done where it outlives the process. ``limit`` is the most bytes of shards to hold."""
+        """``vault`` keeps changes where they outlive the process. ``limit``: the most bytes of shards to hold."""
         self.host, self.virtual, self.behind = host, None, False
         self.tally = Tally()
         self._vault = vault
@@ -73,14 +73,15 @@ class Device:
     virtual: Address | None
 
     def receive(self, packets: Iterable[tuple[Address, bytes | memoryview]], now: float) -> list[Send]:
-        """Take packets with their senders' addresses; returns those to send, once everything that they tell is kept."""
+        """Take packets with their senders' addresses; returns the packets to send, after everything they report is in the
+        vault."""
         for sender, data in packets:
             self.tally.bytes_received += len(data)
             self._take(sender, data, now)
         return self._leave(now)
 
     def tend(self, now: float) -> list[Send]:
-        """Time passes; to be called every few milliseconds."""
+        """Do what is due. Call it every few milliseconds."""
         self._emit(self._copies.tend(now))
         for holding in self.holdings.all():
             if holding.ordering.tend(now):
@@ -113,7 +114,7 @@ class Device:
     def _emit(self, sends: Iterable[Send]) -> None:
         for send in sends:
             to, data = send
-            # A READ of ours may come back to us: the switch, not we, says who has the source. It seems to be the switch's then.
+            # Our own READ may come back to us, since the switch knows who has the source. Then it looks like the switch's.
             if to == LOOP or (to == self.virtual and data[_FLAGS] & _REPLY):
                 self._loop.append(data)
             else:
@@ -260,7 +261,7 @@ class Device:
         return asked._replace(header=onward)
 
     def _refuse(self, to: Address, header: MemoryHeader, status: MemoryStatus, *, silent: bool = False) -> None:
-        """Tell the sender what is wrong; ``silent`` where the primary does so."""
+        """Tell the sender what is wrong; ``silent``: the primary does that."""
         self.tally.refuse(header.instruction, status)
         if not silent:
             self._emit([(self._home(header, to), message.reply(header, status))])

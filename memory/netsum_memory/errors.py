@@ -1,7 +1,7 @@
-"""What ends a device."""
+"""The error that ends a device."""
 
 from __future__ import annotations
 
 
 class DeviceError(Exception):
-    """The device cannot go on, or not begin; the text says why and what to do."""
+    """The device cannot start or continue; the text says why and what to do."""

@@ -24,7 +24,7 @@ class Result(NamedTuple):
 
 
 class Other(NamedTuple):
-    """The reply to an earlier instruction that had to wait for this one."""
+    """The reply to an earlier instruction that waited for this one."""
 
     client: int
     sequence: int
@@ -70,8 +70,8 @@ def execute(message: Message, store: Store) -> Outcome:
 
 
 def quiet() -> np.errstate:
-    """Floats become infinite or not a number without a word, as IEEE 754 has it. For a batch of instructions, since it costs
-    more than one of them."""
+    """No warnings for infinities and NaNs, as in IEEE 754. Use it around a batch: entering it costs more than one
+    instruction."""
     return np.errstate(all="ignore")
 
 
@@ -92,7 +92,7 @@ def look(message: Message, store: Store) -> Result:
 
 
 def pass_on(message: Message, store: Store) -> Message:
-    """A chain's packet with what is here added, on its way to its next segment."""
+    """Add what is here to a chain's packet, for its next segment."""
     header = message.header
     dtype = _DTYPES[header.lane]
     with quiet():

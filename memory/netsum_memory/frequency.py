@@ -1,4 +1,4 @@
-"""How often keys were asked for lately: TinyLFU's sketch (Einziger, Friedman, Manes, 2017), which admits rows to RAM."""
+"""How often keys were used recently: TinyLFU's sketch (Einziger, Friedman, Manes, 2017), which admits rows to RAM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netsum.memory.keys import Keys, mixed
 _DEPTH: Final = 4
 _MOST: Final = 15
 _SAMPLE: Final = 10
-"""Counters are halved after so many uses for each row in RAM: what was popular once is forgotten."""
+"""Counters are halved after this many uses per row in RAM, so that old popularity fades."""
 _SEEDS: Final = mixed(np.arange(1, _DEPTH + 1, dtype=np.uint64))[:, None]
 
 
@@ -18,7 +18,7 @@ class Frequency:
     """A count-min sketch with counters up to 15."""
 
     def __init__(self, capacity: int) -> None:
-        """``capacity``: rows that there is room for."""
+        """``capacity``: rows that fit."""
         width = 1 << max(6, (4 * capacity - 1).bit_length())
         self._mask = np.uint64(width - 1)
         self._counters = np.zeros((_DEPTH, width), np.uint8)
@@ -36,7 +36,7 @@ class Frequency:
             self._seen //= 2
 
     def of(self, keys: Keys) -> list[int]:
-        """How often each key was used lately, or a little more."""
+        """How often each key was used recently; collisions can only add to it."""
         counted: list[int] = self._counters[self._rows, self._places(keys)].min(axis=0).tolist()
         return counted
 

@@ -1,4 +1,4 @@
-"""The shards that a device holds: it takes them, changes epochs, gives them up, and remembers them through a restart."""
+"""The shards that a device holds: taking them, changing epochs, giving them up, and restoring them after a restart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Holdings:
         homes: dict[int, Address],
         route: Route,
     ) -> None:
-        """Take up again what the vault has kept."""
+        """Restore what the vault has kept."""
         self._host, self._vault, self._limit = host, vault, limit
         self._homes, self._route = homes, route
         self._held: dict[tuple[int, int], Holding] = {}
@@ -56,7 +56,7 @@ class Holdings:
         return list(self._held.values())
 
     def region(self, number: int, address: int) -> Region | None:
-        """The region of that id, or if the packet came past no switch (0), the one with the address."""
+        """The region with that id; for a packet that passed no switch (0), the one with the address."""
         if number:
             return self._regions.get(number)
         return next((region for region in self._regions.values() if region.base <= address < region.end), None)
@@ -163,7 +163,7 @@ class Holdings:
         return {"shards": shards, "refused": refused, "free": free}
 
     def checkpoint(self) -> None:
-        """Have everything in files, so that the journal can begin anew."""
+        """Write everything to files, so that the journal can start anew."""
         if self._vault is not None:
             self._vault.checkpoint([holding.shard for holding in self.all()], self._stores)
 
@@ -184,7 +184,7 @@ class Holdings:
             holding.ordering = Ordering(shard)
 
     def _keep(self, kept: Kept) -> None:
-        """A shard as a checkpoint has it, or as the journal says that it was changed."""
+        """Restore a shard from a checkpoint, or as the journal says it was changed."""
         holding = self._held.get(kept.name) or self._hold(kept.assignment, assigned=False)
         shard = holding.shard
         shard.assign(kept.assignment)
@@ -215,7 +215,7 @@ class Holdings:
 
 
 def _redo(shard: Shard, event: Added | Cut | Marked) -> None:
-    """What the journal has on a shard's log."""
+    """Replay a journal entry on a shard's log."""
     end = shard.position + len(shard.tail)
     if isinstance(event, Cut):
         shard.cut(event.position)

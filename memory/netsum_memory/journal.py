@@ -1,4 +1,4 @@
-"""A file that entries are added to and that tells, after the process was killed at any instant, which ones are whole.
+"""An append-only file that shows which entries are whole, even if the process was killed at any instant.
 
 An entry is its length, its CRC-32 and its bytes. Those of a batch are written together.
 """
@@ -16,7 +16,7 @@ from netsum_memory.errors import DeviceError
 
 _FRAME: Final = struct.Struct("<II")
 _MOST: Final = 1024
-"""Parts that the kernel takes at a time (IOV_MAX)."""
+"""Parts per system call (IOV_MAX)."""
 
 
 class Journal:
@@ -72,7 +72,7 @@ class Journal:
 
 
 def sync(path: Path) -> None:
-    """Have the disk know a file's bytes, or which files a folder has. Raises OSError."""
+    """Force a file's bytes, or a folder's entries, to the disk. Raises OSError."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -20,10 +20,10 @@ class Kind(Protocol):
     after a restart, so it must depend on nothing else: not on time, not on chance."""
 
     def check(self, message: Message) -> MemoryStatus:
-        """What is wrong with an instruction, without a look at memory; OK if nothing."""
+        """What is wrong with an instruction, found without reading memory; OK if nothing."""
 
     def execute(self, message: Message, position: int) -> Outcome:
-        """Do an instruction that changes memory, the log's number ``position``."""
+        """Do an instruction that changes memory, at ``position`` in the log."""
 
     def read(self, message: Message) -> Result:
         """Answer an instruction that changes nothing."""
@@ -33,7 +33,7 @@ class Kind(Protocol):
         for another device."""
 
     def load(self, saved: bytes) -> None:
-        """Become what :meth:`save` saved; nothing (``b""``) for another device's that has nothing yet."""
+        """Restore what :meth:`save` saved; ``b""`` if the other device has nothing yet."""
 
     def close(self, gone: bool) -> None:
         """The device ends; or the shard is ``gone`` from it, and with it all files."""
@@ -74,7 +74,7 @@ _ELSEWHERE: Final = {
     "parameters": ("netsum_memory.optimizer_kind", "ParametersKind"),
     "table": ("netsum_memory.tables", "TableKind"),
 }
-"""Kinds that are imported when there is such a region: tables need lmdb."""
+"""Kinds that are imported on demand: tables need lmdb."""
 
 
 def make_kind(region: Region, shard: int, store: Store) -> Kind:

@@ -1,4 +1,4 @@
-"""A packet of memory in the network as the device has it: header, segments and the whole payload."""
+"""A packet of memory in the network: header, segments and the whole payload."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Message(NamedTuple):
     payload: bytes = b""
 
     def head(self) -> bytes:
-        """What the packet has before its payload."""
+        """The packet up to its payload."""
         return pack_memory(self.header, self.segments)
 
     def pack(self) -> bytes:
@@ -53,7 +53,7 @@ class Message(NamedTuple):
 
     @property
     def name(self) -> tuple[int, int]:
-        """What no other instruction is called: client and sequence."""
+        """The instruction's unique name: client and sequence."""
         return self.header.client, self.header.sequence
 
 
@@ -95,7 +95,7 @@ def parse(data: bytes | memoryview) -> Message:
 
 
 def parse_record(data: bytes | memoryview) -> Message:
-    """An instruction as a log has it (:meth:`Message.pack`): that of a COPY may have its source's bytes as payload."""
+    """Parse an instruction from a log (:meth:`Message.pack`); a COPY's may have its source's bytes as payload."""
     header = parse_memory(data)
     segments, payload = split_memory(header, memoryview(data))
     return Message(header, segments, bytes(payload))
@@ -112,7 +112,7 @@ def _check_length(header: MemoryHeader, payload: bytes) -> None:
 
 
 def instruction_name(number: int) -> str:
-    """``fetch_add``; ``unknown`` for a number that is none."""
+    """Such as ``fetch_add``; ``unknown`` for any other number."""
     try:
         return Instruction(number).name.lower()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The same optimizer in one process, on whole arrays: what the memory's steps are compared with, bit for bit."""
+"""The same optimizer in one process, on whole arrays, as the reference for the memory's steps, bit for bit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LocalOptimizer:
             finish(options, layer, towards, state, norms)
 
     def _norm_squared(self, layer: Floats) -> float:
-        """The norm's square of a layer, summed by blocks as the memory does."""
+        """A layer's squared norm, summed by blocks as in the memory."""
         block = self.options.block // 4
         return total(square_sum(layer[start : start + block]) for start in range(0, layer.size, block))
 

@@ -13,7 +13,7 @@ from netsum_memory.optimizer_options import Options
 
 Floats = npt.NDArray[np.float32]
 State = dict[str, Floats]
-"""What the optimizer keeps of each parameter beside its value, by torch's names."""
+"""The optimizer's state per parameter, by torch's names."""
 
 
 def combined(gradients: Sequence[Floats], mean: bool) -> Floats:
@@ -27,13 +27,13 @@ def combined(gradients: Sequence[Floats], mean: bool) -> Floats:
 
 
 def square_sum(values: Floats) -> float:
-    """The norm's square of one block, in float64."""
+    """One block's squared norm, in float64."""
     wide = values.astype(np.float64)
     return float(np.add.reduce(wide * wide))
 
 
 def total(shares: Iterable[float]) -> float:
-    """A layer's norm squared, of its blocks' in the order of their addresses."""
+    """A layer's squared norm: the sum of its blocks', in the order of their addresses."""
     summed = 0.0
     for share in shares:
         summed += share

@@ -1,4 +1,4 @@
-"""The blocks of one shard, kept and brought back: for a backup that catches up, and beside a file of parameters."""
+"""Saves and restores the blocks of one shard: for a backup that catches up, and for checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LENGTH: Final = struct.Struct(">Q")
 
 
 def save(blocks: Mapping[int, Block]) -> bytes:
-    """All that is known of the blocks, by address: JSON, and behind it the arrays' bytes."""
+    """The state of the blocks, by address: JSON, followed by the arrays' bytes."""
     arrays: list[bytes] = []
     described = [[address, _described(block, arrays)] for address, block in sorted(blocks.items())]
     text = json.dumps(described, separators=(",", ":")).encode()
@@ -23,7 +23,7 @@ def save(blocks: Mapping[int, Block]) -> bytes:
 
 
 def load(saved: bytes) -> dict[int, Block]:
-    """What :func:`save` was given."""
+    """The inverse of :func:`save`."""
     (length,) = _LENGTH.unpack_from(saved)
     described = json.loads(saved[_LENGTH.size : _LENGTH.size + length])
     reader = _Reader(saved, _LENGTH.size + length)

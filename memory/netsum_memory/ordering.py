@@ -1,5 +1,5 @@
-"""In what order a shard's instructions are done, when, and when their replies may leave: as all devices of its group agree, or as
-the only one has it."""
+"""In what order and when a shard's instructions are done, and when their replies may leave: as the devices of its group
+agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netsum_memory.replication.replica import Replica
 from netsum_memory.shard import Reply, Shard
 
 WAIT = 0.05
-"""Seconds between two looks at what may have been lost without a trace."""
+"""Seconds between checks for messages that may have been lost."""
 
 
 class Ordering:
@@ -52,14 +52,14 @@ class Ordering:
         return self._replica.readable
 
     def change(self, asked: Message) -> None:
-        """An instruction that changes memory: from a client, at the primary as at the backups, for the first time or again."""
+        """An instruction that changes memory: from a client, at the primary or a backup, new or repeated."""
         if len(asked.segments) > post.RECORD_SEGMENTS:
             self._answer(asked, MemoryStatus.MALFORMED)
         else:
             self._replica.change(asked, asked.header.epoch)
 
     def read(self, asked: Message) -> None:
-        """One that changes nothing, at the primary: done at once, or when everything that it would show is there to stay."""
+        """One that only reads, at the primary: done at once, or once everything that it would show is final."""
         if not self._replica.read(asked, asked.header.epoch):
             self._answer(asked, MemoryStatus.BUSY)
 
@@ -87,7 +87,7 @@ class Ordering:
         self._replica.regroup(self._shard.epoch, [peer.joining for peer in self._shard.group], self._shard.number)
 
     def leave(self) -> list[Send]:
-        """Execute what may be executed; returns the replies, and what the other devices are to be told."""
+        """Execute what may be executed; returns the replies and the packets for the other devices."""
         sends, letters = self._replica.leave()
         if not letters:
             return sends

@@ -1,5 +1,5 @@
-"""Ordinary READs, several times as fast: what came past a switch, of plain memory, with nothing to say against it.
-Everything else takes the long way, to the same answer."""
+"""A fast path for ordinary READs: valid ones of plain memory that passed a switch. Everything else takes the general path, to
+the same answer."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Peer:
     port: int = MEMORY_PORT
     mac: str | None = None
     joining: bool = False
-    """It does not have everything yet: the others do not wait for it."""
+    """It does not have all contents yet, and the others do not wait for it."""
 
     @property
     def address(self) -> Address:

@@ -14,18 +14,18 @@ from netsum_memory.links.link import Link
 log: Final = logging.getLogger("netsum.memory.device")
 
 TICK: Final = 0.005
-"""Seconds between two looks at the time while nothing arrives."""
+"""Seconds between two calls of `tend` while nothing arrives."""
 _TELL: Final = 0.1
-"""Seconds between two looks at what is to be told to the controller."""
+"""Seconds between two reports to the controller's thread."""
 _HURRY: Final = 0.02
-"""The same, where packets show that the controller has changed something."""
+"""The same, while packets show that the controller has changed something."""
 
 
 class Server:
     """A device on a link."""
 
     def __init__(self, device: Device, link: Link, control: Control | None = None) -> None:
-        """Without ``control`` the device has what :meth:`obey` gave it."""
+        """Without ``control``, the device holds what :meth:`obey` was given."""
         self.device, self.link, self._control = device, link, control
         self._told = 0.0
         if control is not None:
@@ -33,7 +33,7 @@ class Server:
             control.start()
 
     def obey(self, orders: Orders) -> None:
-        """Hold what the controller says."""
+        """Carry out the controller's orders."""
         self.device.virtual = orders.virtual
         self.link.know(orders.macs)
         self.link.send(self.device.assign(orders.assignments, time.monotonic()))

@@ -27,7 +27,7 @@ class Journal(Protocol):
     """Keeps what outlives the process."""
 
     def appended(self, shard: Shard, position: int, epoch: int, done: Message) -> None:
-        """Its log has an instruction more."""
+        """An instruction was appended to its log."""
 
     def cut(self, shard: Shard, position: int) -> None:
         """Its log ends before this position now."""
@@ -39,7 +39,7 @@ class Journal(Protocol):
         """It is in another epoch, or its contents have become void."""
 
     def installed(self, shard: Shard) -> None:
-        """It has got contents that it was not told of."""
+        """It has received another device's contents."""
 
 
 class Reply(NamedTuple):
@@ -105,7 +105,7 @@ class Shard:
             self.journal.appended(self, position, epoch, coming)
 
     def cut(self, position: int) -> None:
-        """Nothing is to be done of what the log has from this position on."""
+        """Drop the log from this position on."""
         while self.position + len(self.tail) >= position and self.tail:
             self.tail.pop()
         if self.journal is not None:
@@ -172,7 +172,7 @@ class Shard:
         return self.answers([Reply(asked.header, self.kind.read(asked))])
 
     def begin_install(self) -> None:
-        """Another device's contents are going to be copied into the store."""
+        """Another device's contents are about to be copied into the store."""
         self.whole = False
         self.position = 0
         self.windows = Windows()

@@ -25,8 +25,8 @@ _DONTNEED: Final = getattr(mmap, "MADV_DONTNEED", None)
 
 
 class Snapshot:
-    """Pages that were not all zeros, as they were: a sequence of addresses and contents. The store puts those aside that change
-    for as long as somebody has the snapshot."""
+    """The pages that were not all zeros: a sequence of addresses and contents. While somebody holds the snapshot, the store
+    puts aside each page that changes."""
 
     def __init__(self, store: Store, numbers: NDArray[np.int64]) -> None:
         self._store, self._numbers = store, numbers
@@ -56,7 +56,7 @@ class Store:
         self.commit: Callable[[], None] = lambda: None
         """Has the journal keep everything done so far; a kind calls it before it writes into files of its own."""
         self.fsync = False
-        """Whether such files, too, are to outlive the machine's power."""
+        """Whether such files must survive a power failure, too."""
         self.path = None if folder is None else folder / f"{region.id}.memory"
         self._file: int | None = None
         self.dirty: set[int] = set()
@@ -78,12 +78,12 @@ class Store:
         return self._map[start : start + length]
 
     def view(self, address: int, length: int, dtype: DTypeLike = np.uint8) -> NDArray[Any]:
-        """The bytes as lanes, to look at and not to change."""
+        """The bytes as lanes, read-only."""
         start = address - self.base
         return self.bytes[start : start + length].view(dtype)
 
     def change(self, address: int, length: int, dtype: DTypeLike = np.uint8) -> NDArray[Any]:
-        """The same, to be changed."""
+        """The bytes as lanes, writable."""
         start = address - self.base
         if self._file is not None or self._snapshots:
             self._soil(start, length)
@@ -104,7 +104,7 @@ class Store:
                 snapshot.put_aside(numbers)
 
     def snapshot(self, addresses: Iterable[int], length: int) -> Snapshot:
-        """These stretches as they are now; costs a look at each byte, and a page of RAM for each page that changes."""
+        """A snapshot of these stretches; costs reading each byte, and a page of RAM for each page that changes."""
         found: list[NDArray[Any]] = [np.zeros(0, np.int64)]
         for address in addresses:
             there = self.view(address, length).reshape(-1, PAGE).any(axis=1)
@@ -117,7 +117,7 @@ class Store:
         return self._map[number * PAGE : (number + 1) * PAGE]
 
     def put(self, pages: Iterable[tuple[int, bytes]]) -> None:
-        """Write pages into the file, and forget that they differ from it."""
+        """Write pages to the file, and forget that they differ from it."""
         assert self._file is not None
         for number, content in pages:
             os.pwrite(self._file, content, number * PAGE)

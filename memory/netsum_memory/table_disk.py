@@ -1,4 +1,4 @@
-"""A table's rows on disk, in lmdb. With each row lies the log's position that it is of."""
+"""A table's rows on disk, in lmdb, each with its position in the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netsum_memory.optimizer_rules import Floats
 
 _FIRST_SIZE: Final = 64 << 20
 _BUFFER: Final = 256
-"""Rows that are written together."""
+"""Rows per transaction."""
 
 
 class Rows(NamedTuple):
@@ -77,7 +77,7 @@ class Disk:
         return there, self._rows(keys[there], [found[name] for name in names if name in found])
 
     def write(self, rows: Rows) -> None:
-        """Raises OSError if the file may not grow that far."""
+        """Raises OSError if the file would grow too large."""
         records = np.empty(rows.keys.size, self._record)
         records["position"], records["values"] = rows.positions, rows.values
         self._waiting.update(zip(_names(rows.keys), (record.tobytes() for record in records), strict=True))

@@ -71,7 +71,7 @@ class TableRows:
         self._admit(rows.at(behind & ~hit), write=True)
 
     def _gather(self, keys: Keys) -> _Gathered:
-        """Each key is given once. A row that is nowhere is as rows begin."""
+        """Each key is given once. A row that is nowhere has its initial value."""
         self._frequency.add(keys)
         found = [self._slots.get(key) for key in keys.tolist()]
         hit = np.array([slot is not None for slot in found], np.bool_)
@@ -130,7 +130,7 @@ class TableRows:
         return self._disk.all()
 
     def replace(self, rows: Rows) -> None:
-        """Have these rows and no others."""
+        """Replace all rows by these."""
         self._slots.clear()
         self._free = list(range(self.capacity - 1, -1, -1))
         self._disk.clear()

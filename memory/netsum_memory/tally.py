@@ -1,4 +1,4 @@
-"""What became of the packets: every one is counted once, by what it asked and how it went."""
+"""What became of the packets: each is counted once, by instruction and outcome."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ log: Final = logging.getLogger("netsum.memory.device")
 LARGEST: Final = 64 << 20
 """Bytes of journal, or of pages that differ from their files, after which a checkpoint is made."""
 MOST: Final = 200_000
-"""Entries of the journal after which one is made, so that a restart takes seconds."""
+"""Journal entries after which a checkpoint is made, so that a restart takes seconds."""
 
 _ENTRY: Final = struct.Struct("<cIHQ")
 _ADDED: Final = struct.Struct("<cIHQI")
@@ -163,7 +163,7 @@ class Vault:
         )
 
     def recover(self) -> Iterator[Event]:
-        """What was kept, in the order in which it was done; afterwards the vault takes more."""
+        """What was kept, in order; afterwards the vault takes more."""
         numbers = sorted(int(path.suffix[1:]) for path in self.folder.glob("checkpoint.*") if path.suffix[1:].isdigit())
         self._number = numbers[-1] if numbers else 0
         try:
@@ -200,7 +200,7 @@ class Vault:
 
     @property
     def fsync(self) -> bool:
-        """Whether what is kept outlives the machine's power."""
+        """Whether what is kept survives a power failure."""
         return self._fsync
 
     @property
@@ -218,7 +218,7 @@ class Vault:
         self._journal.add(_ENTRY.pack(b"C", *shard.id, position))
 
     def executed(self, shard: Shard) -> None:
-        """Who is alone has executed all that the log has, and needs no mark."""
+        """A device that is alone has executed its whole log, and needs no mark."""
         if len(shard.group) > 1:
             self._executed[shard.id] = shard
 
@@ -228,7 +228,7 @@ class Vault:
         self._journal.add(b"S" + json.dumps(_state(shard)).encode())
 
     def installed(self, shard: Shard) -> None:  # noqa: ARG002 - a checkpoint is of all shards
-        """It has got contents that are in no journal."""
+        """It has received contents that are in no journal."""
         self.due = True
 
     def dropped(self, shard: Shard) -> None:
@@ -295,7 +295,7 @@ class Vault:
 
 
 def _boot() -> str:
-    """Another one each time that the machine starts; nothing where there is no such thing."""
+    """The machine's boot id, new at each start; empty where there is none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Who has had what done: the replies of each client's last instructions, so that none is done twice.
+"""The replies to each client's last instructions, so that none is done twice.
 
 A client sends instruction s once all up to s - CLIENT_WINDOW are complete, so what is older than that is a late copy. Everything
 here follows from the order of the shard's log alone, and is the same on all its devices.
@@ -17,7 +17,7 @@ from netsum.wire.memory_codec import MemoryHeader
 from netsum_memory.execute import Result
 
 CLIENTS: Final = 4096
-"""Clients that a shard remembers; who has been idle longest is forgotten."""
+"""Clients that a shard remembers; the one that has been idle longest is forgotten first."""
 
 _HALF: Final = 1 << 31
 _WHOLE: Final = 1 << 32
@@ -70,7 +70,7 @@ class _Window:
         self.noted: dict[int, Noted] = {}
 
     def age(self, sequence: int) -> int:
-        """How far behind the newest it is; negative ahead of it. Numbers wrap."""
+        """How far it is behind the newest one; negative if ahead. Numbers wrap."""
         return (self.newest - sequence + _HALF) % _WHOLE - _HALF
 
     def add(self, sequence: int, noted: Noted) -> None:
@@ -114,7 +114,7 @@ class Windows:
         window.add(header.sequence, Noted(header.instruction, header.lane, header.address, header.argument, result))
 
     def settle(self, client: int, sequence: int, result: Result) -> Noted | None:
-        """The result that an earlier instruction waited for; None if it is forgotten."""
+        """Set the result of an earlier instruction that waited; returns the instruction, or None if it is forgotten."""
         noted = self.find(client, sequence)
         if isinstance(noted, Absent):
             return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 
 class FairLock:
@@ -34,7 +33,5 @@ class FairLock:
             self._lock.acquire()
             self.wanted.value = 0
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from google.protobuf import text_format
@@ -16,7 +15,7 @@ from netsum_switch.errors import SwitchError
 from netsum_switch.p4runtime.device import Device
 from netsum_switch.p4runtime.server import Server, Tls
 from netsum_switch.p4runtime.status import RpcError
-from netsum_switch.ports import Port, PortCounters, PortError, PortSpec, open_port, parse_port
+from netsum_switch.ports import Port, PortError, PortSpec, open_port, parse_port
 from netsum_switch.ports.faults import Faults
 from netsum_switch.ports.faulty import FaultCounts, FaultyPort
 from netsum_switch.ports.udp import UdpPort
@@ -86,11 +85,6 @@ class EmbeddedSwitch:
         return address
 
     @property
-    def port_counters(self) -> dict[int, PortCounters]:
-        """Frames and bytes by port number, live."""
-        return {number: port.counters for number, port in self._dataplane.ports.items()}
-
-    @property
     def udp_ports(self) -> dict[int, tuple[str, int]]:
         """UDP addresses by port number, of the ports that have one."""
         wires = {
@@ -126,9 +120,7 @@ class EmbeddedSwitch:
     def __enter__(self) -> EmbeddedSwitch:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

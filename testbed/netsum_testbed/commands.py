@@ -85,9 +85,8 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
     topology, workers = choose_topology(topology_file, workers)
     kind = "rootless" if reason else "mininet"
     network = open_topology(topology, switch, reason, console)
-    digits = (
-        Digits.from_scikit_learn()
-    )  # an extra, and slow to import: before anything is up, and after all other errors
+    # An extra, and slow to import: before anything is up, and after all other errors.
+    digits = Digits.from_scikit_learn()
     with network as fabric:
         console.print(f"{fabric.switch} switch and {counted(workers, 'worker')}, {kind}: up", highlight=False)
         outcome = run_demo(fabric, kind, workers, steps, digits, console)

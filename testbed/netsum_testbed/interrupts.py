@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
@@ -32,33 +32,32 @@ def raise_if_interrupted() -> None:
 
 
 @contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Ignore signals, so that a second one does not interrupt the cleanup after the first."""
+def _handled_by(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     # Not a signal mask: another thread would take the signal, and Python's handler runs in this one all the same.
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
+    before = {number: signal.signal(number, handler) for number in _ENDING}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, former in before.items():
+            signal.signal(number, former)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Ignore signals, so that a second one does not interrupt the cleanup after the first."""
+    with _handled_by(signal.SIG_IGN):
+        yield
 
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
     """Defer signals to the end. Interrupted gRPC calls leave locks taken, for which the cleanup would wait forever. Only for
     what takes about a second."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     came: list[int] = []
-    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in _ENDING}
-    try:
+    with _handled_by(lambda number, _frame: came.append(number)):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if came:
         signal.raise_signal(came[0])

@@ -1,9 +1,8 @@
-"""Wires on which every frame is under way for so long: ``python -m netsum_testbed.long_wires MICROSECONDS ONE:OTHER...``, in the
-namespace of the interfaces, each pair of which becomes a wire. Needs root.
+"""Wires that delay every frame: ``python -m netsum_testbed.long_wires MICROSECONDS ONE:OTHER...``, in the namespace of the
+interfaces, each pair of which becomes a wire. Needs root.
 
-A process, because not every kernel has the queue that delays (netem). It takes part of a core, and goes before all that wait for
-one: a wire waits for nobody. What it sends while a queue is full is lost, as elsewhere. It says ``ready`` and runs until it is
-stopped.
+A process, because not every kernel has the queue that delays (netem). It uses part of a core, at high priority. Frames are lost
+while a queue is full, as on any wire. It prints ``ready`` and runs until it is stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from netsum.transports.sockets import enlarge_buffers
 _ETH_P_ALL: Final = 3
 _FRAME_BYTES: Final = 1 << 16
 _TURN: Final = 64
-"""Frames taken of an interface before it is another's turn."""
+"""Frames taken from an interface in a turn."""
 
 
 def open_interface(name: str) -> socket.socket:
@@ -43,7 +42,7 @@ class LongWires:
         self._held: deque[tuple[float, socket.socket, bytes]] = deque()  # until when, and for whom
 
     def turn(self) -> None:
-        """Wait until something can be done, and do it."""
+        """Wait for something to do, and do it."""
         left = max(0.0, self._held[0][0] - time.monotonic()) if self._held else None
         readable, _, _ = select.select(self._other, (), (), left)  # unlike poll, not in whole milliseconds
         due = time.monotonic() + self._seconds

@@ -196,7 +196,7 @@ def test_everybody_waits_for_the_straggler() -> None:
 
 def test_switches_that_only_forward_are_named() -> None:
     with pytest.raises(PlanError, match="no switch that sums"):
-        one(shapes.star(4, RATE, sums=False), "in_network", 4096)
+        one(shapes.star(4, RATE).only_forwarding(), "in_network", 4096)
     mixed = Topology(
         "mixed",
         ("a", "b", "c"),

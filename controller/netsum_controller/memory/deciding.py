@@ -1,6 +1,7 @@
-"""What becomes of a shard when devices die, return, catch up, or are to be others: one step at a time, each step an epoch. Pure.
+"""What happens to a shard when devices die, return, catch up or are replaced: one step at a time, each step an epoch. Pure.
 
-:mod:`netsum_controller.memory.succession` says who may follow; here is who is wanted, and what a device's silence means.
+:mod:`netsum_controller.memory.succession` says who may follow; this module says who is wanted, and what a device's silence
+means.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ ShardKey = tuple[int, int]
 
 @dataclass(frozen=True)
 class Standing:
-    """How a device is doing. ``alive`` is None as long as nobody can tell, after the controller's start; ``held`` is what it said
-    last of the shards that it has."""
+    """A device's state. ``alive`` is None while that is unknown, after the controller's start; ``held`` is its last report on
+    its shards."""
 
     alive: bool | None
     incarnation: str = ""
     held: Mapping[ShardKey, Report] = field(default_factory=dict)
     missed: frozenset[ShardKey] = frozenset()
-    """What it had in some report and in neither of the last two: a single one may have been late."""
+    """Shards in an earlier report but in neither of the last two: a single one may have been late."""
 
     def report(self, key: ShardKey) -> Report:
         return self.held.get(key, Report(self.incarnation))
@@ -72,7 +73,7 @@ def is_made(region: Region, shard: Shard, standings: Standings) -> bool:
 
 
 def _made(shard: Shard, standings: Standings) -> Shard:
-    """A new shard, on devices as they are now: nobody has written yet."""
+    """A new shard, on the devices as they are now; nobody has written to it yet."""
     members = tuple(
         member._replace(incarnation=standings.get(member.host, UNKNOWN).incarnation or member.incarnation)
         for member in shard.group.members
@@ -81,8 +82,8 @@ def _made(shard: Shard, standings: Standings) -> Shard:
 
 
 def _wanted(region: Region, shard: Shard, reports: Mapping[str, Report], loads: Mapping[str, int]) -> list[str]:
-    """The hosts to end with, the primary first: those that were asked for, or those that are there (the most advanced one first,
-    if the primary is not) and, if they are too few, those with the fewest shards beside them."""
+    """The hosts to end with, the primary first: the requested ones, or those alive (the most advanced first, if the primary is
+    dead), filled up with the hosts that have the fewest shards."""
     if shard.target is not None:
         return list(shard.target)
     there = [host for host in shard.hosts if host in reports]

@@ -1,4 +1,4 @@
-"""What memory devices say of themselves, and what each is told: ``POST /v1/memory/devices/HOST``."""
+"""Memory devices' reports, and the orders that answer them: ``POST /v1/memory/devices/HOST``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Refusal(_Said):
 
 
 class DeviceReport(_Said):
-    """What a device says: that it is there, and what it has."""
+    """A device's report: that it is alive, and what it holds."""
 
     incarnation: str = Field(min_length=1, max_length=64)
     durable: bool = False
@@ -68,13 +68,13 @@ class _Heard:
     report: DeviceReport
     held: Mapping[ShardKey, Report]
     before: frozenset[ShardKey] = frozenset()
-    """What the report before it had."""
+    """The contents of the report before it."""
     had: frozenset[ShardKey] = frozenset()
     """Everything that this incarnation had in any report."""
 
 
 def _but_positions(heard: _Heard) -> tuple[object, ...]:
-    """What matters of a report, but for positions, which change with every write."""
+    """A report's relevant parts without positions, which change with every write."""
     held = {key: (report.epoch, report.ready) for key, report in heard.held.items()}
     return heard.report.incarnation, heard.report.refused, held
 
@@ -90,14 +90,14 @@ class Beats:
     """Seconds without a report after which a device counts as dead."""
     wake: threading.Event = field(default_factory=threading.Event)
     news: int = 0
-    """How often one has said something new."""
+    """Counts reports with news."""
     settled: tuple[MemoryState, int, tuple[bool | None, ...]] | None = None
     """What there was nothing to do about."""
     _heard: dict[str, _Heard] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def hear(self, host: str, report: DeviceReport) -> None:
-        """Note what a device says."""
+        """Note a device's report."""
         now = self.clock()
         held = {
             (each.region, each.shard): Report(report.incarnation, each.epoch, each.position, each.ready)
@@ -114,7 +114,7 @@ class Beats:
             self.wake.set()
 
     def standings(self, hosts: Iterable[str]) -> dict[str, Standing]:
-        """How these devices are doing. One that has not been heard of counts as dead a lease after this process began."""
+        """The state of these devices. A silent one counts as dead a lease after this process began."""
         now = self.clock()
         with self._guard:
             if self.began is None:
@@ -142,8 +142,8 @@ class Beats:
 
 
 def orders(topology: Topology, state: MemoryState, host: str, report: DeviceReport, lease: float) -> dict[str, Any]:
-    """What a device is to hold. Of a shard's next epoch it learns when all switches have it. What it should have and does not
-    say that it has, it is not told to hold: it would make zeros of what is lost."""
+    """What a device is to hold. It learns of a shard's next epoch when all switches have it. It is not told to hold a shard
+    that it should have and does not report: it would replace lost memory by zeros."""
     virtual = virtual_address(topology)
     held = {(each.region, each.shard) for each in report.shards}
     shards = []

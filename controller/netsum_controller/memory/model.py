@@ -46,7 +46,7 @@ class Shard:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Who holds it, the primary first; nobody if it is lost."""
+        """The hosts that hold it, the primary first; none if it is lost."""
         return () if self.lost else tuple(member.host for member in self.group.members)
 
 
@@ -58,7 +58,7 @@ class Placed(NamedTuple):
 
     @property
     def installed(self) -> Shard:
-        """What belongs on the switches."""
+        """The shard as it should be on the switches."""
         return self.next or self.now
 
 
@@ -105,14 +105,6 @@ class Device:
     free: int | None = None
 
 
-class Held(NamedTuple):
-    """What a device says of a shard that it holds."""
-
-    epoch: int
-    position: int
-    ready: bool
-
-
 Devices = tuple[int, ...]
 """Numbers of devices that get the same instructions, ascending."""
 
@@ -131,7 +123,7 @@ class MemoryState:
         return tuple(sorted(self.devices[host].number for host in shard.hosts))
 
     def groups_in_use(self, *, before: bool = False) -> set[Devices]:
-        """What multicast groups are needed, by what belongs on the switches; also, with ``before``, by what is there yet."""
+        """The multicast groups that the switches should have; with ``before``, also those that they still have."""
         placed = [each for shards in self.shards.values() for each in shards]
         shards = [each.installed for each in placed] + ([each.now for each in placed] if before else [])
         return {self.numbers(shard) for shard in shards if len(shard.hosts) > 1}

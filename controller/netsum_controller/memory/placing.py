@@ -1,4 +1,4 @@
-"""Where a new region lies, and which devices get which of its shards. Pure."""
+"""A new region's address, and which devices get its shards. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class VirtualAddress(NamedTuple):
 
 
 def virtual_address(topology: Topology) -> VirtualAddress:
-    """Where hosts reach memory: what the topology says, or the highest free address of its hosts' subnet."""
+    """The address at which hosts reach memory: the topology's, or the highest free one of its hosts' subnet."""
     given = topology.memory
     if given is not None:
         return VirtualAddress(given.ip, given.mac)
@@ -47,12 +47,12 @@ def least_power(number: int) -> int:
 
 
 def default_shards(devices: int, size: int, granule: int) -> int:
-    """As many that any number of devices has nearly the same share."""
+    """So many shards that any number of devices has nearly equal shares."""
     return min(1 if devices == 1 else least_power(4 * devices), size // granule)
 
 
 def free_base(size: int, regions: Iterable[Region]) -> int:
-    """The lowest address from which on ``size`` bytes are free; a multiple of ``size``."""
+    """The lowest multiple of ``size`` at which so many bytes are free."""
     base = max(size, FIRST_ADDRESS)
     for region in sorted(regions, key=lambda region: region.base):
         if base + size <= region.base:

@@ -58,7 +58,7 @@ class MemoryRows:
         self._read: tuple[tuple[int, int], MemoryState] | None = None
 
     def state(self) -> MemoryState:
-        """Everything, as it is now; read anew only if somebody has changed the file."""
+        """The current state; reread only if the file has changed."""
         version = self._store.version
         if self._store.changing:
             return self._read_all()
@@ -86,7 +86,7 @@ class MemoryRows:
         return MemoryState(regions, shards, devices, groups)
 
     def knows_id(self, region: int) -> bool:
-        """Whether a region, deleted or not, has or had this id."""
+        """Whether a region, deleted or not, has this id."""
         return bool(self._store.rows("SELECT 1 FROM memory_ids WHERE id = ?", (region,)))
 
     def region(self, name: str) -> Region:
@@ -116,7 +116,7 @@ class MemoryRows:
         self._store.change("UPDATE memory_regions SET trouble = ? WHERE name = ?", (trouble, name))
 
     def set_region_devices(self, name: str, hosts: Iterable[str]) -> None:
-        """Which hosts may hold it."""
+        """The hosts that may hold it."""
         self._store.change("UPDATE memory_regions SET devices = ? WHERE name = ?", (json.dumps(list(hosts)), name))
 
     def remove_region(self, name: str) -> None:
@@ -154,7 +154,7 @@ class MemoryRows:
             self._store.change("INSERT INTO memory_groups VALUES (?, ?)", (json.dumps(devices), number))
 
     def device_token(self) -> str | None:
-        """What devices show to the controller, if it has been made."""
+        """The token that devices show to the controller, if there is one yet."""
         found = self._store.rows("SELECT value FROM memory_secrets WHERE name = ?", (_DEVICE_TOKEN,))
         return str(found[0][0]) if found else None
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Member(NamedTuple):
-    """A device in a group. ``incarnation`` is that of its memory: another one means that what was there is gone."""
+    """A device in a group. ``incarnation`` is its memory's: another one means that the contents are gone."""
 
     host: str
     incarnation: str
@@ -21,7 +21,7 @@ class Member(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a living device says of a shard; of one that it does not hold, epoch and position 0."""
+    """A living device's report on a shard; epoch and position are 0 if it does not hold it."""
 
     incarnation: str
     epoch: int = 0
@@ -42,12 +42,12 @@ class Group:
 
 
 class Lost(Exception):
-    """No device holds the shard any more, and none can come back with it."""
+    """No device holds the shard any longer, and none can come back with it."""
 
 
 def noted(group: Group, reports: Mapping[str, Report]) -> Group:
-    """The same epoch, with those who are whole now no longer called joining: to be kept, as a fact for good. ``ready`` counts
-    for the very epoch it was said of: in a later one things may have been acknowledged without the member."""
+    """The same epoch, in which members that are whole now are no longer joining; to be kept for good. ``ready`` counts only for
+    the epoch of its report: in a later one, instructions may have been acknowledged without the member."""
 
     def whole(member: Member) -> bool:
         report = reports.get(member.host)
@@ -60,9 +60,9 @@ def noted(group: Group, reports: Mapping[str, Report]) -> Group:
 def next_group(group: Group, reports: Mapping[str, Report], wanted: Sequence[str]) -> Group | None:
     """The group after this one (as :func:`noted`), or None if nothing can or need be done now.
 
-    ``reports`` are of devices that are alive; ``wanted`` the hosts to end with, the primary first. Who is wanted and new
-    joins. The primary stays until the wanted one is whole; if it is dead, the most advanced of the living whole members
-    follows. Who is not wanted goes once all that are, and live, are whole. Raises :class:`Lost`.
+    ``reports`` are of devices that are alive; ``wanted`` the hosts to end with, the primary first. New wanted hosts join. The
+    primary stays until the wanted one is whole; if it is dead, the most advanced of the living whole members follows. Unwanted
+    members go once all wanted living ones are whole. Raises :class:`Lost`.
     """
     members = group.members
     kept = [each for each in members if not each.joining and _may_have_it(each, reports.get(each.host))]

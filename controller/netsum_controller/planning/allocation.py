@@ -22,13 +22,13 @@ def allocate_job_id(used: AbstractSet[int], last: int) -> int | None:
     return next((job_id for job_id in free if job_id > last), free[0] if free else None)
 
 
-def allocate_slots(used: Iterable[tuple[int, int]], slots: int, total: int = SLOTS) -> int | None:
+def allocate_slots(used: Iterable[tuple[int, int]], slots: int) -> int | None:
     """Base of ``slots`` free slots (a power of two), aligned to their number. First fit keeps whole buddies free while jobs
     come and go. ``used`` has (base, slots) of the others."""
     taken = sorted(used)
     # The lowest fit is at 0, or follows the end of another job's slots.
     for base in sorted([0, *(-(-(base + size) // slots) * slots for base, size in taken)]):
-        if base + slots <= total and all(base + slots <= other or other + size <= base for other, size in taken):
+        if base + slots <= SLOTS and all(base + slots <= other or other + size <= base for other, size in taken):
             return base
     return None
 

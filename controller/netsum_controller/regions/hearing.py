@@ -12,7 +12,7 @@ from netsum_controller.site import Site
 
 
 def hear(site: Site, host: str, report: DeviceReport) -> dict[str, Any]:
-    """Note what a device says; returns what it is told. Raises :class:`NoSuchHost`."""
+    """Note a device's report; returns its orders. Raises :class:`NoSuchHost`."""
     if host not in site.topology.hosts:
         raise NoSuchHost(host, site.topology.name)
     site.beats.hear(host, report)

@@ -34,7 +34,7 @@ def install_memory(site: Site) -> int:
 
 
 def _install(site: Site, client: SwitchClient) -> int:
-    """What a shard had is taken away only when it has what it is to have."""
+    """A shard's old entries are removed only after its new ones are in place."""
     desired = memory_items(site.topology, site.memory.state(), client.name, frozenset(site.down))
     steps = plan(desired, of_memory(client.read_items(MEMORY_TABLES), site.topology))
     apply(client, sorted(steps, key=lambda step: step.update.kind is Kind.DELETE))

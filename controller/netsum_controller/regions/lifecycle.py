@@ -1,5 +1,5 @@
-"""Creating, moving and deleting regions, and what a client needs to know of one. A command writes what is to be into the state
-file; ``netsum serve`` brings it about."""
+"""Creating, moving and deleting regions, and what a client needs to know of one. A command writes the desired state into the
+state file; ``netsum serve`` carries it out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _pause() -> None:
 
 def create_region(site: Site, spec: RegionSpec, *, wait: float = WAIT, pause: Callable[[], None] = _pause) -> Region:
     """Make a region and wait until clients can use it. The same spec again returns the region that is there, without tokens.
-    ``pause`` passes the time between two looks.
+    ``pause`` waits between two checks.
 
     Raises :class:`Refused` (it does not fit, a region of that name differs, its devices do not make it in ``wait`` seconds);
     then nothing has changed.
@@ -106,7 +106,7 @@ def _planned(state: MemoryState, spec: RegionSpec) -> Region:
 
 
 def differences(region: Region, spec: RegionSpec) -> list[str]:
-    """How a region differs from a spec of its name; empty when it is the same."""
+    """The differences between a region and a spec of its name; empty if there are none."""
     asked: dict[str, Any] = {"size": spec.bytes, "replicas": spec.replicas, "granule": spec.granule, "kind": spec.kind}
     asked |= {"dtype": spec.dtype, "shape": spec.shape, "options": spec.options}
     asked |= {"devices": spec.devices} if spec.devices is not None else {}
@@ -198,7 +198,7 @@ def _target(hosts: tuple[str, ...], to: Sequence[str], away_from: str | None) ->
 
 
 def moving(site: Site, name: str) -> int:
-    """How many shards of a region are still on their way."""
+    """How many shards of a region are still moving."""
     site.memory.region(name)
     return sum(placed.installed.target is not None for placed in site.memory.state().shards[name])
 
@@ -217,7 +217,7 @@ def authorised(site: Site, name: str, token: str) -> tuple[Region, bool]:
 
 
 def device_token(site: Site) -> str:
-    """What devices show, and operators; made when it is first asked for."""
+    """The token that devices and operators show; made at its first use."""
     found = site.memory.device_token()
     if found is None:
         with site.store.transaction():
@@ -226,7 +226,7 @@ def device_token(site: Site) -> str:
 
 
 def describe_region(site: Site, region: Region, *, write: bool, host: str | None = None) -> dict[str, Any]:
-    """What a client needs. With the name of its ``host``, also how to send from there."""
+    """The description that a client needs; with its ``host``'s name, also how to send from there."""
     virtual = virtual_address(site.topology)
     answer: dict[str, Any] = {
         name: getattr(region, name)

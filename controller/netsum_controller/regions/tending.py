@@ -1,4 +1,4 @@
-"""Keeps shards on devices that live: notes who has died, is back or has caught up, and carries out the next step of each shard.
+"""Keeps shards on living devices: notes which have died, returned or caught up, and carries out the next step of each shard.
 
 Every step is an epoch, and its order is fixed: the state file has it, then all switches, and only then do devices learn of it. A
 controller that is killed in between finishes it when it is started again.
@@ -176,7 +176,7 @@ class Tender:
                 self._site.beats.wake.wait(pause)
 
     def _say(self, trouble: str | None) -> None:
-        """Log what is wrong when it begins."""
+        """Log a problem when it begins."""
         if trouble is not None and trouble != self._trouble:
             log.warning("memory: %s", trouble)
         self._trouble = trouble

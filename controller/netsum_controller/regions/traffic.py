@@ -1,4 +1,4 @@
-"""What has come for a region at each switch."""
+"""A region's packets at each switch."""
 
 from __future__ import annotations
 

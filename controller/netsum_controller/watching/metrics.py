@@ -121,7 +121,7 @@ def _job_metrics(jobs: list[JobView]) -> Iterator[Metric]:
     refused = CounterMetricFamily(
         "netsum_job_refused_packets", "Those of them that were refused, by reason.", labels=("job", "reason")
     )
-    blocks = _job_counter("netsum_job_blocks", "Blocks of the epoch that have begun.")
+    blocks = CounterMetricFamily("netsum_job_blocks", "Blocks of the epoch that have begun.", labels=("job",))
     epoch = _job_gauge("netsum_job_epoch", "Number of the job's epoch.")
     opened = _job_gauge("netsum_job_open_blocks", "Blocks that wait for somebody.")
     oldest = _job_gauge("netsum_job_oldest_block_seconds", "Age of the oldest open block; 0: none is, at most 67.")
@@ -139,10 +139,6 @@ def _job_metrics(jobs: list[JobView]) -> Iterator[Metric]:
         for presence in Presence:
             members.add_metric((name, presence), sum(member.presence is presence for member in view.members))
     yield from (packets, refused, blocks, epoch, opened, oldest, members)
-
-
-def _job_counter(name: str, text: str) -> CounterMetricFamily:
-    return CounterMetricFamily(name, text, labels=("job",))
 
 
 def _job_gauge(name: str, text: str) -> GaugeMetricFamily:

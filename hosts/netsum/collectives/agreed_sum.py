@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from netsum import fixed_point
-from netsum.collectives.agreement import agree
+from netsum.collectives.agreement import Agreement, agree
 from netsum.collectives.call import Context
 from netsum.collectives.finite import checked_codes, not_finite
 from netsum.collectives.history import Carried, History, Signature
@@ -20,7 +20,7 @@ from netsum.collectives.sending import Sender
 from netsum.errors import CallError
 from netsum.exponents import ZERO_CODE, predicted_exponents
 from netsum.fixed_point import Array, FloatLanes
-from netsum.wire.schema import Op
+from netsum.wire.schema import Lane, Op
 from netsum.work import Flow
 
 
@@ -70,11 +70,7 @@ def agreed_sum(
         result = yield from sender.send(blocks, lanes, agreed, skip_zeros=skip, settle=last)
         if marks is not None:
             marks.put_into(result, sender.cut)
-        scaled = agreed.exponents(np.flatnonzero((agreed.values != ZERO_CODE) & ~agreed.unknown))
-        if len(scaled):
-            context.report.note_quantum(fixed_point.quantum(int(scaled.max()), lane, context.workers))
-        # A result without a scale is as good as none.
-        context.report.lost = max(context.report.lost, int(agreed.unknown.sum()))
+        _note(context, agreed, lane)
         if error is not None:
             raise error  # the others do not know of it, since they finished without this rank
     except BaseException:
@@ -83,6 +79,14 @@ def agreed_sum(
     if carried is not None and sender.missed:
         carried.leave(signature, sender.cut.only(blocks, sender.missed))
     return sender.cut.parts(result)
+
+
+def _note(context: Context, agreed: Agreement, lane: Lane) -> None:
+    """Put the quantum into the report, and the results that were lost: one without a scale is as good as none."""
+    scaled = agreed.exponents(np.flatnonzero((agreed.values != ZERO_CODE) & ~agreed.unknown))
+    if len(scaled):
+        context.report.note_quantum(fixed_point.quantum(int(scaled.max()), lane, context.workers))
+    context.report.lost = max(context.report.lost, int(agreed.unknown.sum()))
 
 
 def _put_back(carried: Carried | None, signature: Signature, left_over: Array | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -33,7 +32,7 @@ FlowOf = Callable[[Task], Flow]
 
 
 class Swapped(NamedTuple):
-    """What a compare_swap found; ``done`` says whether that was as expected, and so is swapped now."""
+    """The values that a compare_swap found; ``done``: whether they were as expected, and so were swapped."""
 
     done: bool
     found: Any
@@ -41,7 +40,7 @@ class Swapped(NamedTuple):
 
 class MemoryArray:
     """Memory in the network with a dtype and a shape. Reading, writing and adding a slice takes many instructions. Each is done
-    exactly once, and nobody sees it half done (it is about 8,192 bytes at most); nothing makes several of them one.
+    exactly once, and nobody sees it half done (it covers 8,192 bytes at most); several of them together are not atomic.
 
     Every method that ends in ``_async`` returns a :class:`~netsum.Work`; until that is done, arrays that it was given must not
     change, and ``out`` must not be used.
@@ -135,7 +134,7 @@ class MemoryArray:
     # Arithmetic, at the memory.
 
     def add_async(self, index: Index, x: Any, *, timeout: float | None = None) -> MemoryWork:
-        """Add ``x``; integers wrap around. An element that is selected twice is added to twice."""
+        """Add ``x``; integers wrap around. An element that is selected twice gets both additions."""
         return self._start(self._changing(Instruction.ADD, index, x), timeout)
 
     def add(self, index: Index, x: Any, *, timeout: float | None = None) -> None:
@@ -197,7 +196,7 @@ class MemoryArray:
         return swapped
 
     def copy_async(self, to: Index, source: Index, *, timeout: float | None = None) -> MemoryWork:
-        """Copy what ``source`` selects to where ``to`` says, at the memory: as many neighbouring elements each, which do not
+        """Copy the elements of ``source`` to ``to``, at the memory: equally many neighbouring elements, which must not
         overlap."""
         return self._start(self._copying(to, source), timeout)
 
@@ -228,9 +227,7 @@ class MemoryArray:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # For the other parts of this package.

@@ -66,8 +66,8 @@ class Blocks:
         return len(self.lengths)
 
     def groups_of(self, rows: NDArray[np.int64]) -> list[Group]:
-        """The blocks by length, those of the first length that occurs first: in the same order on all workers, so that none waits
-        for another crosswise."""
+        """The blocks by length, in the order in which the lengths first occur: the same order on all workers, so that they
+        cannot deadlock."""
         lengths = dict.fromkeys(self.lengths[rows].tolist())
         return [Group(length, rows[self.lengths[rows] == length]) for length in lengths]
 

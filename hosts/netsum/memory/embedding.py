@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -28,8 +27,8 @@ _KEY: Final = 8
 
 @dataclass
 class TableStats:
-    """What was asked for. ``hits``: rows that the memory had in RAM, of the ``rows`` asked for; a key that occurs twice
-    in one lookup is asked for once."""
+    """Counts of requests. ``hits``: how many of the requested ``rows`` the memory had in RAM; a key that occurs twice in one
+    lookup counts once."""
 
     rows: int = 0
     hits: int = 0
@@ -48,7 +47,7 @@ class _Batch(NamedTuple):
 
 
 class Table:
-    """A table of float32 rows by 64-bit keys. Each row is there from the beginning; all clients see the same one."""
+    """A table of float32 rows by 64-bit keys. Every row exists from the start; all clients see the same rows."""
 
     def __init__(self, memory: MemoryArray, *, owns: bool = False) -> None:
         """``owns``: closing this closes the region."""
@@ -96,9 +95,7 @@ class Table:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _coalesced(self, keys: Keys, gradients: Any) -> tuple[Keys, Floats]:
@@ -111,7 +108,7 @@ class Table:
         return unique, summed
 
     def _batches(self, keys: Keys, most: int) -> Iterator[_Batch]:
-        """The keys by shard, at most so many together, and those together of which there are as many."""
+        """Instructions with at most ``most`` keys, all of one shard, batched by their number of keys."""
         descriptor = self.memory.descriptor
         shards = shards_of(keys, descriptor.shards).astype(np.int64)
         order = np.argsort(shards, kind="stable")

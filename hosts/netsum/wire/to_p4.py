@@ -203,10 +203,7 @@ def p4_text() -> str:
         "\n".join(_operations()),
         _header("netsum_h", schema.HEADER_FIELDS),
         *(_wide_header(1 << power) for power in range(schema.MAX_CHUNKS.bit_length())),
-        "// The block record, "
-        + str(schema.RECORD_BITS)
-        + " bits in one register cell:\n"
-        + _comment(schema.RECORD_FIELDS),
+        f"// The block record, {schema.RECORD_BITS} bits in one register cell:\n" + _comment(schema.RECORD_FIELDS),
         "\n".join(_record_macros()),
         f"// The frontier, {schema.FRONTIER_BITS} bits in one register cell:\n" + _comment(schema.FRONTIER_FIELDS),
         "\n".join(_macros(schema.FRONTIER_FIELDS, "FRONTIER", "frontier_raw_t")),

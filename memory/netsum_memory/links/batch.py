@@ -1,4 +1,4 @@
-"""Datagrams to and from many others by one system call."""
+"""Datagrams to and from many peers in one system call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from netsum.wire.memory import MAX_MESSAGE
 from netsum_memory.message import Address, Send
 
 _FRAME_BYTES: Final = 64
-"""Room for what stands before a packet in a frame."""
+"""Room for the headers in front of a packet."""
 _SLOT_BYTES: Final = -(-(MAX_MESSAGE + _FRAME_BYTES) // 64) * 64
 _NAME: Final = struct.Struct("=HH4s8x")  # struct sockaddr_in, whose port is big-endian
 _PATIENCE_MS: Final = 100

@@ -14,7 +14,7 @@ from netsum_memory.links.batch import Batch
 from netsum_memory.message import Address, Send
 
 _EVERYBODY: Final = "ff:ff:ff:ff:ff:ff"
-"""Where frames go to an address whose MAC is not known yet: the switch looks at the IPv4 address."""
+"""The destination MAC while the real one is unknown: the switch looks at the IPv4 address."""
 
 
 class FramesLink:
@@ -64,7 +64,7 @@ class FramesLink:
 
 
 def datagram_frames(local: Address, remote: Address) -> Callable[[], socket.socket]:
-    """Opens a wire of which each datagram is a frame, between ``local`` and a switch port's ``remote``."""
+    """Opens a wire between ``local`` and a switch port's ``remote``, with a frame in each datagram."""
 
     def open_socket() -> socket.socket:
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -14,7 +14,7 @@ from netsum_memory.message import Address, Send
 
 
 class Link(Protocol):
-    """Carries packets from and to many others. Unreliable, as all of the network is."""
+    """Carries packets from and to many peers. Unreliable, like the network."""
 
     def receive(self, timeout: float) -> Sequence[tuple[Address, memoryview]]:
         """The packets that wait, with their senders; valid until the next call. Waits up to ``timeout`` seconds for one."""
@@ -23,7 +23,7 @@ class Link(Protocol):
         """Send the packets; those that the network does not take are lost."""
 
     def know(self, macs: Mapping[str, str]) -> None:
-        """MAC addresses by IPv4 address, where nobody else knows them."""
+        """Learn MAC addresses by IPv4 address, where the kernel does not know them."""
 
     def close(self) -> None:
         """Release the socket."""
@@ -60,7 +60,7 @@ class KernelLink:
         self._batch.send(packets)
 
     def know(self, macs: Mapping[str, str]) -> None:
-        """The kernel finds them out by itself."""
+        """The kernel finds them itself."""
 
     def close(self) -> None:
         self._batch.close()

@@ -1,4 +1,4 @@
-"""What was asked for and has not come: asked for again at once when later questions are answered."""
+"""Open requests: one is repeated at once when later ones are answered."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 UNDER_WAY: Final = 64
-"""Questions that may be open at a time."""
+"""Requests that may be open at a time."""
 
 OVERTAKEN: Final = 3
-"""Answers to this many later questions mean that a question or its answer is lost."""
+"""Answers to this many later requests mean that a request or its answer is lost."""
 
 
 class Asking:
@@ -20,7 +20,7 @@ class Asking:
         self._turn = 0
 
     def more(self, wanted: Iterable[int]) -> list[int]:
-        """Those to ask for now: what is not yet asked for, as long as not too much is under way."""
+        """What to request now: what has not been requested yet, while few requests are open."""
         now = []
         for number in wanted:
             if len(self._turns) >= UNDER_WAY:
@@ -31,7 +31,7 @@ class Asking:
         return now
 
     def came(self, number: int) -> list[int]:
-        """An answer; returns what is overdue by it and is to be asked for again."""
+        """Take an answer; returns what is overdue by it and must be requested again."""
         turn = self._turns.pop(number, None)
         if turn is None:
             return []
@@ -41,12 +41,12 @@ class Asking:
         return overdue
 
     def done(self, upto: int) -> None:
-        """Nothing up to this number is needed any more."""
+        """Drop all requests up to this number."""
         for number in [number for number in self._turns if number <= upto]:
             del self._turns[number]
 
     def again(self) -> None:
-        """All that was asked for may be asked for anew: the last resort."""
+        """Forget all requests, so that everything is requested anew: the last resort."""
         self._turns.clear()
 
     def _ask(self, number: int) -> None:

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from netsum_memory.replication.replica import Replica
 
 AHEAD: Final = 4096
-"""Positions ahead of the log's end of which orders are kept."""
+"""Positions beyond the log's end for which orders are kept."""
 
 UNCOUNTED: Final = 1 << 64
-"""More than any position: who is joining does not know yet from where on it is waited for."""
+"""Beyond any position: a joining device does not know yet from where on it counts."""
 
 
 class Told(NamedTuple):
-    """What the primary has said of a position: the record's epoch, and the instruction itself or what tells which it is."""
+    """What the primary has said of a position: the record's epoch, and the instruction or its entry."""
 
     epoch: int
     entry: Entry | None = None
@@ -34,7 +34,7 @@ class Backup(Generic[M]):
         agreed: how far this log is known to be the primary's: at first what is executed, for that is the same everywhere.
         end: the end of the primary's log, as far as known.
         executed: how far the primary has executed, as far as known.
-        counted: from where on nothing is done without this device.
+        counted: the position from which on nothing is done without this device.
     """
 
     def __init__(self, replica: Replica[M], *, joining: bool) -> None:
@@ -86,7 +86,8 @@ class Backup(Generic[M]):
         self._owes_ack = True
 
     def trusted(self) -> int:
-        """What needs no comparison: who has been waited for ever since has in its log all that the primary has executed."""
+        """The log up to here needs no comparison: a device that has counted all along holds all that the primary has
+        executed."""
         return 0 if self.joining else min(self.executed, self.replica.log.end)
 
     def _tell(self, position: int, told: Told) -> None:
@@ -98,7 +99,7 @@ class Backup(Generic[M]):
     # --- the log ------------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Agree to as much as possible, execute what all have, ask for what is missing."""
+        """Agree as far as possible, execute what all have, request what is missing."""
         before = self.agreed
         self.agreed = max(before, self.trusted())
         while (told := self._told.get(self.agreed + 1)) is not None and self._agree(self.agreed + 1, told):
@@ -113,8 +114,8 @@ class Backup(Generic[M]):
         self._ask()
 
     def _agree(self, position: int, told: Told) -> bool:
-        """Whether the log has the primary's record there now. What it had in its place, of another epoch, and all behind that,
-        nobody was told of: else the primary would have it."""
+        """Whether the log has the primary's record there now. A record of another epoch there, and all behind it, was never
+        acknowledged to anybody, or the primary would have it."""
         mine = self.replica.log.at(position)
         if mine is not None and self.same(mine, told):
             return True
@@ -196,14 +197,14 @@ class Backup(Generic[M]):
     # --- acknowledgements ---------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Go on as far as possible, with one acknowledgement for all that has come."""
+        """Advance as far as possible; one acknowledgement covers all that has come."""
         self._advance()
         if self._owes_ack:
             self._owes_ack = False
             self.replica.send(0, Ack(self.replica.epoch, self.agreed, self.replica.committed, self.ready))
 
     def tend(self) -> None:
-        """What was asked for and has not come is asked for again."""
+        """Repeat the requests that have no answer."""
         self._asking.again()
         if self._loading is not None:
             self._loading.again()

@@ -1,4 +1,4 @@
-"""What the devices of a shard say to each other. All carry the epoch, and are heard in that epoch alone."""
+"""What the devices of a shard say to each other. Each carries its epoch, and counts in that epoch only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Entry(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Primary to all: what has the positions from ``first`` on, where the log ends and how far it is executed."""
+    """Primary to all: the entries from position ``first`` on, where the log ends and how far it is executed."""
 
     epoch: int
     first: int
@@ -34,7 +34,7 @@ class Ack(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """To who was joining: from ``position`` on nothing is done without you."""
+    """To a device that was joining: from ``position`` on nothing is done without you."""
 
     epoch: int
     position: int
@@ -59,7 +59,7 @@ class Given(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """Instead of a record that is forgotten: a copy of the whole shard as of ``position``."""
+    """In place of a forgotten record: a copy of the whole shard as of ``position``."""
 
     epoch: int
     position: int

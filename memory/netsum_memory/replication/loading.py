@@ -9,7 +9,7 @@ from netsum_memory.replication.asking import UNDER_WAY, Asking
 from netsum_memory.replication.letters import AskPiece, Offer, Piece
 
 AHEAD: Final = 4 * UNDER_WAY
-"""Pieces that may wait for one before them."""
+"""Pieces that may wait for an earlier one."""
 
 
 class Loading:
@@ -38,17 +38,17 @@ class Loading:
             self._overdue += self._asking.came(number)
 
     def take(self) -> Iterator[bytes]:
-        """The pieces that come next and are here."""
+        """The next pieces, as far as they have come."""
         while (data := self._early.pop(self._next, None)) is not None:
             self._next += 1
             yield data
 
     def asks(self, epoch: int) -> list[AskPiece]:
-        """What to ask for now."""
+        """The pieces to request now."""
         overdue, self._overdue = self._overdue, []
         numbers = overdue + self._asking.more(self._missing())
         return [AskPiece(epoch, self.position, number) for number in numbers]
 
     def again(self) -> None:
-        """All that has not come is asked for anew."""
+        """Request everything that has not come anew."""
         self._asking.again()

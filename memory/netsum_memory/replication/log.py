@@ -1,4 +1,4 @@
-"""A shard's log: which instruction has which position."""
+"""A shard's log: instructions by position."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 
 class Named(Protocol):
-    """An instruction; client and sequence are its name, and no other is called that."""
+    """An instruction with its unique name: client and sequence."""
 
     @property
     def name(self) -> tuple[int, int]: ...
@@ -24,7 +24,7 @@ class Record(NamedTuple, Generic[M]):
 
 
 class Log(Generic[M]):
-    """Records from position ``first`` on; those before are forgotten."""
+    """Records from position ``first`` on; earlier ones are forgotten."""
 
     def __init__(self, first: int = 1) -> None:
         self.first = first
@@ -48,11 +48,11 @@ class Log(Generic[M]):
         self._records.append(record)
 
     def cut(self, position: int) -> None:
-        """Drop the record at ``position`` and all behind it."""
+        """Drop the records from ``position`` on."""
         del self._records[position - self.first :]
 
     def forget(self, before: int) -> None:
-        """Drop all before this position."""
+        """Drop the records before this position."""
         dropped = before - self.first
         if dropped > 0:
             del self._records[:dropped]

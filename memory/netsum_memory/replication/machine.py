@@ -27,13 +27,13 @@ class Machine(Protocol[M]):
         """A checksum over all that execution depends on."""
 
     def known(self, message: M) -> Sequence[Any] | None:
-        """None for a new instruction; else what to reply: nothing if its reply is yet to come."""
+        """None for a new instruction; else its replies, none if they are still to come."""
 
     def entered(self, epoch: int) -> None:
-        """The device takes part in this epoch, and in none before it any more."""
+        """The device takes part in this epoch, and no longer in earlier ones."""
 
     def append(self, position: int, record: Record[M]) -> None:
-        """The log has a record more."""
+        """A record was appended to the log."""
 
     def cut(self, position: int) -> None:
         """The log ends before this position now."""
@@ -48,10 +48,10 @@ class Machine(Protocol[M]):
         """The contents as they are now; they go on changing, the copy does not."""
 
     def begin(self, position: int) -> None:
-        """Another device's copy is going to take the place of all that is here."""
+        """Another device's copy is about to replace everything here."""
 
     def piece(self, data: bytes) -> None:
         """The next piece of it."""
 
     def finish(self, position: int) -> None:
-        """All pieces are here: the contents are those as of ``position``."""
+        """All pieces have come: the contents are those as of ``position``."""

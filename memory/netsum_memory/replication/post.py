@@ -1,4 +1,4 @@
-"""Letters as packets: the header of an instruction, with fields that mean something else among devices.
+"""Letters as packets: an instruction's header, whose fields mean something else between devices.
 
     ORDER    argument: first position, address: how far the primary has executed; payload: end of the log, entries
     ACK      argument: position, address: how far it is executed; status: 0 or 1 (ready), 2 (from the primary: you are
@@ -7,7 +7,7 @@
              0 ask (address: epoch of what I have there), 1 the record, 2 a copy is offered instead (address: its pieces),
              3 ask for a piece (address: its number), 4 the piece
 
-A record's packet is as long as the instruction's own, but for two segments, so that it fits where that fitted.
+A record's packet is only two segments longer than the instruction's own, so that it fits the same links.
 """
 
 from __future__ import annotations

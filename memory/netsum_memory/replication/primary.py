@@ -1,4 +1,4 @@
-"""The primary's part: it gives positions, and replies once all devices that count hold an instruction."""
+"""The primary's part: it assigns positions, and replies once all devices that count hold an instruction."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from netsum_memory.replication.replica import Replica
 
 LAG: Final = 256
-"""Who is joining is waited for once it lacks no more records than these."""
+"""A joining device counts once it lacks no more records than this."""
 
 READERS: Final = 1024
-"""Reads that wait for a new primary's first moments to be over."""
+"""Reads that may wait until a new primary may answer them."""
 
 ENTRIES: Final = 64
-"""Of one ORDER, so that it fits a packet."""
+"""Entries of one ORDER, so that it fits a packet."""
 
 IDLE: Final = 20
-"""A copy that nobody has asked for in this many tendings is dropped."""
+"""Calls of `tend` after which a copy that nobody has asked for is dropped."""
 
 
 class Primary(Generic[M]):
@@ -54,7 +54,7 @@ class Primary(Generic[M]):
         self._idle = 0
 
     def start(self) -> None:
-        """The log's end, of an earlier epoch, may have been acknowledged: it is ours to finish."""
+        """Records of an earlier epoch at the log's end may have been acknowledged, so this primary finishes them."""
         self.inherit()
         pool = list(self.replica.pool.values())
         self.replica.pool.clear()
@@ -62,7 +62,7 @@ class Primary(Generic[M]):
             self.change(message)
 
     def inherit(self) -> None:
-        """What is in the log is not to be done again."""
+        """Note what is in the log already, so that it is not done twice."""
         log = self.replica.log
         self.pending.update(record.message.name for record in log.between(self.replica.committed + 1, log.end))
 
@@ -77,7 +77,7 @@ class Primary(Generic[M]):
             self.pending.add(name)
 
     def read(self, message: M) -> bool:
-        """False: too many wait already."""
+        """Take a read; False if too many wait already."""
         if self.may_read():
             self.replica.reply(self.replica.machine.look(message))
         elif len(self._waiting) >= READERS:
@@ -161,7 +161,7 @@ class Primary(Generic[M]):
     # --- orders -------------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Execute what all have, and tell the others of all new positions at once."""
+        """Execute what all have, and announce all new positions at once."""
         self._commit()
         end = self.replica.log.end
         while self._ordered < end:
@@ -180,7 +180,7 @@ class Primary(Generic[M]):
         return Entry(epoch, self.replica.machine.digest(message), message.name)
 
     def tend(self) -> None:
-        """Who lacks something, or does not know how far we are, is told again."""
+        """Repeat orders to devices that lack something or do not know how far this one is."""
         end = self.replica.log.end
         for number, held in self.held.items():
             if held < end or self.executed[number] < self.replica.committed:

@@ -17,10 +17,10 @@ from netsum_memory.replication.machine import Machine
 from netsum_memory.replication.primary import Primary
 
 KEEP: Final = 1024
-"""Executed records that a log keeps for those who lack some."""
+"""Executed records that a log keeps for devices that lack some."""
 
 POOL: Final = 1024
-"""Instructions that a device keeps until their order comes; what is dropped is asked for."""
+"""Instructions that a device keeps until their order comes; a dropped one is requested later."""
 
 
 class Replica(Generic[M]):
@@ -72,7 +72,7 @@ class Replica(Generic[M]):
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def regroup(self, epoch: int, joining: Sequence[bool], number: int) -> None:
-        """The controller has told of a group: who in it is joining, and this device's number; 0 is the primary's. What is of an
+        """The controller has told of a group: who in it is joining, and this device's number; 0 is the primary's. News of an
         earlier epoch, or known already, changes nothing."""
         if epoch < self.epoch or (epoch == self.epoch and self.role is not None):
             return
@@ -110,7 +110,7 @@ class Replica(Generic[M]):
             self.role.hear(number, letter)
 
     def tend(self) -> None:
-        """Time has passed: what was lost without a trace is sent again."""
+        """Send again what may have been lost."""
         if self.role is not None:
             self.role.tend()
 
@@ -148,7 +148,7 @@ class Replica(Generic[M]):
         self.machine.cut(position)
 
     def execute(self, upto: int) -> list[Any]:
-        """Do what is in the log, up to a position; returns the replies."""
+        """Execute the log up to a position; returns the replies."""
         replies: list[Any] = []
         for record in self.log.between(self.committed + 1, upto):
             self.committed += 1
@@ -158,7 +158,7 @@ class Replica(Generic[M]):
         return replies
 
     def forget(self, kept: int) -> None:
-        """Let go of executed records before ``kept``, many at a time."""
+        """Drop executed records before ``kept``, many at a time."""
         if kept - self.log.first > self.keep:
             self.log.forget(kept)
 

@@ -1,4 +1,4 @@
-"""How a policy takes hosts for one job: the scopes that it wants are always kept."""
+"""How a policy takes hosts for one job, always within the scopes that the job wants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Choice(NamedTuple):
 
 
 def _tightest(room: int, wanted: int) -> tuple[bool, int]:
-    """The tightest that holds all that is wanted; if none does, the largest."""
+    """The tightest scope that holds everything wanted; if none does, the largest."""
     return room < wanted, room if room >= wanted else -room
 
 
@@ -62,7 +62,7 @@ def fit(scopes: Scopes, free: Collection[str], job: Job, sizes: Sizes, policy: s
         zone = min(able, key=lambda each: key(each[0], random))[1]
         replicas.append([_group(zone, tp, (left * pp - stage, pp - stage), key, random) for stage in range(pp)])
     if policy != "random":
-        # Replicas that are near each other have numbers that are.
+        # Nearby replicas have nearby numbers.
         number = {host: n for n, host in enumerate(scopes.of)}
         replicas.sort(key=lambda groups: number[groups[0][0]])
     return Placement(job, sizes, tuple(host for stage in range(pp) for groups in replicas for host in groups[stage]))
@@ -80,7 +80,7 @@ def _group(zone: _Zone, tp: int, wanted: tuple[int, int], key: Key, random: Rand
 def _area(
     scopes: Scopes, free: Collection[str], job: Job, key: Key, sizes: Sizes, random: Random
 ) -> list[_Zone] | None:
-    """The zones of the scope, of those with room for the whole job, that the policy takes."""
+    """The zones of the scope that the policy takes, among scopes with room for the whole job."""
     wanted = job.wanted
     hosts = [host for host in scopes.of if host in free]
     if key is POLICIES["random"]:

@@ -1,4 +1,4 @@
-"""The jobs that want hosts: a file, in which the first has the first choice."""
+"""The jobs that want hosts, from a file; the first has the first choice."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Job(NamedTuple):
         return 1 if sizes.pp == 1 else max(1, min(self.wanted.microbatches, int(self.samples(sizes))))
 
     def stages(self, pp: int) -> list[tuple[Layer, ...]]:
-        """Layers in a row, of which the stage with most work has as little as can be. Cost: layers^2 * pp."""
+        """Consecutive layers by stage, so that the stage with most work has as little as possible. Cost: layers^2 * pp."""
         layers = self.training.layers
         ends = (0, *_cut(tuple(self.work(layers)), pp))
         return [layers[begin:end] for begin, end in pairwise(ends)]
@@ -133,8 +133,8 @@ class Job(NamedTuple):
         return [layer.gflops if self.training.gflops else layer.parameters for layer in layers]
 
     def memory(self, sizes: Sizes) -> float:
-        """Bytes of the worker that needs most: its parameters' state, and the activations of the microbatches under way, one of
-        them for each layer."""
+        """Bytes that the neediest worker needs: its parameters' state, and the activations of the microbatches under way, one
+        for each layer."""
         under_way = min(self.microbatches(sizes), sizes.pp) * self.samples(sizes) / self.microbatches(sizes)
         return max(
             self.state(stage, sizes) + len(stage) * self.activation * under_way / sizes.tp
@@ -146,7 +146,7 @@ class Job(NamedTuple):
         return sum(layer.parameters for layer in stage) * self.wanted.state_bytes / sizes.tp
 
     def sizes(self) -> Iterator[Sizes]:
-        """All that are wanted and fit the memory, those with fewer parts of the model first."""
+        """All wanted sizes that fit the memory, fewest parts of the model first."""
         several = self.wanted.activation_mbytes is not None
         for parts in _divisors(self.workers) if several else [1]:
             for tp in _divisors(parts):

@@ -1,4 +1,4 @@
-"""A picture of who is where."""
+"""A picture of the placement."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Scopes:
         return len({self.at(host, level) for host in hosts}) < 2
 
     def racks(self, hosts: Collection[str]) -> dict[str, list[str]]:
-        """Which of these ``hosts`` each rack has, also one without any."""
+        """These ``hosts`` by rack; a rack may have none."""
         found: dict[str, list[str]] = {scope.rack: [] for scope in self.of.values()}
         for host, scope in self.of.items():
             if host in hosts:
@@ -97,7 +97,7 @@ def read_scopes(path: Path, topology: Topology) -> Scopes:
 
 
 def _racks(tree: object, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The innermost scopes with what they have, which should be lists of hosts."""
+    """The innermost scopes with their contents, which should be lists of hosts."""
     if not isinstance(tree, dict):
         yield names, tree
         return

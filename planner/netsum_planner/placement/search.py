@@ -1,4 +1,5 @@
-"""Places several jobs: one after the other, then better by exchanging groups of hosts; or by another policy, to compare."""
+"""Places several jobs, one after the other, then improves that by exchanging groups of hosts; or uses another policy, to
+compare."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ _STARTS: Final = 4
 _TRIES: Final = 200
 """From each start, in the first round."""
 _EFFORT: Final = 60_000
-"""Workers in all tries of a start together, so that thousands of workers do not take hours."""
+"""Workers in all tries of a start, so that thousands of workers do not take hours."""
 _HEAT: Final = 0.004
-"""An exchange that makes all workers that much less efficient may be kept at the beginning."""
+"""Loss of efficiency with which an exchange may still be kept at first."""
 _SAME: Final = 9
 """Decimal places in which scores are compared."""
 
@@ -48,7 +49,7 @@ class Plan:
 
     @cached_property
     def efficiency(self) -> float:
-        """Of all workers that are wanted: those of a job that waits do nothing."""
+        """Of all wanted workers; those of a waiting job do nothing."""
         wanted = sum(each.job.workers for each in self.placements) + sum(job.workers for job, _ in self.waiting)
         done = sum(
             each.job.workers * told.efficiency for each, told in zip(self.placements, self.predicted, strict=True)
@@ -61,7 +62,7 @@ class Plan:
 
     @property
     def score(self) -> tuple[float, ...]:
-        """The less, the better: jobs that wait count first, then efficiency, the steps, and fragmentation."""
+        """Lower is better: waiting jobs count first, then efficiency, steps and fragmentation."""
         steps = sum(each.step for each in self.predicted)
         return (len(self.waiting), -round(self.efficiency, _SAME), round(steps, _SAME), self.fragmentation)
 
@@ -107,7 +108,7 @@ class Placer:
 
     @cached_property
     def usable(self) -> tuple[str, ...]:
-        """The free hosts but those that are kept: the last of each rack."""
+        """The free hosts without the spare ones, the last of each rack."""
         racks = self.scopes.racks(self.free).values()
         kept = {host for rack in racks for host in rack[max(0, len(rack) - self.spare) :]}
         return tuple(host for host in self.free if host not in kept)
@@ -172,7 +173,7 @@ class Placer:
         return found
 
     def _other_sizes(self, start: Plan, random: Random, calls: Estimate) -> list[Plan]:
-        """The start, and what it is with other sizes of one job, the best of each; the best first."""
+        """The start, and its best variant with other sizes of each job, the best first."""
         found = {tuple(each.sizes for each in start.placements): start}
         usable = set(self.usable) & set(start.free)
         for n, each in enumerate(start.placements):
@@ -187,7 +188,7 @@ class Placer:
         return sorted(found.values(), key=_score)
 
     def _improved(self, best: Plan, tries: int, random: Random, calls: Estimate, told: Told) -> Plan:
-        """Groups are exchanged, or move to free hosts, also when it is a little worse at first (simulated annealing)."""
+        """Exchange groups, or move them to free hosts, at first even if that is a little worse (simulated annealing)."""
         tries = min(tries, _EFFORT // sum(each.job.workers for each in best.placements))
         usable, now = set(self.usable), best
         for number in range(tries):

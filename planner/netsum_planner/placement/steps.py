@@ -40,7 +40,7 @@ class Groups(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """What calls do at the same time: how much of the array each flow has, in all, and the flows on each link."""
+    """Calls at the same time: how much of the array each flow carries in all, and the flows on each link."""
 
     share: float
     flows: Mapping[Pair, float]
@@ -99,12 +99,12 @@ class Estimate:
         return self._works[key]
 
     def at_once(self, flows: Sequence[Pair], nbytes: float) -> float:
-        """Seconds until all of these hosts have sent so many bytes each to the other. Max-min fair: the busiest link decides."""
+        """Seconds until each of these pairs has sent so many bytes. Max-min fair: the busiest link decides."""
         loads, delay = self._loads(flows)
         return delay + nbytes * max((count / self._rates[ends] for ends, count in loads.items()), default=0.0)
 
     def allreduce(self, calls: Groups, beside: Sequence[Groups] = ()) -> Seconds:
-        """The time of these calls, if those ``beside`` are made meanwhile."""
+        """The time of these calls, with those ``beside`` made meanwhile."""
         other: defaultdict[Pair, float] = defaultdict(float)
         for each in beside:
             rounds = self._rounds(each)
@@ -148,7 +148,7 @@ class Estimate:
         return tuple(found)
 
     def _in_network(self, calls: Groups) -> _Round:
-        """An opening block, and then all others after it."""
+        """An opening block, then all others."""
         loads: defaultdict[Pair, float] = defaultdict(float)
         longest = 0.0
         for group in calls.groups:

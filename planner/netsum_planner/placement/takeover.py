@@ -1,4 +1,4 @@
-"""A host is lost: who takes over, what the job's step is then, and what must be moved first."""
+"""After the loss of a host: who takes over, the job's step then, and what must be moved first."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def take_over(placer: Placer, plan: Plan, lost: str) -> Takeover | None:
 
 
 def _alone(placement: Placement, number: int, lost: str, plan: Plan) -> list[Placement]:
-    """With any of the free hosts instead."""
+    """With a free host in its place."""
     group = placement.tensor_groups[number]
     return [placement.with_group(number, tuple(free if host == lost else host for host in group)) for free in plan.free]
 
 
 def _group(placement: Placement, number: int, plan: Plan, placer: Placer) -> list[Placement]:
-    """With another group, one of each scope that has room for it."""
+    """With another group, one from each scope that has room."""
     rooms: dict[str, list[str]] = {}
     for host in plan.free:
         rooms.setdefault(placer.scopes.at(host, placement.job.wanted.tensor), []).append(host)
@@ -107,8 +107,8 @@ def _smaller(placement: Placement, number: int) -> list[Placement]:
 def _moved(
     before: Placement, after: Placement, stage: int, replica: int, nbytes: float, calls: Estimate
 ) -> tuple[tuple[str, ...], float | None]:
-    """From where the hosts that come in get their state, and the time until all have it: each has its part from the nearest host
-    with the same part in another replica."""
+    """The sources of the new hosts' state, and the time until all have it: each has its part from the nearest host with the
+    same part in another replica."""
     dp = before.sizes.dp
     new = after.tensor_groups[stage * dp + replica] if after.sizes == before.sizes else ()
     coming = [(t, host) for t, host in enumerate(new) if host not in before.order]

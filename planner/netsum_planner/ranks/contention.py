@@ -1,7 +1,7 @@
 """The contention factor of an algorithm (EFLOPS, HPCA 2020): how many flows of one step share a link, at most.
 
-A flow counts by the time that it takes: on a link that is twice as fast as the hosts' slowest, it counts half. So a step takes as
-many times longer as the factor says than a flow alone would.
+A flow counts by the time that it takes: on a link that is twice as fast as the hosts' slowest, it counts half. So the factor
+says how many times longer a step takes than a flow alone.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def least(topology: Topology, algorithm: str) -> Least:
         for host in topology.hosts
         for way in (0, 1)
     )
-    # Paths are whole: so many flows cannot share so many links of a host more evenly than this.
+    # A flow takes a single path, so a host's flows cannot share its links more evenly than this.
     found = [Least(max(most * unit / widest, _alone(topology, unit)), "the busiest rank")]
     for switch in topology.switches:
         inside = {switch, *(host for host in topology.hosts if topology.neighbours[host] == [switch])}
@@ -110,7 +110,7 @@ def least(topology: Topology, algorithm: str) -> Least:
 
 
 def _alone(topology: Topology, unit: Fraction) -> Fraction:
-    """One flow on the fastest link that there is."""
+    """One flow on the fastest link."""
     return unit / max(topology.rates.values())
 
 

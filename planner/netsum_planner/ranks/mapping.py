@@ -1,4 +1,4 @@
-"""Which host is which rank, so that flows of the same step share no link where that can be."""
+"""Which host is which rank, so that flows of the same step share as few links as possible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RankMapping:
 
     @property
     def best(self) -> bool:
-        """No order has less contention, and that is proved."""
+        """Whether it is proved that no order has less contention."""
         return self.after.factor == self.least.factor
 
     def to_json(self) -> dict[str, Any]:
@@ -77,5 +77,5 @@ def map_ranks(
 
 
 def _better(one: Contention, other: Contention) -> Contention:
-    """The first of two that are alike."""
+    """The better of two; the first if they are equal."""
     return other if (other.factor, -other.rate) < (one.factor, -one.rate) else one

@@ -1,4 +1,4 @@
-"""Orders that are known to be good: of neighbours, of a BiGraph, around a ring of direct links, and of a cube in a torus."""
+"""Known good orders: by neighbours, for a BiGraph, around a ring of direct links, and for a cube in a torus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 from netsum_planner.topologies.model import Topology
 
 _ROTATIONS = 200
-"""Attempts for each host to make a path longer, before the search for a ring through all of them begins anew."""
+"""Attempts per host to extend a path, before the search for a ring through all hosts starts over."""
 _STARTS = 20
 _BACKTRACKS = 200_000
 
@@ -28,7 +28,7 @@ def orders(topology: Topology, algorithm: str, random: Random) -> Iterator[Order
 
 
 def by_neighbours(topology: Topology) -> Order:
-    """Hosts of the same switch together, then those of the switch nearest to it that is left, and so on."""
+    """Hosts of the same switch together, then those of the nearest remaining switch, and so on."""
     homes: dict[str, list[str]] = {}
     for host in topology.hosts:
         homes.setdefault(topology.neighbours[host][0], []).append(host)
@@ -132,7 +132,7 @@ def around(topology: Topology, random: Random) -> Iterator[Order]:
             others = beside[path[-1]]
             outside = [other for other in others if other not in path]
             if outside:
-                # First to where the fewest ways lead on, which is left over otherwise.
+                # First the host from which the fewest ways lead on, or it would be left over.
                 path.append(min(outside, key=lambda other: _ways(beside, other, path)))
             else:
                 turn = path.index(random.choice(others)) + 1

@@ -14,9 +14,10 @@ from netsum_planner.topologies.routing import Routing
 
 TRIES = 10_000
 MOST_FLOWS = 20_000
-"""Of an order that is searched at all: beyond, one look takes too long."""
+"""Most flows of an order that is searched: with more, evaluating one order takes too long."""
 _POWER = 4
-"""Of a link's load in a step: large enough for the busiest links to count most, small enough for others to count at all."""
+"""Exponent of a link's load in a step: large enough for the busiest links to count most, small enough for others to count at
+all."""
 
 Placed = tuple[int, Pair]
 """A step, and a link in it."""

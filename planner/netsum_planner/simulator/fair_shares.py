@@ -1,4 +1,4 @@
-"""Max-min fair shares: what flows that share links get if none can have more without one that has less losing some.
+"""Max-min fair shares of links: no flow can have more without a flow that has less losing some.
 
 Source: D. Bertsekas and R. Gallager, Data Networks, 2nd ed. (1992), 6.5.2: progressive filling. All links that bind none but
 their own flows are settled at once, and not only the narrowest, so that few rounds are enough.

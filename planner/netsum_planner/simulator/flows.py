@@ -1,7 +1,7 @@
 """Flows: messages that share links by max-min fair shares, from event to event.
 
-Between two events every rate is constant. An event is messages that have left, some that arrive, or a change of the network. Of
-many messages, those that would end a little earlier or later than the next end with it, in one event.
+Between two events every rate is constant. An event is the end of some messages' sending, their arrival, or a change of the
+network. Of many messages, those that end at nearly the same time share one event.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from netsum_planner.simulator.network import Floats, Network, Numbers
 from netsum_planner.simulator.schedules import Schedule
 
 FEW: Final = 64
-"""Up to so many messages under way, each ends in time."""
+"""Up to this many messages under way, each ends at its own time."""
 TOLERANCE: Final = 0.01
-"""Of more, so much of a message may be left, or have been sent too much, when it counts as sent."""
+"""With more, the share of a message that may be missing, or sent in excess, when it counts as sent."""
 _SAME: Final = 1e-12
 _REPORT: Final = 200
 """Events between two reports of progress."""
@@ -133,7 +133,7 @@ class _Simulation:
         return Flows(self.began, self.arrived, carried.astype(np.float64), self.events)
 
     def _begin(self, ready: Sequence[int]) -> None:
-        """These messages have nothing more to wait for."""
+        """Start these messages: all that they waited for has arrived."""
         begun = []
         for message in ready:
             if self.route[message] < 0 or not self.size[message]:
@@ -178,7 +178,7 @@ class _Simulation:
         return bool(self.timers) and self.timers[0][0] <= self.now * (1 + _SAME)
 
     def _advance(self) -> None:
-        """To the next event: let every message send as long as the rates stay as they are."""
+        """Advance to the next event, at constant rates."""
         soonest = np.inf
         few = len(self.active) <= FEW
         if len(self.active):

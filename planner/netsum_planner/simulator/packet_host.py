@@ -21,7 +21,7 @@ Over = Callable[["PacketHost"], None]
 
 _OPENING: Final = memoryview(bytes(CHUNK_BYTES))
 _MOST: Final = GROUP
-"""A call submits more when fewer blocks wait for the window."""
+"""A call submits more blocks when fewer than this wait for the window."""
 
 
 class PacketHost:
@@ -108,7 +108,7 @@ class PacketHost:
         self._pump()
 
     def _pump(self) -> None:
-        """Send what the window has to send, and set the alarm for what it will have."""
+        """Send what the window has to send, and set the alarm for its next time."""
         now = self._clock.now
         for packet in self.window.poll(now):
             whole = memoryview(packet[0])
@@ -124,7 +124,7 @@ class PacketHost:
             self._clock.at(max(alarm, now), self._ring)
 
     def _ring(self) -> None:
-        """The alarm may have been put off since: then it is set anew."""
+        """Handle the alarm, or set it again if it was put off since."""
         if self._alarm is not None and self._clock.now >= self._alarm:
             self._alarm = None
             self._pump()

@@ -1,4 +1,4 @@
-"""Events in the order of their times, and the wires on which packets queue."""
+"""Events in order of time, and wires with queues of packets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Frame:
 
 
 class Clock:
-    """Calls what was asked for, in order of time."""
+    """Makes scheduled calls, in order of time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -34,7 +34,7 @@ class Clock:
         heapq.heappush(self._events, (time, self._order, call, arguments))
 
     def step(self) -> bool:
-        """Call the next. False: there is none."""
+        """Make the next call; False if there is none."""
         if not self._events:
             return False
         self.now, _, call, arguments = heapq.heappop(self._events)

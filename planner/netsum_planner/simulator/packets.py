@@ -186,7 +186,7 @@ class PacketSimulation:
             host.resume(host.window.block_id(first))
 
     def run(self, progress: Callable[[float, float], None] = lambda _now, _share: None) -> None:
-        """Until every rank has every result. :class:`PlanError` if nothing comes any more."""
+        """Run until every rank has every result. :class:`PlanError` if nothing arrives any longer."""
         while self._left:
             if not self.clock.step() or self.clock.now - self._last > STUCK:
                 waiting = [job.name for job in self.jobs if any(len(each) < len(job.hosts) for each in job.ended)]

@@ -23,7 +23,7 @@ from netsum_planner.topologies.model import Topology
 
 
 class Lateness:
-    """How late each rank begins each of its calls: the same for flows and packets, whatever happens in between."""
+    """The lateness of each rank at each of its calls: the same for flows and packets, whatever happens in between."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self._stragglers = scenario.stragglers

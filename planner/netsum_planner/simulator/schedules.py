@@ -20,8 +20,8 @@ Way = Callable[[], Numbers]
 
 @dataclass
 class Messages:
-    """One list a column, one entry a message. ``route`` is the number of its way (-1: it takes none), ``pause`` the seconds from
-    its last byte's leaving to its arrival, ``cap`` the most bytes a second, ``waits`` what must have arrived before."""
+    """One list per column, one entry per message. ``route`` is the number of its way (-1: it takes none), ``pause`` the seconds
+    from its last byte's leaving to its arrival, ``cap`` the most bytes a second, ``waits`` what must have arrived before."""
 
     size: list[float] = field(default_factory=list)
     route: list[int] = field(default_factory=list)
@@ -104,5 +104,5 @@ class Schedule:
         return len(messages) - 1
 
     def wait_also(self, message: int, waits: Sequence[int]) -> None:
-        """A message that was made before what it waits for was known."""
+        """Add what a message waits for, if that was unknown when it was made."""
         self.messages.waits[message] = waits

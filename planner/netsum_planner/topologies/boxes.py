@@ -44,14 +44,14 @@ XGMI, MI250_NIC = 50, 16
 NVSWITCH, A100_NIC = 300, 25
 
 
-def dgx1p(link: int = NVLINK1) -> Topology:
+def dgx1p() -> Topology:
     """DGX-1 with 8 P100: 4 NVLinks a GPU."""
-    return _dgx1("dgx1p", _DGX1P, link)
+    return _dgx1("dgx1p", _DGX1P, NVLINK1)
 
 
-def dgx1v(link: int = NVLINK2) -> Topology:
+def dgx1v() -> Topology:
     """DGX-1 with 8 V100: 6 NVLinks a GPU, two of them to some neighbours."""
-    return _dgx1("dgx1v", _DGX1V, link)
+    return _dgx1("dgx1v", _DGX1V, NVLINK2)
 
 
 def _dgx1(name: str, joined: dict[tuple[int, int], int], rate: int) -> Topology:

@@ -82,7 +82,7 @@ def read_training(path: Path) -> Training:
     return validate(Training, load_yaml(path))
 
 
-def from_torch(module: Any, inputs: Sequence[Any], *, name: str = "", **more: Any) -> Training:
+def from_torch(module: Any, inputs: Sequence[Any], **more: Any) -> Training:
     """The layers of a torch module: those of its parts that have parameters of their own, with the FLOPs of a forward pass for
     these inputs, whose first dimension is the batch. ``more`` are other fields of :class:`Training`. Needs torch."""
     import torch  # noqa: PLC0415 - an extra
@@ -108,7 +108,7 @@ def from_torch(module: Any, inputs: Sequence[Any], *, name: str = "", **more: An
         Layer(name=path or "module", parameters=own[path], gflops=flops / samples / 1e9)
         for path, flops in counted.items()
     )
-    return Training(name=name or type(module).__name__, layers=layers, **{"batch": samples, **more})
+    return Training(layers=layers, **{"name": type(module).__name__, "batch": samples, **more})
 
 
 def _counting(part: Any, path: str, counted: dict[str, float], counter: Any) -> list[Any]:

@@ -47,13 +47,7 @@ def fat_tree_for(workers: int) -> Topology:
     return shapes.fat_tree(k, 1, delay_us=DELAY_US)
 
 
-def scaling(
-    training: Training,
-    machine: Machine,
-    workers: Sequence[int],
-    rates: Sequence[float],
-    algorithms: Sequence[str] = ALGORITHMS,
-) -> Iterator[Point]:
+def scaling(training: Training, machine: Machine, workers: Sequence[int], rates: Sequence[float]) -> Iterator[Point]:
     """Steps for each number of workers, rate in Gbit/s and algorithm. A call's time is a line through two simulated sizes."""
     for number in workers:
         if number < 2:
@@ -61,7 +55,7 @@ def scaling(
         topology = fat_tree_for(number)
         network = Network(topology)
         base: Floats = network.capacity
-        for algorithm in algorithms:
+        for algorithm in ALGORITHMS:
             for gbps in rates:
                 network.capacity = base * float(gbps * GBIT)
                 seconds = _line(network, algorithm, topology.hosts[:number], machine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -57,16 +57,14 @@ class Step:
         return {**told, "efficiency": self.efficiency, "bound_by": self.bound_by, "calls": calls}
 
 
-def simulated(
-    topology: Topology, algorithm: str, machine: Machine, hosts: Sequence[str] = (), *, seed: int = 0
-) -> Seconds:
+def simulated(topology: Topology, algorithm: str, machine: Machine) -> Seconds:
     """The time of a call as the simulator finds it, with what the library takes for its blocks."""
     wire = Wire(host_s=machine.host_us / 1e6)
 
     @lru_cache(maxsize=64)
     def seconds(nbytes: float) -> float:
-        job = JobPlan(algorithm=algorithm, size=max(1, round(nbytes)), hosts=tuple(hosts))
-        found = run_flows(topology, Scenario(jobs=(job,)), wire, seed=seed)
+        job = JobPlan(algorithm=algorithm, size=max(1, round(nbytes)))
+        found = run_flows(topology, Scenario(jobs=(job,)), wire)
         return found.jobs[0].mean + wire.blocks(nbytes) * machine.block_us / 1e6
 
     return seconds

@@ -63,7 +63,7 @@ class _Environment:
 
     @staticmethod
     def endless() -> None:
-        """Give up an action that loops for ever."""
+        """Give up an action that loops forever."""
         raise SwitchError(LOOPS)
 
     @staticmethod

@@ -158,8 +158,8 @@ class Module:
 
     # Egress
 
-    def _call_egress(self, port: str, rid: str, instance: str, arguments: list[str]) -> str:
-        first = [port, rid, instance, "received", "length", "payload", "packed"]
+    def _call_egress(self, instance: str, arguments: list[str]) -> str:
+        first = ["copy", "copy_rid", instance, "received", "length", "payload", "packed"]
         if self._truncates:
             first.append("truncated" if instance == "instance" else _WHOLE)
         return f"egress(result, {', '.join([*first, *arguments])})"
@@ -218,7 +218,7 @@ class Module:
                 arguments.append(f"{name} if clone_list in {tuple(keeping)} else 0" if keeping else "0")
         head = "for copy, copy_rid in clone_sessions.get(clone_session, ()):"
         with source.block("if clone:"), source.block(head):
-            source.line(self._call_egress("copy", "copy_rid", str(EGRESS_CLONE), arguments))
+            source.line(self._call_egress(str(EGRESS_CLONE), arguments))
 
     def _kept(self, flag: str) -> str:
         """Python for {variable: value} of the field list that ``flag`` names."""
@@ -299,7 +299,7 @@ class Module:
         source.line(f"payload = frame[at:]; packed = [None] * {len(self._shared)}")
         source.extend(packing)
         with source.block("for copy, copy_rid in copies:"):
-            source.line(self._call_egress("copy", "copy_rid", "instance", self._arguments))
+            source.line(self._call_egress("instance", self._arguments))
 
     def _write_digest(self, source: Source) -> None:
         for digest in self._lowered.digests:
@@ -320,7 +320,7 @@ class Module:
             source.line(f"payload = frame[at:]; packed = [None] * {len(self._shared)}")
             source.extend(packing)
             with source.block("for copy, copy_rid in copies:"):
-                source.line(self._call_egress("copy", "copy_rid", str(INGRESS_CLONE), arguments))
+                source.line(self._call_egress(str(INGRESS_CLONE), arguments))
 
 
 def generate(program: Program, drop_port: int = 511) -> str:

@@ -55,9 +55,9 @@ class Expressions:
             )
         raise UnsupportedError(f"the program uses an expression of type {kind!r}; this switch does not run it")
 
-    def condition(self, node: Json | None, args: Arguments = ()) -> Expression:
+    def condition(self, node: Json | None) -> Expression:
         """No condition always holds."""
-        return self.values.one if node is None else self.compile(node, args)
+        return self.values.one if node is None else self.compile(node)
 
     def last(self, stack: str, member: str | None = None) -> list[Case]:
         """The last header of a stack, or of a member of its unions: which one it is shows at run time."""

@@ -61,13 +61,12 @@ class Context(IntEnum):
     SESSIONS = 7
     SESSION_REPLICAS = 8
     SCRATCH = 9  # the bytes that a checksum is taken of
-    SCRATCH_SIZE = 10
-    STATES = 11
-    PENDING = 12  # frames that start over: where the next is written
-    PENDING_END = 13
-    PENDING_SPACE = 14  # two spaces of PENDING_SIZE bytes, which take turns
-    PENDING_SIZE = 15
-    ARRAYS = 16
+    STATES = 10
+    PENDING = 11  # frames that start over: where the next is written
+    PENDING_END = 12
+    PENDING_SPACE = 13  # two spaces of PENDING_SIZE bytes, which take turns
+    PENDING_SIZE = 14
+    ARRAYS = 15
 
 
 class TableWord(IntEnum):

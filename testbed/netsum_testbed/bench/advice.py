@@ -37,7 +37,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a way is expected to take: milliseconds of the sums, and of a step."""
+    """A way's expected milliseconds, for the sums and for a step."""
 
     way: str
     sums_ms: float

@@ -104,7 +104,7 @@ class Line:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that is not below so many of them."""
+    """The value at this percentile, by nearest rank."""
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 

@@ -97,7 +97,7 @@ def _command(name: str) -> click.Command:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a command was asked for: the first run, and which others it is compared with."""
+    """The request: the first run, and the runs to compare it with."""
 
     names: Sequence[str]
     calls: Calls

@@ -31,7 +31,7 @@ from netsum_testbed.kernel import HTB, complaint
 RING: Final = "ring"
 ALGORITHMS: Final = (SWITCH, *HOST_ALGORITHMS, CHAIN, MULTICAST, GLOO)
 PAYLOAD_SHARE: Final = CHUNK_BYTES * MAX_CHUNKS / FRAME_BYTES
-"""Of the bytes on a link, what is payload in full packets."""
+"""The payload's share of the bytes on a link, in full packets."""
 _MEETING_PORT: Final = 29500
 _MODULE: Final = "netsum_testbed.bench.compare_rank"
 
@@ -78,7 +78,7 @@ class Row:
 
 
 def missing(algorithms: Sequence[str]) -> dict[str, str]:
-    """Why some of them cannot be measured here, by name."""
+    """The algorithms that cannot be measured here, and why."""
     if GLOO in algorithms and find_spec("torch") is None:
         return {GLOO: f"PyTorch is not installed: {advice('torch')}"}
     return {}

@@ -64,7 +64,7 @@ class Gloo:
 
 
 def interface_bytes(caller: Communicator | Gloo) -> Bytes:
-    """What this host's interfaces have sent and received, but the loopback, and what the caller has stored."""
+    """Bytes that this host's interfaces, without the loopback, have sent and received, and that the caller has stored."""
     sent = received = 0
     for line in _DEVICES.read_text().splitlines()[2:]:
         name, _, numbers = line.partition(":")

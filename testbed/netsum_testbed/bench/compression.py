@@ -32,7 +32,7 @@ TARGET: Final = 0.95
 
 @dataclass(frozen=True)
 class Curve:
-    """Of one method: (bytes sent by a rank, its seconds in calls, accuracy) as the training went on."""
+    """One method's course: (bytes sent by a rank, its seconds in calls, accuracy)."""
 
     method: str
     points: tuple[tuple[int, float, float], ...]

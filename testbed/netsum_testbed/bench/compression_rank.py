@@ -40,7 +40,7 @@ METHODS: Final[dict[str, Callable[[Communicator], Average]]] = {
 
 
 def train(digits: Digits, steps: int, comm: Communicator, average: Average) -> list[list[float]]:
-    """Train from the same beginning; returns the curve."""
+    """Train from the same initial weights; returns the curve."""
     model, curve, seconds = Perceptron(), [], 0.0
     comm.barrier()
     before = comm.stats.bytes_sent

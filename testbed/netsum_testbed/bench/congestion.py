@@ -1,4 +1,4 @@
-"""How jobs fare where links are congested: beside each other, beside TCP, and many workers with short queues.
+"""Jobs on congested links: beside each other, beside TCP, and many workers with short queues.
 
 The hosts have IP stacks of their own; links have the same rate both ways, a short queue, and mark packets.
 """
@@ -59,13 +59,13 @@ class CongestionPlan:
 
 @dataclass(frozen=True)
 class Shares:
-    """What each flow of a case got: Mbit/s of payload in each second."""
+    """The flows of a case: Mbit/s of payload in each second."""
 
     case: str
     flows: dict[str, list[float]]
     wrong: int
     capacity: float
-    """Mbit/s of payload that the link has room for."""
+    """The link's capacity in Mbit/s of payload."""
 
     @property
     def means(self) -> dict[str, float]:
@@ -152,7 +152,7 @@ def _of_job(ends: Sequence[float], size: int, during: Sequence[float]) -> list[f
 
 
 def _rates(arrived: Sequence[tuple[float, float]], during: Sequence[float]) -> list[float]:
-    """Mbit/s in each second of that time, of what had arrived when. Between two moments it is taken to come evenly."""
+    """Mbit/s in each second of that time, interpolated between the moments of arrival."""
     if len(during) < 2 or during[-1] - during[0] < 1 or not arrived:
         raise TestbedError("hardly a call has ended: give it more seconds, a higher rate or smaller arrays")
     moments = [moment for moment, _ in arrived]

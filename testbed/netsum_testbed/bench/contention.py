@@ -52,7 +52,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Loads:
-    """Of one order of ranks. Rates are GB/s of the array."""
+    """The loads under one order of ranks. Rates are GB/s of the array."""
 
     contention: Contention
     simulated: Load

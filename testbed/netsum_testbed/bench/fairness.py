@@ -27,7 +27,7 @@ NEIGHBOURS: Final = {
     "fairness": (ALONE, "equal", *(kind.value for kind in Kind)),
     "priorities": (ALONE, "equal", "lower", "higher"),
 }
-"""What a command puts beside the job, by its name."""
+"""The neighbours that each command measures."""
 
 _UNTIL_STOPPED: Final = 3600.0
 

@@ -32,7 +32,7 @@ PLAIN_PORT: Final = UDP_PORT - 1
 
 
 class Kind(StrEnum):
-    """How it misbehaves. Packets have 4 KiB of payload where the switch allows it."""
+    """Kinds of misbehaviour. Packets have 4 KiB of payload where the switch allows it."""
 
     DUPLICATE = "duplicate"  # one window of contributions, again and again; the job's other member is silent
     VALID = "valid"  # contributions to ever new blocks of a job with no other member: each brings a result

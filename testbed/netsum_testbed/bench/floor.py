@@ -1,4 +1,4 @@
-"""What the machine itself can do: the same generator and frames, but in the switch's place a process that only passes them on."""
+"""The machine's limit: the same generator and frames, with a process that only passes them on in place of the switch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ETH_P_ALL: Final = 3
 
 @contextmanager
 def passing_on(rootless: bool = False) -> Iterator[tuple[Blaster, int]]:
-    """A generator, and the number of the process that sends what comes from a host to the next one. Needs root, unless
+    """A generator, and the id of the process that passes each host's frames on to the next host. Needs root, unless
     ``rootless``."""
     with ExitStack() as undo:
         wires = undo.enter_context(bare_wires(rootless))

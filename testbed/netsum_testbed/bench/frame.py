@@ -1,4 +1,4 @@
-"""What the bench's commands have in common: their options, who may run them, and their last line."""
+"""Shared by the bench's commands: options, the check for root, and the last line."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def require_root(why: str, instead: str = "one of the other benches") -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What figures depend on besides netsum."""
+    """The machine's properties that figures depend on."""
     return {"python": platform.python_version(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}
 
 
 def print_figures(*parts: Mapping[str, Any]) -> None:
-    """The last line: the parts in one JSON object, and of the machine what they do not say, such as its load after all that."""
+    """Print the last line: the parts in one JSON object, with the machine's properties, such as its load, that they lack."""
     found: dict[str, Any] = {}
     for part in parts:
         found |= part

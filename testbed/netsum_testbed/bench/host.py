@@ -1,4 +1,4 @@
-"""What a host pays for a block, in processor time: the library, the kernel's share of it, and what the kernel alone would cost.
+"""A host's processor time for a block: the library's with the kernel's share, and that of the kernel alone.
 
 A rank is a process on a host of its own. Some hosts send raw frames from the fabric's namespace; others are moved to a namespace
 of their own, where they have an address, and send by the kernel's UDP.
@@ -34,6 +34,7 @@ FIGURES: Final = ("us_per_block", "small_call_us", "MBps")
 MOST: Final = 8
 """Ranks of a job."""
 _BATCH: Final = 32
+_ROUNDS: Final = 400
 _ETH_P_ALL: Final = 3
 
 
@@ -61,7 +62,7 @@ class HostFigures:
 
 
 class HostFabric(NamespaceFabric):
-    """A star of which every other host has an IP stack of its own: ``most`` have, and as many have not."""
+    """A star in which every other host has an IP stack of its own: ``most`` hosts with one, and as many without."""
 
     def __init__(self, switch: str, most: int) -> None:
         super().__init__(star(2 * most), switch)
@@ -132,7 +133,7 @@ def _medians(ranks: Sequence[Child]) -> dict[str, Any]:
     return {**medians, "wrong": sum(of["wrong"] for of in found)}
 
 
-def kernel_us(transport: str, rounds: int = 400) -> float:
+def kernel_us(transport: str) -> float:
     """Processor microseconds of the kernel to send a frame and to receive one, many by a system call. Needs root."""
     with ExitStack() as undo:
         if transport == "udp":
@@ -149,7 +150,7 @@ def kernel_us(transport: str, rounds: int = 400) -> float:
         out = MessageArray(np.full((_BATCH, FRAME_BYTES), 2, np.uint8))
         into = MessageArray(np.zeros((_BATCH, FRAME_BYTES), np.uint8))
         frames, busy = 0, time.thread_time()
-        for _ in range(rounds):
+        for _ in range(_ROUNDS):
             out.send_all(here, _BATCH)
             frames += into.receive(there, socket.MSG_DONTWAIT)
         return (time.thread_time() - busy) / frames * 1e6

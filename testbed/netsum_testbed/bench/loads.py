@@ -20,9 +20,9 @@ FRAME_BYTES: Final = PREFIX_BYTES + HEADER_BYTES + PAYLOAD_BYTES
 """Of a contribution."""
 
 
-def _payloads(workers: int, seed: int) -> tuple[list[bytes], bytes]:
+def _payloads(workers: int) -> tuple[list[bytes], bytes]:
     """A random payload for each worker, small enough that no lane of their sum wraps, and that sum."""
-    lanes = np.random.default_rng(seed).integers(0, (1 << 32) // workers, (workers, LANES), dtype=np.uint64)
+    lanes = np.random.default_rng(0).integers(0, (1 << 32) // workers, (workers, LANES), dtype=np.uint64)
     return [lane.astype(">u4").tobytes() for lane in lanes], lanes.sum(axis=0).astype(">u4").tobytes()
 
 
@@ -30,9 +30,9 @@ def _packet(descriptor: Descriptor, payload: bytes) -> bytes:
     return b"".join(contribution(descriptor, 0, payload))
 
 
-def aggregate_load(descriptors: Sequence[Descriptor], seed: int = 0) -> Load:
+def aggregate_load(descriptors: Sequence[Descriptor]) -> Load:
     """Contributions of 1024 32-bit lanes (4096 bytes) from every member; the reply is their sum."""
-    payloads, total = _payloads(len(descriptors), seed)
+    payloads, total = _payloads(len(descriptors))
     frames = tuple(
         bytearray(FrameFormat.of(descriptor).prefix(HEADER_BYTES + PAYLOAD_BYTES) + _packet(descriptor, payload))
         for descriptor, payload in zip(descriptors, payloads, strict=True)
@@ -40,9 +40,9 @@ def aggregate_load(descriptors: Sequence[Descriptor], seed: int = 0) -> Load:
     return Load("aggregate", frames, total)
 
 
-def forward_load(descriptors: Sequence[Descriptor], frame_bytes: int = FRAME_BYTES, seed: int = 0) -> Load:
+def forward_load(descriptors: Sequence[Descriptor], frame_bytes: int = FRAME_BYTES) -> Load:
     """The same packets, cut to a size, as plain UDP from each host to the next one; the first host gets the last one's."""
-    payloads, _ = _payloads(len(descriptors), seed)
+    payloads, _ = _payloads(len(descriptors))
     frames = []
     for index, (descriptor, payload) in enumerate(zip(descriptors, payloads, strict=True)):
         here, there = descriptor.host, descriptors[(index + 1) % len(descriptors)].host
@@ -52,10 +52,10 @@ def forward_load(descriptors: Sequence[Descriptor], frame_bytes: int = FRAME_BYT
     return Load("forward", tuple(frames), bytes(frames[-1][BLOCK_ID_OFFSET + 4 :]))
 
 
-def raw_load(name: str, frame_bytes: int, *, checked: bool = True, seed: int = 0) -> Load:
+def raw_load(name: str, frame_bytes: int, *, checked: bool = True) -> Load:
     """Frames that are IPv4 by their first bytes alone, from each host; the first host gets the last one's, or something that is
     not ``checked``."""
     header = bytes.fromhex("020000000001 020000000002 0800")
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     frames = tuple(bytearray(header + random.bytes(frame_bytes - len(header))) for _ in range(HOSTS))
     return Load(name, frames, bytes(frames[-1][BLOCK_ID_OFFSET + 4 :]) if checked else b"")

@@ -1,4 +1,4 @@
-"""What memory in the network costs: a device beside an echo of the same bytes, and devices behind a switch."""
+"""The cost of memory in the network: a device beside an echo of the same bytes, and devices behind a switch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GRANULE: Final = 8192
 DEVICES: Final = 4
 LOADS: Final = ("read", "write", "add")
 ROWS_AT_ONCE: Final = 256
-"""Of a skewed load, as many as a client has under way."""
+"""READs of a skewed load that a client has under way."""
 _BASE: Final = 1 << 32
 
 
@@ -48,7 +48,7 @@ class MemoryPlan:
 
 @dataclass
 class Measured:
-    """Of one load and size: instructions a second in each turn, and seconds that single ones took."""
+    """One load and size: instructions a second in each turn, and seconds of single ones."""
 
     size: int
     rates: list[float] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Measured:
 
 
 class Target:
-    """An array whose instructions can be about any number of bytes."""
+    """An array with instructions on any number of bytes."""
 
     def __init__(self, array: MemoryArray, loads: Sequence[str] = LOADS) -> None:
         self.loads = loads
@@ -120,7 +120,7 @@ Figures = Mapping[str, Mapping[str, Mapping[int, Measured]]]
 
 
 def measure_all(targets: Mapping[str, Target], plan: MemoryPlan, progress: Callable[[str], None]) -> Figures:
-    """Everything in turns, so that whatever else the machine does hits all alike."""
+    """Measure everything in turns, so that other load on the machine affects all alike."""
     found = {
         name: {load: {size: Measured(size) for size in plan.sizes} for load in target.loads}
         for name, target in targets.items()
@@ -193,14 +193,14 @@ class Skewed:
 
     per_second: float
     shares: tuple[float, ...]
-    """Of all READs, by device, the busiest first."""
+    """Shares of all READs by device, the busiest first."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"per_second": round(self.per_second), "shares": [round(share, 3) for share in self.shares]}
 
 
 def measure_skewed(fabric: Fabric, target: Target, seconds: float) -> Skewed:
-    """Who gets how much of a load in which neighbouring granules are asked for most."""
+    """Each device's share of a load that prefers neighbouring granules."""
     rows = target.rows(GRANULE)
     rng = np.random.default_rng(1)
     weights = 1 / np.arange(1, len(rows) + 1)
@@ -215,7 +215,7 @@ def measure_skewed(fabric: Fabric, target: Target, seconds: float) -> Skewed:
 
 
 def _reads(fabric: Fabric) -> list[float]:
-    """READs that each device has taken so far."""
+    """READs by device so far."""
     return [fabric.inside(lambda host=host: _reads_of(fabric, host)) for host in fabric.memory.devices]  # type: ignore[misc]
 
 

@@ -1,5 +1,4 @@
-"""What the machine itself can do: a process that answers each instruction at once with as many bytes as a device would, and knows
-no memory."""
+"""The machine's limit: a process without memory that answers each instruction at once, with as many bytes as a device would."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Arrays:
             self.source, self.out = (_within(both, len(each), place.rank) for each in (given, expected))
 
     def prepare(self) -> None:
-        """Before every call: no result of an earlier one may be taken for a new one."""
+        """Reset the arrays before each call, so that no earlier result passes for a new one."""
         if self.out is not None:
             self.out[...] = _NOTHING
         if self._in_place:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,17 +11,14 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.memory.spec import RegionSpec
 from rich.table import Table
 
-from netsum_testbed.errors import TestbedError
+from netsum_testbed.bench.torch_ranks import found_by
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.launch.ranks import fabric_programs
 from netsum_testbed.tables import make_table
 
 HERE: Final = "in every rank"
 EACH: Final = "each rank pushes"
 SUMMED: Final = "the switch sums"
 WAYS: Final = (HERE, EACH, SUMMED)
-ENDS: Final = 300.0
-"""Seconds within which a rank ends after another."""
 
 
 def region_name(way: str, size: int) -> str:
@@ -49,17 +44,8 @@ class Optimizers:
         for size in self.sizes:
             for way, workers in ((EACH, self.workers), (SUMMED, 1)):
                 self._create(fabric, region_name(way, size), size, workers, fabric.tokens[job.name])
-        words = [str(self.steps), *map(str, self.sizes)]
-        command = [sys.executable, "-m", "netsum_testbed.bench.optimizer_rank", *words]
-        ranks = [
-            fabric.spawn(host, command, name=f"rank{rank}", environment=program.environment, piped=True)
-            for rank, (host, program) in enumerate(zip(members, fabric_programs(fabric, job, ()), strict=True))
-        ]
-        line = ranks[0].stdout.readline()  # or nothing, if it fails; calls that wait for others' end in a while
-        failed = next((number for number, rank in enumerate(ranks) if rank.wait(ENDS)), None)
-        if failed is not None:
-            raise TestbedError(f"rank {failed} failed: {ranks[failed].last_words(1)}")
-        found: list[dict[str, Any]] = json.loads(line)
+        words = (self.steps, *self.sizes)
+        found: list[dict[str, Any]] = found_by(fabric, job, "netsum_testbed.bench.optimizer_rank", words)
         return found
 
     @staticmethod

@@ -43,7 +43,7 @@ NOISE: Final = 1.02
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """How an allreduce is made: ``name``, and the settings of its job."""
+    """A way to make an allreduce: its ``name``, and its job's settings."""
 
     name: str
     settings: Mapping[str, Any]
@@ -52,7 +52,7 @@ class Way:
 
 
 def ways(told: Mapping[str, Any], plan: PlanFile, file: Path) -> Iterator[Way]:
-    """The plan's, and those that it is compared with; ``told`` is its file."""
+    """The plan's way and those to compare it with; ``told`` is its file."""
     if plan.roots:
         yield Way("plan, its roots", {"algorithm": SWITCH, "roots": dict(plan.roots)}, told.get("in_network_GBps"))
         yield Way("equal stripes", {"algorithm": SWITCH, "roots": dict.fromkeys(plan.roots, 1)})

@@ -48,7 +48,7 @@ class Plots:
         self.made: list[Path] = []
 
     def sizes(self, name: str, runs: Sequence[Run]) -> None:
-        """busbw and latency over the size, a curve for each switch."""
+        """busbw and latency by size, a curve for each switch."""
         title = f"{name}, {runs[0].workers} workers"
         busbw = {run.switch: [(line.size, line.busbw(0)) for line in run.lines] for run in runs}
         self.draw(f"{name}-busbw", busbw, title, "size (bytes)", "busbw (GB/s)", sizes=True)
@@ -60,11 +60,11 @@ class Plots:
         self.draw(f"{name}-latency", latency, title, "size (bytes)", "time (us)", sizes=True, log=True)
 
     def workers(self, name: str, runs: Sequence[Run]) -> None:
-        """algbw of the largest size over the number of workers."""
+        """algbw of the largest size by number of workers."""
         self._rates(f"{name}-workers", runs, "workers", lambda run: run.workers)
 
     def losses(self, name: str, runs: Sequence[Run]) -> None:
-        """algbw of the largest size over the loss."""
+        """algbw of the largest size by loss."""
         self._rates(f"{name}-loss", runs, "packets lost (%)", lambda run: 100 * (run.loss or 0.0))
 
     def _rates(self, file: str, runs: Sequence[Run], label: str, where: Any) -> None:

@@ -34,7 +34,7 @@ AGGREGATE: Final = "aggregate"
 ADDER: Final = "bare_adder"
 
 ENGINES: Final = {"native": "embedded", "python": "embedded", "bmv2": "bmv2"}
-"""What runs P4 programs, and the kind of switch that it belongs to."""
+"""The engines that run P4 programs, with their kind of switch."""
 _TRIES: Final = 2
 """How often the adder's last sum may be wrong: it adds in the order in which packets come, and the kernel sometimes delivers a
 packet of one port before one that was sent to another port earlier."""
@@ -50,7 +50,7 @@ class Rig:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew, with blocks that have had no contribution: packets were lost."""
+        """Start over after a loss, with blocks that have had no contribution."""
         self.loads, self._next = self._prepare()
 
     def run(self, name: str, rounds: int, window: int) -> Blasted:
@@ -70,14 +70,14 @@ def _forwarded(make: Callable[[int], Load]) -> dict[str, Load]:
 
 @contextmanager
 def floor_rig(rootless: bool = False) -> Iterator[Rig]:
-    """Frames are only passed on."""
+    """A rig that only passes frames on."""
     loads = _forwarded(lambda size: raw_load("floor", size))
     with passing_on(rootless) as (blaster, pid):
         yield Rig(blaster, pid, lambda: (loads, 0))
 
 
 class _WrappedFabric(NamespaceFabric):
-    """Its switch is started by ``wrapper``."""
+    """The switch's command line has ``wrapper`` in front."""
 
     def __init__(self, topology: Topology, kind: str, wrapper: Sequence[str]) -> None:
         super().__init__(topology, kind)

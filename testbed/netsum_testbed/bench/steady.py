@@ -22,7 +22,7 @@ PATIENCE = 600.0
 
 
 def call_steadily(comm: Communicator, size: int, seconds: float) -> tuple[list[float], int]:
-    """When the calls ended, and how many elements were wrong. The first call is not among them."""
+    """When the calls ended, without the first, and how many elements were wrong."""
     enough = False
 
     def stop(_number: int, _frame: FrameType | None) -> None:

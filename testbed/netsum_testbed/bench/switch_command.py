@@ -88,7 +88,7 @@ _LOADS: Final = [*map(str, SIZES), AGGREGATE, ADDER]
 
 @contextmanager
 def _progress() -> Iterator[Any]:
-    """Shows what goes on, on standard error: on a terminal always the last, else each turn's first."""
+    """Shows progress on standard error: on a terminal the latest, else the first of each turn."""
     console = Console(stderr=True)
     with console.status("starting") as status:
 
@@ -101,7 +101,7 @@ def _progress() -> Iterator[Any]:
 
 
 def _own_logic(cases: Mapping[str, Case]) -> dict[str, float]:
-    """What share of a contribution is not the addition: of its time, and of the switch's CPU time."""
+    """The shares of a contribution's time, and of the switch's CPU time, that are not the addition."""
     contribution, adder = cases[AGGREGATE], cases[ADDER]
     return {
         "time": round(1 - contribution.pps / adder.pps, 2),

@@ -55,7 +55,7 @@ class SwitchFigures:
 
     @property
     def cpu_ratio(self) -> float:
-        """The same of CPU time."""
+        """The same for CPU time."""
         return self.aggregate.cpu_us / self.forward.cpu_us
 
     @property

@@ -37,7 +37,7 @@ ONE_RING: Final = "one-ring"
 
 @dataclass(frozen=True)
 class Loads:
-    """What links carry in a call of one algorithm, in bytes of frames."""
+    """Bytes of frames on the links in a call by one algorithm."""
 
     algorithm: str
     line: Line

@@ -1,9 +1,7 @@
-"""DistributedDataParallel on netsum and on Gloo, in one run: step times over links of some rates, and whether they agree."""
+"""DistributedDataParallel on netsum and on Gloo, in one run: step times by link rate, and whether the replicas agree."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,14 +10,11 @@ from netsum.descriptor import SWITCH
 from netsum_controller.config.job_spec import JobSpec
 from rich.table import Table
 
-from netsum_testbed.errors import TestbedError
+from netsum_testbed.bench.torch_ranks import found_by
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.launch.ranks import fabric_programs
 from netsum_testbed.tables import make_table
 
 BACKENDS: Final = ("netsum", "gloo")
-ENDS: Final = 300.0
-"""Seconds within which a rank ends after another."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +32,9 @@ class Training:
         """Train on a fabric, every rank a process on its own host; returns the figures."""
         members = tuple(fabric.topology.hosts)[: self.workers]
         job = fabric.create_job(JobSpec(name="bench", members=members, algorithm=SWITCH))
-        words = [str(self.steps), str(self.width), str(self.batch), str(self.bucket_mib)]
-        command = [sys.executable, "-m", "netsum_testbed.bench.train_rank", *words]
-        ranks = [
-            fabric.spawn(host, command, name=f"rank{rank}", environment=program.environment, piped=True)
-            for rank, (host, program) in enumerate(zip(members, fabric_programs(fabric, job, ()), strict=True))
-        ]
-        line = ranks[0].stdout.readline()  # or nothing, if it fails; calls that wait for others' end in a while
-        failed = next((number for number, rank in enumerate(ranks) if rank.wait(ENDS)), None)
-        if failed is not None:
-            raise TestbedError(f"rank {failed} failed: {ranks[failed].last_words(1)}")
+        words = (self.steps, self.width, self.batch, self.bucket_mib)
+        found: dict[str, Any] = found_by(fabric, job, "netsum_testbed.bench.train_rank", words)
         fabric.delete_job(job.name)
-        found: dict[str, Any] = json.loads(line)
         return found
 
 

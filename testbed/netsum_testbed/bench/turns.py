@@ -1,4 +1,4 @@
-"""Many loads on many switches, in turn, so that whatever else the machine does hits all alike."""
+"""Many loads on many switches, in turns, so that other load on the machine affects all alike."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Case:
     runs: list[Blasted] = field(default_factory=list)
 
     def warm_up(self, seconds: float | None) -> None:
-        """Send the first packets, which are slow, and set ``rounds`` to as many as take so long; None: they stay."""
+        """Send the first packets, which are slow, and set ``rounds`` to as many as take this long (None: keep them)."""
         if seconds is None:
             self._run(min(self.rounds, 3 * _FIRST_ROUNDS))
             return

@@ -33,7 +33,7 @@ PORTS: Final = {8080: "netsum serve --port 0 takes a free one", 9559: "netsum to
 
 
 def may_be_root() -> bool:
-    """Whether we are root, or `make` makes us root: then it runs what needs root, too."""
+    """Whether we are root, or `make` can become root for what needs it."""
     return os.geteuid() == 0 or _free_sudo()
 
 
@@ -48,7 +48,7 @@ def _everywhere() -> str:
 
 
 def examine_machine() -> Iterator[Finding]:
-    """All of it, in the order in which to put it right."""
+    """Examine the machine, in the order in which to fix things."""
     yield _root()
     yield _path()
     yield _tools()

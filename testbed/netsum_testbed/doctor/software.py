@@ -28,7 +28,7 @@ TESTS: Final = {
 
 
 def examine_software() -> Iterator[Finding]:
-    """All of it, in the order in which to put it right."""
+    """Examine the software, in the order in which to fix things."""
     yield _python()
     yield _venv()
     yield _packages("packages", DEMO)

@@ -24,7 +24,7 @@ MASTER_PORT: Final = 29500
 
 
 def search_path() -> str:
-    """PATH with the Python that runs netsum first, so that `python` finds the library."""
+    """PATH with netsum's own Python first, so that `python` finds the library."""
     return f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
 
 
@@ -42,7 +42,7 @@ def command_line(words: Sequence[str]) -> list[str]:
 
 
 def shared_environment(ranks: int) -> dict[str, str]:
-    """What all ranks on this machine have alike. What the user has set stays."""
+    """The environment that all ranks on this machine share. The user's settings win."""
     threads = max(1, (os.cpu_count() or 1) // ranks)
     usual = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(threads)}
     return {"PATH": search_path(), **{name: os.environ.get(name) or value for name, value in usual.items()}}

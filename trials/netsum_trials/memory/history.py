@@ -1,4 +1,4 @@
-"""What was asked of one place in the memory, when, and what came back; and what is wrong with that."""
+"""The instructions on one place in memory with their answers, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from netsum_trials.memory.linearizable import Call, Undecided, linearizable
 from netsum_trials.memory.model import Asked, State, Step, do
 
 Explained = Callable[[Sequence["Entry"]], bool]
-"""Whether some order of what was asked explains every answer."""
+"""Whether some order of the instructions explains every answer."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """An instruction of a client's. ``answered`` is inf as long as there is no reply; ``answer`` is its payload, ``argument``
-    what else OPTIMIZE's says; ``lost``: it says that the memory is lost."""
+    """A client's instruction. ``answered`` is inf until there is a reply; ``answer`` is its payload, ``argument`` the rest of
+    OPTIMIZE's; ``lost``: the reply says that the memory is lost."""
 
     client: int
     asked: Asked
@@ -39,7 +39,7 @@ class Entry:
 
 
 class Finding(StrEnum):
-    """What is wrong with a history: an acknowledged change is nowhere to be seen, one was done twice, or neither explains it."""
+    """What is wrong with a history: an acknowledged change is missing, one was done twice, or something else."""
 
     LOST = "lost"
     DOUBLED = "doubled"
@@ -48,7 +48,7 @@ class Finding(StrEnum):
 
 
 class Refuted(Exception):
-    """A finding, and the instruction that it is about, if it is about one."""
+    """A finding, and the instruction that it concerns, if any."""
 
     def __init__(self, finding: Finding, entry: Entry | None) -> None:
         super().__init__(finding.value)
@@ -74,8 +74,9 @@ def check(entries: Sequence[Entry], explained: Explained) -> None:
 
 
 def check_loss(entries: Sequence[Entry], lost_at: float) -> list[Entry]:
-    """What is left to explain of a history whose memory was lost then (inf: never): what was answered, and what may have been
-    done before. Raises :class:`Refuted` if the memory was said to be lost too early, or answered after it was gone."""
+    """What is left to explain of a history whose memory was lost at that time (inf: never): the answered instructions, and
+    those that may have been done before. Raises :class:`Refuted` if a loss was reported too early, or an answer came after
+    it."""
     for entry in entries:
         if entry.lost and entry.answered < lost_at:
             raise Refuted(Finding.WRONG, entry)
@@ -86,7 +87,7 @@ def check_loss(entries: Sequence[Entry], lost_at: float) -> list[Entry]:
 
 
 def in_memory(memory: bytes, is_atomic: Callable[[Asked], bool]) -> Explained:
-    """Explains what is asked of plain memory, which begins like this. ``is_atomic`` says whether a COPY is done at once, because
+    """Explains instructions on plain memory with these initial contents. ``is_atomic``: whether a COPY is done at once, because
     it stays within a device."""
     return lambda entries: linearizable(list(_calls(entries, is_atomic)), State(memory), do)
 

@@ -17,12 +17,12 @@ from netsum_trials.memory.steps import Steps
 from netsum_trials.memory.table import Table
 
 SHOWN = 20
-"""Instructions of a wrong history that are printed, and only of the round's first ``HISTORIES``."""
+"""Instructions printed of a wrong history, and only for the round's first ``HISTORIES``."""
 HISTORIES = 2
 
 
 class Life(NamedTuple):
-    """A place's history, from the making of its region until it was ``lost``, if it was."""
+    """A place's history, from its region's creation until its loss, if any."""
 
     place: Place
     entries: list[Entry]

@@ -1,6 +1,6 @@
 """Is there a serial order of calls, in keeping with when each began and ended, that explains all their answers?
 
-Wing and Gong's search, with Lowe's memory of what has been tried ("Testing for linearizability", 2017): calls are put in order
+Wing and Gong's search, with Lowe's cache of what has been tried ("Testing for linearizability", 2017): calls are put in order
 one by one, as long as none is passed over that had ended before another began.
 """
 
@@ -15,7 +15,7 @@ O = TypeVar("O")  # noqa: E741 - an operation
 S = TypeVar("S", bound=Hashable)
 
 MOST: Final = 1_000_000
-"""Combinations that are tried before the search gives up."""
+"""Combinations to try before giving up."""
 
 
 class Undecided(Exception):

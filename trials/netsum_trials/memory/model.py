@@ -1,4 +1,4 @@
-"""The memory that instructions are checked against: a few bytes, and what each instruction makes of them. It shares nothing with
+"""The model that instructions are checked against: a few bytes, and what each instruction does to them. It shares nothing with
 the devices' arithmetic: integers are Python's, and floats are rounded by ``struct``."""
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ CODES: Final = {
 FLOATS: Final = (LaneType.FLOAT32, LaneType.FLOAT64)
 COMPUTING: Final = (Instruction.ADD, Instruction.MIN, Instruction.MAX, Instruction.FETCH_ADD)
 ARITHMETIC: Final = (*COMPUTING, Instruction.SUM_FORWARD, Instruction.LOOKUP, Instruction.PUSH, Instruction.OPTIMIZE)
-"""Their packets say of what type their lanes are."""
+"""Instructions whose packets give the lanes' type."""
 READING: Final = (Instruction.READ, Instruction.FETCH_ADD, Instruction.COMPARE_SWAP)
-"""Their replies bring what was there before."""
+"""Instructions whose replies have the previous contents."""
 
 Lanes = tuple[float, ...]
 """Integers or floats."""

@@ -1,4 +1,4 @@
-"""Places in the memory, and what clients ask of them at random."""
+"""Places in memory, and random instructions on them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from netsum_trials.memory.model import COMPUTING, FLOATS, Asked, pack
 from netsum_trials.memory.steps import LEAVE, is_push, settings_of
 
 _STOPS: Final = (0, 1, 1, 2, 2, 3, 16)
-"""How many segments a chain has."""
+"""Segments of a chain."""
 _LONG: Final = 100
-"""Who has a push under way while it asks so much else asks nothing but pushes: a window (of 256) that is full of other things
-could not bring the push that another client waits for."""
+"""A client with a push and this much else under way only pushes: a window (of 256) full of other instructions could not bring
+the push that another client waits for."""
 INTEGERS: Final = (LaneType.INT32, LaneType.INT64, LaneType.UINT32, LaneType.UINT64)
 
 
 class Theme(Enum):
-    """What is asked of a place, by weight. A WRITE hides what was lost before it, so some places know none."""
+    """Instructions on a place, by weight. A WRITE hides earlier losses, so some places have none."""
 
     COUNTER = {Instruction.READ: 2, Instruction.ADD: 4, Instruction.FETCH_ADD: 3}  # noqa: RUF012 - it is the value
     REGISTER = {Instruction.READ: 3, Instruction.WRITE: 3, Instruction.COMPARE_SWAP: 4}  # noqa: RUF012
@@ -45,7 +45,7 @@ class Theme(Enum):
 
 
 LANEWISE: Final = tuple(theme for theme in Theme if theme not in (Theme.ROWS, Theme.STEPS))
-"""What may be asked of plain memory."""
+"""Themes for plain memory."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class Place:
 
 
 class Asker:
-    """Makes one client's instructions. Of a place it asks one thing at a time, so that few orders are possible. Whoever pushes
-    gradients leaves when it has no more to ask, or others would wait for it.
+    """Makes one client's instructions, one at a time for each place, so that few orders are possible. A client that pushes
+    gradients leaves at its end, or others would wait for it.
 
     Attributes:
         left: instructions to come, besides those that say that it leaves.
@@ -110,7 +110,7 @@ class Asker:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is to be asked any more."""
+        """Whether all instructions have been made."""
         return not self.left and not self._stays
 
     def begin(self, now: float) -> tuple[int, Entry] | None:
@@ -129,7 +129,7 @@ class Asker:
         return number, Entry(self.client, asked, now)
 
     def end(self, number: int, entry: Entry, now: float, answer: bytes | None, argument: int = 0) -> None:
-        """The reply has come; None: it never will, and nobody knows what became of it."""
+        """Take a reply; None: there will never be one, and the outcome is unknown."""
         self._idle[number] = None
         self._pushed.pop(number, None)
         if answer is None:
@@ -148,11 +148,11 @@ class Asker:
         entry.answered, entry.lost = now, True
 
     def pause(self, numbers: Iterable[int]) -> None:
-        """Ask nothing of these places until they are renewed."""
+        """Leave these places alone until they are renewed."""
         self._paused.update(numbers)
 
     def renew(self, numbers: Iterable[int]) -> None:
-        """These places are as in the beginning."""
+        """These places have their initial contents again."""
         for number in numbers:
             self._paused.discard(number)
             self._seen.pop(number, None)
@@ -214,7 +214,7 @@ class Asker:
         )
 
     def _quarters(self, number: int) -> bytes:
-        """Multiples of 1/4, of which sums and squares are exact; in one case in four mostly zeros."""
+        """Multiples of 1/4, whose sums and squares are exact; mostly zeros in one case in four."""
         share = 0.1 if self._rng.random() < 0.25 else 1.0
         values = [self._rng.randrange(-256, 257) / 4 if self._rng.random() < share else 0.0 for _ in range(number)]
         return pack(LaneType.FLOAT32, tuple(values))
@@ -228,7 +228,8 @@ class Asker:
         return first * lane.bytes, (last - first + 1) * lane.bytes
 
     def _values(self, lane: LaneType, number: int) -> bytes:
-        """Random lanes, in one case in four mostly zeros. Sums of floats are mostly exact, so that few depend on their order."""
+        """Random lanes, mostly zeros in one case in four. Sums of floats are mostly exact, so that few depend on their
+        order."""
         rng = self._rng
         if lane in FLOATS:
             values: list[float] = [

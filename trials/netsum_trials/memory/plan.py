@@ -17,7 +17,7 @@ from netsum_trials.memory.table import shard_of
 
 CLIENTS: Final = 8
 DEPTHS: Final = (1, 4, 16)
-"""How many instructions a client has under way."""
+"""Instructions that a client has under way."""
 DTYPES: Final = (None, "int32", "int64", "float32", "float64")
 PLACES: Final = (12, 25)
 _SIZES: Final = (16, 64, 8192)
@@ -31,7 +31,7 @@ _LANES: Final[Mapping[str | None, tuple[LaneType, ...]]] = {
 
 
 class Kind(StrEnum):
-    """What may happen."""
+    """Kinds of events."""
 
     KILL_DEVICE = "kill_device"
     HANG_DEVICE = "hang_device"
@@ -49,7 +49,7 @@ LONGEST: Final = {
     Kind.RESTART_CONTROLLER: 1.0,
     Kind.LOSE: 1.0,
 }
-"""Seconds. A device that is silent for longer than its lease is given up, and comes back later."""
+"""Seconds. A device that is silent beyond its lease is given up, and comes back later."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Event:
 
     @property
     def whom(self) -> str:
-        """What it happens to, and nothing else at the same time."""
+        """The target, to which nothing else happens at the same time."""
         return self.what or self.kind.value
 
     def describe(self) -> str:
@@ -135,7 +135,7 @@ class Plan:
         return [number for number, place in enumerate(self.places) if place.region == region]
 
     def asker_seed(self, client: int) -> str:
-        """What a client's instructions follow from."""
+        """The seed of a client's instructions."""
         return f"{self.seed} {self.index} {client}"
 
     def describe(self) -> str:
@@ -166,7 +166,7 @@ def make_plan(seed: int, index: int, site: Site, *, instructions: int) -> Plan:
     rng = np.random.default_rng([seed, index, 0x3E])
     number = int(rng.integers(2, len(site.hosts) + 1))
     hosts = [str(host) for host in rng.permutation(list(site.hosts))[:number]]
-    # What is in RAM is gone with its device, so those that are not replicated lie in files.
+    # RAM is lost with its device, so unreplicated regions lie in files.
     devices = {host: bool(rng.random() < 0.6) for host in hosts}
     devices[hosts[0]] = True
     if site.files is not None:
@@ -192,7 +192,7 @@ def make_plan(seed: int, index: int, site: Site, *, instructions: int) -> Plan:
 
 
 def _regions(rng: np.random.Generator, devices: Mapping[str, bool], *, fragile: bool) -> tuple[RegionPlan, ...]:
-    """One to three, and perhaps one that may be lost."""
+    """One to three regions, and perhaps another that may be lost."""
     ram = [host for host, kept in devices.items() if not kept]
     alone = [str(host) for host in rng.permutation(ram)[: int(rng.integers(1, len(ram) + 1))]] if ram else []
     if not fragile:
@@ -357,7 +357,7 @@ def _event(
         return Event(after, kind, region.name, tuple(hosts[: int(rng.integers(least, len(hosts) + 1))]), waits=waits)
     if kind in (Kind.KILL_DEVICE, Kind.HANG_DEVICE):
         host = str(rng.choice(list(devices)))
-        # Two devices whose memory is gone could be all that a shard had.
+        # Two devices that lost their memory could be a shard's only ones.
         waits = waits or (kind is Kind.KILL_DEVICE and not devices[host])
         return Event(after, kind, host, seconds=seconds, waits=waits)
     return Event(after, kind, seconds=seconds, waits=waits)

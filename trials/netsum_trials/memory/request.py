@@ -1,4 +1,4 @@
-"""What is asked of a place, as a packet's fields."""
+"""An instruction on a place, as a packet's fields."""
 
 from __future__ import annotations
 

@@ -54,9 +54,7 @@ class Options:
         return f'make memory-check SWITCH={switch} SEED={self.seed} ARGS="{" ".join(words)}"'
 
 
-def play_rounds(
-    options: Options, stage: str, site: Site, totals: MemoryTotals, screen: Screen, play: Callable[[Plan], None]
-) -> None:
+def play_rounds(options: Options, stage: str, site: Site, totals: MemoryTotals, screen: Screen, play: Play) -> None:
     """Play a stage's rounds until its time is up; the last one begins before that."""
     began, before = time.monotonic(), totals.seconds
     for number in numbers_from(0, options.only):

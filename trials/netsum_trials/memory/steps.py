@@ -18,7 +18,7 @@ from netsum_trials.memory.model import Asked, pack, unpack
 from netsum_trials.memory.table import Numbers, rounded
 
 LEAVE: Final = 2**32 - 1
-"""As the step of an OPTIMIZE without payload: the worker pushes no more. With step 0 it asks how many steps there were."""
+"""The step of an OPTIMIZE without payload that says: this worker pushes no more. Step 0 asks how many steps there were."""
 
 _NAMES: Final = ("lr", "weight_decay")
 _ANY: Final = -1
@@ -31,7 +31,7 @@ def settings_of(step: int) -> tuple[float, ...]:
 
 
 def is_push(asked: Asked) -> bool:
-    """Whether it brings a gradient, and so may have to wait for others'."""
+    """Whether it brings a gradient, and so may have to wait for others."""
     return asked.instruction == Instruction.OPTIMIZE and bool(asked.payload)
 
 
@@ -70,7 +70,7 @@ class Steps:
                     raise Refuted(Finding.WRONG, entry)
 
     def explained(self, entries: Sequence[Entry]) -> bool:
-        """Whether some order of these, and some choice among the pushes that nobody knows about, explains all answers."""
+        """Whether some order of these, and some choice among the pushes of unknown outcome, explains all answers."""
         last = max((entry.argument >> 32 for entry in entries if entry.answered != inf), default=0)
         found = _pushes(entries)
         choices = [_choices(found.get(step, [])) for step in range(1, last + 1)]
@@ -116,7 +116,7 @@ def _counted(entry: Entry) -> int:
 
 
 def _pushes(entries: Sequence[Entry]) -> dict[int, list[Entry]]:
-    """By step, the pushes that are in it, and those of which nobody knows whether they are."""
+    """By step, the pushes that are in it, and those that may be."""
     found = defaultdict(list)
     for entry in entries:
         if is_push(entry.asked) and (entry.answered == inf or _counted(entry)):
@@ -135,7 +135,7 @@ def _choices(pushes: Sequence[Entry]) -> list[Sequence[Entry]]:
 
 
 def _looks(entries: Sequence[Entry]) -> Iterable[Call[_Moment]]:
-    """What only looks at the block: READs, questions how far it is, pushes that came too late."""
+    """Instructions that only read the block: READs, progress queries, late pushes."""
     for entry in entries:
         asked = entry.asked
         if entry.answered == inf or (is_push(asked) and _counted(entry)):

@@ -35,7 +35,7 @@ def mixed(key: int) -> int:
 
 
 def shard_of(key: int, shards: int) -> int:
-    """Which of a table's shards has the row of that key."""
+    """The shard of a table that has the key's row."""
     return mixed(key) & (shards - 1)
 
 
@@ -59,13 +59,13 @@ class Table:
         self._dim = int(options["dim"])
 
     def explained(self, entries: Sequence[Entry]) -> bool:
-        """Whether some order of what was asked explains every answer."""
+        """Whether some order of the instructions explains every answer."""
         beginning = tuple(self._begun(key) for key in self._keys)
         calls = [Call(_Asking(each.asked, each.answer), each.invoked, each.answered) for each in entries]
         return linearizable(calls, beginning, self._do)
 
     def _begun(self, key: int) -> Row:
-        """As nobody has changed it: uniform, from the seed and the key."""
+        """The initial row: uniform, from the seed and the key."""
         seed, initial = int(self._options["seed"]), rounded(self._options["initial"])
         bits = [mixed(mixed(key) ^ mixed(seed + column & _ALL)) >> 40 for column in range(self._dim)]
         numbers = tuple(rounded((each / 2**23 - 1) * initial) if initial else 0.0 for each in bits)

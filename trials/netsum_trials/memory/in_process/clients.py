@@ -1,4 +1,4 @@
-"""A client: the host library's window, asked for random instructions."""
+"""A client: the host library's window, with random instructions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from netsum_trials.memory.steps import is_push
 PORT: Final = 40000
 
 Asking = tuple[int, Entry]
-"""An instruction, and the number of the place that it is about."""
+"""An instruction, and the number of its place."""
 
 
 class Client:
@@ -68,11 +68,11 @@ class Client:
 
     @property
     def _may_ask(self) -> bool:
-        """A push may wait for other workers', so it is nobody's turn that it takes."""
+        """A push may wait for other workers' pushes, so it takes up no turn."""
         return sum(not is_push(entry.asked) for _, (_, entry) in self._tasks) < self._depth
 
     def submit(self, number: int, entry: Entry) -> None:
-        """Give the window an instruction about a place."""
+        """Give the window an instruction on a place."""
         place = self._plan.places[number]
         plan, region = self._plan.region(place.region), self._regions[place.region]
         asked, task = entry.asked, Task()
@@ -96,7 +96,7 @@ class Client:
         self.window.submit(run)
 
     def turn(self) -> None:
-        """Ask more, send what is due, and come back in time."""
+        """Submit more, send what is due, and schedule the next turn."""
         now = self._network.now
         for task, (number, entry) in self._tasks:
             if isinstance(task.error, MemoryLost) and self._plan.region_of(number).fragile:

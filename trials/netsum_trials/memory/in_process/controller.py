@@ -1,5 +1,5 @@
-"""The controller without a server and without P4Runtime: it hears devices, decides and gives orders as the real one does, by
-its functions, and writes what it has decided into the switch."""
+"""The controller without a server and without P4Runtime: it hears devices, decides and gives orders by the real one's
+functions, and writes its decisions into the switch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from netsum_trials.memory.plan import RegionPlan
 
 PERIOD: Final = 0.05
 LEASE: Final = 1.0
-"""Seconds, so short that a round need not last long."""
+"""Seconds; short, so that a round need not last long."""
 
 
 def make_region(number: int, base: int, plan: RegionPlan) -> Region:
@@ -69,7 +69,7 @@ class Controller:
         return MemoryState(self._regions, self._shards, self._devices)
 
     def create(self, region: Region) -> None:
-        """Begin to make a region, once its devices have been heard."""
+        """Begin to make a region, once its devices have reported."""
         incarnations = {host: self._devices[host].incarnation for host in region.devices}
         self._regions[region.name] = region
         self._shards[region.name] = [Placed(shard) for shard in deal(region.shards, incarnations, region.replicas)]
@@ -96,7 +96,7 @@ class Controller:
         ]
 
     def hear(self, host: str, said: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A device's report; None if nobody is there to answer."""
+        """Take a device's report; None while the controller is off."""
         if not self.on:
             return None
         report = DeviceReport.of(said)
@@ -105,12 +105,12 @@ class Controller:
         return orders(self._topology, self._state, host, report, LEASE)
 
     def restart(self) -> None:
-        """Begin again with what the state file has."""
+        """Start again from the state file."""
         self._beats = self._new_beats()
         self.on = True
 
     def tend(self) -> None:
-        """Take every shard's next step, and come back soon."""
+        """Take every shard's next step, and schedule the next call."""
         self._network.later(PERIOD, self.tend)
         if not self.on:
             return
@@ -160,7 +160,7 @@ class Controller:
         return [() if placed.now.lost else placed.now.hosts for placed in self._shards[name]]
 
     def whole(self) -> bool:
-        """Whether every shard has all its devices, and they have everything, and the switch knows."""
+        """Whether every shard has all its devices with all contents, and the switch knows."""
         if not self.on or not self._switch.on:
             return False
         standings = self._standings()

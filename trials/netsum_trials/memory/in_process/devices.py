@@ -19,16 +19,15 @@ from netsum_trials.memory.in_process.switch import VIRTUAL, Switch
 REPORT: Final = 0.15
 """Seconds between two reports."""
 HURRY: Final = 0.02
-"""The same once a packet has shown that the switch knows more."""
+"""The same, after a packet has shown that the switch knows more."""
 QUEUE: Final = 256
-"""Packets that wait in a socket of a process that stands still."""
+"""Packets that a stopped process's socket holds."""
 JOURNAL: Final = 1 << 18
-"""Bytes of journal after which a checkpoint is made: few, so that there are some."""
+"""Bytes of journal after which a checkpoint is made: few, so that checkpoints happen."""
 
 
 class Contents(NamedTuple):
-    """A shard on a device: the end of its log, how far it is executed, and the bytes that this has given, with what the region's
-    kind has beside."""
+    """A shard on a device: the end of its log, how far it is executed, and the resulting bytes, with the kind's own state."""
 
     end: int
     executed: int

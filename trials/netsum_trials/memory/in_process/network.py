@@ -1,4 +1,4 @@
-"""A network of its own time, which loses, doubles and reorders packets."""
+"""A network with its own clock, which loses, duplicates and reorders packets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netsum_trials.faults.scenario import Rates
 LATENCY = 50e-6
 """Seconds that a link takes."""
 LATE = 2e-3
-"""Seconds that a reordered packet takes longer."""
+"""Additional seconds for a reordered packet."""
 
 
 class Network:

@@ -27,9 +27,9 @@ TOPOLOGY: Final = star(6)
 SITE: Final = Site(tuple(TOPOLOGY.hosts)[:5], settling=2 * LEASE)
 FIRST_ADDRESS: Final = 1 << 32
 PATIENCE: Final = 30.0
-"""Seconds, of the network's, in which something must get on."""
+"""Seconds of the network's clock within which there must be progress."""
 HEARD: Final = 0.5
-"""Seconds within which the controller has heard what has become of a device, and begun to do something about it."""
+"""Seconds within which the controller has noticed what happened to a device, and begun to act."""
 _LOOK: Final = 0.01
 
 
@@ -83,7 +83,7 @@ class Stage:
         return True
 
     def _create(self, plan: RegionPlan) -> None:
-        """Begin to make a region, at addresses that none had before."""
+        """Begin to make a region, at addresses that were never used."""
         number, base = next(self._numbers), (self._base + plan.size - 1) // plan.size * plan.size
         self._base = base + plan.size
         self._regions[plan.name] = region = make_region(number, base, plan)
@@ -95,7 +95,7 @@ class Stage:
         self._say(f"  HANG: {what} after {PATIENCE:g} s")
 
     def _play(self) -> bool:
-        """Let the clients ask, and everything happen; False if that comes to no end."""
+        """Let clients and events run; False if they do not end."""
         plan = self._plan
         for number in range(CLIENTS):
             asker = Asker(number, plan.asker_seed(number), plan.places, plan.instructions)
@@ -167,7 +167,7 @@ class Stage:
         return self._controller.restart
 
     def _lose(self, name: str) -> Callable[[], None]:
-        """End all devices of a region; they are back with nothing, and it is made anew once it was seen to be lost."""
+        """End all devices of a region. They come back empty, and the region is made anew once its loss was noticed."""
         hosts = [self._hosts[host] for host in self._plan.region(name).hosts]
         for host in hosts:
             host.kill()
@@ -212,7 +212,7 @@ class Stage:
             client.turn()
 
     def _read_all(self) -> bool:
-        """Read every place when all is quiet."""
+        """Read every place, once nothing else is under way."""
         self._read(range(len(self._plan.places)))
         return self._until_over("last READs have no reply")
 

@@ -1,4 +1,4 @@
-"""A client on its host: arrays as a program has them, asked for random instructions by a thread."""
+"""A client on its host: a thread makes random calls on arrays, as a program would."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from netsum_trials.memory.request import request_of
 from netsum_trials.memory.steps import is_push
 
 TIMEOUT: Final = 60.0
-"""Seconds that an instruction may take; more than everything that happens."""
+"""Seconds that an instruction may take, longer than any event."""
 _SLICE: Final = 0.002
 _CALLS: Final = (*Theme.EVERYTHING.value,)
-"""What has a method of an array; of the others, packets are made as the library's tables and parameters make theirs."""
+"""Instructions that are methods of an array; packets of the others are made like those of the library's tables and
+parameters."""
 
 
 class Client(threading.Thread):
@@ -79,11 +80,11 @@ class Client(threading.Thread):
 
     @property
     def over(self) -> bool:
-        """Whether it has nothing to ask any more."""
+        """Whether all its instructions are done."""
         return not self.is_alive() or (self.asker.over and not self._open)
 
     def pause(self, numbers: Collection[int]) -> None:
-        """Ask nothing of these places until they are renewed."""
+        """Leave these places alone until they are renewed."""
         with self._gate:
             self.asker.pause(numbers)
 
@@ -95,11 +96,11 @@ class Client(threading.Thread):
 
     @property
     def _may_ask(self) -> bool:
-        """A push may wait for other workers', so it is nobody's turn that it takes."""
+        """A push may wait for other workers' pushes, so it takes up no turn."""
         return sum(not is_push(entry.asked) for _, entry, _ in self._open) < self._plan.depth
 
     def asks(self, numbers: Collection[int]) -> bool:
-        """Whether anything about these places is under way."""
+        """Whether an instruction on these places is under way."""
         return any(number in numbers for number, _, _ in list(self._open))
 
     def start_one(self, number: int, entry: Entry) -> MemoryWork:

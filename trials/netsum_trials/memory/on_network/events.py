@@ -1,4 +1,4 @@
-"""What happens to devices, regions, the switch and the controller in a round, one thing after the other."""
+"""A round's events, which happen to devices, regions, the switch and the controller, one after the other."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from netsum_trials.memory.report import MemoryTotals
 from netsum_trials.soak.outside import ServesOutside
 
 REPORTS: Final = 1.5
-"""Seconds within which the controller has heard what has become of a device, and begun to do something about it."""
+"""Seconds within which the controller has noticed what happened to a device, and begun to act."""
 WHOLE: Final = 60.0
-"""Seconds that everything may take to be whole again."""
+"""Seconds within which everything must be whole again."""
 _POLL: Final = 0.05
 
 
@@ -46,7 +46,7 @@ class Events:
         self._calm = 0.0
 
     def look(self, answered: int) -> None:
-        """Begin what is due after so many answers, and end what has lasted long enough."""
+        """Begin the events that are due after so many answers, and end those whose time is up."""
         for whom, (due, undo) in list(self._undo.items()):
             if time.monotonic() >= due:
                 undo()
@@ -65,7 +65,7 @@ class Events:
             self._totals.faults[event.kind.value] += 1
 
     def whole(self) -> bool:
-        """Whether nothing happens, and every shard has all its devices, and they have everything."""
+        """Whether no event is under way, and every shard has all its devices with all contents."""
         if self._undo or time.monotonic() < self._calm:
             return False
         state = self._fabric.controller.site.memory.state()

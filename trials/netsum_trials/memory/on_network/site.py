@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import TracebackType
 from typing import Final, Self
 
 from netsum.transports.base import Transport
@@ -64,9 +63,7 @@ class Wires:
         if self._before is not None:
             self._before = Counter()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let everything pass again."""
         if isinstance(self._fabric, ServesOutside) and self._before is not None:
             found = self._fabric.set_wires("s1", {})
