@@ -17,9 +17,10 @@ from netsum_controller.config.topology import Topology, parse_topology
 from netsum_controller.controller import Controller
 from netsum_controller.stages.ports import PortCounts
 
-from tests.controller.live import start, wait_until
+from tests.controller.live import start
 from tests.controller.members import TOKEN
 from tests.switch.harness.api import SILENCE, SwitchUnderTest
+from tests.threads import until
 
 PAIR = """\
 name: pair
@@ -150,7 +151,7 @@ def test_nothing_of_netsum_goes_past_ones_own_switch(pair: Pair) -> None:
         forged = bytearray(FrameFormat.of(victim).prefix(len(packet)) + packet)
         pair.switches["s1"].send(1, bytes(forged))
     assert pair.silent("s1", 1, 2, 4)
-    wait_until(lambda: pair.ports("s1")[1][0] == before + 3)
+    until(lambda: pair.ports("s1")[1][0] == before + 3)
     other = bytearray(FrameFormat.of(victim).prefix(0))
     other[36:38] = (9).to_bytes(2, "big")  # another UDP port: not netsum's
     other[40:42] = bytes(2)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from functools import partial
 
 import pytest
 from netsum import errors
@@ -19,6 +21,7 @@ from netsum_testbed.opening import open_fabric
 
 from tests.docs.pages import ROOT, Block, blocks
 from tests.hosts.memory.near import BASE, WRITE_KEY, device
+from tests.threads import meanwhile
 
 PAGE = ROOT / "docs" / "memory.md"
 PROGRAMS = {block.title: block for block in blocks(PAGE)}
@@ -69,14 +72,8 @@ def test_the_client_of_thirty_lines_needs_nothing_of_ours() -> None:
     assert "netsum" not in program.text
     link, over = KernelLink(("127.0.0.1", 0)), threading.Event()
     server = Server(device(), link)
-    thread = threading.Thread(target=server.run, args=(over.is_set,))
-    thread.start()
-    try:
+    with closing(server), meanwhile(partial(server.run, over.is_set), over.set):
         printed = run(program, "127.0.0.1", str(link.address[1]), str(WRITE_KEY), str(BASE))
-    finally:
-        over.set()
-        thread.join()
-        server.close()
     assert printed == "(0, b'')\n(2,)\n(1, 42, 3)\n"
 
 

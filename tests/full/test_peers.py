@@ -12,7 +12,8 @@ from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import joined
-from tests.full.trouble import Training, restart_switch, same_bits, until
+from tests.full.trouble import Training, restart_switch, same_bits
+from tests.threads import until
 
 EITHER_SWITCH = pytest.mark.parametrize(
     "fragile",

@@ -18,7 +18,8 @@ from netsum_testbed.fabric import Fabric
 from netsum_trials.faults.kernel import KernelTrunk
 
 from tests.full.conftest import FABRICS, joined, started
-from tests.full.trouble import Training, until
+from tests.full.trouble import Training
+from tests.threads import until
 
 pytestmark = pytest.mark.full
 

@@ -59,6 +59,5 @@ def switch(request: pytest.FixtureRequest) -> Iterator[StartProgram]:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
-    """The name of an engine."""
     name: str = request.param
     return name

@@ -73,7 +73,6 @@ def fresh_switch(kind: str) -> Iterator[SwitchUnderTest]:
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """The kind of `fresh_switch`."""
     return str(request.param)
 
 
