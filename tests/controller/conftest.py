@@ -20,10 +20,10 @@ from netsum_controller.state import store
 from tests.controller.certificates import Certificates, make_certificates
 from tests.controller.fake_fabric import FakeFabric, patient
 from tests.controller.fake_switch import FakeSwitch
-from tests.controller.live import start
 from tests.controller.members import TOKEN
 from tests.controller.watched import Watched
 from tests.switch.harness.api import SwitchUnderTest
+from tests.switch.harness.launch import KINDS, start
 
 NETSUM = [sys.executable, "-c", "from netsum_controller.cli import main; main()"]
 """The command as a process of its own."""
@@ -164,7 +164,7 @@ def run(where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     return call
 
 
-@pytest.fixture(params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import struct
 
 from netsum.descriptor import Descriptor
@@ -17,12 +16,6 @@ from tests.switch.harness.api import SwitchUnderTest
 SOON = 90.0
 LANES = 64
 PAYLOAD = LANES * 4
-
-
-def start(kind: str) -> SwitchUnderTest:
-    module, name = {"embedded": ("embedded", "EmbeddedUnderTest"), "bmv2": ("bmv2", "Bmv2UnderTest")}[kind]
-    switch: SwitchUnderTest = getattr(importlib.import_module(f"tests.switch.harness.{module}"), name)()
-    return switch
 
 
 def run_job(

@@ -17,9 +17,10 @@ from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.state.model import JobState
 
 from tests.controller.conftest import NETSUM
-from tests.controller.live import contribute, port_of, receive, run_job, start, summed
+from tests.controller.live import contribute, port_of, receive, run_job, summed
 from tests.controller.members import TOKEN
 from tests.switch.harness.api import SwitchUnderTest
+from tests.switch.harness.launch import start
 from tests.threads import until
 
 

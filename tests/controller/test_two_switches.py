@@ -17,9 +17,9 @@ from netsum_controller.config.topology import Topology, parse_topology
 from netsum_controller.controller import Controller
 from netsum_controller.stages.ports import PortCounts
 
-from tests.controller.live import start
 from tests.controller.members import TOKEN
 from tests.switch.harness.api import SILENCE, SwitchUnderTest
+from tests.switch.harness.launch import KINDS, start
 from tests.threads import until
 
 PAIR = """\
@@ -74,7 +74,7 @@ class Pair:
             return client.read_ports(self.topology.on_ports(switch))
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+@pytest.fixture(scope="module", params=KINDS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     both = Pair(request.param, tmp_path_factory.mktemp("pair") / "state.db")
     yield both

@@ -18,6 +18,8 @@ from netsum_controller.errors import NoSuchJob
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 
+from tests.switch.harness.launch import KINDS
+
 FABRICS = [
     "rootless-embedded",
     # Interfaces beneath the embedded switch: test_exactness.py has them in `make test`, too.
@@ -56,7 +58,7 @@ def pytest_runtest_setup() -> None:
             fabric.controller.reconcile()
 
 
-@pytest.fixture(params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+@pytest.fixture(params=KINDS)
 def switch(request: pytest.FixtureRequest) -> str:
     """A kind of switch, for commands that start one."""
     return str(request.param)

@@ -10,11 +10,12 @@ from netsum_trials.stragglers.detection import Detected, Sample, detect
 from netsum_trials.stragglers.detection_report import Histogram, histogram_table, to_json
 from rich.console import Console
 
+from tests.switch.harness.launch import KINDS
 from tests.testbed.conftest import Refused, Start
 
 
 @pytest.mark.parametrize("repeats", [False, pytest.param(True, marks=pytest.mark.full)])
-@pytest.mark.parametrize("kind", ["embedded", pytest.param("bmv2", marks=[pytest.mark.root, pytest.mark.bmv2])])
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_block_is_closed_early(kind: str, repeats: bool) -> None:
     """Each begins at another moment between two sweeps, some while a sweep goes round. It is never above the 2 here:
     a busy machine may send a sweep late."""
