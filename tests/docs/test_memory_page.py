@@ -47,16 +47,16 @@ def run(program: Block, *arguments: str, more: Mapping[str, str] | None = None) 
     return done.stdout
 
 
+def run_on_region(fabric: Fabric, program: Block) -> None:
+    """Run a program on h3, on the region that its title names."""
+    assert fabric.controller.url is not None
+    token = fabric.memory.tokens[program.title.removeprefix("region=")]
+    run(program, more={"NETSUM_CONTROLLER": fabric.controller.url, "NETSUM_TOKEN": token, "NETSUM_HOST": "h3"})
+
+
 @pytest.mark.parametrize("number", range(len(ON_REGIONS)))
 def test_programs_on_regions_run(fabric: Fabric, number: int) -> None:
-    program = ON_REGIONS[number]
-    name = program.title.removeprefix("region=")
-    where = {
-        "NETSUM_CONTROLLER": fabric.controller.url,
-        "NETSUM_TOKEN": fabric.memory.tokens[name],
-        "NETSUM_HOST": "h3",
-    }
-    run(program, more={name: value for name, value in where.items() if value is not None})
+    run_on_region(fabric, ON_REGIONS[number])
 
 
 def test_every_block_of_code_is_a_program() -> None:

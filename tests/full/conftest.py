@@ -33,11 +33,20 @@ Members = Callable[..., AbstractContextManager[list[Communicator]]]
 _running: list[Fabric] = []
 
 
+def make_fabric(kind: str, topology: Topology) -> Fabric:
+    """A fabric that does not run yet, by its wires and its switch: one of :data:`FABRICS`, or ``mininet-embedded`` or such."""
+    wires, switch = kind.split("-")
+    if wires == "mininet":
+        from netsum_testbed.mininet_fabric import MininetFabric  # where the tests run without root it may not be there
+
+        return MininetFabric(topology, switch)
+    return fabric_of(topology, switch, rootless=wires == "rootless")
+
+
 @contextmanager
 def started(kind: str, topology: Topology, options: Sequence[str] = ()) -> Iterator[Fabric]:
     """A running fabric, one of :data:`FABRICS`; ``options`` are added to its switches' command lines."""
-    wires, switch = kind.split("-")
-    fabric = fabric_of(topology, switch, rootless=wires == "rootless")
+    fabric = make_fabric(kind, topology)
     fabric.switch_options = options
     with fabric:
         _running.append(fabric)

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from netsum.memory.array import MemoryArray
 from netsum_controller.config.topologies import star, tree
-from netsum_controller.config.topology import Topology
 from netsum_controller.memory.model import Region
 from netsum_controller.memory.spec import RegionSpec
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import fabric_of
 
+from tests.full.conftest import make_fabric
 from tests.threads import until
 
 ROOT, FULL, BMV2 = pytest.mark.root, pytest.mark.full, pytest.mark.bmv2
@@ -38,19 +37,10 @@ PATIENCE = 60.0
 _numbers = count(1)
 
 
-def make_fabric(kind: str) -> Fabric:
-    wires, switch, *shape = kind.split("-")
-    topology: Topology = tree(2, 2) if shape else star(4)
-    if wires == "mininet":
-        from netsum_testbed.mininet_fabric import MininetFabric
-
-        return MininetFabric(topology, switch)
-    return fabric_of(topology, switch, rootless=wires == "rootless")
-
-
 @pytest.fixture(params=FABRICS)
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
-    with make_fabric(request.param) as up:
+    topology = tree(2, 2) if request.param.endswith("-tree") else star(4)
+    with make_fabric(request.param.removesuffix("-tree"), topology) as up:
         yield up
 
 

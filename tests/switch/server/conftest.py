@@ -94,9 +94,8 @@ def controller(p4rt_switch: SwitchUnderTest, program: Program) -> Iterator[Contr
 
 def clear_replication(controller: Controller) -> None:
     """Delete all groups and sessions; a test that took the mastership or the program away has left none."""
-    everything = [p4rt.Entity(), p4rt.Entity()]
-    everything[0].packet_replication_engine_entry.multicast_group_entry.SetInParent()
-    everything[1].packet_replication_engine_entry.clone_session_entry.SetInParent()
+    kinds = ("multicast_group_entry", "clone_session_entry")
+    everything = [p4rt.Entity(packet_replication_engine_entry={kind: {}}) for kind in kinds]
     try:
         left = controller.read(*everything)
         if left:
