@@ -21,6 +21,7 @@ from tests.controller.certificates import Certificates, make_certificates
 from tests.controller.fake_fabric import FakeFabric, patient
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN
+from tests.controller.memory_devices import FakeMemory
 from tests.controller.watched import Watched
 from tests.switch.harness.api import SwitchUnderTest
 from tests.switch.harness.launch import KINDS, start
@@ -100,6 +101,11 @@ def controller(open_controller: Callable[[], Controller]) -> Controller:
     one = open_controller()
     one.push()
     return one
+
+
+@pytest.fixture
+def memory(controller: Controller) -> FakeMemory:
+    return FakeMemory(controller)
 
 
 @pytest.fixture
