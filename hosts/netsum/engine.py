@@ -1,25 +1,21 @@
-"""Drives calls: passes what they submit through the window and the transport, and hands them their results.
+"""Drives a communicator's calls: passes what they submit through the window and the transport, and hands them their results.
 
 A call is a generator (:class:`Flow`). It submits blocks to the window and yields a condition; it is resumed when the condition
 holds. Only one flow submits at a time, in the order of the calls, so that every rank gives the same block the same id. When a
-flow yields :data:`SUBMITTED`, the next one may start while the first still waits for results.
-
-Whoever waits for a call drives the engine. No thread runs unless a call was started asynchronously; then one drives the engine
-in the background as long as calls are outstanding.
+flow yields :data:`SUBMITTED`, the next one may start while the first still waits for results. Who drives, and when, says
+:mod:`netsum.driver`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from netsum.backend import resume_window
-from netsum.errors import CallError, Closed, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused, words
-from netsum.home import Home
+from netsum.driver import Driver
+from netsum.errors import CallError, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused
 from netsum.outline import Outline
 from netsum.overdue import Overdue
 from netsum.peers.keeper import Keeper
@@ -27,21 +23,22 @@ from netsum.recovery import Recovery
 from netsum.refusal import Disagreement, Refusal
 from netsum.report import Report
 from netsum.silence import Silence
-from netsum.transports.base import Transport
+from netsum.transports.base import Packet, Transport
 from netsum.watching import MemberLog
-from netsum.window import FAREWELLS, LONE_SLICE, WAIT_SLICE, Whom, Window
+from netsum.window import FAREWELLS, Whom, Window
 from netsum.window.block import Block, id_distance
 from netsum.wire.schema import Outcome, Status
 from netsum.work import SUBMITTED, Ended, Flow, Work
 
-_SHARES: Final = 8
-"""Results are taken a share of a window at a time, if they come more slowly than that: the rest of it keeps the links busy."""
 _LISTENINGS: Final = 256
 """Most batches received between calls: more than a socket's buffer holds, and a bound if somebody floods it."""
 
 
-class Engine:
+class Engine(Driver[Work[Any]]):
     """One communicator's window, transport and calls. Thread-safe."""
+
+    name, thread_name = "communicator", "netsum"
+    window: Window
 
     def __init__(
         self,
@@ -53,21 +50,12 @@ class Engine:
     ) -> None:
         """``explain(block_id)`` asks the controller whom a block waits for: a sentence and the ranks. ``recovery`` asks it what
         has become of the job when the switch refuses this rank."""
-        self.home = Home()
+        super().__init__(transport)
         self.window = window
         self._log = log or MemberLog(None, None)
         self._recovery = recovery
-        self._transport = transport
         self._overdue = Overdue(explain)
         self._silence = Silence()
-        self._works: deque[Work[Any]] = deque()
-        self._gate = threading.Lock()  # guards what a caller changes: the list of works and how the communicator ended
-        self._lock = threading.RLock()  # held by whoever drives
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
-        self._closed = False
-        self._batch = 0  # how many packets came last
-        self._unseen = False  # whether there is anything that flows may not have seen
         self._keeper: Keeper | None = None
         self._keep()
 
@@ -103,46 +91,7 @@ class Engine:
         """Begin a call after all earlier ones; see :class:`Work`."""
         self.home.check()
         work: Work[Any] = Work(self, flow, gen, timeout, report, ended, outline)
-        with self._gate:
-            self._check()
-            self._works.append(work)
-            self._unseen = True
-            if background and self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="netsum", daemon=True)
-                self._thread.start()
-        # Whoever drives already will find the call; if nobody does, its first blocks go out now.
-        if background and self._lock.acquire(blocking=False):
-            try:
-                self._step(wait=False)
-            finally:
-                self._lock.release()
-        return work
-
-    @property
-    def busy(self) -> bool:
-        """Whether a call is under way."""
-        return bool(self._works)
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise Closed(f"the communicator has ended: {words(self._failure)}") from self._failure
-        if self._closed:
-            raise Closed("the communicator is closed")
-
-    def drive(self, work: Work[Any], timeout: float | None) -> None:
-        """Run until ``work`` is done or ``timeout`` seconds are over."""
-        self.home.check()
-        until = None if timeout is None else time.monotonic() + timeout
-        while not work.done() and (until is None or time.monotonic() < until):
-            if not self._lock.acquire(blocking=False):
-                # Another thread drives this call too. Not a wait for the lock: it is unfair, and that could take long.
-                work.finished(WAIT_SLICE if until is None else min(WAIT_SLICE, max(0.0, until - time.monotonic())))
-                continue
-            try:
-                if not work.done():
-                    self._step(until)
-            finally:
-                self._lock.release()
+        return self._begin(work, background=background)
 
     def listen(self) -> None:
         """Receive what has arrived since the last call, and send nothing."""
@@ -181,60 +130,25 @@ class Engine:
             self._lock.release()
         return True
 
-    def _run(self) -> None:
-        while True:
-            with self._gate:
-                if not self._works or self._closed:
-                    self._thread = None
-                    return
-            with self._lock:
-                try:
-                    self._step()
-                except BaseException:
-                    # Every call under way has the error, and raises it where it is waited for.
-                    continue
-            time.sleep(0)  # let another thread take the lock
-
-    def _step(self, until: float | None = None, *, wait: bool = True) -> None:
-        """Send, receive one batch (waiting for it at most ``until`` then), resume the flows whose results have arrived."""
+    def _turn(self, until: float | None, *, wait: bool) -> None:
         try:
-            if self._unseen:
-                self._advance()
             if self._recovery is not None:
                 self._recover(self._recovery)
-            due = self.window.next_deadline()
-            if due is not None and due <= time.monotonic():
-                self._receive(0.0)  # first what is waiting: a process that was stopped for long has its results already
-            self._send()
-            self._receive(self._patience(until) if wait else 0.0)
-            now = time.monotonic()
-            self._wonder(now)
-            self._time_out(now)  # last, for the same reason
+            super()._turn(until, wait=wait)
         except Refusal as refusal:
             if self._recovery is None or not self._recovery.begin(refusal):
-                self._fail(self._refused(refusal))
-            else:
-                self._log.asks(self.window.block_id(refusal.serial), str(refusal))
+                raise self._refused(refusal) from None
+            self._log.asks(self.window.block_id(refusal.serial), str(refusal))
         except Disagreement as error:
             block, ours = self.window.block_id(error.serial), self._call_at(error.serial)
-            self._fail(Mismatch(f"block {block}: another rank made a different call, or failed in this one; {ours}"))
-        except NetsumError as error:
-            self._fail(error)
-        except OSError as error:
-            self._fail(CommunicatorError(f"the link failed: {error}"))
-        except BaseException as error:
-            # Ctrl-C or a bug: the generators may have missed a step, so nothing can continue.
-            self._fail(error)
+            text = f"block {block}: another rank made a different call, or failed in this one; {ours}"
+            raise Mismatch(text) from None
+        except (NetsumError, OSError):
+            raise
+        except BaseException:
             with contextlib.suppress(NetsumError, OSError):
                 self._disagree()
             raise
-
-    def _receive(self, patience: float) -> None:
-        """Take one batch, and resume the flows whose results have arrived."""
-        packets = self._transport.recv(patience)
-        self._batch, self._unseen = len(packets), True
-        self.window.receive_all(packets, time.monotonic())
-        self._advance()
 
     def _wonder(self, now: float) -> None:
         window, quiet = self.window, self._silence
@@ -260,28 +174,18 @@ class Engine:
         self._log.resumed(descriptor)
         self._keep()
 
-    def _send(self) -> None:
-        now = time.monotonic()
+    def _outgoing(self, now: float) -> Sequence[Packet]:
         # While recovery holds, nothing begins: what it told the controller stays true, and the others wait and ask too.
         holds = self._recovery is not None and self._recovery.holds
-        if packets := self.window.outgoing(now) if holds else self.window.poll(now):
-            self._transport.send(packets)
+        return self.window.outgoing(now) if holds else self.window.poll(now)
 
-    def _patience(self, until: float | None) -> float:
-        """How long to wait for a packet. While a window of results is on its way, let some gather first: a turn costs much more
-        than a packet."""
-        window, works = self.window, list(self._works)
-        if not works:
-            return 0.0
-        now = time.monotonic()
-        alone = self._thread is None and not window.needs_tending  # nobody begins a call meanwhile
-        moments = window.next_deadline(), until, *[work.deadline for work in works]
-        end = min([now + (LONE_SLICE if alone else WAIT_SLICE), *(each for each in moments if each is not None)])
-        few = self._batch < (window.next_serial - window.base) // _SHARES
-        if few and window.stats.rtt and end > now and not window.by_chain:
-            time.sleep(min(window.stats.rtt / _SHARES, end - now))
-            now = time.monotonic()
-        return max(0.0, end - now)
+    @property
+    def _alone(self) -> bool:
+        return super()._alone and not self.window.needs_tending
+
+    @property
+    def _awaited(self) -> int:
+        return 0 if self.window.by_chain else self.window.next_serial - self.window.base
 
     def _advance(self) -> None:
         """Resume flows until none can continue; start the next one once the one before has submitted everything."""
@@ -326,6 +230,7 @@ class Engine:
                 work.waiting = yielded
 
     def _time_out(self, now: float) -> None:
+        self._wonder(now)
         for work in list(self._works):
             if work.over or work.deadline is None:
                 continue
@@ -363,38 +268,11 @@ class Engine:
             self._transport.send(window.overrule(Status.MISMATCH))
 
     def _fail(self, error: BaseException) -> None:
-        """End the communicator: every call under way raises."""
         self._log.failed(error)
-        for work in self._end(error):
-            work.flow.close()
-            # A KeyboardInterrupt is for the thread that it hit, not for every thread that waits for a call.
-            work.finish(error=error if isinstance(error, Exception) else Closed(f"interrupted: {words(error)}"))
+        super()._fail(error)
 
-    def _end(self, error: BaseException | None) -> list[Work[Any]]:
-        """Take no more calls; returns those under way."""
-        with self._gate:
-            self._failure = self._failure or error
-            works = list(self._works)
-            self._works.clear()
-        return works
-
-    def close(self) -> None:
-        """End calls under way with Closed and close the transport. May be called twice; has no effect in a forked process."""
-        if not self.home.here:
-            return
-        with self._gate:
-            if self._closed:
-                return
-            self._closed = True  # the thread sees it and ends, so that the lock comes free
-        with self._lock:
-            for work in self._end(None):
-                work.flow.close()
-                work.finish(error=Closed("the communicator was closed while the call was under way"))
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+    def _leave(self) -> None:
         if self._keeper is not None:
             self._keeper.stop()
         with contextlib.suppress(OSError):
             self.window.leave(self._transport)
-        self._transport.close()

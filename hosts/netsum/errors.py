@@ -239,8 +239,3 @@ class Evicted(CommunicatorError):
 
 class Closed(CommunicatorError):
     """The communicator was closed, was ended by an earlier error, or belongs to the process that this one was forked from."""
-
-
-def words(error: BaseException) -> str:
-    """What an error says, or its kind if it says nothing."""
-    return str(error) or type(error).__name__

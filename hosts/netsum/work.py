@@ -22,8 +22,8 @@ Ended = Callable[[BaseException | None], None]
 Result = TypeVar("Result")
 
 
-class Driver(Protocol):
-    """What sends and receives for calls."""
+class Drives(Protocol):
+    """:class:`netsum.driver.Driver`, as far as a call needs it."""
 
     def drive(self, work: Work[Any], timeout: float | None) -> None:
         """Run until ``work`` is done or ``timeout`` seconds are over."""
@@ -32,7 +32,7 @@ class Driver(Protocol):
 class Work(Generic[Result]):
     def __init__(
         self,
-        engine: Driver,
+        driver: Drives,
         flow: Flow,
         gen: int,
         timeout: float | None,
@@ -41,7 +41,7 @@ class Work(Generic[Result]):
         outline: Outline | None = None,
     ) -> None:
         """``report`` is filled in as results arrive, ``outline`` by the flow; ``ended`` is called when the call has ended."""
-        self._engine = engine
+        self._driver = driver
         self._ended = ended
         self.report = Report() if report is None else report
         self.outline = Outline() if outline is None else outline
@@ -66,7 +66,7 @@ class Work(Generic[Result]):
 
         ``timeout`` (seconds) bounds only this wait, with the built-in TimeoutError; the call goes on.
         """
-        self._engine.drive(self, None if timeout is None else seconds(timeout))
+        self._driver.drive(self, None if timeout is None else seconds(timeout))
         if not self.over:
             raise TimeoutError(f"the call is not done after {timeout} s; it goes on")
         if self._error is not None:
@@ -83,7 +83,7 @@ class Work(Generic[Result]):
         return self.over
 
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
-        """End the call. Only the engine may call this."""
+        """End the call. Only its driver may call this."""
         if not self.over:
             self._value, self._error = value, error
             if self._ended is not None:

@@ -20,10 +20,11 @@ from netsum_controller.state import store
 from tests.controller.certificates import Certificates, make_certificates
 from tests.controller.fake_fabric import FakeFabric, patient
 from tests.controller.fake_switch import FakeSwitch
-from tests.controller.live import start
 from tests.controller.members import TOKEN
+from tests.controller.memory_devices import FakeMemory
 from tests.controller.watched import Watched
 from tests.switch.harness.api import SwitchUnderTest
+from tests.switch.harness.launch import KINDS, start
 
 NETSUM = [sys.executable, "-c", "from netsum_controller.cli import main; main()"]
 """The command as a process of its own."""
@@ -103,6 +104,11 @@ def controller(open_controller: Callable[[], Controller]) -> Controller:
 
 
 @pytest.fixture
+def memory(controller: Controller) -> FakeMemory:
+    return FakeMemory(controller)
+
+
+@pytest.fixture
 def fabric(sockets: Path, tmp_path: Path) -> Iterator[FakeFabric]:
     """Two spines, two leaves with two hosts each."""
     one = FakeFabric(leaf_spine(2, 2, 2), sockets, tmp_path / "state.db")
@@ -164,7 +170,7 @@ def run(where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     return call
 
 
-@pytest.fixture(params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -112,7 +112,6 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
 
     @property
     def is_up(self) -> bool:
-        """Whether it serves."""
         return self._server is not None
 
     @property

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import struct
-import time
-from collections.abc import Callable
 
 from netsum.descriptor import Descriptor
 from netsum.frames import FrameFormat
@@ -19,21 +16,6 @@ from tests.switch.harness.api import SwitchUnderTest
 SOON = 90.0
 LANES = 64
 PAYLOAD = LANES * 4
-
-
-def start(kind: str) -> SwitchUnderTest:
-    """Start a fresh switch."""
-    module, name = {"embedded": ("embedded", "EmbeddedUnderTest"), "bmv2": ("bmv2", "Bmv2UnderTest")}[kind]
-    switch: SwitchUnderTest = getattr(importlib.import_module(f"tests.switch.harness.{module}"), name)()
-    return switch
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for other threads, and for frames, which do not keep the order of P4Runtime calls."""
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.005)
 
 
 def run_job(

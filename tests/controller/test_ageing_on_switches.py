@@ -11,9 +11,10 @@ from netsum_controller.controller import Controller
 from netsum_controller.state.model import Late
 
 from tests.controller.items import job_entry
-from tests.controller.live import contribute, port_of, receive, run_job, summed, wait_until
+from tests.controller.live import contribute, port_of, receive, run_job, summed
 from tests.controller.members import TOKEN
 from tests.switch.harness.api import SwitchUnderTest
+from tests.threads import until
 
 EXP = 20.0
 """Milliseconds."""
@@ -56,7 +57,7 @@ def test_a_late_block_is_closed_and_the_late_member_is_told(live: SwitchUnderTes
     contribute(live, members[2], first, 1000)  # too late: the others already hold the result, so it no longer changes
     header, payload = receive(live, members[2])
     assert (header.age_op, header.src_cnt, value(payload)) == (AgeOp.LATE, 2, 12)
-    wait_until(lambda: on_live.site.tally.of("swept_blocks").get(("resnet",)) == 1)
+    until(lambda: on_live.site.tally.of("swept_blocks").get(("resnet",)) == 1)
     assert summed(live, members, first + 1, [1, 2, 3]) == 6
 
 
@@ -138,4 +139,4 @@ def test_sweeping_goes_on_after_restarts(live: SwitchUnderTest, on_live: Control
         record = on_live.why("resnet", first).blocks[0].record
         assert record is not None
         assert record["state"] == "done"
-    wait_until(lambda: on_live.site.tally.of("swept_blocks").get(("resnet",)) == 2)
+    until(lambda: on_live.site.tally.of("swept_blocks").get(("resnet",)) == 2)

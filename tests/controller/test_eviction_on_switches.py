@@ -8,9 +8,10 @@ from netsum.wire import Outcome, Status
 from netsum.wire.schema import AgeOp
 from netsum_controller.controller import Controller
 
-from tests.controller.live import contribute, receive, run_job, summed, wait_until
+from tests.controller.live import contribute, receive, run_job, summed
 from tests.controller.members import TOKEN
 from tests.switch.harness.api import SwitchUnderTest
+from tests.threads import until
 
 
 def test_the_others_go_on(live: SwitchUnderTest, on_live: Controller) -> None:
@@ -23,7 +24,7 @@ def test_the_others_go_on(live: SwitchUnderTest, on_live: Controller) -> None:
     contribute(live, members[1], first + 2, 100)  # its part in an open block is kept
     contribute(live, members[0], first + 2, 5)
     contribute(live, members[0], first + 3, 5)  # and this still waits for rank 2
-    wait_until(lambda: on_live.stats("resnet").outcomes["accepted"] == 9)
+    until(lambda: on_live.stats("resnet").outcomes["accepted"] == 9)
 
     done = on_live.evict("resnet", 1)
     assert (done.closed, done.new_epoch) == (3, None)
@@ -47,7 +48,7 @@ def test_the_others_go_on(live: SwitchUnderTest, on_live: Controller) -> None:
     contribute(live, members[1], first + 5, 1)
     frame = live.recv(2)
     assert frame is not None
-    wait_until(lambda: on_live.stats("resnet").outcomes["not_member"] == 2)
+    until(lambda: on_live.stats("resnet").outcomes["not_member"] == 2)
     assert not on_live.reconcile()[0].changed
 
 
@@ -67,7 +68,7 @@ def test_all_but_one(live: SwitchUnderTest, on_live: Controller) -> None:
     members = run_job(on_live)
     first = members[0].first_block_id
     contribute(live, members[1], first, 7)
-    wait_until(lambda: on_live.stats("resnet").outcomes["accepted"] == 1)
+    until(lambda: on_live.stats("resnet").outcomes["accepted"] == 1)
     assert on_live.evict("resnet", 0).closed == 0
     assert on_live.evict("resnet", 2).closed == 1
     assert receive(live, members[1])[0].src_cnt == 1

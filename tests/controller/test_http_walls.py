@@ -28,8 +28,8 @@ from netsum_controller.http.api import HttpServer
 from netsum_controller.jobs.membership import Membership
 
 from tests.controller.certificates import Certificates
-from tests.controller.live import wait_until
 from tests.controller.members import TOKEN
+from tests.threads import until
 
 MEMBERS = f"GET /v1/jobs/resnet/members HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
 
@@ -68,7 +68,7 @@ class Raw:
                 return self(MEMBERS)[0] == 200
             return False
 
-        wait_until(answers)
+        until(answers)
 
     @staticmethod
     def answer(connection: socket.socket) -> tuple[int, dict[str, object]]:
@@ -209,7 +209,7 @@ def test_members_do_not_make_room(serve: Callable[..., Raw], controller: Control
             held = [stack.enter_context(raw.open()) for _ in range(2)]
             for connection in held:
                 connection.sendall(JOIN.replace(b"   }", b"  }"))  # waits for the lock
-            wait_until(lambda: raw.places() == [None, None])  # their tokens are read
+            until(lambda: raw.places() == [None, None])  # their tokens are read
             with raw.open() as turned_away:
                 status, body = raw.answer(turned_away)
             assert status == 503
@@ -248,12 +248,12 @@ def test_a_question_that_nobody_waits_for_is_dropped(
             dead = [raw.open() for _ in range(5)]
             for connection in dead:
                 connection.sendall(question)
-            wait_until(lambda: raw.places() == [None] * 5)  # all have come as far as the lock, or nearly
+            until(lambda: raw.places() == [None] * 5)  # all have come as far as the lock, or nearly
             for connection in dead:
                 connection.close()
             living = stack.enter_context(raw.open())
             living.sendall(question)
-            wait_until(lambda: raw.places() == [None])  # nor do the dead take up places
+            until(lambda: raw.places() == [None])  # nor do the dead take up places
         status, answer = raw.answer(living)
     assert (status, len(answered)) == (200, 1), answer
 
@@ -263,8 +263,8 @@ def test_a_member_that_leaves_need_not_wait(serve: Callable[..., Raw], controlle
     raw = serve()
     with controller.site.store.lock, raw.open() as connection:
         connection.sendall(request("leave", {"rank": 0, "instance": "a"}))
-        wait_until(lambda: raw.places() == [None])
-    wait_until(lambda: controller.job("resnet").epoch.seats[0].left)
+        until(lambda: raw.places() == [None])
+    until(lambda: controller.job("resnet").epoch.seats[0].left)
 
 
 def test_http_over_tls(controller: Controller, spec: JobSpec, certificates: Certificates) -> None:

@@ -18,8 +18,8 @@ from netsum_controller.site import answers
 from netsum_controller.state.model import Job, JobState
 
 from tests.controller.fake_fabric import HOSTS, FakeFabric, controller, job
-from tests.controller.live import wait_until
 from tests.controller.members import TOKEN
+from tests.threads import until
 
 __all__ = ["controller", "job"]  # the fixtures
 
@@ -57,13 +57,13 @@ def test_members_elsewhere_are_answered(fabric: FakeFabric, controller: Controll
     fabric.switches["spine1"].answering.clear()
     longest = 0.0
     with asking(controller, job):
-        wait_until(lambda: controller.job("wide").state is JobState.CHANGING)
+        until(lambda: controller.job("wide").state is JobState.CHANGING)
         for turn in range(20):
             asked = time.monotonic()
             controller.join("near", TOKEN, 0, f"a{turn // 10}")
             longest = max(longest, time.monotonic() - asked)
         fabric.switches["spine1"].answering.set()
-        wait_until(lambda: controller.job("wide").state is JobState.READY)
+        until(lambda: controller.job("wide").state is JobState.READY)
     assert controller.job("wide").epoch.resumes == job.epoch.number
     assert longest < controller.site.connect_timeout, "it waited behind the lock for a switch that is not its own"
     assert near.switches == ("leaf1",)

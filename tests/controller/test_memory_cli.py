@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,23 +10,15 @@ from netsum_controller.controller import Controller
 
 from tests.controller.conftest import Run
 from tests.controller.memory_devices import FakeMemory
+from tests.threads import repeatedly
 
 
 @pytest.fixture
 def memory(controller: Controller) -> Iterator[FakeMemory]:
     """Its devices report, and the controller tends, while a command waits."""
     memory = FakeMemory(controller)
-    stop = threading.Event()
-
-    def beat() -> None:
-        while not stop.wait(0.01):
-            memory.tick()
-
-    thread = threading.Thread(target=beat)
-    thread.start()
-    yield memory
-    stop.set()
-    thread.join()
+    with repeatedly(memory.tick, 0.01):
+        yield memory
 
 
 @pytest.mark.usefixtures("memory")

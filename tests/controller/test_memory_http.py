@@ -15,11 +15,6 @@ REGION, DEVICE = "/v1/memory/regions/x", "/v1/memory/devices/h1"
 
 
 @pytest.fixture
-def memory(controller: Controller) -> FakeMemory:
-    return FakeMemory(controller)
-
-
-@pytest.fixture
 def made(memory: FakeMemory) -> Region:
     return memory.create(dtype="float32", shape=(10,), devices=("h1",), shards=1)
 

@@ -22,11 +22,6 @@ from tests.controller.fake_switch import FakeSwitch, touches
 from tests.controller.memory_devices import FakeMemory
 
 
-@pytest.fixture
-def memory(controller: Controller) -> FakeMemory:
-    return FakeMemory(controller)
-
-
 def installed(controller: Controller) -> list[Any]:
     with controller.site.client("s1") as client:
         return of_memory(client.read_items(), controller.topology)

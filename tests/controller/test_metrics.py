@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.controller.members import TOKEN
 from tests.controller.memory_devices import FakeMemory
 from tests.controller.watched import Watched
 from tests.hosts.test_metrics import parse
+from tests.threads import returned
 
 PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
 HOSTS = ("h1", "h2", "h4")
@@ -138,13 +138,7 @@ def test_a_storm_of_scrapes_reads_the_switch_once(
     monkeypatch.setattr(Observer, "look", look)
     now = [100.0]
     collector = SwitchCollector(controller.site, clock=lambda: now[0])
-    got: list[list[SwitchView]] = []
-    threads = [threading.Thread(target=lambda: got.append(collector.views())) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(90)
-    assert len(got) == 20
+    returned([collector.views] * 20)
     assert looks == ["s1"]
     now[0] += MAX_AGE
     assert [view.job.name for view in collector.views()[0].jobs] == [watched.name]

@@ -30,10 +30,10 @@ from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.killing import Killed
-from tests.controller.live import wait_until
 from tests.controller.members import TOKEN
 from tests.controller.test_files import refusal
 from tests.controller.test_watcher import PERIOD
+from tests.threads import until
 
 HOSTS = ("h1", "h2", "h4")
 
@@ -348,18 +348,18 @@ def test_the_watcher_moves_what_waits_for_a_dead_switch(
     controller.membership.join_all("files")
     old = everyone(controller)
     with closing(Watcher(controller.site, PERIOD, dead_after=5 * PERIOD)) as watcher:
-        wait_until(lambda: watcher._watches[0]._around is not None)
+        until(lambda: watcher._watches[0]._around is not None)
         switch.stop()
-        wait_until(lambda: not controller.job("resnet").by_switch)
+        until(lambda: not controller.job("resnet").by_switch)
         assert controller.job("stays").epoch == stays.epoch
         assert controller.job("files").epoch.number == files.epoch.number
         new = everyone(controller, [Progress(old[0].epoch, old[0].first_block_id)] * 3)
         assert {(one.algorithm, one.resumes) for one in new} == {("auto", old[0].epoch)}
-        wait_until(lambda: "job resnet: switch s1 does not answer; it goes on under epoch" in caplog.text)
+        until(lambda: "job resnet: switch s1 does not answer; it goes on under epoch" in caplog.text)
         switch.start()  # its link was cut: it has forgotten nothing, and still has the job
         for name in ("stays", "files"):
             controller.delete_job(name, force=True)
-        wait_until(lambda: switch.installed == empty)
+        until(lambda: switch.installed == empty)
         assert not controller.job("resnet").by_switch
 
 
@@ -379,7 +379,7 @@ def test_a_switch_that_is_back_soon_is_waited_for(controller: Controller, switch
     everyone(controller)
     with closing(Watcher(controller.site, PERIOD, dead_after=3600.0)):
         switch.stop()
-        wait_until(lambda: controller.site.down == {"s1"})
+        until(lambda: controller.site.down == {"s1"})
         switch.restart()
-        wait_until(lambda: controller.job("resnet").epoch.resumes is not None)
+        until(lambda: controller.job("resnet").epoch.resumes is not None)
         assert controller.job("resnet").by_switch

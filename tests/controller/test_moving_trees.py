@@ -15,9 +15,9 @@ from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_fabric import FakeFabric
-from tests.controller.live import wait_until
 from tests.controller.members import TOKEN
 from tests.controller.test_watcher import PERIOD
+from tests.threads import until
 
 Open = Callable[[Topology], FakeFabric]
 
@@ -53,15 +53,15 @@ def test_a_tree_without_its_root(open_fabric: Open) -> None:
     create(controller)
     old = controller.job("wide").epoch
     with closing(Watcher(controller.site, PERIOD, dead_after=5 * PERIOD)) as watcher:
-        wait_until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
+        until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         fabric.switches["root"].stop()
-        wait_until(lambda: not controller.job("wide").by_switch)
+        until(lambda: not controller.job("wide").by_switch)
         new = rejoin(controller, old.number, old.first_block_id + 3)
         assert {(one.resumes, one.algorithm, one.first_block_id) for one in new} == {
             (old.number, "auto", old.first_block_id + 3)
         }
         fabric.switches["root"].start()
-        wait_until(lambda: fabric.installed() == empty)
+        until(lambda: fabric.installed() == empty)
     done = controller.move("wide", "auto")
     assert (done.job.switches, done.resumes) == (("root", "leaf1", "leaf2"), True)
     back = rejoin(controller, new[0].epoch, new[0].first_block_id + 5)
@@ -78,12 +78,12 @@ def test_the_last_spine_is_waited_for_by_nobody(open_fabric: Open) -> None:
     assert set(controller.job("wide").epoch.shape.roots) == {"spine1", "spine2"}
     old = controller.job("wide").epoch
     with closing(Watcher(controller.site, PERIOD, dead_after=5 * PERIOD)) as watcher:
-        wait_until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
+        until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         fabric.switches["spine1"].stop()
-        wait_until(lambda: set(controller.job("wide").epoch.shape.roots) == {"spine2"})
+        until(lambda: set(controller.job("wide").epoch.shape.roots) == {"spine2"})
         around = rejoin(controller, old.number, old.first_block_id)
         assert {(one.algorithm, one.resumes) for one in around} == {("switch", old.number)}
         fabric.switches["spine2"].stop()
-        wait_until(lambda: not controller.job("wide").by_switch)
+        until(lambda: not controller.job("wide").by_switch)
         last = rejoin(controller, around[0].epoch, around[0].first_block_id)
         assert {(one.algorithm, one.resumes) for one in last} == {("auto", around[0].epoch)}

@@ -17,9 +17,11 @@ from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.state.model import JobState
 
 from tests.controller.conftest import NETSUM
-from tests.controller.live import contribute, port_of, receive, run_job, start, summed, wait_until
+from tests.controller.live import contribute, port_of, receive, run_job, summed
 from tests.controller.members import TOKEN
 from tests.switch.harness.api import SwitchUnderTest
+from tests.switch.harness.launch import start
+from tests.threads import until
 
 
 def test_blocks_are_summed(live: SwitchUnderTest, on_live: Controller) -> None:
@@ -39,7 +41,7 @@ def test_why_names_who_is_missing(live: SwitchUnderTest, on_live: Controller) ->
     contribute(live, members[0], block, 1)
     contribute(live, members[2], block, 1)
     contribute(live, members[2], block, 1)  # a duplicate: counted, not added
-    wait_until(lambda: sum(on_live.stats("resnet").outcomes.values()) == 3)
+    until(lambda: sum(on_live.stats("resnet").outcomes.values()) == 3)
     before = time.monotonic()
     found = on_live.why("resnet")
     (report,) = found.blocks
@@ -50,7 +52,7 @@ def test_why_names_who_is_missing(live: SwitchUnderTest, on_live: Controller) ->
     assert found.hints == ("rank 1 (h2) has joined, and none of its packets has come",)
     assert report.age_ms is not None
     later = report.age_ms + 100
-    wait_until(lambda: (on_live.why("resnet", block).blocks[0].age_ms or 0) >= later)
+    until(lambda: (on_live.why("resnet", block).blocks[0].age_ms or 0) >= later)
     assert time.monotonic() - before > 0.09
     assert on_live.stats("resnet").outcomes["duplicate"] == 1
     contribute(live, members[1], block, 5)
@@ -79,7 +81,7 @@ def test_a_deleted_job_is_unknown_and_its_slots_are_clean(live: SwitchUnderTest,
     first = old[0].first_block_id
     assert summed(live, old, first, [1, 2, 3]) == 6
     contribute(live, old[0], first + 1, 1000)  # left open
-    wait_until(lambda: on_live.stats("old").outcomes["accepted"] == 3)
+    until(lambda: on_live.stats("old").outcomes["accepted"] == 3)
     gone = on_live.delete_job("old")
     contribute(live, old[0], first + 1, 1)
     header, _ = receive(live, old[0])
@@ -185,10 +187,10 @@ def test_a_switch_restarts_and_the_members_go_on(live: SwitchUnderTest, on_live:
     assert summed(live, members, first, [1, 2, 3]) == 6
     assert summed(live, members, first + 1, [10, 20, 30]) == 60
     contribute(live, members[0], first + 2, 1)  # it will be forgotten
-    wait_until(lambda: on_live.stats("resnet").outcomes["accepted"] == 5)
+    until(lambda: on_live.stats("resnet").outcomes["accepted"] == 5)
     live.restart()
-    wait_until(lambda: on_live.job("resnet").epoch.resumes == members[0].epoch)
-    wait_until(lambda: on_live.job("resnet").state is JobState.READY)
+    until(lambda: on_live.job("resnet").epoch.resumes == members[0].epoch)
+    until(lambda: on_live.job("resnet").state is JobState.READY)
     live.drain()
     contribute(live, members[0], first + 2, 1)  # nothing is let in before all have rejoined
     header, _ = receive(live, members[0])

@@ -20,8 +20,8 @@ from netsum_controller.watching.watcher import DOWN_AFTER, Watcher
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.items import items_on
-from tests.controller.live import wait_until
 from tests.controller.test_watcher import PERIOD
+from tests.threads import until
 
 
 class Fabric(FakeFabric):
@@ -93,15 +93,15 @@ def test_a_star_whose_switch_is_back_has_none_that_is_down(
 
 def test_the_watcher_goes_around_and_back(fabric: Fabric) -> None:
     with closing(Watcher(fabric.controller.site, PERIOD)) as watcher:
-        wait_until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
+        until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         usual = fabric.way("leaf1", "h2")
         fabric.switches[usual].stop()
-        wait_until(lambda: fabric.controller.site.down == {usual})
+        until(lambda: fabric.controller.site.down == {usual})
         (watch,) = (watch for watch in watcher._watches if watch._name == usual)
         assert watch._unanswered >= DOWN_AFTER
         others = [watch for watch in watcher._watches if watch._name != usual]
-        wait_until(lambda: all(watch._around == frozenset({usual}) for watch in others))
+        until(lambda: all(watch._around == frozenset({usual}) for watch in others))
         assert fabric.way("leaf1", "h2") != usual
         fabric.switches[usual].start()
-        wait_until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
+        until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         assert fabric.way("leaf1", "h2") == usual

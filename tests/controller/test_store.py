@@ -21,7 +21,7 @@ from netsum_controller.state.lock import StateLock
 from netsum_controller.state.model import ROOM, Claim, Edge, Epoch, IdRange, Job, JobState, Part, Rejoin, Seat, Shape
 from netsum_controller.state.store import Store
 
-from tests.controller.live import wait_until
+from tests.threads import until
 
 
 def test_a_job_survives(open_controller: Callable[[], Controller], spec: JobSpec) -> None:
@@ -142,7 +142,7 @@ class InLine:
         before = len(self._lock._line)
         self._threads.append(threading.Thread(target=run))
         self._threads[-1].start()
-        wait_until(lambda: len(self._lock._line) > before)
+        until(lambda: len(self._lock._line) > before)
 
     def wait(self) -> list[str]:
         for thread in self._threads:
@@ -180,7 +180,7 @@ def test_a_process_that_takes_the_lock_again_and_again_leaves_it_to_others(tmp_p
 
     with busy:
         line.queue("other")
-        wait_until(is_next)
+        until(is_next)
     with busy:
         line.had.append("busy")
     assert line.wait() == ["other", "busy"]

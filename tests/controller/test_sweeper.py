@@ -15,8 +15,8 @@ from netsum_controller.watching import sweeper as module
 from netsum_controller.watching.sweeper import Sweeper
 
 from tests.controller.fake_switch import FakeSwitch
-from tests.controller.live import wait_until
 from tests.controller.members import TOKEN, join_all
+from tests.threads import until
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def sweeps_of(controller: Controller, job: str = "resnet") -> int:
 def next_sweep(switch: FakeSwitch) -> bytes:
     """The frame of the next sweep."""
     seen = len(switch.sweeps)
-    wait_until(lambda: len(switch.sweeps) > seen)
+    until(lambda: len(switch.sweeps) > seen)
     return switch.sweeps[-1]
 
 
@@ -70,14 +70,14 @@ def test_a_job_is_swept_when_everyone_has_joined(controller: Controller, switch:
     assert (header.job_id, header.src_cnt, header.data_cnt, header.grad_cnt) == (job.job_id, 1, 0, 0)
     assert header.job_id != waiting.job_id
     switch.sweeps_close = 3
-    wait_until(lambda: controller.site.tally.of("swept_blocks").get(("resnet",)) == 3)
+    until(lambda: controller.site.tally.of("swept_blocks").get(("resnet",)) == 3)
     assert set(controller.site.tally.of("sweeps")) == {("resnet",)}  # nobody waits for long in the other
 
 
 @pytest.mark.usefixtures("swept")
 def test_a_new_epoch_is_not_swept_before_everyone_has_joined(controller: Controller, switch: FakeSwitch) -> None:
     controller.join("resnet", TOKEN, 1, "b")
-    wait_until(lambda: not switch._streams)  # nothing to sweep, so it has left
+    until(lambda: not switch._streams)  # nothing to sweep, so it has left
     before = len(switch.sweeps)
     for rank in (0, 2):
         assert len(switch.sweeps) == before
@@ -91,7 +91,7 @@ def test_commands_take_over_and_give_back(controller: Controller, switch: FakeSw
         next_sweep(switch)
         controller.create_job(JobSpec(name=f"other{number}", members=("h1", "h2")))
     with controller.site.client("s1") as client:
-        wait_until(lambda: len(switch._streams) == 2)
+        until(lambda: len(switch._streams) == 2)
         held = len(switch.sweeps)
         assert client.query_records([0])  # the sweeper's PacketIns are not taken for answers
         assert len(switch.sweeps) == held
@@ -107,7 +107,7 @@ def test_a_client_that_stays_is_complained_about(
 ) -> None:
     monkeypatch.setattr(module, "ALARM", 0.0)
     with caplog.at_level(logging.WARNING, "netsum_controller.watching.sweeper"), controller.site.client("s1"):
-        wait_until(lambda: "another P4Runtime client is primary on switch s1: blocks of resnet" in caplog.text)
+        until(lambda: "another P4Runtime client is primary on switch s1: blocks of resnet" in caplog.text)
     next_sweep(switch)
     assert caplog.text.count("another P4Runtime client") == 1
 
@@ -118,7 +118,7 @@ def test_sweeps_that_are_not_answered_are_given_up(
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.01)
     switch.lose_packet_ins = 2
-    wait_until(lambda: controller.site.tally.of("unanswered_sweeps").get(("resnet",), 0) >= 2)
+    until(lambda: controller.site.tally.of("unanswered_sweeps").get(("resnet",), 0) >= 2)
     next_sweep(switch)
 
 
@@ -136,10 +136,10 @@ def test_serving_sweeps(controller: Controller, switch: FakeSwitch, spec: JobSpe
     assert sweeps_of(controller) == 0
     before = set(threading.enumerate())
     controller.serve()
-    wait_until(lambda: len(switch.sweeps) > 2)
+    until(lambda: len(switch.sweeps) > 2)
     assert sweeps_of(controller) > 2
     controller.close()
-    wait_until(lambda: not switch._streams)
+    until(lambda: not switch._streams)
     left = set(threading.enumerate()) - before
     assert not any(thread.name.startswith("netsum-sweep") for thread in left)
 
@@ -152,6 +152,6 @@ def test_another_process_may_create_the_job(
     serving.serve()
     other.create_job(spec)
     join_all(other)
-    wait_until(lambda: len(switch.sweeps) > 2)
+    until(lambda: len(switch.sweeps) > 2)
     other.delete_job("resnet")
-    wait_until(lambda: not switch._streams)
+    until(lambda: not switch._streams)

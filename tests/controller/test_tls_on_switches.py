@@ -17,10 +17,11 @@ from netsum_testbed.switches import SwitchProcess, SwitchStartError
 
 from tests.controller.certificates import Certificates
 from tests.controller.conftest import TOPOLOGY
+from tests.switch.harness.launch import KINDS
 from tests.switch.harness.namespace import Namespace
 
 
-@pytest.fixture(params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+@pytest.fixture(params=KINDS)
 def address(request: pytest.FixtureRequest, certificates: Certificates, sockets: Path) -> Iterator[str]:
     """P4Runtime address of a switch that wants its clients' certificates."""
     with ExitStack() as stack:

@@ -211,12 +211,6 @@ def test_all_jobs_and_none(controller: Controller, switch: FakeSwitch, spec: Job
     assert found.out.count("absent") == 2
 
 
-@pytest.fixture
-def memory(controller: Controller) -> FakeMemory:
-    controller.push()
-    return FakeMemory(controller)
-
-
 def test_regions_of_memory(memory: FakeMemory, switch: FakeSwitch, spec: JobSpec, once: Once) -> None:
     memory.create("weights")
     switch.packets_let_in |= {key: 5 for key in switch.rows if key[0] == netsum_program().object_id("tables", "region")}

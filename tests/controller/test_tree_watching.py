@@ -20,9 +20,9 @@ from netsum_controller.watching.sweeper import Sweeper
 
 from tests.controller.conftest import Run
 from tests.controller.fake_fabric import HOSTS, FakeFabric, controller
-from tests.controller.live import wait_until
 from tests.controller.members import TOKEN, join_all
 from tests.controller.watched import put_record
+from tests.threads import until
 
 __all__ = ["controller"]  # the fixture
 
@@ -108,7 +108,7 @@ def test_every_switch_is_swept_at_its_own_age(fabric: FakeFabric, controller: Co
     create(controller, late=Late.DEGRADE, block_exp=10.0, quorum=2)
     sweeper = Sweeper(controller.site)
     try:
-        wait_until(lambda: all(len(switch.sweeps) >= 4 for switch in fabric.switches.values()))
+        until(lambda: all(len(switch.sweeps) >= 4 for switch in fabric.switches.values()))
         counts = {name: len(switch.sweeps) for name, switch in fabric.switches.items()}
         for name, switch in fabric.switches.items():
             assert switch.sweeps[0][:6].hex(":") == fabric.topology.switches[name].mac
@@ -117,7 +117,7 @@ def test_every_switch_is_swept_at_its_own_age(fabric: FakeFabric, controller: Co
         assert periods == {"spine1": [0.0125], "spine2": [0.0125], "leaf1": [0.005], "leaf2": [0.005]}
         for rank in (2, 3):
             controller.evict("wide", rank)
-        wait_until(lambda: all(not one._rounds for one in sweeper._switches if one._name == "leaf2"))
+        until(lambda: all(not one._rounds for one in sweeper._switches if one._name == "leaf2"))
         assert counts["leaf1"] > 0
     finally:
         sweeper.close()

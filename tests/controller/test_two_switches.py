@@ -17,9 +17,10 @@ from netsum_controller.config.topology import Topology, parse_topology
 from netsum_controller.controller import Controller
 from netsum_controller.stages.ports import PortCounts
 
-from tests.controller.live import start, wait_until
 from tests.controller.members import TOKEN
 from tests.switch.harness.api import SILENCE, SwitchUnderTest
+from tests.switch.harness.launch import KINDS, start
+from tests.threads import until
 
 PAIR = """\
 name: pair
@@ -73,7 +74,7 @@ class Pair:
             return client.read_ports(self.topology.on_ports(switch))
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+@pytest.fixture(scope="module", params=KINDS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     both = Pair(request.param, tmp_path_factory.mktemp("pair") / "state.db")
     yield both
@@ -150,7 +151,7 @@ def test_nothing_of_netsum_goes_past_ones_own_switch(pair: Pair) -> None:
         forged = bytearray(FrameFormat.of(victim).prefix(len(packet)) + packet)
         pair.switches["s1"].send(1, bytes(forged))
     assert pair.silent("s1", 1, 2, 4)
-    wait_until(lambda: pair.ports("s1")[1][0] == before + 3)
+    until(lambda: pair.ports("s1")[1][0] == before + 3)
     other = bytearray(FrameFormat.of(victim).prefix(0))
     other[36:38] = (9).to_bytes(2, "big")  # another UDP port: not netsum's
     other[40:42] = bytes(2)

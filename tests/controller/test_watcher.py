@@ -16,7 +16,7 @@ from netsum_controller.site import Site
 from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_switch import FakeSwitch
-from tests.controller.live import wait_until
+from tests.threads import until
 
 PERIOD = 0.02
 
@@ -44,7 +44,7 @@ def recorder() -> Recorder:
 @pytest.fixture
 def watcher(controller: Controller, recorder: Recorder) -> Iterator[Watcher]:
     with closing(Watcher(controller.site, PERIOD, recorder)) as one:
-        wait_until(lambda: len(recorder.reports) == 1)
+        until(lambda: len(recorder.reports) == 1)
         assert recorder.reports.pop() == Report("s1")  # when it is first seen
         yield one
 
@@ -52,7 +52,7 @@ def watcher(controller: Controller, recorder: Recorder) -> Iterator[Watcher]:
 def wait_for_looks(switch: FakeSwitch) -> None:
     """Wait until the watcher has looked at the switch a few more times."""
     seen = switch.cookies_read
-    wait_until(lambda: switch.cookies_read > seen + 3)
+    until(lambda: switch.cookies_read > seen + 3)
 
 
 @pytest.mark.usefixtures("watcher")
@@ -71,13 +71,13 @@ def test_a_switch_that_restarts_is_restored(
     before = controller.create_job(JobSpec(name="resnet", members=("h1", "h2")))
     installed = len(switch.installed)
     switch.restart()
-    wait_until(lambda: len(recorder.reports) == 1)
+    until(lambda: len(recorder.reports) == 1)
     now = controller.job("resnet").epoch.number
     assert now > before.epoch.number
     assert len(switch.installed) == installed
-    wait_until(lambda: f"switch s1 is restored: job resnet under epoch {now}" in caplog.text)
+    until(lambda: f"switch s1 is restored: job resnet under epoch {now}" in caplog.text)
     switch.restart()  # and again
-    wait_until(lambda: len(recorder.reports) == 2)
+    until(lambda: len(recorder.reports) == 2)
 
 
 @pytest.mark.usefixtures("watcher")
@@ -86,7 +86,7 @@ def test_it_keeps_trying(
 ) -> None:
     recorder.failures = 3
     switch.restart()
-    wait_until(lambda: len(recorder.reports) == 1)
+    until(lambda: len(recorder.reports) == 1)
     assert caplog.text.count("not today") == 1  # said once
     assert controller.reconcile() == [Report("s1")]
 
@@ -106,7 +106,7 @@ def test_what_fails_after_the_program_is_loaded_is_tried_again(
 
     switch.fail_update = stalled
     switch.restart()
-    wait_until(lambda: len(recorder.reports) == 1)
+    until(lambda: len(recorder.reports) == 1)
     assert refusals[0] < 0
     assert len(switch.installed) == len(before)
     assert controller.reconcile() == [Report("s1")]
@@ -115,11 +115,11 @@ def test_what_fails_after_the_program_is_loaded_is_tried_again(
 @pytest.mark.usefixtures("watcher")
 def test_a_switch_that_is_away(switch: FakeSwitch, recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     switch.stop()
-    wait_until(lambda: "switch s1 does not answer" in caplog.text)
+    until(lambda: "switch s1 does not answer" in caplog.text)
     assert recorder.reports == []
     switch.start()  # its link was cut: it has forgotten nothing
     caplog.set_level(logging.INFO)
-    wait_until(lambda: "switch s1 is as it should be again" in caplog.text)
+    until(lambda: "switch s1 is as it should be again" in caplog.text)
     assert recorder.reports == []
     assert caplog.text.count("does not answer") == 1
 
@@ -129,7 +129,7 @@ def test_somebody_elses_program_is_left_alone(
     switch: FakeSwitch, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     switch.config.cookie.cookie = 1
-    wait_until(lambda: "runs another P4 program" in caplog.text)
+    until(lambda: "runs another P4 program" in caplog.text)
     wait_for_looks(switch)
     assert recorder.reports == []
     assert switch.config.cookie.cookie == 1
@@ -142,7 +142,7 @@ def test_what_a_killed_command_left_is_put_right_first(
     job = controller.create_job(spec)
     switch.rows.clear()
     with closing(Watcher(controller.site, PERIOD, recorder)):
-        wait_until(lambda: len(recorder.reports) == 1)
+        until(lambda: len(recorder.reports) == 1)
     assert controller.job("resnet").epoch.number > job.epoch.number
 
 
@@ -150,7 +150,7 @@ def test_pauses_grow(controller: Controller, recorder: Recorder) -> None:
     """A switch that cannot be reconciled is asked, but not made to arbitrate, every second."""
     recorder.failures = 1_000_000
     with closing(Watcher(controller.site, PERIOD, recorder)) as watcher:
-        wait_until(lambda: recorder.failures <= 1_000_000 - 3)
+        until(lambda: recorder.failures <= 1_000_000 - 3)
         (watch,) = watcher._watches
         assert watch._failures >= 3
 
@@ -165,7 +165,7 @@ def test_serving_watches_until_it_is_closed(controller: Controller, switch: Fake
     job = controller.create_job(spec)
     controller.serve(watch=PERIOD)
     switch.restart()
-    wait_until(lambda: controller.job("resnet").epoch.number > job.epoch.number)
+    until(lambda: controller.job("resnet").epoch.number > job.epoch.number)
     assert watchers() > before
     controller.close()
     assert watchers() == before

@@ -46,7 +46,6 @@ def write_files(folder: Path, *pages: Path) -> None:
 
 
 def commands(text: str) -> Iterator[Command]:
-    """The commands of a console block."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         line, _, output = part.partition("\n")
         yield Command(line, output)

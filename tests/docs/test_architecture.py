@@ -4,8 +4,8 @@ test_links.py's)."""
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from tests.docs.recording import Recording
 from tests.hosts.network import MemoryNetwork
 from tests.hosts.walks import Walk, walk_of
 from tests.house.tree import imports
+from tests.threads import returned
 
 PAGE = ROOT / "docs" / "architecture.md"
 
@@ -38,10 +39,7 @@ def test_packets_on_the_page_are_those_of_a_call(tmp_path: Path) -> None:
         job = fabric.create_job(JobSpec(name="pair", members=("h1", "h2")))
         with fabric.join(job, 0, wrap=record) as first, fabric.join(job, 1) as second:
             values = np.arange(1000, dtype=np.float32)
-            other = threading.Thread(target=second.allreduce, args=(values,))
-            other.start()
-            result = first.allreduce(values)
-            other.join()
+            result, _ = returned([partial(each.allreduce, values) for each in (first, second)])
     assert result.tolist() == pytest.approx((2 * values).tolist(), rel=1e-6)
     assert [" ".join(line.split()) for line in recorded[0].lines] == [
         " ".join(line.split()) for line in page.text.splitlines()

@@ -25,7 +25,6 @@ TEXT = PAGE.read_text("utf-8")
 
 
 def functions_of_the_suite() -> set[str]:
-    """Names of all test functions."""
     return {
         node.name
         for path in (ROOT / "tests").rglob("test_*.py")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from functools import partial
 
 import pytest
 from netsum import errors
@@ -19,6 +21,7 @@ from netsum_testbed.opening import open_fabric
 
 from tests.docs.pages import ROOT, Block, blocks
 from tests.hosts.memory.near import BASE, WRITE_KEY, device
+from tests.threads import meanwhile
 
 PAGE = ROOT / "docs" / "memory.md"
 PROGRAMS = {block.title: block for block in blocks(PAGE)}
@@ -44,16 +47,16 @@ def run(program: Block, *arguments: str, more: Mapping[str, str] | None = None) 
     return done.stdout
 
 
+def run_on_region(fabric: Fabric, program: Block) -> None:
+    """Run a program on h3, on the region that its title names."""
+    assert fabric.controller.url is not None
+    token = fabric.memory.tokens[program.title.removeprefix("region=")]
+    run(program, more={"NETSUM_CONTROLLER": fabric.controller.url, "NETSUM_TOKEN": token, "NETSUM_HOST": "h3"})
+
+
 @pytest.mark.parametrize("number", range(len(ON_REGIONS)))
 def test_programs_on_regions_run(fabric: Fabric, number: int) -> None:
-    program = ON_REGIONS[number]
-    name = program.title.removeprefix("region=")
-    where = {
-        "NETSUM_CONTROLLER": fabric.controller.url,
-        "NETSUM_TOKEN": fabric.memory.tokens[name],
-        "NETSUM_HOST": "h3",
-    }
-    run(program, more={name: value for name, value in where.items() if value is not None})
+    run_on_region(fabric, ON_REGIONS[number])
 
 
 def test_every_block_of_code_is_a_program() -> None:
@@ -69,14 +72,8 @@ def test_the_client_of_thirty_lines_needs_nothing_of_ours() -> None:
     assert "netsum" not in program.text
     link, over = KernelLink(("127.0.0.1", 0)), threading.Event()
     server = Server(device(), link)
-    thread = threading.Thread(target=server.run, args=(over.is_set,))
-    thread.start()
-    try:
+    with closing(server), meanwhile(partial(server.run, over.is_set), over.set):
         printed = run(program, "127.0.0.1", str(link.address[1]), str(WRITE_KEY), str(BASE))
-    finally:
-        over.set()
-        thread.join()
-        server.close()
     assert printed == "(0, b'')\n(2,)\n(1, 42, 3)\n"
 
 

@@ -15,7 +15,7 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
 
 from tests.docs.pages import ROOT, blocks
-from tests.docs.test_memory_page import run
+from tests.docs.test_memory_page import run_on_region
 
 PAGE = ROOT / "docs" / "memory-training.md"
 REGIONS: dict[str, dict[str, Any]] = {
@@ -36,14 +36,7 @@ def fabric() -> Iterator[Fabric]:
 @pytest.mark.full
 @pytest.mark.parametrize("block", blocks(PAGE), ids=lambda block: block.title)
 def test_programs_run(fabric: Fabric, block: Any) -> None:
-    name = block.title.removeprefix("region=")
-    assert fabric.controller.url is not None
-    where = {
-        "NETSUM_CONTROLLER": fabric.controller.url,
-        "NETSUM_TOKEN": fabric.memory.tokens[name],
-        "NETSUM_HOST": "h3",
-    }
-    run(block, more=where)
+    run_on_region(fabric, block)
 
 
 @pytest.mark.parametrize(("heading", "options"), [("Parameters", Options), ("Tables", TableOptions)])

@@ -12,24 +12,18 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.rootless import RootlessFabric
 from netsum_trials.faults.kernel import KernelError, KernelLink, check_kernel, list_rules
 from netsum_trials.faults.scenario import LinkFaults, Rates
 
 from tests.full.calls import on_all, results
+from tests.full.conftest import make_fabric
 
 
-@pytest.fixture(params=["namespace", "mininet"])
+@pytest.fixture(params=["namespace-embedded", "mininet-embedded"])
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two hosts, in one namespace or in namespaces of their own."""
-    if request.param == "namespace":
-        with NamespaceFabric(star(2), "embedded") as fabric:
-            yield fabric
-        return
-    from netsum_testbed.mininet_fabric import MininetFabric
-
-    with MininetFabric(star(2), "embedded") as fabric:
+    with make_fabric(request.param, star(2)) as fabric:
         yield fabric
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from netsum.communicator import Communicator
+
+from tests.threads import returned
 
 PATIENCE = 120.0
 """Seconds within which whatever a test waits for must have happened: many times what it takes, also on a busy machine."""
@@ -24,29 +26,20 @@ class Got:
     seconds: float = 0.0
 
 
-def on_all(
-    communicators: Sequence[Communicator], call: Callable[[Communicator], Any], *, timeout: float = 1.5 * PATIENCE
-) -> list[Got]:
-    """``call(comm)`` on a thread per communicator. A rank that is not done after ``timeout`` seconds fails the test:
-    the calls themselves time out earlier, and say more."""
-    got = [Got(rank) for rank in range(len(communicators))]
+def on_all(communicators: Sequence[Communicator], call: Callable[[Communicator], Any]) -> list[Got]:
+    """``call(comm)`` on a thread per communicator."""
 
-    def run(rank: int) -> None:
+    def run(rank: int) -> Got:
+        got = Got(rank)
         try:
-            got[rank].result = call(communicators[rank])
+            got.result = call(communicators[rank])
         except Exception as error:
-            got[rank].error = error
-        got[rank].seconds = time.monotonic() - start
+            got.error = error
+        got.seconds = time.monotonic() - start
+        return got
 
-    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(len(communicators))]
     start = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, start + timeout - time.monotonic()))
-    stuck = [rank for rank, thread in enumerate(threads) if thread.is_alive()]
-    assert not stuck, f"ranks {stuck} hang after {timeout} s"
-    return got
+    return returned([partial(run, rank) for rank in range(len(communicators))])
 
 
 def kinds(got: Sequence[Got]) -> list[type[Exception] | None]:

@@ -18,6 +18,8 @@ from netsum_controller.errors import NoSuchJob
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 
+from tests.switch.harness.launch import KINDS
+
 FABRICS = [
     "rootless-embedded",
     # Interfaces beneath the embedded switch: test_exactness.py has them in `make test`, too.
@@ -31,11 +33,20 @@ Members = Callable[..., AbstractContextManager[list[Communicator]]]
 _running: list[Fabric] = []
 
 
+def make_fabric(kind: str, topology: Topology) -> Fabric:
+    """A fabric that does not run yet, by its wires and its switch: one of :data:`FABRICS`, or ``mininet-embedded`` or such."""
+    wires, switch = kind.split("-")
+    if wires == "mininet":
+        from netsum_testbed.mininet_fabric import MininetFabric  # where the tests run without root it may not be there
+
+        return MininetFabric(topology, switch)
+    return fabric_of(topology, switch, rootless=wires == "rootless")
+
+
 @contextmanager
 def started(kind: str, topology: Topology, options: Sequence[str] = ()) -> Iterator[Fabric]:
     """A running fabric, one of :data:`FABRICS`; ``options`` are added to its switches' command lines."""
-    wires, switch = kind.split("-")
-    fabric = fabric_of(topology, switch, rootless=wires == "rootless")
+    fabric = make_fabric(kind, topology)
     fabric.switch_options = options
     with fabric:
         _running.append(fabric)
@@ -56,7 +67,7 @@ def pytest_runtest_setup() -> None:
             fabric.controller.reconcile()
 
 
-@pytest.fixture(params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+@pytest.fixture(params=KINDS)
 def switch(request: pytest.FixtureRequest) -> str:
     """A kind of switch, for commands that start one."""
     return str(request.param)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.opening import open_fabric
 
 from tests.full.commands import invoke
+from tests.threads import returned
 
 RANKS = 3
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -53,8 +54,7 @@ def test_every_collective_is_made_and_checked() -> None:
     with open_fabric("embedded", hosts=RANKS, rootless=True) as fabric:
         job = fabric.create_job(JobSpec(name="bench", members=tuple(fabric.topology.hosts), algorithm=SWITCH))
         comms = fabric.join_all(job)
-        with ThreadPoolExecutor(RANKS) as pool:
-            ranks = list(pool.map(run, comms))
+        ranks = returned([partial(run, comm) for comm in comms])
         for comm in comms:
             comm.close()
     for case, *found in zip(cases, *ranks, strict=True):

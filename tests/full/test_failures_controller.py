@@ -17,7 +17,8 @@ from netsum_testbed.opening import open_fabric
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import FABRICS
-from tests.full.trouble import Nap, Served, Training, restart_switch, until
+from tests.full.trouble import Nap, Served, Training, restart_switch
+from tests.threads import until
 
 
 @pytest.fixture(scope="module", params=FABRICS)

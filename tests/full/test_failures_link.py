@@ -19,7 +19,8 @@ from netsum_testbed.netns import run_command
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import joined
-from tests.full.trouble import Training, until
+from tests.full.trouble import Training
+from tests.threads import until
 
 _SO_MEMINFO = 55
 _DROPS = 8  # its ninth word: datagrams that did not fit the buffer

@@ -14,7 +14,8 @@ from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import joined
-from tests.full.trouble import Training, restart_switch, share, start_worker, until
+from tests.full.trouble import Training, restart_switch, share, start_worker
+from tests.threads import until
 
 WORKERS = 4
 COMES_BACK = (Behind, Desynchronized)

@@ -14,7 +14,8 @@ from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import joined
-from tests.full.trouble import Nap, Training, restart_switch, same_bits, until
+from tests.full.trouble import Nap, Training, restart_switch, same_bits
+from tests.threads import until
 
 
 def test_calls_go_on_after_the_switch_restarted(fragile: Fabric, caplog: pytest.LogCaptureFixture) -> None:

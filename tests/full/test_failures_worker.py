@@ -15,7 +15,8 @@ from netsum_testbed.processes import Child
 
 from tests.full.calls import on_all
 from tests.full.conftest import joined
-from tests.full.trouble import Training, start_worker, until
+from tests.full.trouble import Training, start_worker
+from tests.threads import until
 
 LAST = 2
 """The rank that runs as a separate process."""

@@ -15,7 +15,8 @@ from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 
-from tests.full.trouble import Training, restart_switch, until
+from tests.full.trouble import Training, restart_switch
+from tests.threads import until
 
 pytestmark = [pytest.mark.chromium, pytest.mark.full]
 

@@ -22,8 +22,8 @@ from netsum_testbed.verify.rounds import Round, make_round
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import FABRICS, Members, joined, started
 from tests.full.test_strangers import MEMBERS, STRANGER, STRANGERS, Aim
-from tests.full.trouble import until
 from tests.full.wires import open_wire
+from tests.threads import repeatedly, until
 
 JOBS = 16
 WORKERS = [2 + number % 2 for number in range(JOBS)]
@@ -88,21 +88,11 @@ def flood(fabric: Fabric, victim: str) -> Iterator[str]:
     frames = [mine.contribution(0, offset) for offset in (*range(64), 64 * 100, -64 * 100)]
     frames += [mine.contribution(0, 3, gen_id=9), *(mine.contribution(0, 0, job_id=job_id) for job_id in range(256))]
     frames += [stranger.make(theirs) for stranger in STRANGERS]
-    wire, enough = open_wire(fabric, hosts[STRANGER]), threading.Event()
-
-    def send() -> None:
-        for frame in cycle(frames):
-            wire.send(frame)
-            if enough.is_set():
-                return
-
-    sender = threading.Thread(target=send, daemon=True)
-    sender.start()
+    wire, again = open_wire(fabric, hosts[STRANGER]), cycle(frames)
     try:
-        yield spec.name
+        with repeatedly(lambda: wire.send(next(again))):
+            yield spec.name
     finally:
-        enough.set()
-        sender.join(PATIENCE)
         wire.close()
         fabric.controller.delete_job(spec.name)
 

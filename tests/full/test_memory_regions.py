@@ -3,8 +3,7 @@ meanwhile."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
@@ -13,11 +12,12 @@ import numpy as np
 import pytest
 from netsum.memory.array import MemoryArray
 from netsum_controller.config.topologies import star, tree
-from netsum_controller.config.topology import Topology
 from netsum_controller.memory.model import Region
 from netsum_controller.memory.spec import RegionSpec
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import fabric_of
+
+from tests.full.conftest import make_fabric
+from tests.threads import until
 
 ROOT, FULL, BMV2 = pytest.mark.root, pytest.mark.full, pytest.mark.bmv2
 FABRICS = [
@@ -37,27 +37,11 @@ PATIENCE = 60.0
 _numbers = count(1)
 
 
-def make_fabric(kind: str) -> Fabric:
-    wires, switch, *shape = kind.split("-")
-    topology: Topology = tree(2, 2) if shape else star(4)
-    if wires == "mininet":
-        from netsum_testbed.mininet_fabric import MininetFabric
-
-        return MininetFabric(topology, switch)
-    return fabric_of(topology, switch, rootless=wires == "rootless")
-
-
 @pytest.fixture(params=FABRICS)
 def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
-    with make_fabric(request.param) as up:
+    topology = tree(2, 2) if request.param.endswith("-tree") else star(4)
+    with make_fabric(request.param.removesuffix("-tree"), topology) as up:
         yield up
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.02)
 
 
 class Writer:
@@ -81,7 +65,7 @@ class Writer:
     def go_on(self, rounds: int = 2) -> None:
         """Return when it has done some more rounds."""
         target = self.rounds + rounds
-        wait_until(lambda: self.rounds >= target or self._end)
+        until(lambda: self.rounds >= target or self._end)
 
     def end(self) -> None:
         self._end = True
@@ -109,7 +93,7 @@ def written(fabric: Fabric, **values: object) -> Iterator[tuple[Writer, Region]]
 
 def move(fabric: Fabric, region: Region, to: list[str], away_from: str | None = None) -> None:
     assert fabric.controller.move_region(region.name, to, away_from=away_from)
-    wait_until(lambda: not fabric.controller.moving(region.name))
+    until(lambda: not fabric.controller.moving(region.name))
 
 
 def holders(fabric: Fabric, region: Region) -> set[str]:
@@ -139,8 +123,8 @@ def test_devices_die_and_come_back_while_it_is_written(fabric: Fabric) -> None:
     with written(fabric, replicas=2) as (writer, region):
         for host in ("h1", "h2"):
             fabric.memory.devices[host].kill()
-            wait_until(lambda host=host: host not in holders(fabric, region))  # type: ignore[misc]
-            wait_until(lambda: is_whole(fabric, region))
+            until(lambda host=host: host not in holders(fabric, region))  # type: ignore[misc]
+            until(lambda: is_whole(fabric, region))
             writer.go_on()
             fabric.memory.devices[host].start()
             fabric.memory.wait_heard([host])

@@ -20,9 +20,9 @@ from netsum_memory.table_options import TableOptions
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
 
-from tests.hosts.calls import together
 from tests.memory.rows import Reference
 from tests.memory.test_parameters import gradients, model, same
+from tests.threads import together
 
 pytestmark = pytest.mark.full
 ELSE = 20_000

@@ -11,14 +11,11 @@ from netsum.errors import Desynchronized
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import PATIENCE, on_all, results
-from tests.full.conftest import joined
-from tests.full.trouble import Training, restart_switch, same_bits, until
+from tests.full.conftest import FABRICS, joined
+from tests.full.trouble import Training, restart_switch, same_bits
+from tests.threads import until
 
-EITHER_SWITCH = pytest.mark.parametrize(
-    "fragile",
-    ["rootless-embedded", pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2])],
-    indirect=True,
-)
+EITHER_SWITCH = pytest.mark.parametrize("fragile", [FABRICS[0], FABRICS[-1]], indirect=True)
 ONE_FABRIC = pytest.mark.parametrize("fragile", ["rootless-embedded"], indirect=True)
 
 

@@ -11,14 +11,15 @@ import pytest
 from netsum.wire.schema import Outcome
 from netsum_controller.config.job_spec import roots_of_plan
 from netsum_controller.config.topologies import leaf_spine
-from netsum_planner.topologies.files import installed
 from netsum_planner.trees.plan import plan_allreduce
 from netsum_planner.trees.replan import replan
 from netsum_testbed.fabric import Fabric
 from netsum_trials.faults.kernel import KernelTrunk
 
 from tests.full.conftest import FABRICS, joined, started
-from tests.full.trouble import Training, until
+from tests.full.trouble import Training
+from tests.planner.test_replan import uneven
+from tests.threads import until
 
 pytestmark = pytest.mark.full
 
@@ -34,11 +35,8 @@ def three(request: pytest.FixtureRequest) -> Iterator[Fabric]:
 @pytest.fixture
 def plan(tmp_path: Path) -> str:
     """Leaf2's link to spine2 has half the rate of the other links between switches, as far as the planner knows."""
-    made = leaf_spine(3, 2, 2)
-    rates = {name: {"rate_mbps": 400 if name == "leaf2_spine2" else 800} for name in made.links}
-    known = installed(made.filled(hosts={name: {"rate_mbps": 4000} for name in made.hosts}, links=rates))
     file = tmp_path / "plan.json"
-    file.write_text(json.dumps(plan_allreduce(known).to_json()))
+    file.write_text(json.dumps(plan_allreduce(uneven()).to_json()))
     return f"plan:{file}"
 
 

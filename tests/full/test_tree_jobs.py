@@ -16,7 +16,8 @@ from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import PATIENCE, allreduce_whole, on_all, results
 from tests.full.conftest import FABRICS, joined, started
-from tests.full.trouble import Training, naps, restart_switch, until
+from tests.full.trouble import Training, naps, restart_switch
+from tests.threads import meanwhile, until
 
 
 @pytest.fixture(
@@ -95,10 +96,8 @@ def test_members_are_evicted_in_the_middle_of_a_call(leaves: Fabric, gone: list[
                 assert done.changed
                 assert done.new_epoch is None
 
-        thread = threading.Thread(target=evict)
-        thread.start()
-        got = results(on_all(communicators, work))
-        thread.join()
+        with meanwhile(evict):
+            got = results(on_all(communicators, work))
         left = sum(comm.rank + 1 for comm in stay)
         assert [got[comm.rank] for comm in stay] == [[10, left, len(stay)]] * len(stay)
         assert not any(report.changed for report in leaves.controller.reconcile())
@@ -121,10 +120,8 @@ def test_why_finds_the_missing_through_the_tree(leaves: Fabric) -> None:
             late.set()
 
         found: list[Any] = []
-        thread = threading.Thread(target=look)
-        thread.start()
-        assert results(on_all(communicators, work)) == [4] * 4
-        thread.join()
+        with meanwhile(look):
+            assert results(on_all(communicators, work)) == [4] * 4
         (why,) = found
         for report in why.blocks:
             assert report.state == "open"

@@ -20,8 +20,9 @@ from prometheus_client import CollectorRegistry
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import Members, joined
-from tests.full.trouble import Training, until
+from tests.full.trouble import Training
 from tests.hosts.test_metrics import Samples, parse, samples
+from tests.threads import until
 
 
 def registered(communicators: list[Communicator]) -> CollectorRegistry:

@@ -25,17 +25,10 @@ from netsum_testbed.served import ServedController
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import joined
+from tests.threads import until
 
 WORKER = Path(__file__).with_name("worker.py")
 SEARCH_PATH = ":".join(filter(None, sys.path))
-
-
-def until(condition: Callable[[], Any], what: object, timeout: float = PATIENCE) -> None:
-    """Wait for something; fail, naming it, if it does not happen in time."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
-        time.sleep(0.005)
 
 
 def restart_switch(fabric: Fabric, *name: str) -> None:

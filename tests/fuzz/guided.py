@@ -62,7 +62,6 @@ _WATCHED = {
 
 
 def load(name: str) -> Any:
-    """The target of that name."""
     return importlib.import_module(f"tests.fuzz.targets.{name}").target()
 
 

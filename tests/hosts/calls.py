@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -14,29 +12,11 @@ from netsum.communicator import Communicator
 from numpy.typing import NDArray
 
 from tests.hosts.combiners import make_network
+from tests.threads import together
 
 Array = NDArray[Any]
 INTEGERS = ("int8", "int16", "int32", "int64")
 FLOATS = ("float16", "float32", "float64")
-
-
-def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Run the calls at once, a thread each; what each returned or raised."""
-    outcomes: list[Any] = [None] * len(calls)
-
-    def run(index: int) -> None:
-        try:
-            outcomes[index] = calls[index]()
-        except BaseException as error:
-            outcomes[index] = error
-
-    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60.0)
-        assert not thread.is_alive(), "a rank hangs"
-    return outcomes
 
 
 @contextmanager
@@ -68,14 +48,6 @@ def running(network: N) -> Iterator[tuple[N, list[Communicator]]]:
 def ranks(workers: int, **options: Any) -> AbstractContextManager[list[Communicator]]:
     """The communicators of a new job, closed at the end."""
     return closing_all(make_network(workers, **options).communicators())
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds, for at most half a minute."""
-    deadline = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.002)
 
 
 def on_each(communicators: Sequence[Communicator], call: Callable[[Communicator], Any]) -> list[Any]:

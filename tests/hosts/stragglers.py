@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from netsum.communicator import Communicator
 from netsum.wire.codec import Header, parse_header
 
-from tests.hosts.calls import on_each, running, together
+from tests.hosts.calls import on_each, running
 from tests.hosts.network import JOB_ID, MemoryNetwork, reply_bytes
+from tests.threads import repeatedly, together
 
 
 class AgeingNetwork(MemoryNetwork):
@@ -45,25 +45,7 @@ class AgeingNetwork(MemoryNetwork):
 
     def ageing(self) -> AbstractContextManager[None]:
         """Blocks age out all the time."""
-        return repeatedly(self.age)
-
-
-@contextmanager
-def repeatedly(sweep: Callable[[], object]) -> Iterator[None]:
-    """Sweep all the time, in a thread."""
-    stop = threading.Event()
-
-    def run() -> None:
-        while not stop.wait(0.002):
-            sweep()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+        return repeatedly(self.age, 0.002)
 
 
 def stragglers(workers: int) -> AbstractContextManager[tuple[AgeingNetwork, list[Communicator]]]:

@@ -14,9 +14,10 @@ from netsum.communicator import Communicator
 from netsum.transports import Faults, FaultyTransport
 from netsum.wire.schema import Outcome
 
-from tests.hosts.calls import FLOATS, INTEGERS, Array, allreduce, data, good, on_each, ranks, together
+from tests.hosts.calls import FLOATS, INTEGERS, Array, allreduce, data, good, on_each, ranks
 from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.network import MemoryNetwork
+from tests.threads import together
 
 
 @given(

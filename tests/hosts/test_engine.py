@@ -28,8 +28,9 @@ from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
 from netsum.work import SUBMITTED, Flow
 
-from tests.hosts.calls import allreduce, closing_all, on_each, together
+from tests.hosts.calls import allreduce, closing_all, on_each
 from tests.hosts.network import JOB_ID, Around, MemoryNetwork, descriptor
+from tests.threads import together
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,9 +17,10 @@ from netsum.communicator import Communicator
 from netsum.errors import Aborted, Behind, Closed, Desynchronized, NotFinite
 from netsum.transports.base import Packet
 
-from tests.hosts.calls import closing_all, good, on_each, together
+from tests.hosts.calls import closing_all, good, on_each
 from tests.hosts.network import Around
 from tests.hosts.stragglers import AgeingNetwork, stragglers
+from tests.threads import together
 
 ROWS = 400
 """Blocks of the long call: the slots, 64, go round six times."""

@@ -16,8 +16,9 @@ from netsum.peers.peer_window import PeerWindow
 from netsum.silence import MAX_PATIENCE, PATIENCE, Silence
 from netsum.transports import Faults, FaultyTransport, Transport
 
-from tests.hosts.calls import allreduce, closing_all, good, on_each, running, until
+from tests.hosts.calls import allreduce, closing_all, good, on_each, running
 from tests.hosts.moving import MovingNetwork
+from tests.threads import until
 
 
 @pytest.fixture(autouse=True)

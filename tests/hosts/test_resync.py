@@ -11,10 +11,10 @@ from netsum.communicator import Communicator
 from netsum.errors import CommunicatorError, Desynchronized, Evicted, Mismatch, NotReady, Timeout
 from netsum.transports import MemoryTransport
 
-from tests.hosts.calls import allreduce, closing_all, good, on_each, running, together
+from tests.hosts.calls import allreduce, closing_all, good, on_each, running
 from tests.hosts.network import MemoryNetwork
 from tests.hosts.restarts import RestartingNetwork
-from tests.hosts.stragglers import repeatedly
+from tests.threads import repeatedly, together
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_who_loses_the_end_of_it_begins_it_once_more() -> None:
         network.joined.clear()
         network.lost = lambda rank, header: rank == 2 and header.block_id == first + 5  # the broadcast's data
         state = np.full(3, 2)
-        with repeatedly(network.age):
+        with repeatedly(network.age, 0.002):
             back = partial(communicators[2].resync, state)
             assert together([*(partial(go_on, comm) for comm in communicators[:2]), back]) == [60] * 3
         assert state.tolist() == [0, 0, 0]

@@ -29,8 +29,8 @@ from netsum.transports import (
     open_link,
 )
 
-from tests.hosts.calls import until
 from tests.hosts.network import descriptor
+from tests.threads import until
 
 Pair = tuple[Transport, Transport]
 

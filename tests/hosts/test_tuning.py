@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from netsum.tuning import search
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
+
+from tests.threads import returned
 
 RANKS = 3
 
@@ -69,8 +71,7 @@ def on_each(
     """What each rank of a new job returns. ``instead``: the members' algorithm, if it is not the job's."""
     job = fabric.create_job(JobSpec(name=name, members=tuple(fabric.topology.hosts), **spec))
     comms = fabric.join_all(job, algorithm=instead)
-    with ThreadPoolExecutor(RANKS) as pool:
-        done = list(pool.map(act, comms))
+    done = returned([partial(act, comm) for comm in comms])
     for comm in comms:
         comm.close()
     fabric.delete_job(job.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import netsum
 import numpy as np
 from netsum.communicator import Communicator
+
+from tests.threads import returned
 
 ROOM = Path(netsum.__file__).parent
 
@@ -59,16 +62,11 @@ class Walk:
 
 def walk_of(communicators: Sequence[Communicator], array: np.ndarray[Any, Any], **options: Any) -> Walk:
     """The walk of rank 0's array through an allreduce; the other ranks are called from threads."""
-    from tests.hosts.calls import together
-
     walk = Walk(array.size)
 
     def watched() -> Any:
         with walk:
             return communicators[0].allreduce(array, **options)
 
-    for outcome in together(
-        [watched, *(lambda comm=comm: comm.allreduce(array, **options) for comm in communicators[1:])]
-    ):
-        assert not isinstance(outcome, BaseException), outcome
+    returned([watched, *(partial(comm.allreduce, array, **options) for comm in communicators[1:])])
     return walk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,11 @@ from netsum.memory.embedding import Table
 from netsum.transports import Faults, FaultyTransport
 from netsum_memory.table_options import TableOptions
 
-from tests.hosts.calls import until
 from tests.memory.device.desk import region
 from tests.memory.device.process import orders, start
 from tests.memory.inside import SIZE, Inside, descriptor
 from tests.memory.rows import Reference
+from tests.threads import meanwhile, until
 
 OPTIONS = {"dim": 5, "optimizer": "adagrad", "lr": 0.1, "ram_rows": 40}
 
@@ -66,15 +66,13 @@ def test_no_update_is_lost_when_the_device_is_killed(tmp_path: Path) -> None:
     reference = Reference(TableOptions.of(OPTIONS))
     try:
         with memory.table(descriptor=descriptor(of, "127.0.0.1", port), call_timeout=60.0) as table:
-            training = threading.Thread(target=train, args=(table, reference, 2, 60))
-            training.start()
-            for _ in range(3):
-                before = table.stats.pushed
-                until(lambda before=before: table.stats.pushed > before + 500)  # type: ignore[misc]
-                child.kill()
-                child.stop()
-                child, _ = start(given, port)
-            training.join()
+            with meanwhile(partial(train, table, reference, 2, 60)):
+                for _ in range(3):
+                    before = table.stats.pushed
+                    until(lambda before=before: table.stats.pushed > before + 500)  # type: ignore[misc]
+                    child.kill()
+                    child.stop()
+                    child, _ = start(given, port)
             everyone = np.arange(300, dtype=np.uint64)
             np.testing.assert_array_equal(table.lookup(everyone), reference.lookup(everyone))
     finally:

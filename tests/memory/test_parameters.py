@@ -12,7 +12,7 @@ import pytest
 from netsum.errors import Timeout, Unsupported
 from netsum.memory.parameters import Parameters
 from netsum.memory.run import Task
-from netsum.transports import Faults, FaultyTransport
+from netsum.transports import Faults, FaultyTransport, Transport
 from netsum.wire.memory import Instruction, LaneType
 from netsum.wire.memory_codec import MemoryHeader
 from netsum.work import Flow
@@ -22,8 +22,9 @@ from netsum_memory.optimizer_local import LocalOptimizer, elastic
 from netsum_memory.optimizer_options import Options
 from netsum_memory.optimizer_rules import Floats
 
-from tests.hosts.calls import allreduce, ranks, together, until
+from tests.hosts.calls import allreduce, ranks
 from tests.memory.inside import Inside
+from tests.threads import returned, until
 
 SHAPES = ((50, 60), (60,), (60, 70))
 SETTINGS = [(0.5,), (0.5,), (0.5,)]
@@ -38,17 +39,18 @@ def gradients(worker: int, step: int) -> list[Floats]:
     return model(1000 * worker + step + 10)
 
 
-def opened(inside: Inside, number: int) -> list[Parameters]:
-    return [Parameters(inside.opened(), model(), worker=worker) for worker in range(number)]
+def begun(inside: Inside, number: int, links: Sequence[Transport] | None = None) -> list[Parameters]:
+    """Workers over new links, or these, who are ready for the first step."""
+    workers = [
+        Parameters(inside.opened(link), model(), worker=worker) for worker, link in enumerate(links or [None] * number)
+    ]
+    assert [mine.begin() for mine in workers] == [0] * number
+    return workers
 
 
 def run(*calls: Callable[[], Any]) -> list[Any]:
-    """What the calls return, made at once; raises what one raised."""
-    outcomes = together(calls)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return outcomes
+    """What the calls return, made at once."""
+    return returned(calls)
 
 
 def same(ours: Sequence[Floats], theirs: Sequence[Floats]) -> None:
@@ -70,15 +72,13 @@ def test_workers_have_the_bits_of_one_process(options: dict[str, Any]) -> None:
     inside = Inside("parameters", options)
     local = model()
     reference = LocalOptimizer(Options.of(options), local)
-    workers = opened(inside, 3)
+    workers = begun(inside, 3)
 
     def train(mine: Parameters) -> None:
         for step in range(1, 4):
             made = mine.step(gradients(mine.worker, step), SETTINGS if step == 2 else None)
             assert made == (step, 3)
 
-    for mine in workers:
-        assert mine.begin() == 0
     run(*(partial(train, mine) for mine in workers))
     for step in range(1, 4):
         reference.step([gradients(worker, step) for worker in range(3)], SETTINGS if step == 2 else ())
@@ -96,9 +96,7 @@ def test_a_bad_network_changes_nothing() -> None:
     reference = LocalOptimizer(Options.of(options), local)
     faults = Faults(drop=0.05, duplicate=0.05, reorder=0.1)
     links = [FaultyTransport(inside.transport(), faults, seed) for seed in range(2)]
-    workers = [Parameters(inside.opened(link), model(), worker=worker) for worker, link in enumerate(links)]
-    for mine in workers:
-        mine.begin()
+    workers = begun(inside, 2, links)
     for step in range(1, 9):
         run(*(partial(mine.step, gradients(mine.worker, step)) for mine in workers))
         reference.step([gradients(worker, step) for worker in range(2)])
@@ -108,20 +106,19 @@ def test_a_bad_network_changes_nothing() -> None:
         assert link.counts.duplicated
 
 
-def test_a_device_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parity", [0, 1])
+def test_a_device_that_is_killed_goes_on_where_it_was(tmp_path: Path, parity: int) -> None:
     """Also in the midst of a step, for which a worker waits."""
     options = {"optimizer": "adam", "lr": 0.1, "workers": 2}
     inside = Inside("parameters", options, folder=tmp_path)
     local = model()
     reference = LocalOptimizer(Options.of(options), local)
-    first, second = opened(inside, 2)
-    first.begin()
-    second.begin()
+    first, second = begun(inside, 2)
     for step in range(1, 6):
 
         def push(step: int = step) -> None:
             until(lambda: bool(blocks(inside)) and all(0 in block.gradients for block in blocks(inside)))
-            if not step % 2:
+            if step % 2 == parity:
                 inside.checkpoint()
             inside.kill()
             second.step(gradients(1, step))
@@ -139,8 +136,7 @@ def blocks(inside: Inside) -> list[Block]:
 
 def test_workers_that_died_in_a_step_take_it_up_again() -> None:
     inside = Inside("parameters", {"lr": 1.0, "workers": 1})
-    (first,) = opened(inside, 1)
-    first.begin()
+    (first,) = begun(inside, 1)
     first.step(gradients(0, 1))
     partly = Parameters(inside.opened(), first.layers[:1], worker=0)
     partly.begin()
@@ -156,9 +152,7 @@ def test_workers_that_died_in_a_step_take_it_up_again() -> None:
 
 def test_a_quorum_goes_on_and_the_late_one_follows() -> None:
     inside = Inside("parameters", {"lr": 1.0, "workers": 2, "quorum": 1})
-    first, second = opened(inside, 2)
-    first.begin()
-    second.begin()
+    first, second = begun(inside, 2)
     for step in (1, 2):
         assert first.step(gradients(0, step)) == (step, 1)
     assert second.step(gradients(1, 1)) == (2, 0)
@@ -168,9 +162,7 @@ def test_a_quorum_goes_on_and_the_late_one_follows() -> None:
 
 def test_a_late_worker_finishes_a_layer_whose_workers_died() -> None:
     inside = Inside("parameters", {"optimizer": "lars", "lr": 1.0, "workers": 2, "quorum": 1})
-    first, second = opened(inside, 2)
-    first.begin()
-    second.begin()
+    first, second = begun(inside, 2)
 
     def die(task: Task, arguments: Any, answers: Any) -> Flow:
         """Tell one block of the first layer and no more."""
@@ -196,9 +188,7 @@ def test_a_late_worker_finishes_a_layer_whose_workers_died() -> None:
 
 def test_stale_workers_run_ahead_no_further_than_agreed() -> None:
     inside = Inside("parameters", {"lr": 1.0, "workers": 2, "mode": "stale", "staleness": 2})
-    first, second = opened(inside, 2)
-    first.begin()
-    second.begin()
+    first, second = begun(inside, 2)
     for step in (1, 2):
         assert first.step(gradients(0, step)) == (step, 1)
     with pytest.raises(Timeout):
@@ -218,8 +208,8 @@ def test_stale_workers_run_ahead_no_further_than_agreed() -> None:
 def test_elastic_workers_and_the_memory_attract_each_other() -> None:
     options = {"mode": "elastic", "moving_rate": 0.3, "workers": 2}
     inside = Inside("parameters", options)
-    first, second = opened(inside, 2)
-    first.begin()
+    (first,) = begun(inside, 1)
+    second = Parameters(inside.opened(), model(), worker=1)
     centre, others = model(), model(5)
     for layer, other in zip(second.layers, others, strict=True):
         layer[...] = other
@@ -287,7 +277,7 @@ def test_an_mtu_that_carries_no_block_is_said() -> None:
 
 def test_other_shapes_and_settings_are_refused() -> None:
     inside = Inside("parameters", {"workers": 2})
-    first, _ = opened(inside, 2)
+    first = Parameters(inside.opened(), model())
     with pytest.raises(Unsupported, match="shapes are"):
         first.step([np.zeros(3, np.float32)])
     with pytest.raises(Unsupported, match="gradients are float32"):
@@ -298,9 +288,7 @@ def test_other_shapes_and_settings_are_refused() -> None:
 
 def test_workers_that_do_not_agree_are_told() -> None:
     inside = Inside("parameters", {"workers": 2, "quorum": 1})
-    first, second = opened(inside, 2)
-    first.begin()
-    second.begin()
+    _, second = begun(inside, 2)
     second._steps += np.uint64(4)
     with pytest.raises(Unsupported, match=r"another step than this worker.*begin\(\) again"):
         second.step(gradients(1, 5))

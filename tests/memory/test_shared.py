@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from netsum_memory.optimizer_local import LocalOptimizer
 from netsum_memory.optimizer_options import Options
 from netsum_memory.optimizer_rules import Floats
 
-from tests.hosts.calls import until
 from tests.memory.inside import Inside
-from tests.memory.test_parameters import blocks, gradients, model, opened, run, same
+from tests.memory.test_parameters import begun, gradients, model, run, same
+from tests.threads import until
 
 BYTES = sum(layer.nbytes for layer in model())
 
@@ -59,9 +58,7 @@ def test_a_step_costs_the_devices_link_the_parameters_once(number: int, packets:
     """Or once for each 16 workers."""
     options = {"optimizer": "adam", "workers": number}
     inside = Inside("parameters", options)
-    workers = opened(inside, number)
-    for mine in workers:
-        mine.begin()
+    workers = begun(inside, number)
     before = len(inside.to_one)
     train(workers, 1, 3)
     heads = workers[0]._blocks.number * (packets * MEMORY_HEADER_BYTES + number * SEGMENT_BYTES)
@@ -78,9 +75,7 @@ def test_a_step_costs_the_devices_link_the_parameters_once(number: int, packets:
 def test_a_network_without_multicast_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     options = {"optimizer": "adam", "workers": 2}
     inside = Inside("parameters", options)
-    workers = [Parameters(inside.opened(Alone(inside.transport())), model(), worker=number) for number in range(2)]
-    for mine in workers:
-        mine.begin()
+    workers = begun(inside, 2, [Alone(inside.transport()) for _ in range(2)])
     before = len(inside.to_one)
     train(workers, 1, 3)
     assert not inside.to_all
@@ -96,9 +91,7 @@ def test_a_worker_that_hears_nothing_asks_no_more_and_holds_up_nobody(caplog: py
     sender = ("10.0.0.9", 1)
     deaf = inside.clients[sender] = Deaf(lambda packet: inside.take(sender, packet))
     links = [deaf, inside.transport(), inside.transport()]
-    workers = [Parameters(inside.opened(link), model(), worker=number) for number, link in enumerate(links)]
-    for mine in workers:
-        mine.begin()
+    workers = begun(inside, 3, links)
     with caplog.at_level(logging.WARNING, "netsum"):
         train(workers, 1, 6)
     assert sum("none has come" in record.getMessage() for record in caplog.records) == 1
@@ -116,9 +109,7 @@ def test_packets_are_lost_doubled_and_overtaken() -> None:
     inside = Inside("parameters", options)
     faults = Faults(drop=0.1, duplicate=0.1, reorder=0.2)
     links = [FaultyTransport(inside.transport(), faults, seed) for seed in range(3)]
-    workers = [Parameters(inside.opened(link), model(), worker=worker) for worker, link in enumerate(links)]
-    for mine in workers:
-        mine.begin()
+    workers = begun(inside, 3, links)
     train(workers, 1, 12)
     for mine, link in zip(workers, links, strict=True):
         same(mine.layers, local_steps(options, 3, 12))
@@ -128,35 +119,11 @@ def test_packets_are_lost_doubled_and_overtaken() -> None:
         assert mine.memory.stats.retransmissions
 
 
-def test_a_device_is_killed_in_the_midst_of_every_step(tmp_path: Path) -> None:
-    options = {"optimizer": "adam", "lr": 0.1, "workers": 2}
-    inside = Inside("parameters", options, folder=tmp_path)
-    workers = opened(inside, 2)
-    for mine in workers:
-        mine.begin()
-    for step in range(1, 5):
-
-        def push(step: int = step) -> None:
-            until(lambda: bool(blocks(inside)) and all(0 in block.gradients for block in blocks(inside)))
-            if step % 2:
-                inside.checkpoint()
-            inside.kill()
-            workers[1].step(gradients(1, step))
-
-        run(partial(workers[0].step, gradients(0, step)), push)
-    for mine in workers:
-        same(mine.layers, local_steps(options, 2, 4))
-
-
 def test_who_is_too_late_takes_no_reply_to_others() -> None:
     """Also while its own push is under way: its gradient is not in the step."""
     inside = Inside("parameters", {"lr": 1.0, "workers": 3, "quorum": 2})
     links = [inside.transport() for _ in range(3)]
-    first, second, late = workers = [
-        Parameters(inside.opened(link), model(), worker=worker) for worker, link in enumerate(links)
-    ]
-    for mine in workers:
-        mine.begin()
+    first, second, late = begun(inside, 3, links)
     held: list[bytes] = []
     deliver, links[2].deliver = links[2].deliver, held.append
     assert deliver is not None
@@ -203,9 +170,7 @@ def test_strangers_change_nothing() -> None:
     """They have seen all packets, and send old and changed ones; but do not have the key."""
     options = {"optimizer": "adam", "lr": 0.1, "workers": 2}
     inside = Eavesdropper("parameters", options)
-    workers = opened(inside, 2)
-    for mine in workers:
-        mine.begin()
+    workers = begun(inside, 2)
     train(workers, 1, 4)
     for mine in workers:
         same(mine.layers, local_steps(options, 2, 4))
@@ -218,9 +183,7 @@ def test_layers_whose_norms_are_asked_for_come_to_each_worker() -> None:
     """LARS and LAMB: any worker may finish the step of a layer, so nobody knows who waits."""
     options = {"optimizer": "lamb", "workers": 2}
     inside = Inside("parameters", options)
-    workers = opened(inside, 2)
-    for mine in workers:
-        mine.begin()
+    workers = begun(inside, 2)
     train(workers, 1, 2)
     for mine in workers:
         same(mine.layers, local_steps(options, 2, 2))
@@ -230,9 +193,7 @@ def test_layers_whose_norms_are_asked_for_come_to_each_worker() -> None:
 
 def test_a_forged_packet_of_zeros_does_not_end_the_client() -> None:
     inside = Inside("parameters", {"workers": 2})
-    workers = opened(inside, 2)
-    for mine in workers:
-        mine.begin()
+    workers = begun(inside, 2)
     shared = np.zeros(MEMORY_HEADER_BYTES, np.uint8)
     shared[OFFSETS["flags"]] = int(Flag.SHARED)
     for client in inside.clients.values():

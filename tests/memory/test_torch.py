@@ -14,8 +14,8 @@ pytestmark = pytest.mark.torch
 from netsum.memory.embedding import Table  # noqa: E402
 from netsum.torch import MemoryEmbedding, MemoryOptimizer  # noqa: E402
 
-from tests.hosts.calls import together  # noqa: E402
 from tests.memory.inside import Inside  # noqa: E402
+from tests.threads import together  # noqa: E402
 
 
 def model(seed: int = 0) -> Any:

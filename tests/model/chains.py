@@ -8,11 +8,12 @@ come to the end.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple
+
+from tests.model.search import Violation, search
 
 Ranks = tuple[int, ...]
 SUM, STORE = "sum", "store"
@@ -53,10 +54,6 @@ class Rank(NamedTuple):
 
 
 State = tuple[Rank, ...]
-
-
-class Wrong(Exception):
-    """What went wrong, and how."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,7 @@ class Chain:
 
     def _store(self, one: Rank, block: int, ranks: Ranks) -> Rank:
         if ranks != self.everybody:
-            raise Wrong(f"block {block} is stored with the contributions {ranks}")
+            raise Violation(f"block {block} is stored with the contributions {ranks}")
         one = one._replace(results=(*one.results[:block], ranks, *one.results[block + 1 :]))
         return one._replace(early=tuple(each for each in one.early if each.block != block))
 
@@ -137,13 +134,19 @@ class Chain:
 
     # What may happen, and what must
 
-    def following(self, state: State) -> Iterator[State]:
+    def events(self, state: State) -> Iterator[tuple[object, State]]:
         for rank in range(self.ranks):
             if (begun := self.begin(state, rank)) is not None:
-                yield begun
+                yield f"rank {rank} begins a block", begun
         for one in state:
             for packet in one.sent:
-                yield self.deliver(state, packet)
+                yield packet, self.deliver(state, packet)
+
+    def wrong(self, state: State) -> str:
+        for timer in (True, False):
+            if not self.ends(state, timer=timer):
+                return f"stuck {'for good' if timer else 'without the timer'}: {state}"
+        return ""
 
     def done(self, state: State) -> bool:
         return all(result is not None for one in state for result in one.results)
@@ -183,21 +186,9 @@ class Chain:
         return False
 
 
-def explore(chain: Chain, limit: int = 400_000) -> int:
-    """The number of states; raises :class:`Wrong`."""
-    seen, queue = {chain.start}, deque([chain.start])
-    while queue:
-        state = queue.popleft()
-        for timer in (True, False):
-            if not chain.ends(state, timer=timer):
-                raise Wrong(f"stuck {'for good' if timer else 'without the timer'}: {state}")
-        for following in chain.following(state):
-            if following not in seen:
-                seen.add(following)
-                queue.append(following)
-        if len(seen) > limit:
-            raise RuntimeError(f"more than {limit} states")
-    return len(seen)
+def explore(chain: Chain) -> int:
+    """The number of states; raises :class:`~tests.model.search.Violation`."""
+    return len(search(chain.start, chain.events, chain.wrong))
 
 
 def without(chain: Chain, *rules: str) -> Chain:

@@ -12,7 +12,7 @@ timers run and the network deliver; everybody must come to the end.
 slot at any time; for liveness, where somebody may be late, they must do with each member sending again once.
 
 Cost: hosts, switches and packets are interned, and what one packet does to one host or switch is computed once; a step
-of the exploration is then a look-up. Breadth first, so that a counterexample is a shortest one.
+of the exploration is then a look-up.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tests.model.host import Host
 from tests.model.rules import ID_MASK, Job, Packet, Record
 from tests.model.safety import Safety
 from tests.model.scenario import Epoch, Scenario
+from tests.model.search import search
 from tests.model.transitions import Switch, Transitions, bits
 
 DELIVERIES = 10_000
@@ -44,20 +45,11 @@ class World(NamedTuple):
     network: int
 
 
-class Violation(Exception):
-    """What went wrong and the shortest way there, one line an event."""
-
-    def __init__(self, what: str, trace: list[str]) -> None:
-        super().__init__("\n".join([what, *trace]))
-        self.what = what
-
-
 @dataclass
 class Explorer:
-    """One exploration. :meth:`run` returns the number of states or raises :class:`Violation`."""
+    """One exploration. :meth:`run` returns the number of states or raises :class:`~tests.model.search.Violation`."""
 
     scenario: Scenario
-    limit: int = 400_000  # states; more is an error, not a success
     liveness_at_once: bool = False
     """Ask of each state as it is found whether everybody can finish from it, and not when all are known to be safe."""
 
@@ -68,26 +60,15 @@ class Explorer:
         self._over = cache(self._over_once)
 
     def run(self) -> int:
-        start = self._start()
-        came: dict[World, tuple[World, str] | None] = {start: None}
-        queue = deque([start])
-        while queue:
-            world = queue.popleft()
-            what = self._safety.wrong(world.switches, world.hosts)
-            if what:
-                raise Violation(f"{self.scenario.name}: {what}", self._trace(world, came))
-            if self.liveness_at_once:
-                self._check_finishes(world, came)
-            for label, following in self._steps(world):
-                if following not in came:
-                    came[following] = (world, label)
-                    queue.append(following)
-            if len(came) > self.limit:
-                raise RuntimeError(f"{self.scenario.name}: more than {self.limit} states, make it smaller")
-        if not self.liveness_at_once:
-            for world in came:
-                self._check_finishes(world, came)
-        return len(came)
+        name, words = self.scenario.name, self._difference
+        return len(search(self._start(), self._steps, self._wrong, stuck=self._stuck, name=name, words=words))
+
+    def _wrong(self, world: World) -> str:
+        wrong = self._safety.wrong(world.switches, world.hosts)
+        return self._stuck(world) if self.liveness_at_once and not wrong else wrong
+
+    def _stuck(self, world: World) -> str:
+        return "" if self._finishes(world.switches, world.hosts, world.epoch) else truth.STUCK
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -278,10 +259,6 @@ class Explorer:
 
     # --- whether everybody can finish ---------------------------------------------------------------------------------
 
-    def _check_finishes(self, world: World, came: dict[World, tuple[World, str] | None]) -> None:
-        if not self._finishes(world.switches, world.hosts, world.epoch):
-            raise Violation(f"{self.scenario.name}: {truth.STUCK}", self._trace(world, came))
-
     def _over_once(self, number: int) -> bool:
         """At the end: of the program, or with MISMATCH where the calls differ. Who nobody waits for may not notice."""
         host = self.by.hosts.items[number]
@@ -340,15 +317,6 @@ class Explorer:
                 world = World(world.switches, hosts, world.epoch, world.network)
         return world
 
-    def _trace(self, world: World, came: dict[World, tuple[World, str] | None]) -> list[str]:
-        lines: list[str] = []
-        step = came[world]
-        while step is not None:
-            before, label = step
-            lines.append(label + self._difference(before, world))
-            world, step = before, came[before]
-        return lines[::-1]
-
     def _difference(self, before: World, after: World) -> str:
         """Which packets could have made this step: the first that does."""
         for packet in bits(before.network):
@@ -364,5 +332,5 @@ class Explorer:
 
 
 def explore(scenario: Scenario, *, liveness_at_once: bool = False) -> int:
-    """Number of states, or :class:`Violation`."""
+    """Number of states, or :class:`~tests.model.search.Violation`."""
     return Explorer(scenario, liveness_at_once=liveness_at_once).run()

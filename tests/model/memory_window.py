@@ -10,10 +10,12 @@ never. That is every loss, duplication, reordering, delay and repetition there i
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
+
+from tests.model.search import Violation, search
 
 EXPIRED = -1
 Name = tuple[int, int]
@@ -84,35 +86,12 @@ class World(NamedTuple):
     """What the client took: (instruction of the program, reply)."""
 
 
-class Wrong(Exception):
-    """What went wrong, and the shortest way there."""
-
-
 def explore(scenario: WindowScenario) -> int:
-    """Visit every state; returns how many there are. Raises :class:`Wrong`."""
-    start = World()
-    came: dict[World, tuple[World, str] | None] = {start: None}
-    queue = deque([start])
-    while queue:
-        world = queue.popleft()
-        if what := wrong(world):
-            raise Wrong("\n".join([what, *_way(world, came)]))
-        for event, following in steps(world, scenario):
-            if following not in came:
-                came[following] = (world, event)
-                queue.append(following)
-    ends = [world for world in came if world.client.begun == scenario.instructions and is_idle(world.client)]
-    if not ends:
-        raise Wrong("nobody comes to the end")
-    return len(came)
-
-
-def _way(world: World, came: dict[World, tuple[World, str] | None]) -> list[str]:
-    way: list[str] = []
-    while (step := came[world]) is not None:
-        world, event = step
-        way.append(event)
-    return way[::-1]
+    """Visit every state; returns how many there are. Raises :class:`~tests.model.search.Violation`."""
+    worlds = search(World(), partial(steps, scenario=scenario), wrong)
+    if not any(world.client.begun == scenario.instructions and is_idle(world.client) for world in worlds):
+        raise Violation("nobody comes to the end")
+    return len(worlds)
 
 
 def wrong(world: World) -> str:

@@ -11,10 +11,11 @@ is in flight; everybody who then asks again until it is answered must come to th
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
+
+from tests.model.search import Violation, search
 
 ROUNDS: Final = 20
 
@@ -63,10 +64,6 @@ class State(NamedTuple):
     committed: int = 0
     sent: frozenset[Packet] = frozenset()
     troubles: int = 0
-
-
-class Wrong(Exception):
-    """What went wrong, and how."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ class Training:
         if asked not in packet.to and other_step:
             return state
         if packet.counted != (asked in packet.value[-1]):
-            raise Wrong(f"{asked} is told that it is in a step in which it is not")
+            raise Violation(f"{asked} is told that it is in a step in which it is not")
         return self._with(state, number, worker._replace(value=packet.value, asked=None))
 
     def die(self, state: State, number: int) -> State:
@@ -157,27 +154,29 @@ class Training:
 
     # What may happen, and what must
 
-    def following(self, state: State) -> Iterator[State]:
+    def events(self, state: State) -> Iterator[tuple[object, State]]:
         for number in range(self.workers):
             if (pushed := self.push(state, number)) is not None:
-                yield pushed
+                yield f"worker {number} pushes", pushed
             for packet in state.sent:
-                yield self.deliver(state, number, packet)
-                yield self.deliver(state, number, _forged(packet))
+                yield (number, packet), self.deliver(state, number, packet)
+                forged = _forged(packet)
+                yield (number, forged), self.deliver(state, number, forged)
         for push in state.pushed:
-            yield self.arrive(state, push)
-        yield self.commit(state)
+            yield push, self.arrive(state, push)
+        yield "all is committed", self.commit(state)
         if state.troubles < self.troubles:
             more = state._replace(troubles=state.troubles + 1)
-            yield self.fail_over(more)
+            yield "the primary dies", self.fail_over(more)
             for number in range(self.workers):
-                yield self.die(more, number)
+                yield f"worker {number} dies", self.die(more, number)
 
-    def check(self, state: State) -> None:
+    def wrong(self, state: State) -> str:
         value, _ = self.made(state.log[: state.committed])
         for number, worker in enumerate(state.workers):
             if worker.value != value[: len(worker.value)]:
-                raise Wrong(f"worker {number} has parameters that the memory never had: {state}")
+                return f"worker {number} has parameters that the memory never had: {state}"
+        return "" if self.ends(state) else f"stuck for good: {state}"
 
     def ends(self, state: State) -> bool:
         """Whether everybody comes to the end although what is in flight is lost, also what was sent to all."""
@@ -207,21 +206,9 @@ def _forged(packet: Packet) -> Packet:
     return packet._replace(value=(*packet.value[:-1], packet.value[-1] | {Push(-1, 0, 0)}), forged=True)
 
 
-def explore(training: Training, limit: int = 400_000) -> int:
-    """The number of states; raises :class:`Wrong`."""
-    seen, queue = {training.start}, deque([training.start])
-    while queue:
-        state = queue.popleft()
-        training.check(state)
-        if not training.ends(state):
-            raise Wrong(f"stuck for good: {state}")
-        for following in training.following(state):
-            if following not in seen:
-                seen.add(following)
-                queue.append(following)
-        if len(seen) > limit:
-            raise RuntimeError(f"more than {limit} states")
-    return len(seen)
+def explore(training: Training) -> int:
+    """The number of states; raises :class:`~tests.model.search.Violation`."""
+    return len(search(training.start, training.events, training.wrong))
 
 
 def without(training: Training, rule: str) -> Training:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.chains import Chain, Wrong, explore, without
+from tests.model.chains import Chain, explore, without
+from tests.model.search import Violation
 
 SMALL = [Chain(2, 3, 3), Chain(3, 3, 1), Chain(3, 2, 2), Chain(4, 2, 1)]
 LARGER = [Chain(3, 3, 2), Chain(3, 3, 3), Chain(4, 2, 2)]
@@ -27,5 +28,5 @@ def test_every_behaviour_ends_with_every_contribution_once(chain: Chain) -> None
     ],
 )
 def test_a_rule_that_is_switched_off_is_missed(rules: tuple[str, ...], finds: str) -> None:
-    with pytest.raises(Wrong, match=finds):
+    with pytest.raises(Violation, match=finds):
         explore(without(Chain(3, 2, 2), *rules))

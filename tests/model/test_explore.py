@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.model.copies import COPY_MUTATIONS, COPY_SCENARIOS
-from tests.model.explore import Violation, explore
+from tests.model.explore import explore
 from tests.model.forest import LATE_TREES, TREE_MUTATIONS, TREES
 from tests.model.late import LATE_MUTATIONS, LATE_SCENARIOS, WITH_RESTARTS
 from tests.model.mutations import Mutation
 from tests.model.scenario import Scenario
 from tests.model.scenarios import LARGER, MUTATIONS, SCENARIOS
+from tests.model.search import Violation
 from tests.model.truth import STUCK
 
 EVERY_SCENARIO = SCENARIOS + LARGER + LATE_SCENARIOS + WITH_RESTARTS + TREES + LATE_TREES + COPY_SCENARIOS

@@ -12,7 +12,8 @@ from netsum.wire.memory_codec import MemoryHeader
 from netsum_memory.execute import Result
 from netsum_memory.windows import Absent, Windows
 
-from tests.model.memory_window import EXPIRED, Known, WindowRules, WindowScenario, Wrong, explore
+from tests.model.memory_window import EXPIRED, Known, WindowRules, WindowScenario, explore
+from tests.model.search import Violation
 
 PLAIN = WindowScenario()
 GIVING_UP = WindowScenario(instructions=4, given_up=frozenset({1, 2}))
@@ -36,7 +37,7 @@ def test_everything_is_done_once_and_told_right(scenario: WindowScenario) -> Non
     ],
 )
 def test_each_rule_is_needed(rule: str, scenario: WindowScenario, finds: str) -> None:
-    with pytest.raises(Wrong, match=finds):
+    with pytest.raises(Violation, match=finds):
         explore(replace(scenario, rules=replace(WindowRules(), **{rule: False})))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.shared import Training, Wrong, explore, without
+from tests.model.search import Violation
+from tests.model.shared import Training, explore, without
 
 TRAININGS = [Training(2, 2, 2), Training(2, 1, 2), Training(3, 3, 1), Training(3, 2, 2, troubles=0)]
 
@@ -24,5 +25,5 @@ def test_everybody_gets_the_memorys_parameters(training: Training) -> None:
     ],
 )
 def test_a_rule_that_is_switched_off_is_missed(rule: str, finds: str) -> None:
-    with pytest.raises(Wrong, match=finds):
+    with pytest.raises(Violation, match=finds):
         explore(without(Training(2, 1, 2), rule))

@@ -31,7 +31,6 @@ def refused(*words: object) -> str:
 
 
 def written(folder: Path, topology: Topology) -> Path:
-    """A file with the topology."""
     path = folder / f"{topology.name}.yaml"
     path.write_text(to_yaml(topology), "utf-8")
     return path

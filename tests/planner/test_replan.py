@@ -9,6 +9,7 @@ import pytest
 from netsum.peers.plans.from_file import load_plan, parse_plan
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topologies import tree as two_levels
+from netsum_controller.config.topology import Topology as Configured
 from netsum_controller.planning.replan import Replanned
 from netsum_planner.topologies import boxes
 from netsum_planner.topologies.files import from_network, installed, to_network
@@ -21,11 +22,15 @@ from tests.planner.commands import netsum
 HOSTS = frozenset({"h1", "h2", "h3", "h4"})
 
 
-def uneven() -> Topology:
+def configured() -> Configured:
     """Three spines, two leaves; leaf2's link to spine2 has half the rate of the others."""
     made = leaf_spine(3, 2, 2)
     rates = {name: {"rate_mbps": 400 if name == "leaf2_spine2" else 800} for name in made.links}
-    return installed(made.filled(hosts={name: {"rate_mbps": 4000} for name in made.hosts}, links=rates))
+    return made.filled(hosts={name: {"rate_mbps": 4000} for name in made.hosts}, links=rates)
+
+
+def uneven() -> Topology:
+    return installed(configured())
 
 
 @pytest.mark.parametrize("topology", [uneven(), boxes.a100()], ids=str)
@@ -64,10 +69,8 @@ def test_nobody_plans_for_a_network_that_is_none() -> None:
 
 
 def test_what_it_costs_is_told(tmp_path: Path) -> None:
-    made = leaf_spine(3, 2, 2)
-    rates = {name: {"rate_mbps": 400 if name == "leaf2_spine2" else 800} for name in made.links}
     file = tmp_path / "net.yaml"
-    file.write_text(made.filled(hosts={name: {"rate_mbps": 4000} for name in made.hosts}, links=rates).to_yaml())
+    file.write_text(configured().to_yaml())
     out = tmp_path / "left.json"
     words = ("plan", "schedule", file, "--down", "leaf2,spine1")
     done = netsum(*words, "-o", out)

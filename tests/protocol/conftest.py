@@ -3,7 +3,6 @@ wires."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 
 import pytest
@@ -11,18 +10,15 @@ import pytest
 from tests.protocol import star
 from tests.protocol.targets import InProcess, OnSwitch, Target
 from tests.switch.harness.api import SwitchUnderTest
+from tests.switch.harness.launch import BMV2, start
 
-LAUNCHERS = {
-    "embedded": ("tests.switch.harness.embedded", "EmbeddedUnderTest"),
-    "bmv2": ("tests.switch.harness.bmv2", "Bmv2UnderTest"),
-}
 # The embedded switch is the pipeline behind P4Runtime and sockets, which tests/switch tests too.
 ENGINES = ("python", "native")
 TARGETS = (
     "python",
     pytest.param("native", marks=pytest.mark.llvmlite),
     pytest.param("embedded", marks=pytest.mark.full),
-    pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)),
+    BMV2,
 )
 
 
@@ -43,8 +39,7 @@ def target(request: pytest.FixtureRequest, running: dict[str, SwitchUnderTest]) 
         yield InProcess(star.items(), kind)
         return
     if kind not in running:
-        module, name = LAUNCHERS[kind]
-        running[kind] = getattr(importlib.import_module(module), name)()
+        running[kind] = start(kind)
     on_switch = OnSwitch(running[kind], star.items())
     yield on_switch
     on_switch.close()

@@ -147,7 +147,6 @@ class FrameModel:
         return None
 
     def _reply(self, asked: Datagram, reply: Reply) -> bytes:
-        """The frame of a reply."""
         h, body = reply.header, pack_header(reply.header) + chunk_bytes(reply.payload)
         to = (star.station if h.hop == Hop.HOST else star.neighbour)(reply.port)
         unicast = reply.replica is None and h.hop != Hop.UP

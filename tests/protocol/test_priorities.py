@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,8 +12,8 @@ from tests.protocol import star
 from tests.protocol.frames import Datagram
 from tests.protocol.replay import contribute
 from tests.protocol.targets import Target
+from tests.threads import until
 
-PATIENCE = 60.0
 HIGH, LOW = star.TRIO, star.PAIR
 
 
@@ -41,13 +39,6 @@ class Blocks:
             for _, frame in self._target.exchange(step.port, step.frame):
                 flags.add(Datagram.parse(frame).header.give_way)
         return flags
-
-
-def until(found: Callable[[], bool]) -> None:
-    """Try until it holds: whether a job is busy depends on time."""
-    deadline = time.monotonic() + PATIENCE
-    while not found():
-        assert time.monotonic() < deadline
 
 
 @pytest.fixture

@@ -186,7 +186,6 @@ class Run:
         self.compare()
 
     def compare(self) -> None:
-        """Compare records and counters."""
         compare_state(self.model, self.target)
 
 

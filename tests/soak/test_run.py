@@ -31,12 +31,7 @@ from netsum_trials.soak.run import Options, Soak
 
 from tests.full.calls import PATIENCE
 from tests.full.commands import shell_code
-
-FABRICS = [
-    "rootless-embedded",
-    pytest.param("namespace-embedded", marks=[pytest.mark.root, pytest.mark.full]),
-    pytest.param("namespace-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2]),
-]
+from tests.full.conftest import FABRICS
 
 
 @pytest.fixture(scope="module", params=FABRICS)

@@ -135,6 +135,11 @@ class Netsum:
         assert list(Path("/run/netns").glob(f"netsum-{self.process.pid}-*")) == []
         assert interfaces() <= self._interfaces
 
+    def ends(self, code: int = 0) -> None:
+        """Assert that it ends with this exit code, and that nothing is left."""
+        assert self.finish() == code, self.output
+        self.nothing_left()
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()

@@ -17,7 +17,7 @@ KEYS = {
 
 def check(command: Netsum, switch: str, fabric: str, workers: int) -> None:
     """A demo of 60 steps that went well."""
-    assert command.finish() == 0, command.output
+    command.ends()
     said = command.json()
     assert set(said) == KEYS
     assert (said["switch"], said["fabric"], said["workers"]) == (switch, fabric, workers)
@@ -29,7 +29,6 @@ def check(command: Netsum, switch: str, fabric: str, workers: int) -> None:
     assert said["seconds"] > 0
     assert "\x1b[" not in command.output, "control sequences where there is no terminal"
     assert f"{switch} switch and {workers} workers, {fabric}: up" in command.output
-    command.nothing_left()
 
 
 @pytest.mark.full
@@ -50,9 +49,8 @@ def test_interrupted_on_the_embedded_switch(netsum: Start, number: signal.Signal
     command = netsum("demo", "--rootless", "--workers", "2", "--steps", "100000")
     command.wait_for(": up")
     os.kill(command.process.pid, number)
-    assert command.finish() == 130
+    command.ends(130)
     assert command.lines[-1] == "netsum: interrupted"
-    command.nothing_left()
 
 
 @pytest.mark.full
@@ -61,8 +59,7 @@ def test_interrupted_in_mininet(netsum: Start, switch: str) -> None:
     command.wait_for("step ")  # a tenth of the training
     assert len(command.marked()) >= 5, "a switch, two hosts, two workers"
     os.kill(command.process.pid, signal.SIGINT)
-    assert command.finish() == 130
-    command.nothing_left()
+    command.ends(130)
 
 
 @pytest.mark.full
@@ -81,10 +78,9 @@ def test_a_worker_that_dies_on_the_embedded_switch(netsum: Start) -> None:
     command.wait_for("step ")
     [victim] = [pid for pid, words in command.marked().items() if "demo.worker" in words][:1]
     os.kill(victim, signal.SIGKILL)
-    assert command.finish() == 1
+    command.ends(1)
     assert command.lines[-1].startswith("netsum: worker ")
     assert "failed (exit code -9)" in command.lines[-1]
-    command.nothing_left()
 
 
 @pytest.mark.parametrize(

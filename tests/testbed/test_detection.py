@@ -10,11 +10,12 @@ from netsum_trials.stragglers.detection import Detected, Sample, detect
 from netsum_trials.stragglers.detection_report import Histogram, histogram_table, to_json
 from rich.console import Console
 
+from tests.switch.harness.launch import KINDS
 from tests.testbed.conftest import Refused, Start
 
 
 @pytest.mark.parametrize("repeats", [False, pytest.param(True, marks=pytest.mark.full)])
-@pytest.mark.parametrize("kind", ["embedded", pytest.param("bmv2", marks=[pytest.mark.root, pytest.mark.bmv2])])
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_block_is_closed_early(kind: str, repeats: bool) -> None:
     """Each begins at another moment between two sweeps, some while a sweep goes round. It is never above the 2 here:
     a busy machine may send a sweep late."""
@@ -33,7 +34,7 @@ def test_no_block_is_closed_early(kind: str, repeats: bool) -> None:
 @pytest.mark.full
 def test_the_command(netsum: Start) -> None:
     command = netsum("detection", "--switch", "embedded", "--samples", "5", "--block-exp", "5,7.5")
-    assert command.finish() == 0, command.output
+    command.ends()
     measured = command.json()["measured"]
     assert [(each["block_exp_ms"], each["repeats"]) for each in measured] == [
         (5, False), (7.5, False), (5, True), (7.5, True),
@@ -44,7 +45,6 @@ def test_the_command(netsum: Start) -> None:
         assert each["shortest"] >= 1
     assert "embedded, sent once" in command.output
     assert "embedded, repeated" in command.output
-    command.nothing_left()
 
 
 @pytest.mark.parametrize("words", [["--block-exp", "0.5"], ["--block-exp", "x"], ["--samples", "0"]])

@@ -10,28 +10,19 @@ import pytest
 from netsum.communicator import Communicator
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import leaf_spine
-from netsum_controller.config.topology import Topology
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.link_ends import LinkEnd
-from netsum_testbed.namespaces import NamespaceFabric
-from netsum_testbed.rootless import RootlessFabric
 
 from tests.full.calls import on_all, results
-
-
-def make_fabric(kind: str, topology: Topology) -> Fabric:
-    if kind == "rootless":
-        return RootlessFabric(topology)
-    if kind == "namespace":
-        return NamespaceFabric(topology, "embedded")
-    from netsum_testbed.mininet_fabric import MininetFabric  # where the tests run without root it may not be there
-
-    return MininetFabric(topology, "embedded")
-
+from tests.full.conftest import make_fabric
 
 ROOT = pytest.mark.root
-FABRICS = ["rootless", pytest.param("namespace", marks=ROOT), pytest.param("mininet", marks=ROOT)]
+FABRICS = [
+    "rootless-embedded",
+    pytest.param("namespace-embedded", marks=ROOT),
+    pytest.param("mininet-embedded", marks=ROOT),
+]
 
 
 @pytest.fixture(scope="module", params=FABRICS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +21,7 @@ from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.switches import SwitchStartError, choose_switch
 
 from tests.full.calls import on_all, results
+from tests.threads import meanwhile
 
 if TYPE_CHECKING:
     from netsum_testbed.mininet_fabric import MininetFabric
@@ -113,13 +113,11 @@ def check_tcp(fabric: MininetFabric) -> None:
                 client.sendall(data)
 
         client = fabric.inside_host("h2", lambda: socket.create_connection(("10.0.0.1", 5001), 20))
-        sender = threading.Thread(target=send)
-        sender.start()
-        connection, peer = server.accept()
-        with connection:
-            connection.settimeout(20)
-            received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
-        sender.join()
+        with meanwhile(send):
+            connection, peer = server.accept()
+            with connection:
+                connection.settimeout(20)
+                received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     assert peer[0] == "10.0.0.2"
     assert received == data
 

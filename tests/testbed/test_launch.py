@@ -105,11 +105,10 @@ def script(tmp_path: Path) -> str:
 def test_the_first_failure_ends_all_on_the_embedded_switch(netsum: Start, script: str) -> None:
     """The others wait for the rank that failed; its exit code becomes that of the run."""
     command = netsum("run", "-n", "3", "--rootless", script, "fail")
-    assert command.finish() == 1
+    command.ends(1)
     assert {f"{rank}| sum [6] {rank} 3 {rank}" for rank in range(3)} <= set(command.lines), command.output
     assert "1| gives up" in command.lines
     assert command.lines[-1] == "netsum: rank 1 (h2) failed with exit code 1: gives up"
-    command.nothing_left()
 
 
 def test_interrupted_on_the_embedded_switch(netsum: Start) -> None:
@@ -118,9 +117,8 @@ def test_interrupted_on_the_embedded_switch(netsum: Start) -> None:
     for rank in (0, 1):
         command.wait_for(f"{rank}| rank {rank} of mine")
     command.process.send_signal(signal.SIGINT)
-    assert command.finish() == 130
+    command.ends(130)
     assert command.lines[-1] == "netsum: interrupted"
-    command.nothing_left()
 
 
 @pytest.mark.full
@@ -128,16 +126,14 @@ def test_in_mininet(netsum: Start, switch: str, script: str) -> None:
     """Every rank in the namespace of its host."""
     file = str(ROOT / "mininet" / "star2.yaml")
     command = netsum("run", "--topology", file, "--switch", switch, script)
-    assert command.finish() == 0, command.output
+    command.ends()
     assert f"star2: {switch} switch and 2 ranks, Mininet: up" in command.output
     assert {f"{rank}| sum [3] {rank} 2 {rank}" for rank in range(2)} <= set(command.lines)
-    command.nothing_left()
     shown = "echo $MASTER_ADDR:$MASTER_PORT $GLOO_SOCKET_IFNAME; ip -4 -br addr show dev $GLOO_SOCKET_IFNAME"
     command = netsum("run", "--topology", file, "--switch", switch, "--", "sh", "-c", shown)
-    assert command.finish() == 0, command.output
+    command.ends()
     for rank in (0, 1):
         assert f"{rank}| 10.0.0.1:29500 h{rank + 1}-eth0" in command.lines
         assert any(
             line.startswith(f"{rank}| h{rank + 1}-eth0") and f"10.0.0.{rank + 1}/" in line for line in command.lines
         )
-    command.nothing_left()

@@ -17,6 +17,8 @@ from netsum_trials.bytes.hosts import RANKS, SIZE
 from netsum_trials.bytes.links import Line, LinkBytes, below, collectives, network, stripes
 from netsum_trials.bytes.report import LinkTotals
 
+from tests.switch.harness.launch import KINDS
+
 BLOCK = 4096
 HEADERS = 14 + 20 + 8 + 16
 FRAME = BLOCK + HEADERS
@@ -44,7 +46,7 @@ def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "TRIES", 1)
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.root])])
+@pytest.fixture(scope="module", params=KINDS)
 def leaves(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two leaves of four hosts under one root."""
     with fabric_of(tree(2, 4), request.param, rootless=request.param == "embedded") as fabric:

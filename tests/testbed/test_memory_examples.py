@@ -15,10 +15,9 @@ from tests.testbed.conftest import ROOT, Netsum, Start
 
 
 def check_digits(command: Netsum) -> None:
-    assert command.finish() == 0, command.output
+    command.ends()
     assert "0| parameters: the same bits as those of one process" in command.lines
     assert re.search(r"^0\| step 150: accuracy 9[678]\.\d%$", command.output, re.MULTILINE), command.output
-    command.nothing_left()
 
 
 @pytest.mark.full
@@ -41,13 +40,12 @@ def test_a_table_of_ten_times_the_ram(netsum: Start) -> None:
     memory = str(ROOT / "examples" / "memory_embedding.yaml")
     script = str(ROOT / "examples" / "memory_embedding.py")
     command = netsum("run", "-n", "2", "--rootless", "--memory", memory, script)
-    assert command.finish() == 0, command.output
+    command.ends()
     hits = [float(found) for found in re.findall(r"rows/s, ([\d.]+)% of lookups in RAM", command.output)]
     assert len(hits) == 2
     assert all(30 < found < 70 for found in hits)
     ((ours, alone),) = re.findall(r"loss at the end: ([\d.]+), in one process ([\d.]+)", command.output)
     assert abs(float(ours) - float(alone)) < 0.03
-    command.nothing_left()
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ from tests.testbed.conftest import ROOT, Start
 @pytest.mark.full
 def test_exit_at_once(netsum: Start, switch: str) -> None:
     command = netsum("testbed", "--workers", "2", "--switch", switch, commands=["exit"])
-    assert command.finish() == 0, command.output
+    command.ends()
     assert f"{switch} switch, 2 hosts, controller at http://127.0.0.1:" in command.output
     assert "job train ready (ranks 0..1 on h1, h2)" in command.output
-    command.nothing_left()
 
 
 @pytest.mark.full
@@ -29,7 +28,7 @@ def test_work_in_it(netsum: Start, switch: str) -> None:
                 train, "sh netsum job stats train", "switch s1 stop", "switch s1 start",
                 "sh netsum reconcile", train, "all", "exit"]  # fmt: skip
     command = netsum("testbed", "--workers", "2", "--switch", switch, commands=commands)
-    assert command.finish() == 0, command.output
+    command.ends()
     assert "1 packets transmitted, 1 received" in command.output
     assert re.search(r"h2 -> h1: [0-9.e+]+ Mbit/s over TCP, in 5 s", command.output), command.output
     assert "usage: iperf HOST HOST, two different ones of h1, h2" in command.output
@@ -39,7 +38,6 @@ def test_work_in_it(netsum: Start, switch: str) -> None:
     sums = re.findall(r"(h\d)\| rank \d ends with weights whose first column sums to (\S+)", command.output)
     assert sorted(host for host, _ in sums) == ["h1", "h1", "h2", "h2"], command.output
     assert len({value for _, value in sums}) == 1, "each worker, both times: the same bits"
-    command.nothing_left()
 
 
 @pytest.mark.full
@@ -50,11 +48,10 @@ def test_memory(netsum: Start, switch: str) -> None:
     )
     commands = [f'all python -c "{program}"', "sh netsum memory show pool", "exit"]
     command = netsum("testbed", "--workers", "3", "--memory", "h1,h2", "--switch", switch, commands=commands)
-    assert command.finish() == 0, command.output
+    command.ends()
     assert "64 MiB of memory in region pool on h1, h2" in command.output
     assert [f"h{n}| True" in command.output for n in (1, 2, 3)] == [True] * 3, command.output
     assert re.search(r"s1 +3 ", command.output), command.output
-    command.nothing_left()
 
 
 def test_memory_on_hosts_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,12 +70,11 @@ def test_a_tree(netsum: Start) -> None:
     commands = ["h1 ping -c1 -W5 h4", sums, "switch root stop", "switch root start", "sh netsum reconcile", sums,
                 "sh netsum job show train", "exit"]  # fmt: skip
     command = netsum("testbed", "--topology", file, "--switch", "bmv2", commands=commands)
-    assert command.finish() == 0, command.output
+    command.ends()
     assert "switch root stop | switch root start" in command.output
     assert "1 packets transmitted, 1 received" in command.output
     assert [command.output.count(f"h{n}| [10]") for n in range(1, 5)] == [2] * 4, command.output
     assert re.search("leaf1 +leaf .* root +0, 1", command.output)
-    command.nothing_left()
 
 
 @pytest.mark.full
@@ -87,8 +83,7 @@ def test_interrupt_while_hosts_work(netsum: Start, switch: str) -> None:
     command = netsum("testbed", "--workers", "2", "--switch", switch, commands=["all echo started; sleep 1000"])
     command.wait_for("h2| started")
     command.process.send_signal(signal.SIGINT)
-    assert command.finish() == 0, command.output
-    command.nothing_left()
+    command.ends()
 
 
 def test_not_root(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from netsum_testbed.side_by_side import Program, ProgramFailed, run_side_by_side
 
-from tests.hosts.calls import until
+from tests.threads import until
 
 
 def python(name: str, code: str) -> Program:

@@ -18,7 +18,7 @@ from tests.testbed.conftest import Refused, Start
 def test_in_mininet(netsum: Start, switch: str) -> None:
     sizes = ("--workers", "3", "--steps", "12", "--compute", "5", "--probabilities", "0.4", "--nap", "0")
     command = netsum("stragglers", "--switch", switch, *sizes)
-    assert command.finish() == 0, command.output
+    command.ends()
     said = command.json()
     assert (said["switch"], said["workers"], said["quorum"], said["steps"]) == (switch, 3, 2, 12)
     jobs = [(each["job"], each["policy"], each["probability"]) for each in said["trainings"]]
@@ -33,7 +33,6 @@ def test_in_mininet(netsum: Start, switch: str) -> None:
             assert training["degraded"] == training["missed"] == training["sat_out"] == training["resyncs"] == 0
     # A job that waits leaves nobody out: whoever sleeps, all learn the same.
     assert said["trainings"][0]["accuracy"] == said["trainings"][2]["accuracy"]
-    command.nothing_left()
 
 
 @pytest.mark.full
@@ -59,9 +58,8 @@ def test_a_worker_that_dies(netsum: Start) -> None:
     while not (workers := [pid for pid, words in command.marked().items() if "stragglers.worker" in words]):
         assert command.process.poll() is None, command.output
     os.kill(workers[0], signal.SIGKILL)
-    assert command.finish() == 1
+    command.ends(1)
     assert "failed (exit code -9)" in command.lines[-1]
-    command.nothing_left()
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,17 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.launch.ranks import fabric_programs
-from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.side_by_side import Program, run_side_by_side
+
+from tests.full.conftest import make_fabric
 
 PROGRAMS = Path(__file__).parent / "programs"
 TRAINING = Path(__file__).parents[2] / ".venv-training" / "bin" / "python"
 """The Python that has torchft, Ray and JAX."""
 HOSTS = 4
 FABRICS = [
-    "embedded",
-    pytest.param("bmv2", marks=[pytest.mark.root, pytest.mark.bmv2, pytest.mark.full]),
+    "rootless-embedded",
+    pytest.param("mininet-bmv2", marks=[pytest.mark.root, pytest.mark.bmv2, pytest.mark.full]),
 ]
 
 Run = Callable[..., None]
@@ -30,13 +31,7 @@ Run = Callable[..., None]
 @pytest.fixture(scope="session", params=FABRICS)
 def torch_fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Rootless, or in Mininet, where each rank has a namespace of its own."""
-    if request.param == "embedded":
-        made: Fabric = RootlessFabric(star(HOSTS))
-    else:
-        from netsum_testbed.mininet_fabric import MininetFabric
-
-        made = MininetFabric(star(HOSTS), request.param, print)
-    with made as fabric:
+    with make_fabric(request.param, star(HOSTS)) as fabric:
         yield fabric
 
 

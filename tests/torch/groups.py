@@ -8,7 +8,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from tests.hosts.calls import ranks, together
+from tests.hosts.calls import ranks
+from tests.threads import returned, together
 
 PATIENCE = timedelta(seconds=60)
 
@@ -29,12 +30,8 @@ def process_groups(workers: int, **options: Any) -> Iterator[list[Any]]:
 
 
 def on_each_group(groups: list[Any], call: Callable[[Any], Any]) -> list[Any]:
-    """``call(group)`` on all ranks at once; raises what the first rank raised."""
-    outcomes = attempt(groups, call)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return outcomes
+    """``call(group)`` on all ranks at once."""
+    return returned([partial(call, group) for group in groups])
 
 
 def attempt(groups: list[Any], call: Callable[[Any], Any]) -> list[Any]:

@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.training,
     pytest.mark.full,
     pytest.mark.timeout(3600),  # many processes start, each with torch, Ray or JAX
-    pytest.mark.parametrize("torch_fabric", ["embedded"], indirect=True),
+    pytest.mark.parametrize("torch_fabric", ["rootless-embedded"], indirect=True),
 ]
 
 

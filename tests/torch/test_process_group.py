@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.hosts.calls import until
+from tests.threads import until
 from tests.torch.groups import attempt, on_each_group, process_groups
 
 pytestmark = pytest.mark.torch

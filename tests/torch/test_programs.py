@@ -10,7 +10,7 @@ from tests.house.tree import ROOT
 from tests.torch.conftest import PROGRAMS, Run
 
 pytestmark = pytest.mark.torch
-ROOTLESS = pytest.mark.parametrize("torch_fabric", ["embedded"], indirect=True)
+ROOTLESS = pytest.mark.parametrize("torch_fabric", ["rootless-embedded"], indirect=True)
 """In a Mininet network one torchrun would have all ranks on one host, whose address is not theirs."""
 
 

@@ -17,7 +17,7 @@ from netsum_testbed.processes import Child
 from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.side_by_side import Program, run_side_by_side
 
-from tests.full.trouble import until
+from tests.threads import until
 from tests.torch.conftest import PROGRAMS
 
 pytestmark = pytest.mark.torch

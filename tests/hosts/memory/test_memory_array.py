@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import netsum
@@ -22,6 +23,7 @@ from netsum.window.round_trip import INITIAL_RTO
 from netsum.wire.memory import AGAIN, LaneType, MemoryStatus
 
 from tests.hosts.memory.near import BASE, READ_KEY, SIZE, NearTransport, array, descriptor, device
+from tests.threads import returned
 
 BAD = Faults(drop=0.05, duplicate=0.05, reorder=0.05, delay=0.001)
 TYPES = [lane.dtype[1:] for lane in LaneType if lane != LaneType.BYTES]
@@ -121,23 +123,15 @@ def test_copies_are_made_at_the_memory(to: int, source: int) -> None:
 def test_counters_of_many_threads_and_of_calls_under_way() -> None:
     """Half of the additions are waited for at once, half at the end; nobody gets another one's number."""
     near = device("int64", shards=2)
-    found: list[int] = []
-    lock = threading.Lock()
 
-    def count(region: MemoryArray) -> None:
+    def count(region: MemoryArray) -> list[int]:
         works = [region.fetch_add_async(3, 1) for _ in range(20)]
         mine = [int(region.fetch_add(3, 1)) for _ in range(20)]
-        mine += [int(number) for number in wait_all(works)]
-        with lock:
-            found.extend(mine)
+        return mine + [int(number) for number in wait_all(works)]
 
     links = [open_memory(descriptor=descriptor("int64", shards=2), transport=NearTransport(near, at)) for at in (1, 2)]
-    threads = [threading.Thread(target=count, args=(link,)) for link in links for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(found) == list(range(160))
+    found = returned([partial(count, link) for link in links for _ in range(2)])
+    assert sorted(chain(*found)) == list(range(160))
     for link in links:
         link.close()
 

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from netsum_memory.serve import Server
 
 from tests.hosts.canned import Controller, canned
 from tests.hosts.memory.near import BASE, SIZE, WRITE_KEY, NearTransport, descriptor, device
+from tests.threads import meanwhile
 
 ANSWER: dict[str, Any] = {
     "name": "r",
@@ -155,15 +157,12 @@ def served() -> Iterator[RegionDescriptor]:
     """A device on a UDP socket of this machine."""
     link, over = KernelLink(("127.0.0.1", 0)), threading.Event()
     server = Server(device("float32", shards=4), link)
-    thread = threading.Thread(target=server.run, args=(over.is_set,))
-    thread.start()
-    yield replace(
-        descriptor("float32", shards=4),
-        mtu=None,
-        switch=SwitchAddress("127.0.0.1", "02:00:00:00:00:01", link.address[1]),
-    )
-    over.set()
-    thread.join()
+    with meanwhile(partial(server.run, over.is_set), over.set):
+        yield replace(
+            descriptor("float32", shards=4),
+            mtu=None,
+            switch=SwitchAddress("127.0.0.1", "02:00:00:00:00:01", link.address[1]),
+        )
     server.close()
 
 

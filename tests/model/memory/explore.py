@@ -28,10 +28,10 @@ from typing import NamedTuple
 
 from netsum_controller.memory.succession import Group, Lost, Report, next_group, noted
 
-from tests.model.explore import Violation
 from tests.model.memory.device import Asked, Name
 from tests.model.memory.scenario import R, Scenario
 from tests.model.memory.transitions import After, Request, Transitions
+from tests.model.search import search
 from tests.model.transitions import bits
 
 STUCK = "somebody waits for ever"
@@ -63,34 +63,28 @@ class World(NamedTuple):
 
 @dataclass
 class Explorer:
-    """One exploration. :meth:`run` returns the number of states or raises :class:`Violation`."""
+    """One exploration. :meth:`run` returns the number of states or raises :class:`~tests.model.search.Violation`."""
 
     scenario: Scenario
-    limit: int = 3_000_000
 
     def __post_init__(self) -> None:
         self.by = Transitions(self.scenario)
         self._finishes = cache(self._finishes_once)
 
     def run(self, *, liveness: bool = True) -> int:
-        start = self._start()
-        came: dict[World, tuple[World, str] | None] = {start: None}
-        queue = deque([start])
-        while queue:
-            world = queue.popleft()
-            wrong = world.wrong or self._lacks(world)
-            if wrong:
-                raise Violation(f"{self.scenario.name}: {wrong}", _trace(world, came))
-            for label, following in self._steps(world):
-                if following not in came:
-                    came[following] = (world, label)
-                    queue.append(following)
-            if len(came) > self.limit:
-                raise RuntimeError(f"{self.scenario.name}: more than {self.limit} states, make it smaller")
-        for world in came if liveness else ():
-            if not self._finishes(world._replace(network=0)):
-                raise Violation(f"{self.scenario.name}: {STUCK}", _trace(world, came))
-        return len(came)
+        return len(
+            search(
+                self._start(),
+                self._steps,
+                lambda world: world.wrong or self._lacks(world),
+                stuck=self._stuck if liveness else lambda _: "",
+                name=self.scenario.name,
+                limit=3_000_000,
+            )
+        )
+
+    def _stuck(self, world: World) -> str:
+        return "" if self._finishes(world._replace(network=0)) else STUCK
 
     def _lacks(self, world: World) -> str:
         """Which member that counts does not hold all that anybody has executed, in that order."""
@@ -334,15 +328,6 @@ class Explorer:
         return world
 
 
-def _trace(world: World, came: dict[World, tuple[World, str] | None]) -> list[str]:
-    lines: list[str] = []
-    step = came[world]
-    while step is not None:
-        lines.append(step[1])
-        step = came[step[0]]
-    return lines[::-1]
-
-
 def explore(scenario: Scenario, *, liveness: bool = True) -> int:
-    """Number of states, or :class:`Violation`."""
+    """Number of states, or :class:`~tests.model.search.Violation`."""
     return Explorer(scenario).run(liveness=liveness)

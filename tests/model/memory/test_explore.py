@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.explore import Violation
 from tests.model.memory.explore import STUCK, explore
 from tests.model.memory.mutations import MUTATIONS, SCENARIOS, Mutation
 from tests.model.memory.scenario import Scenario
+from tests.model.search import Violation
 
 QUICK = {
     "nobody fails",

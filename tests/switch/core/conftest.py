@@ -11,12 +11,13 @@ from functools import partial
 import pytest
 
 from tests.switch.core.switches import Core, Reference, Switch
+from tests.switch.harness import launch
 from tests.switch.harness.api import SwitchUnderTest
 from tests.switch.harness.controller import Controller
 
 StartProgram = Callable[[str], Switch]
 ENGINES = ("python", pytest.param("native", marks=pytest.mark.llvmlite))
-KINDS = (*ENGINES, pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)))
+KINDS = (*ENGINES, launch.BMV2)
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +27,7 @@ def reference() -> Iterator[Callable[[], SwitchUnderTest]]:
 
     def start() -> SwitchUnderTest:
         if not running:
-            from tests.switch.harness.bmv2 import Bmv2UnderTest
-
-            running.append(Bmv2UnderTest())
+            running.append(launch.start("bmv2"))
         return running[0]
 
     yield start
@@ -59,6 +58,5 @@ def switch(request: pytest.FixtureRequest) -> Iterator[StartProgram]:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
-    """The name of an engine."""
     name: str = request.param
     return name

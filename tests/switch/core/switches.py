@@ -26,7 +26,6 @@ def load(name: str, engine: str | None = None) -> Pipeline:
 
 
 def ethernet(ether_type: int = 0x0800, dst: int = 0x0202, src: int = 0x0303) -> bytes:
-    """An Ethernet header."""
     return dst.to_bytes(6, "big") + src.to_bytes(6, "big") + struct.pack(">H", ether_type)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+import pytest
+
 from tests.switch.core.conftest import StartProgram
 from tests.switch.core.switches import Frames, Switch
 
-NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 0, 1, 2, 4, 5, 6
+NORMAL, INGRESS_CLONE, EGRESS_CLONE, REPLICATED = 0, 1, 2, 5
 PAYLOAD = bytes(range(50))
 SIZE = 14 + len(PAYLOAD)
 TRACE = struct.Struct(">BHHHHBBB")
@@ -37,26 +39,29 @@ def run(device: Switch, operation: int, argument: int, *ports: int) -> list[tupl
     return [(port, Trace(*TRACE.unpack(data[: TRACE.size])), data[TRACE.size :]) for port, data in out]
 
 
-def test_unicast(switch: StartProgram) -> None:
-    assert run(switch("replication"), 0, 3, 3) == [(3, Trace(NORMAL, 3, 0, 2, SIZE, 0x11, 0x77, 17), frame(0, 3))]
+UNICAST = Trace(NORMAL, 3, 0, 2, SIZE, 0x11, 0x77, 17)
 
 
-def test_unicast_keeps_the_instance_that_ingress_gave_it(switch: StartProgram) -> None:
-    assert run(switch("replication"), 13, 3, 3) == [(3, Trace(NORMAL, 3, 0x99, 2, SIZE, 0x11, 0x77, 17), frame(13, 3))]
+@pytest.mark.parametrize(("operation", "rid"), [(0, 0), (13, 0x99)], ids=["plain", "ingress gave it an instance"])
+def test_unicast(switch: StartProgram, operation: int, rid: int) -> None:
+    trace = UNICAST._replace(egress_rid=rid)
+    assert run(switch("replication"), operation, 3, 3) == [(3, trace, frame(operation, 3))]
+
+
+@pytest.mark.parametrize(
+    ("operation", "argument"), [(1, 9), (2, 3), (11, 3)], ids=["no such group", "drop in ingress", "drop in egress"]
+)
+def test_nothing_leaves(switch: StartProgram, operation: int, argument: int) -> None:
+    assert run(switch("replication"), operation, argument) == []
 
 
 def test_multicast_copies_keep_the_metadata(switch: StartProgram) -> None:
     device = switch("replication")
     device.group(5, [(1, 10), (3, 11), (4, 300)])
     assert run(device, 1, 5, 1, 3, 4) == [
-        (1, Trace(REPLICATED, 1, 10, 2, SIZE, 0x11, 0x77, 17), frame(1, 5)),
-        (3, Trace(REPLICATED, 3, 11, 2, SIZE, 0x11, 0x77, 17), frame(1, 5)),
-        (4, Trace(REPLICATED, 4, 300, 2, SIZE, 0x11, 0x77, 17), frame(1, 5)),
+        (port, UNICAST._replace(instance_type=REPLICATED, egress_port=port, egress_rid=rid), frame(1, 5))
+        for port, rid in ((1, 10), (3, 11), (4, 300))
     ]
-
-
-def test_multicast_to_a_group_that_is_not_there(switch: StartProgram) -> None:
-    assert run(switch("replication"), 1, 9) == []
 
 
 def test_the_same_port_twice_in_a_group(switch: StartProgram) -> None:
@@ -65,17 +70,9 @@ def test_the_same_port_twice_in_a_group(switch: StartProgram) -> None:
     assert [(port, trace.egress_rid) for port, trace, _ in run(device, 1, 5, 1, 1)] == [(1, 10), (1, 11)]
 
 
-def test_drop_in_ingress(switch: StartProgram) -> None:
-    assert run(switch("replication"), 2, 3) == []
-
-
 def test_drop_port_in_ingress_by_number_does_not_fit_a_byte_so_port_255_is_unknown(switch: StartProgram) -> None:
     device = switch("replication")
     assert [each for each in device.run(2, frame(0, 255), ()) if each[0] != 255] == []
-
-
-def test_drop_in_egress(switch: StartProgram) -> None:
-    assert run(switch("replication"), 11, 3) == []
 
 
 def test_exit(switch: StartProgram) -> None:
@@ -87,7 +84,7 @@ def test_clone_in_ingress_is_the_packet_that_came_in(switch: StartProgram) -> No
     device = switch("replication")
     device.session(7, [(4, 42)])
     assert run(device, 3, 3, 3, 4) == [
-        (3, Trace(NORMAL, 3, 0, 2, SIZE, 0x11, 0x77, 17), frame(3, 3, src=1)),
+        (3, UNICAST, frame(3, 3, src=1)),
         (4, Trace(INGRESS_CLONE, 4, 42, 0, SIZE, 0x11, 0, 17), frame(3, 3)),
     ]
 
@@ -112,7 +109,7 @@ def test_clone_in_egress_has_the_headers_as_they_are_at_the_end(switch: StartPro
     device = switch("replication")
     device.session(7, [(4, 0)])
     [(one, first, sent), (two, second, cloned)] = run(device, 8, 3, 3, 4)
-    assert (one, first, sent) == (3, Trace(NORMAL, 3, 0, 2, SIZE, 0x11, 0x77, 17), frame(8, 3, src=3))
+    assert (one, first, sent) == (3, UNICAST, frame(8, 3, src=3))
     # The trace that the first pass through egress made counts for the length.
     assert (two, cloned) == (4, frame(8, 3, src=3))
     assert second == Trace(EGRESS_CLONE, 4, 0, 0, SIZE + TRACE.size, 0x11, 0, 17)

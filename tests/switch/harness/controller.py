@@ -166,7 +166,6 @@ class Controller:
         self.send(request)
 
     def become_primary(self) -> Controller:
-        """Become primary."""
         self.ask_for_mastership()
         assert self.next("arbitration").status.code == 0
         return self
@@ -203,7 +202,6 @@ class Controller:
         self.stub.Write(request, timeout=ARRIVES)
 
     def responses_to_read(self, *entities: Any) -> Iterator[Any]:
-        """The stream of ReadResponses."""
         request = p4rt.ReadRequest(device_id=self.device_id, entities=entities)
         yield from self.stub.Read(request, timeout=ARRIVES)
 

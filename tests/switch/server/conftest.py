@@ -7,23 +7,15 @@ multicast groups and clone sessions that it made (simple_switch_grpc keeps those
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
 from p4.v1 import p4runtime_pb2 as p4rt
 
+from tests.switch.harness import launch
 from tests.switch.harness.api import SwitchUnderTest
 from tests.switch.harness.controller import DELETE, Controller, Program
-
-KINDS = ("embedded", pytest.param("bmv2", marks=(pytest.mark.bmv2, pytest.mark.root)))
-
-# Modules by kind: BMv2's is imported only where it is used.
-_LAUNCHERS = {
-    "embedded": ("tests.switch.harness.embedded", "EmbeddedUnderTest"),
-    "bmv2": ("tests.switch.harness.bmv2", "Bmv2UnderTest"),
-}
 
 StartSwitch = Callable[[str], SwitchUnderTest]
 
@@ -36,8 +28,7 @@ def start_switch() -> Iterator[StartSwitch]:
 
         def start(kind: str) -> SwitchUnderTest:
             if kind not in running:
-                module, name = _LAUNCHERS[kind]
-                running[kind] = getattr(importlib.import_module(module), name)()
+                running[kind] = launch.start(kind)
                 closing.callback(running[kind].close)
             if not running[kind].is_alive:
                 running[kind].restart()
@@ -46,7 +37,7 @@ def start_switch() -> Iterator[StartSwitch]:
         yield start
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=launch.KINDS)
 def p4rt_switch(request: pytest.FixtureRequest, start_switch: StartSwitch) -> SwitchUnderTest:
     """A running switch, with whatever program the last test left."""
     switch = start_switch(request.param)
@@ -65,15 +56,13 @@ def p4rt_embedded(start_switch: StartSwitch) -> SwitchUnderTest:
 @pytest.fixture
 def fresh_switch(kind: str) -> Iterator[SwitchUnderTest]:
     """A fresh switch, which only this test uses."""
-    module, name = _LAUNCHERS[kind]
-    switch: SwitchUnderTest = getattr(importlib.import_module(module), name)()
+    switch = launch.start(kind)
     yield switch
     switch.close()
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=launch.KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """The kind of `fresh_switch`."""
     return str(request.param)
 
 
@@ -105,9 +94,8 @@ def controller(p4rt_switch: SwitchUnderTest, program: Program) -> Iterator[Contr
 
 def clear_replication(controller: Controller) -> None:
     """Delete all groups and sessions; a test that took the mastership or the program away has left none."""
-    everything = [p4rt.Entity(), p4rt.Entity()]
-    everything[0].packet_replication_engine_entry.multicast_group_entry.SetInParent()
-    everything[1].packet_replication_engine_entry.clone_session_entry.SetInParent()
+    kinds = ("multicast_group_entry", "clone_session_entry")
+    everything = [p4rt.Entity(packet_replication_engine_entry={kind: {}}) for kind in kinds]
     try:
         left = controller.read(*everything)
         if left:

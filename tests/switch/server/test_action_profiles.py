@@ -97,8 +97,7 @@ def test_weights(controller: Controller, program: Program, p4rt_switch: SwitchUn
     order = [10, 20, 10, 10]
     assert [noted(p4rt_switch, a) for a in range(16)] == [order[hashed(a) % 4] for a in range(16)]
     assert controller.read(group(program, 1, {})) == [heavy]
-    everything = p4rt.Entity()
-    everything.action_profile_member.SetInParent()
+    everything = p4rt.Entity(action_profile_member={})
     assert Counter(each.action_profile_member.member_id for each in controller.read(everything)) == {1: 3, 2: 1}
     controller.write(MODIFY, group(program, 1, {1: 1}))
     assert Counter(each.action_profile_member.member_id for each in controller.read(everything)) == {1: 1, 2: 1}
@@ -182,10 +181,7 @@ def test_what_is_used_is_not_deleted(controller: Controller, program: Program) -
     assert in_use == (UNKNOWN, "Error when deleting group on target")
     controller.write(DELETE, balanced(program))
     controller.write(DELETE, group(program, 1, {}), member(program, 1, 10))
-    everything = [p4rt.Entity(), p4rt.Entity()]
-    everything[0].action_profile_member.SetInParent()
-    everything[1].action_profile_group.SetInParent()
-    assert controller.read(*everything) == []
+    assert controller.read(p4rt.Entity(action_profile_member={}), p4rt.Entity(action_profile_group={})) == []
 
 
 def test_refused_members(controller: Controller, program: Program) -> None:

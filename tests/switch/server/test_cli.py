@@ -20,6 +20,7 @@ from netsum_switch.options import parse
 from p4.v1 import p4runtime_pb2 as p4rt
 from p4.v1 import p4runtime_pb2_grpc
 
+from tests.controller.certificates import make_certificates
 from tests.switch.harness.controller import INSERT, PROGRAMS, Controller, Program
 from tests.switch.harness.frames import frame
 
@@ -249,22 +250,10 @@ def test_help_tells_of_both_halves(capsys: pytest.CaptureFixture[str]) -> None:
     assert "accepted and ignored: there is no Thrift server" in " ".join(text.split())
 
 
-def make_certificates(folder: Path) -> None:
-    """A CA, and a certificate for localhost that it signed, made by openssl."""
-    commands = [
-        "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -subj /CN=ca -days 2",
-        "req -newkey rsa:2048 -nodes -keyout key.pem -out request.pem -subj /CN=localhost"
-        " -addext subjectAltName=DNS:localhost",
-        "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem -days 2 -copy_extensions copy",
-    ]
-    for command in commands:
-        subprocess.run(["openssl", *command.split()], cwd=folder, check=True, capture_output=True)
-
-
 @pytest.mark.parametrize("client_auth", [False, True])
 def test_tls(start: Any, tmp_path: Path, *, client_auth: bool) -> None:
-    make_certificates(tmp_path)
-    ca, certificate, key = (str(tmp_path / name) for name in ("ca.pem", "cert.pem", "key.pem"))
+    made = make_certificates(tmp_path)
+    ca, certificate, key = (made.path(name) for name in ("ca.pem", "server.pem", "server.key"))
     extra = ["--grpc-server-with-client-auth"] if client_auth else []
     process = start(
         "--no-p4", "--", "--grpc-server-addr", "127.0.0.1:0", "--grpc-server-ssl", "--grpc-server-cacert", ca,
@@ -279,8 +268,8 @@ def test_tls(start: Any, tmp_path: Path, *, client_auth: bool) -> None:
 
 
 def test_tls_with_another_key(tmp_path: Path) -> None:
-    make_certificates(tmp_path)
-    pem = ["--grpc-server-cert", str(tmp_path / "cert.pem"), "--grpc-server-key", str(tmp_path / "ca.key")]
+    made = make_certificates(tmp_path)
+    pem = ["--grpc-server-cert", made.path("server.pem"), "--grpc-server-key", made.path("ca.key")]
     code, error = failing("--no-p4", "--", "--grpc-server-addr", "127.0.0.1:0", "--grpc-server-ssl", *pem)
     assert code == 1
     assert error.splitlines()[-1].endswith("and do the certificate, the key and the CA fit?")  # after what gRPC says

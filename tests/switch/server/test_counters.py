@@ -73,8 +73,7 @@ def test_wildcards(controller: Controller, program: Program, p4rt_switch: Switch
     found = controller.read(cell(program, "seen"))
     assert [counted(each) for each in found] == [(int(index == 1), 64 * (index == 1)) for index in range(16)]
     assert [each.counter_entry.index.index for each in found] == list(range(16))
-    everything = p4rt.Entity()
-    everything.counter_entry.SetInParent()
+    everything = p4rt.Entity(counter_entry={})
     assert len(controller.read(everything)) == 16 + 8
 
 
@@ -148,8 +147,7 @@ def test_counter_data_of_a_packet_counter(controller: Controller, program: Progr
 
 def test_refused_direct_counters(controller: Controller, program: Program) -> None:
     entry = forwarding(controller, program)
-    missing = p4rt.Entity()
-    missing.direct_counter_entry.SetInParent()
+    missing = p4rt.Entity(direct_counter_entry={})
     text = "Missing table_entry field in DirectCounterEntry"
     assert update_refusal(controller.write, MODIFY, missing) == (INVALID, text)
     assert refusal(controller.read, missing) == (StatusCode.INVALID_ARGUMENT, text)
@@ -160,8 +158,7 @@ def test_refused_direct_counters(controller: Controller, program: Program) -> No
     assert refusal(controller.read, direct(unknown))[1] == "Cannot map table entry to handle"
     without = program.entry("lpm_table", {})
     assert refusal(controller.read, direct(without)) == (StatusCode.INVALID_ARGUMENT, "Table has no direct counters")
-    everything = p4rt.Entity()
-    everything.direct_counter_entry.table_entry.SetInParent()
+    everything = p4rt.Entity(direct_counter_entry={"table_entry": {}})
     refused = refusal(controller.read, everything)
     assert refused == (StatusCode.UNIMPLEMENTED, "Reading all direct counters for ALL tables is not supported yet")
     default = program.entry("exact_table", {}, is_default_action=True)

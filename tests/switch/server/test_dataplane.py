@@ -20,6 +20,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 from tests.switch.harness.controller import INSERT, MODIFY, PROGRAMS, Controller, Program
 from tests.switch.harness.embedded import EmbeddedUnderTest
 from tests.switch.harness.frames import ether_type_of, frame, source_of
+from tests.threads import repeatedly, returned
 
 
 @pytest.fixture
@@ -49,11 +50,7 @@ def test_fair_lock_excludes() -> None:
                 most = max(most, inside)
                 inside -= 1
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    returned([work] * 4)
     assert most == 1
 
 
@@ -68,23 +65,12 @@ def test_a_batch_of_writes_is_atomic_to_packets(
         lpm = p4rt.FieldMatch.LPM(value=b"\x01", prefix_len=48)
         return [program.entry("exact_table", {1: b"\x01"}, rewrite), program.entry("lpm_table", {1: lpm}, mark)]
 
-    done = threading.Event()
-
-    def flood() -> None:
-        while not done.is_set():
-            embedded.send(1, frame(1))
-
     controller.write(INSERT, *versions(100))
-    sender = threading.Thread(target=flood)
-    sender.start()
-    try:
+    with repeatedly(lambda: embedded.send(1, frame(1))):
         for number in range(101, 201):
             controller.write(MODIFY, *versions(number))
             data = embedded.recv(2)
             assert source_of(data) == ether_type_of(data)
-    finally:
-        done.set()
-        sender.join()
     while (data := embedded.recv(2, 0.1)) is not None:
         assert source_of(data) == ether_type_of(data)
 

@@ -103,8 +103,7 @@ def test_idle_timeouts_are_refused_by_name(controller: Controller, program: Prog
 
 
 def test_large_reads_come_in_pieces(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
-    everything = p4rt.Entity()
-    everything.counter_entry.SetInParent()
+    everything = p4rt.Entity(counter_entry={})
     [whole] = controller.responses_to_read(everything)
     monkeypatch.setattr(device, "_ENTITIES_PER_RESPONSE", 10)
     pieces = list(controller.responses_to_read(everything))

@@ -90,8 +90,7 @@ def test_reading(controller: Controller, program: Program) -> None:
     found = controller.read(cell(program, "bytes"))
     wanted = [cell(program, "bytes", index, (248, -1, 1000, -1) if index == 3 else None) for index in range(4)]
     assert found == wanted
-    everything = p4rt.Entity()
-    everything.meter_entry.SetInParent()
+    everything = p4rt.Entity(meter_entry={})
     assert len(controller.read(everything)) == 4 + 4
     controller.write(MODIFY, cell(program, "bytes", 3, (-1, -1, -1, -1)))
     assert controller.read(cell(program, "bytes", 3)) == [cell(program, "bytes", 3)]

@@ -8,7 +8,6 @@ import select
 import socket
 import struct
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -27,6 +26,7 @@ from netsum_switch.ports.udp import Address, UdpPort
 from tests.switch.core.switches import Core
 from tests.switch.harness.frames import frame
 from tests.switch.harness.namespace import Namespace
+from tests.threads import repeatedly
 
 pytestmark = pytest.mark.llvmlite
 LOOPBACK = ("127.0.0.1", 0)
@@ -149,22 +149,11 @@ def test_who_wants_the_lock_gets_it_whether_frames_come_or_not(undo: ExitStack, 
     for _ in range(100):
         with dataplane.lock:
             pass
-    done = threading.Event()
-
-    def flood() -> None:
-        while not done.is_set():
-            peer.sendto(frame(2), ports[0].address)
-
-    flooding = threading.Thread(target=flood)
-    flooding.start()
-    try:
+    with repeatedly(lambda: peer.sendto(frame(2), ports[0].address)):
         for _ in range(100):
             assert peer.recv(2000) == frame(2)
             with dataplane.lock:
                 pass
-    finally:
-        done.set()
-        flooding.join()
 
 
 def test_a_port_s_frames_keep_their_order_and_content_whatever_their_sizes(

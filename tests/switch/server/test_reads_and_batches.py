@@ -30,8 +30,7 @@ def test_all_tables(controller: Controller, program: Program) -> None:
     )
     written = [program.forwarding(1), program.forwarding(2), lpm]
     controller.write(INSERT, *written)
-    wildcard = p4rt.Entity()
-    wildcard.table_entry.SetInParent()
+    wildcard = p4rt.Entity(table_entry={})
     found = controller.read(wildcard)
     assert all(entity in found for entity in written)
     const = [entity for entity in found if entity not in written]  # const entries are read as well

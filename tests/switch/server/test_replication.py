@@ -157,8 +157,7 @@ def test_groups_that_are_or_are_not_there(controller: Controller) -> None:
 
 
 def test_no_kind_of_replication(controller: Controller) -> None:
-    entity = p4rt.Entity()
-    entity.packet_replication_engine_entry.SetInParent()
+    entity = p4rt.Entity(packet_replication_engine_entry={})
     assert update_refusal(controller.write, INSERT, entity) == (INVALID, "Invalid PRE operation")
     assert refusal(controller.read, entity) == (StatusCode.INVALID_ARGUMENT, "Invalid PRE operation")
 
