@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
@@ -60,7 +61,10 @@ def check(entries: Sequence[Entry], explained: Explained) -> None:
     try:
         if explained(entries):
             return
-        changes = [entry for entry in entries if entry.asked.changes and entry.answered != inf]
+    except Undecided:
+        raise Refuted(Finding.UNDECIDED, None) from None
+    changes = [entry for entry in entries if entry.asked.changes and entry.answered != inf]
+    with suppress(Undecided):  # only which it is
         # With the culprit left out, or done once more at any time, everything else makes sense.
         for entry in changes:
             if explained([each for each in entries if each is not entry]):
@@ -68,8 +72,6 @@ def check(entries: Sequence[Entry], explained: Explained) -> None:
         for entry in changes:
             if explained([*entries, Entry(entry.client, entry.asked, entry.invoked)]):
                 raise Refuted(Finding.DOUBLED, entry)
-    except Undecided:
-        raise Refuted(Finding.UNDECIDED, None) from None
     raise Refuted(Finding.WRONG, None)
 
 
