@@ -4,20 +4,24 @@ This works in two ways, both TCP's. A block is *overtaken* when the result of a 
 (:mod:`netsum.window.overtaking`): it is repeated at once. When nothing arrives, a timer repeats the oldest block alone, so
 that waiting for a straggler causes no storm. If its result comes and the timer then expires again, everything is to be
 repeated, as fast as :mod:`netsum.window.congestion` allows after that: a block, then twice as many with each round trip. The
-timer follows RFC 6298 (Karn's rule, exponential backoff up to a cap), but learns the lowest of several samples. A repeated
-block that gets two results was repeated too early: the backoff then grows until a block gets its result at the first try.
+timer follows RFC 6298 (Karn's rule, exponential backoff up to a cap), but learns the lowest of several samples, and allows for
+the time between results, which on a slow link is longer than a round trip of one packet. A repeated block that gets two results
+was repeated too early: the backoff then grows until a block gets its result at the first try.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from netsum.window.overtaking import Overtaking
-from netsum.window.round_trip import RoundTrip
+from netsum.window.round_trip import MAX_ESTIMATE, SAMPLES, RoundTrip
 
 MAX_RTO: Final = 2.0
 """Cap of the exponential backoff."""
+GAPS: Final = 3
+"""The timer allows for so many gaps between results."""
 
 
 class Sent(Protocol):
@@ -38,6 +42,9 @@ class Repeating:
         self._repeated: set[int] = set()  # serials that the timer has repeated
         self._twice = 0  # how many of those got a second result since a block got its own at the first try
         self.trip = RoundTrip()
+        # Seconds between results. A short one counts, since losses and stragglers lengthen them; not the shortest, since
+        # results on two ways may come together.
+        self._gaps: deque[float] = deque(maxlen=SAMPLES)
         self.begin_anew(roots)
 
     def begin_anew(self, roots: Sequence[int]) -> None:
@@ -48,6 +55,7 @@ class Repeating:
         self._backoff = 1
         self.due, self.stalled = 0, False
         self._needed = False  # a repeated block got its result since the timer expired
+        self._latest: float | None = None  # when the latest result came, if more are waited for
 
     @property
     def hasty(self) -> bool:
@@ -59,7 +67,9 @@ class Repeating:
         return self._overtaking.next_order(number)
 
     def start(self, now: float, pause: float | None = None) -> None:
-        self.alarm = now + min((self.trip.rto if pause is None else pause) * self._backoff, MAX_RTO)
+        if pause is None:
+            pause = max(self.trip.rto, min(GAPS * self._gap, MAX_ESTIMATE))
+        self.alarm = now + min(pause * self._backoff, MAX_RTO)
 
     def look(self, sent: Mapping[int, Sent], now: float) -> int:
         """If the timer has expired, repeat what seems overtaken, or else the oldest block, or all if the last repeat was needed
@@ -116,12 +126,24 @@ class Repeating:
             if not first_try:
                 self._needed = True
                 self._overtaking.perhaps(way, order)
-        self.alarm = None
+        if self._latest is not None and now > self._latest:
+            self._gaps.append(now - self._latest)
+        self.alarm, self._latest = None, now if others else None
         if others:
-            self.start(now, self.trip.srtt if self._overtaking.doubtful else None)
+            self.start(now, self._doubt(rtt) if self._overtaking.doubtful else None)
         if first_try:
             self._overtaking.arrived(way, order)
             self.trip.learn(rtt)
+
+    @property
+    def _gap(self) -> float:
+        return sorted(self._gaps)[len(self._gaps) // 4] if self._gaps else 0.0
+
+    def _doubt(self, rtt: float) -> float:
+        """How long to wait for more after a repeated block's result, which came ``rtt`` after the block was first sent: a round
+        trip, and as long as the next result takes on a slow link."""
+        gap = GAPS * self._gap if self._gaps else min(1.5 * rtt, MAX_ESTIMATE)
+        return max(self.trip.srtt or 0.0, gap)
 
     def gone(self, serial: int, sent: Sent, now: float, *, others: bool) -> None:
         """A block that was waited for is gone. More may be, which only repeating the ``others`` can tell."""

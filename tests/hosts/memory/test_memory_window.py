@@ -80,6 +80,20 @@ class Net:
             self.step()
 
 
+class Narrow(Net):
+    """A client's link that takes ``gap`` seconds for a packet."""
+
+    def __init__(self, gap: float) -> None:
+        super().__init__(0, loss=0.0, double=0.0, slowest=2e-4, clients=1, shards=1)
+        self.gap, self._free = gap, 0.0
+
+    def send(self, client: int, packet: bytes, *, up: bool) -> None:
+        if up:
+            self._free = max(self.now, self._free) + self.gap
+        self._serial += 1
+        heapq.heappush(self._events, (self._free if up else self.now, self._serial, client, up, packet))
+
+
 def header(instruction: Instruction, length: int) -> MemoryHeader:
     lane = LaneType.BYTES if instruction == Instruction.READ else LANE
     return MemoryHeader(instruction, length=length, key=WRITE_KEY, lane=lane)
@@ -254,6 +268,17 @@ def test_a_late_reply_is_not_taken_for_that_of_the_instruction_in_its_place() ->
     window.receive_all(Received.of([early[0], early[0], *late]), 0.002)
     assert into.tolist() == list(range(300))
     assert window.stats.duplicates == 2
+
+
+@pytest.mark.parametrize(("gap", "repeated"), [(0.004, 0), (0.012, 2), (0.033, 4), (0.1, 70)])
+def test_a_slow_link_is_not_flooded_with_repeats(gap: float, repeated: int) -> None:
+    """The first instruction has it to itself; of the next 64 each takes longer than that."""
+    net = Narrow(0.002)
+    for net.gap, number in ((0.002, 1), (gap, 64)):
+        net.windows[0].submit(run_of(Task(), Instruction.READ, range(number), into=np.zeros(number, np.int64)))
+        net.run()
+    assert net.windows[0].stats.retransmissions <= repeated
+    assert net.now < 1.1 * 64 * gap + (gap if repeated <= 4 else 64 * gap)
 
 
 def test_what_is_lost_behind_pushes_that_wait_is_sent_again() -> None:
