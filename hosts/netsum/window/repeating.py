@@ -42,9 +42,10 @@ class Repeating:
         self._repeated: set[int] = set()  # serials that the timer has repeated
         self._twice = 0  # how many of those got a second result since a block got its own at the first try
         self.trip = RoundTrip()
-        # Seconds between results. A short one counts, since losses and stragglers lengthen them; not the shortest, since
-        # results on two ways may come together.
+        # Seconds between results, if the timer did not expire meanwhile: what was lost comes when it lets it. A short one counts,
+        # since stragglers lengthen them; not the shortest, since results on two ways may come together.
         self._gaps: deque[float] = deque(maxlen=SAMPLES)
+        self._waited = False  # for a result, to learn such a time
         self.begin_anew(roots)
 
     def begin_anew(self, roots: Sequence[int]) -> None:
@@ -55,7 +56,8 @@ class Repeating:
         self._backoff = 1
         self.due, self.stalled = 0, False
         self._needed = False  # a repeated block got its result since the timer expired
-        self._latest: float | None = None  # when the latest result came, if more are waited for
+        # When the latest result came, unless nothing is waited for or the timer has expired.
+        self._latest: float | None = None
 
     @property
     def hasty(self) -> bool:
@@ -77,7 +79,7 @@ class Repeating:
         self.due, self.stalled = 0, False
         if self.alarm is None or now < self.alarm:
             return 0
-        self.alarm, self.due, found = None, 1, 0
+        self.alarm, self._latest, self.due, found = None, None, 1, 0
         if self._overtaking.doubtful:
             self._overtaking.believe()
             found = self.find_overtaken(sent)
@@ -126,7 +128,7 @@ class Repeating:
             if not first_try:
                 self._needed = True
                 self._overtaking.perhaps(way, order)
-        if self._latest is not None and now > self._latest:
+        if first_try and self._latest is not None and now > self._latest:
             self._gaps.append(now - self._latest)
         self.alarm, self._latest = None, now if others else None
         if others:
@@ -141,8 +143,10 @@ class Repeating:
 
     def _doubt(self, rtt: float) -> float:
         """How long to wait for more after a repeated block's result, which came ``rtt`` after the block was first sent: a round
-        trip, and as long as the next result takes on a slow link."""
-        gap = GAPS * self._gap if self._gaps else min(1.5 * rtt, MAX_ESTIMATE)
+        trip, and as long as the next result takes on a slow link. Where that is not known, once as long as this one took."""
+        gap = GAPS * self._gap
+        if not self._gaps and not self._waited:
+            self._waited, gap = True, min(1.5 * rtt, MAX_ESTIMATE)
         return max(self.trip.srtt or 0.0, gap)
 
     def gone(self, serial: int, sent: Sent, now: float, *, others: bool) -> None:
