@@ -107,6 +107,7 @@ control SweepOn(inout headers_t hdr, in metadata_t meta, in standard_metadata_t 
         hdr.netsum.grad_cnt_high = 0;
         hdr.netsum.grad_cnt = 0;
         hdr.netsum.give_way = 0;
+        hdr.ipv4.version_ihl_tos = hdr.ipv4.version_ihl_tos & ~ECN_CE;
         recirculate_preserving_field_list(SWEEP_FIELDS);
     }
     action end() {

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from netsum.wire.codec import Header
 from netsum.wire.schema import MEMBER_STATUSES, Lane, Outcome, Status
@@ -49,6 +49,7 @@ def test_a_leaf_says_what_it_knows_and_not_what_came_beside_it(target: Target, s
 
 @one_in(8)  # 250 packets each
 @given(st.sampled_from((Traffic, TreeTraffic)), st.integers(min_value=0))
+@example(Traffic, 160_249_570_336_040_224)  # a sweep closes two blocks, of which a congested link has marked one
 def test_any_traffic(kind: type[Traffic], seed: int) -> None:
     replay(kind(seed).steps(250), InProcess(star.items()))
 
