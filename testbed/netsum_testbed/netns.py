@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import json
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -17,6 +19,8 @@ Result = TypeVar("Result")
 
 _CLONE_NEWNET: Final = 0x40000000
 OFFLOADS: Final = ("tso", "gso", "gro", "tx", "rx", "sg")
+_PATIENCE: Final = 10.0
+"""Seconds within which a link is up."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _numbers = itertools.count()
 
@@ -78,6 +82,7 @@ class NetworkNamespace:
             run_command("ip", "-n", self.name, "link", "set", "lo", "up")
             for pair in pairs:
                 self._add_pair(*pair, str(mtu))
+            self._await_links()
         except BaseException:
             self.close()
             raise
@@ -88,6 +93,18 @@ class NetworkNamespace:
         for interface in (one, other):
             self.run("ethtool", "-K", interface, *(word for name in OFFLOADS for word in (name, "off")))
             run_command("ip", "-n", self.name, "link", "set", interface, "up")
+
+    def _await_links(self) -> None:
+        """The kernel drops what is sent on an interface until it has noticed that it is up."""
+        deadline = time.monotonic() + _PATIENCE
+        while down := [
+            link["ifname"]
+            for link in json.loads(run_command("ip", "-n", self.name, "-j", "link"))
+            if link["ifname"] != "lo" and link["operstate"] != "UP"
+        ]:
+            if time.monotonic() > deadline:
+                raise NamespaceError(f"{', '.join(down)} in namespace {self.name}: not up after {_PATIENCE} s")
+            time.sleep(0.005)
 
     def run(self, *command: str) -> str:
         """Run a command in the namespace."""
