@@ -45,7 +45,7 @@ WIRE_LANES: Final = tuple(np.dtype(f">u{lane.bytes}") for lane in Lane)
 """dtype of a lane on the wire."""
 HOST_LANES: Final = tuple(np.dtype(f"u{lane.bytes}") for lane in Lane)
 """The same in this machine's byte order."""
-_SIGNED: Final = tuple(np.dtype(f"i{lane.bytes}") for lane in Lane)
+SIGNED_LANES: Final = tuple(np.dtype(f"i{lane.bytes}") for lane in Lane)
 
 _FLOAT_LANES: Final = {"float16": Lane.L32, "bfloat16": Lane.L32, "float32": Lane.L32, "float64": Lane.L64}
 type_name: Final[Callable[[np.dtype[Any]], str]] = cache(attrgetter("name"))
@@ -133,12 +133,12 @@ def encode_floats(
         whole = np.trunc(scaled)
         rest = scaled - whole  # exact, whereas adding a dither would round if the float has few fraction bits left
         scaled = whole + np.copysign(dither.random(scaled.shape, np.float64) < np.abs(rest), rest)
-    return _biased(scaled.astype(_SIGNED[lane]), lane, workers)
+    return _biased(scaled.astype(SIGNED_LANES[lane]), lane, workers)
 
 
 def encode_integers(values: Array, lane: Lane, workers: int) -> Array:
     """Biased lanes of an integer array whose magnitudes are at most B."""
-    return _biased(values.astype(_SIGNED[lane]), lane, workers)
+    return _biased(values.astype(SIGNED_LANES[lane]), lane, workers)
 
 
 def _biased(signed: Array, lane: Lane, workers: int) -> Array:
@@ -152,7 +152,7 @@ def decode_integers(lanes: Array, data_cnt: NDArray[np.int64], lane: Lane, worke
     n * B <= (2^w - 1) / 2."""
     offset = (data_cnt.astype(np.uint64) * np.uint64(bias(lane, workers))).astype(HOST_LANES[lane])
     rest: Array = lanes - _for_rows(offset)
-    return rest.view(_SIGNED[lane])
+    return rest.view(SIGNED_LANES[lane])
 
 
 def floats(
@@ -245,7 +245,7 @@ class IntegerLanes:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return _SIGNED[self.lane]
+        return SIGNED_LANES[self.lane]
 
     def encode(self, rows: Array, _numbers: Numbers) -> Array:
         return encode_integers(rows, self.lane, self.workers)

@@ -118,11 +118,13 @@ class FrameFormat:
         return Received(frames.rows[:, PREFIX_BYTES:], np.full(len(frames), len(first), np.int64), congested)
 
     def _differing(self, frames: Received) -> Sequence[memoryview]:
-        found = [self._payload(frame) for frame in frames]
-        ours = [packet for packet in found if packet is not None]
-        marks = zip(found, frames.rows, strict=True)
-        congested = sum(packet is not None and is_congested(row[_TOS]) for packet, row in marks)
-        if len(ours) == len(found):
+        ours, congested = [], 0
+        for frame in frames:
+            packet = self._payload(frame)
+            if packet is not None:
+                ours.append(packet)
+                congested += is_congested(frame[_TOS])
+        if len(ours) == len(frames):
             return Received(frames.rows[:, PREFIX_BYTES:], np.array([len(packet) for packet in ours]), congested)
         return Received.of(ours, congested) if congested else ours
 

@@ -149,7 +149,7 @@ def test_receiving_ends_while_the_network_reports_errors(monkeypatch: pytest.Mon
     monkeypatch.setattr(MessageArray, "receive", fail)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         batch = SocketBatch(sock)
-        assert not batch.recv(None)
+        assert not batch.recv(0.0)
         assert batch.last_error == "No route to host"
 
 

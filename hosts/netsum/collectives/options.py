@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -83,6 +83,13 @@ def check_options(
     A job that degrades does not predict scales: all ranks would have to repeat a block that does not fit, even those that did
     not see it fail.
     """
+    try:
+        return _checked(dtype, op, scale, late, nonfinite, degrade=degrade)
+    except TypeError:  # something that cannot be a key; the errors say what
+        return _check(dtype, op, scale, late, nonfinite, degrade=degrade)
+
+
+def _check(dtype: np.dtype[Any], op: str, scale: str, late: str, nonfinite: str, *, degrade: bool) -> Options:
     name = type_name(dtype)
     given = {
         "op": (op, OPERATIONS),
@@ -105,6 +112,9 @@ def check_options(
     if scale == "float" and not agreed and name not in ADDED:
         raise Unsupported(f"scale='float' adds {' and '.join(sorted(ADDED))} as they are; this is {name}")
     return Options(op, "agreed" if agreed else scale, late if degrade else "accept", nonfinite=nonfinite)
+
+
+_checked: Final = lru_cache(maxsize=256)(_check)  # training makes the same calls again and again
 
 
 def _why(dtype: np.dtype[Any], op: str) -> str:

@@ -19,6 +19,7 @@ from netsum.collectives.finite import checked_codes
 from netsum.collectives.history import History, Signature
 from netsum.collectives.layout import GROUP, Layout
 from netsum.collectives.nonfinite import Marks
+from netsum.collectives.one_block import OneBlock
 from netsum.collectives.options import Options
 from netsum.collectives.rest import keeping
 from netsum.collectives.sending import Group, Sender
@@ -54,8 +55,20 @@ def predicted_sum(
     must be repeated, and those come first.
     """
     exponents = history.predictions.exponents[signature]
-    summing = _PredictedSum(context, array, layout, options, exponents, error)
-    groups = yield from summing.send(signature)
+    lane = options.float_lane(array.dtype)
+    sender = Sender(context, layout, Op.SUM, lane)
+    block = None
+    if len(exponents) == 1 and error is None:
+        block = OneBlock.of(context, array, options, sender, int(exponents[0]))
+    if block is not None:
+        yield from block.send(signature)
+        found = block.result(smallest_sum(lane, context.workers))
+        if found is not None:
+            result, following = found
+            history.predictions.learn(signature, np.array([following]))
+            return [result]
+    summing = _PredictedSum(context, array, sender, options, exponents, error)
+    groups = [block.group()] if block is not None else (yield from summing.send(signature))
     doubtful, following = yield from summing.receive(groups)
     if len(doubtful):
         agreed = yield from agree_codes(context, summing.codes[doubtful])
@@ -76,15 +89,14 @@ class _PredictedSum:
         self,
         context: Context,
         array: Array,
-        layout: Layout,
+        sender: Sender,
         options: Options,
         exponents: NDArray[np.int64],
         error: CallError | None,
     ) -> None:
         self._context = context
         self._lane = lane = options.float_lane(array.dtype)
-        self.sender = Sender(context, layout, Op.SUM, lane)
-        cut = self.sender.cut
+        self.sender, cut = sender, sender.cut
         self._blocks = cut.padded(fixed_point.widened(array))
         self.marks = Marks(self._blocks) if options.propagates and error is None else None
         self._blocks = self._blocks if self.marks is None else self.marks.finite
@@ -129,7 +141,7 @@ class _PredictedSum:
         if self.sender.verdict.highest in GIVING_UP:
             yield SUBMITTED
         self.sender.verdict.raise_failure(self._error)
-        smallest = self._smallest()
+        smallest = smallest_sum(self._lane, self._context.workers, dithered=self._dither is not None)
         largest: list[NDArray[np.float64]] = []
         refused: list[int] = []
         for group in groups:
@@ -146,14 +158,6 @@ class _PredictedSum:
         own = np.frexp(sums)[1] + (self.exponents + (1 - fixed_point.scale_bits(self._lane, self._context.workers)))
         own[sums == 0] = LOWEST
         return doubtful.nonzero()[0], np.maximum(own, LOWEST)
-
-    def _smallest(self) -> int:
-        """If a block's largest sum is at least this many quanta, its values are within :func:`coarseness` of its exponent: some
-        rank has 1/n of the sum, and less than a quantum of that is rounding."""
-        workers = self._context.workers
-        lost = coarseness(self._lane, workers) - (workers - 1).bit_length()
-        bits = fixed_point.scale_bits(self._lane, workers)
-        return max(1 << max(bits - lost, 0), 1 if self._dither is None else workers + 1)
 
     def settle(self, doubtful: NDArray[np.int64], agreed: Codes) -> Flow:
         """The codes of the finite values of the doubtful blocks, whose codes ``agreed`` may say that they are not finite."""
@@ -191,3 +195,10 @@ def coarseness(lane: Lane, workers: int) -> int:
     the bits by which a sum may be larger than its parts, and an eighth of the lane's bits, so that values may shrink a little
     without another round."""
     return 2 + (workers - 1).bit_length() + fixed_point.scale_bits(lane, workers) // 8
+
+
+def smallest_sum(lane: Lane, workers: int, *, dithered: bool = False) -> int:
+    """If a block's largest sum is at least this many quanta, its values are within :func:`coarseness` of its exponent: some rank
+    has 1/n of the sum, and less than a quantum of that is rounding."""
+    lost = coarseness(lane, workers) - (workers - 1).bit_length()
+    return max(1 << max(fixed_point.scale_bits(lane, workers) - lost, 0), workers + 1 if dithered else 1)

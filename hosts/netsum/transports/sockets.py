@@ -119,16 +119,15 @@ class SocketBatch:
 
     def recv(self, timeout: float | None) -> Sequence[memoryview]:
         """The waiting datagrams, at most :data:`BATCH`; see :meth:`netsum.transports.base.Transport.recv`."""
-        messages, waited = self._incoming, timeout == 0
+        messages = self._incoming
+        if timeout != 0:
+            # Rounded up: a timeout of less than a millisecond must not become a busy loop.
+            self._readable.poll(None if timeout is None else int(timeout * 1000) + 1)
         for _ in range(BATCH + 1):  # errors count too, so that whoever causes them cannot keep us here
             try:
                 number = messages.receive(self.sock)
             except BlockingIOError:
-                if waited:
-                    break
-                waited = True
-                # Rounded up: a timeout of less than a millisecond must not become a busy loop.
-                self._readable.poll(None if timeout is None else int(timeout * 1000) + 1)
+                break
             except OSError as error:
                 if error.errno not in LOST:
                     raise
