@@ -84,14 +84,17 @@ def wrong_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Unsuppo
 
 
 def write_out(out: Array | None, flow: Callable[[Context], Flow]) -> Callable[[Context], Flow]:
-    """The flow, with its result written into ``out`` if there is one."""
+    """The flow, with its result written into ``out`` if there is one, at the end if not before."""
     if out is None:
         return flow
 
     def into_out(context: Context) -> Flow:
+        context.out = out if out.flags.c_contiguous else None
         result = yield from flow(context)
         if result is None:
             return None
+        if context.filled:
+            return out
         if out.shape != result.shape:  # numpy would broadcast it over the missing rows
             gone = ", ".join(map(str, context.report.evicted))
             raise CallError(

@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from netsum.collectives.history import History
 from netsum.descriptor import Descriptor
 from netsum.errors import CallError
+from netsum.fixed_point import Array
 from netsum.outline import Outline
 from netsum.report import Report
 from netsum.window.block import Block
@@ -50,6 +51,7 @@ class Context:
         degrade: blocks of this job age out, unless the call is ``firm``.
         give: whether this rank contributes; if not, it takes part but adds nothing.
         error: why this rank gives the call up, if it does.
+        out: the caller's array for the result, if it is contiguous; ``filled`` once the result is put there as it arrives.
     """
 
     window: Submission
@@ -63,6 +65,8 @@ class Context:
     error: CallError | None = None
     report: Report = field(default_factory=Report)
     outline: Outline = field(default_factory=Outline)
+    out: Array | None = None
+    filled: bool = False
 
 
 @dataclass

@@ -192,9 +192,15 @@ class Sender:
         return result
 
     def room_for(self, array: Array, dtype: np.dtype[Any]) -> Array:
-        """Room for the result of a padded array: zeros where this rank gets none."""
-        gets_all = self.cut.mine(self._context.rank, ()) is None
-        return np.empty(len(array), dtype) if gets_all else np.zeros(len(array), dtype)
+        """Room for the result of a padded array: the caller's ``out`` unless ``array``, which may have to be sent again, is in the
+        same memory. Zeros where this rank gets none."""
+        if self.cut.mine(self._context.rank, ()) is not None:
+            return np.zeros(len(array), dtype)
+        out = self._context.out
+        if out is None or out.dtype != dtype or out.size != len(array) or np.may_share_memory(out, array):
+            return np.empty(len(array), dtype)
+        self._context.filled = True
+        return out.reshape(-1)
 
     def _count_skipped(self, blocks: int) -> None:
         self._context.report.skipped += blocks
