@@ -16,6 +16,7 @@ import numpy as np
 
 from netsum.descriptor import Ends
 from netsum.rows import Received
+from netsum.wire.codec import are_alike
 
 ETHERNET_BYTES: Final = 14
 IPV4_BYTES: Final = 20
@@ -111,7 +112,7 @@ class FrameFormat:
             return [packet for frame in frames if (packet := self._payload(frame)) is not None]
         first = self._payload(frames[0])
         heads = frames.rows[:, :PREFIX_BYTES]
-        alike = len(frames) == 1 or ((heads == heads[0]).all() and (frames.sizes == frames.sizes[0]).all())
+        alike = len(frames) == 1 or (are_alike(heads) and are_alike(frames.sizes))
         if first is None or not alike:
             return self._differing(frames)
         congested = len(frames) if is_congested(heads[0, _TOS]) else 0

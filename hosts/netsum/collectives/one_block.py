@@ -112,7 +112,7 @@ class OneBlock:
         report = self._context.report
         report.blocks, report.src_cnt_min = 1, header.src_cnt
         report.note_quantum(scale.quantum)
-        values = quanta.astype(np.float64 if self._mean else np.float32)
+        values: Array = quanta.astype(np.float64 if self._mean else np.float32)
         if self._mean:
             values /= max(header.src_cnt, 1)
         values *= scale.down

@@ -31,21 +31,23 @@ class RoundTrip:
 
     def learn(self, rtt: float, times: int = 1) -> None:
         """A round trip was this long, or so many of them were."""
-        while times > 0:
-            skipped = min(times - 1, -self._samples % SAMPLES)  # up to the next sample that counts
-            self._samples += skipped
-            times -= 1 + skipped
-            self._learn(rtt)
-
-    def _learn(self, rtt: float) -> None:
-        self._lowest = min(self._lowest, rtt)
-        self._samples += 1
-        if self._samples % SAMPLES != 1:
+        until = -self._samples % SAMPLES  # samples before the next one that counts
+        self._samples += times
+        lowest = min(self._lowest, rtt)
+        if times <= until:
+            self._lowest = lowest
             return
-        rtt, self._lowest = self._lowest, float("inf")
+        rounds, after = divmod(times - until - 1, SAMPLES)
+        self._estimate(lowest)
+        for _ in range(rounds):
+            self._estimate(rtt)
+        self._lowest = rtt if after else float("inf")
+        assert self.srtt is not None
+        self.rto = min(max(self.srtt + 4 * self._rttvar, MIN_RTO), MAX_ESTIMATE)
+
+    def _estimate(self, rtt: float) -> None:
         if self.srtt is None:
             self.srtt, self._rttvar = rtt, rtt / 2
         else:
             self._rttvar += (abs(self.srtt - rtt) - self._rttvar) / 4
             self.srtt += (rtt - self.srtt) / 8
-        self.rto = min(max(self.srtt + 4 * self._rttvar, MIN_RTO), MAX_ESTIMATE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,11 +82,19 @@ def count_alike(rows: NDArray[np.uint8], sizes: NDArray[np.int64]) -> int:
     may stop where the ids wrap around to 0). Row i begins with ``sizes[i]`` bytes of packet."""
     if len(rows) == 1:
         return 1
-    words = rows[:, :HEADER_BYTES].view(_WORDS)
-    most = min(len(_STEPS), _IDS + 1 - (int(words[0, _WORD]) >> _SHIFT & _IDS))
-    words, sizes = words[:most], sizes[:most]
-    differ = (words - words[0] != _STEPS[: len(words)]).any(axis=1) | (sizes != sizes[0])
-    return int(differ.argmax()) or len(words)  # the first never differs from itself
+    words = rows[:, :HEADER_BYTES].view(_WORDS).astype(np.uint64)
+    words = words[: min(len(_STEPS), _IDS + 1 - (int(words[0, _WORD]) >> _SHIFT & _IDS))]
+    words -= _STEPS[: len(words)]
+    sizes = sizes[: len(words)]
+    if are_alike(words) and are_alike(sizes):
+        return len(words)
+    differ = (words != words[0]).any(axis=1) | (sizes != sizes[0])
+    return int(differ.argmax())  # the first never differs from itself
+
+
+def are_alike(rows: NDArray[Any]) -> bool:
+    """Whether all rows have the same bytes, which is found sooner than where they differ."""
+    return rows.tobytes() == rows[:1].tobytes() * len(rows)
 
 
 def parse_record(data: bytes) -> dict[str, int]:
