@@ -89,7 +89,8 @@ def write_out(out: Array | None, flow: Callable[[Context], Flow]) -> Callable[[C
         return flow
 
     def into_out(context: Context) -> Flow:
-        context.out = out if out.flags.c_contiguous else None
+        if context.error is None and isinstance(out, np.ndarray) and out.flags.c_contiguous:
+            context.out = out
         result = yield from flow(context)
         if result is None:
             return None
