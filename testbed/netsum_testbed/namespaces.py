@@ -67,7 +67,7 @@ class NamespaceFabric(Fabric):
 
     def environment(self, job: Job, rank: int) -> dict[str, str]:
         """A descriptor file, good for one run, replaces the controller, whose endpoint is outside the namespace."""
-        link = {"kind": "packet", "interface": self.interface(job.members[rank])}
+        link = self.client_link(job.members[rank])
         descriptor = self.controller.join(job.name, self.tokens[job.name], rank, secrets.token_hex(8), link)
         file = self.directory / f"{job.name}.{rank}.json"
         file.write_text(replace(descriptor, controller=None).to_json(), "utf-8")
