@@ -35,7 +35,6 @@ def switch_option(auto: str = "simple_switch_grpc if it is on PATH (and root), e
 
 
 def seed_option(what: str = "everything follows from it") -> Decorator:
-    """The option ``--seed``."""
     return click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help=what)
 
 

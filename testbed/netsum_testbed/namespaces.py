@@ -103,7 +103,6 @@ class NamespaceFabric(Fabric):
         return {"kind": "packet", "interface": self.interface(host)}
 
     def interface(self, host: str) -> str:
-        """Name of a host's interface."""
         return f"h{self._place(host)}"
 
     def switch_interface(self, host: str) -> str:

@@ -77,7 +77,6 @@ def runs_machine_code() -> bool:
 
 
 def switch_version(kind: str) -> str:
-    """The version that a switch reports."""
     if kind.startswith("embedded"):
         code = "machine code" if kind == "embedded" and runs_machine_code() else "Python"
         return f"netsum-switch as {code}, on Python {sys.version.split()[0]}"

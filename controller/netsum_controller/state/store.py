@@ -148,7 +148,6 @@ class Store:
             return self._db.in_transaction
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """What a query finds."""
         with self._guard:
             return self._db.execute(query, values).fetchall()
 

@@ -55,8 +55,6 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class KeyField(Field):
-    """A match field of a table."""
-
     kind: MatchKind
 
 
@@ -130,8 +128,6 @@ class DigestSpec:
 
 @dataclass(frozen=True)
 class P4Info:
-    """The index."""
-
     tables: dict[int, TableSpec]
     actions: dict[int, ActionSpec]
     counters: dict[int, CounterSpec]

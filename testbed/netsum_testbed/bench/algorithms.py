@@ -79,7 +79,6 @@ def _median(lines: Sequence[Line]) -> Line:
 
 
 def time_switch(name: str, calls: Calls) -> Iterator[Line]:
-    """Time the calls through a switch."""
     with open_fabric(name, hosts=calls.workers) as fabric:
         yield from time_collective(fabric, calls)
 
