@@ -16,10 +16,16 @@ from netsum_controller.errors import InputError
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class Strict(BaseModel):
-    """A part of a file that users write: it takes no setting that it does not know, and no number for a text."""
+class Closed(BaseModel):
+    """A part of a file that users write: it takes no setting that it does not know."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Strict(Closed):
+    """It also takes no number for a text."""
+
+    model_config = ConfigDict(strict=True)
 
 
 @dataclass(frozen=True)
