@@ -70,7 +70,7 @@ class Holdings:
         changed: list[Ordering] = []
         wanted = {(each.region.id, each.shard): each for each in assignments}
         for name in [name for name, each in self._held.items() if not self._still(each.shard, wanted.get(name))]:
-            self._drop(name)
+            self._drop(name, self._vault)
         self._refused = {}
         for name, assignment in wanted.items():
             holding = self._held.get(name)
@@ -133,19 +133,22 @@ class Holdings:
         self._held[shard.id] = holding
         return holding
 
-    def _drop(self, name: tuple[int, int]) -> None:
-        shard = self._held.pop(name).shard
-        shard.kind.close(gone=True)
-        number, store = name[0], self._stores[name[0]]
-        if self._vault is not None:
-            self._vault.dropped(shard)
-        if any(region == number for region, _ in self._held):
-            store.clear(shard.region.granules(shard.index), shard.region.granule)
+    def _drop(self, name: tuple[int, int], vault: Vault | None) -> None:
+        """``vault`` is told, unless it is the one that says so."""
+        holding = self._held.pop(name, None)
+        if holding is None:
             return
-        if self._vault is not None:
-            self._vault.commit()  # or after a restart the shard would be looked for in a file that is gone
-        store.remove()
-        del self._stores[number], self._regions[number]
+        shard, number = holding.shard, name[0]
+        shard.kind.close(gone=True)
+        if vault is not None:
+            vault.dropped(shard)
+        if any(region == number for region, _ in self._held):
+            self._stores[number].clear(shard.region.granules(shard.index), shard.region.granule)
+            return
+        if vault is not None:
+            vault.commit()  # or after a restart the shard would be looked for in a file that is gone
+        self._stores.pop(number).remove()
+        del self._regions[number]
 
     def report(self) -> dict[str, Any]:
         shards = [
@@ -173,7 +176,7 @@ class Holdings:
             if isinstance(event, Kept):
                 self._keep(event)
             elif isinstance(event, Gone):
-                self._forget(event.name)
+                self._drop(event.name, None)
             elif holding is not None:
                 _redo(holding.shard, event)
         for holding in self._held.values():
@@ -193,19 +196,6 @@ class Holdings:
         elif kept.contents is not None:
             shard.install(kept.position, kept.contents.windows, kept.contents.kind)
             shard.tail.extend(kept.contents.tail)
-
-    def _forget(self, name: tuple[int, int]) -> None:
-        holding = self._held.pop(name, None)
-        if holding is None:
-            return
-        holding.shard.kind.close(gone=True)
-        number = name[0]
-        if any(region == number for region, _ in self._held):
-            shard = holding.shard
-            self._stores[number].clear(shard.region.granules(shard.index), shard.region.granule)
-        else:
-            self._stores.pop(number).remove()
-            del self._regions[number]
 
     def close(self) -> None:
         for holding in self.all():

@@ -33,13 +33,11 @@ class Server:
             control.start()
 
     def obey(self, orders: Orders) -> None:
-        """Carry out the controller's orders."""
         self.device.virtual = orders.virtual
         self.link.know(orders.macs)
         self.link.send(self.device.assign(orders.assignments, time.monotonic()))
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Serve until ``stopped``."""
         tended = time.monotonic()
         while not stopped():
             packets = self.link.receive(TICK)

@@ -130,7 +130,6 @@ class TableRows:
         return self._disk.all()
 
     def replace(self, rows: Rows) -> None:
-        """Replace all rows by these."""
         self._slots.clear()
         self._free = list(range(self.capacity - 1, -1, -1))
         self._disk.clear()

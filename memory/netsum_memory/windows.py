@@ -103,7 +103,6 @@ class Windows:
         return window.noted.get(sequence, NEW)
 
     def note(self, header: MemoryHeader, result: Result | None) -> None:
-        """Remember what became of an instruction."""
         window = self._windows.get(header.client)
         if window is None:
             window = self._windows[header.client] = _Window(header.sequence)

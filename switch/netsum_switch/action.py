@@ -17,14 +17,8 @@ class ActionInfo:
 
 
 def checked_action(where: str, actions: tuple[ActionInfo, ...], name: str, params: tuple[int, ...]) -> int:
-    """The place of an action among those that there are.
-
-    Args:
-        where: What has these actions, for the error.
-
-    Raises:
-        BadEntryError: there is none with this name, or the parameters do not fit it.
-    """
+    """The place of an action among those that there are; ``where`` says in the error what has them. Raises
+    BadEntryError if there is none with this name, or the parameters do not fit it."""
     names = [each.name for each in actions]
     if name not in names:
         raise BadEntryError(f"{where} has no action {name}; it has {', '.join(names)}")

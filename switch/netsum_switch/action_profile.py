@@ -37,41 +37,25 @@ class ActionProfile:
         self._users: Counter[tuple[int, int]] = Counter()
 
     def add_member(self, action: str, params: tuple[int, ...]) -> int:
-        """Add a member; return its handle.
-
-        Raises:
-            BadEntryError: the action does not fit.
-        """
+        """Add a member; return its handle. Raises BadEntryError if the action does not fit."""
         index = self.checked(action, params)
         handle = heappop(self._free[MEMBER]) if self._free[MEMBER] else len(self.members)
         self._set_member(handle, (index, None, *params))
         return handle
 
     def modify_member(self, handle: int, action: str, params: tuple[int, ...]) -> None:
-        """Give a member another action.
-
-        Raises:
-            BadEntryError: the action does not fit.
-        """
+        """Give a member another action. Raises BadEntryError if it does not fit."""
         self._set_member(handle, (self.checked(action, params), None, *params))
 
     def checked(self, action: str, params: tuple[int, ...]) -> int:
-        """The number of an action of this profile.
-
-        Raises:
-            BadEntryError: there is none, or the parameters do not fit it.
-        """
+        """The number of an action of this profile. Raises BadEntryError if there is none, or the parameters do not fit it."""
         return checked_action(f"action profile {self.name}", self.actions, action, params)
 
     def _set_member(self, handle: int, code: Code) -> None:
         self.members[handle] = code
 
     def delete_member(self, handle: int) -> None:
-        """Remove a member.
-
-        Raises:
-            MemberInUseError: entries or groups have it.
-        """
+        """Remove a member. Raises MemberInUseError if entries or groups have it."""
         if self._users[MEMBER, handle]:
             raise MemberInUseError(f"a member of {self.name} is still used")
         del self.members[handle]
@@ -93,11 +77,7 @@ class ActionProfile:
         self._active[handle] = sorted(member for member, active in members.items() if active)
 
     def delete_group(self, handle: int) -> None:
-        """Remove a group, not its members.
-
-        Raises:
-            MemberInUseError: entries have it.
-        """
+        """Remove a group, not its members. Raises MemberInUseError if entries have it."""
         if self._users[GROUP, handle]:
             raise MemberInUseError(f"a group of {self.name} is still used")
         self.set_group(handle, {})
@@ -114,11 +94,8 @@ class ActionProfile:
         return self.members[active[(value & 0xFFFFFFFF) % len(active)]] if active else NOTHING
 
     def check(self, kind: int, handle: int) -> None:
-        """Check that an entry may refer to this member or group.
-
-        Raises:
-            BadEntryError: there is none, or the group is empty.
-        """
+        """Check that an entry may refer to this member or group. Raises BadEntryError if there is none, or the group is
+        empty."""
         if kind == GROUP and not self.with_selection:
             raise BadEntryError(f"{self.name} has no selector, so no entry takes a group")
         if handle not in (self.groups if kind == GROUP else self.members):

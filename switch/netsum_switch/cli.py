@@ -27,11 +27,8 @@ _LEVELS = {"trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO,
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGINT or SIGTERM. SIGHUP rereads the file of `--faults`.
-
-    Returns:
-        0 after a signal, 1 on an error, which is one line on standard error. Usage errors exit with 2.
-    """
+    """Run until SIGINT or SIGTERM. SIGHUP rereads the file of `--faults`. Returns 0 after a signal, 1 on an error,
+    which is one line on standard error. Usage errors exit with 2."""
     options = parse(sys.argv[1:] if argv is None else argv)
     # Blocked before any thread starts, so that only this thread ever takes them.
     waited_for = {signal.SIGINT, signal.SIGTERM} | ({signal.SIGHUP} if options.faults else set())

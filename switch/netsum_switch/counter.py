@@ -21,19 +21,11 @@ class CounterArray:
         self.bytes = [0] * size if bytes_ is None else bytes_
 
     def read(self, index: int) -> tuple[int, int]:
-        """(packets, bytes) of a cell.
-
-        Raises:
-            IndexError: there is no such cell.
-        """
+        """(packets, bytes) of a cell. Raises IndexError if there is no such cell."""
         return self.packets[self._checked(index)], self.bytes[index]
 
     def write(self, index: int, packets: int, size: int) -> None:
-        """Set a cell.
-
-        Raises:
-            IndexError: there is no such cell.
-        """
+        """Set a cell. Raises IndexError if there is no such cell."""
         self.packets[self._checked(index)] = packets
         self.bytes[index] = size
 

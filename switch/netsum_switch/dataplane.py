@@ -36,11 +36,8 @@ class DataPlane:
     """
 
     def __init__(self, ports: Iterable[Port], cpu_port: int = 0) -> None:
-        """
-        Args:
-            ports: Opened ports; closed by `stop`.
-            cpu_port: Port number of PacketIn and PacketOut; 0 is none, as in simple_switch_grpc.
-        """
+        """``ports`` are open; `stop` closes them. ``cpu_port`` is that of PacketIn and PacketOut; 0 is none, as in
+        simple_switch_grpc."""
         self.ports: dict[int, Port] = {port.number: port for port in ports}
         self.cpu_port = cpu_port
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -22,12 +22,8 @@ _INDICES = frozenset({"local", "runtime_data"})
 
 
 def check_numbers(program: dict[str, Any]) -> None:
-    """Check that all numbers of a program are numbers, and not too large.
-
-    Raises:
-        JsonError: something else is in a number's place.
-        UnsupportedError: a field or an array is larger than this switch holds.
-    """
+    """Check the numbers of a program. Raises JsonError if something else is in a number's place, UnsupportedError if a
+    field or an array is larger than this switch holds."""
     _walk(program, "program")
     for each in program.get("errors") or []:
         if not (isinstance(each, list) and len(each) == 2 and _is_number(each[1])):

@@ -56,20 +56,12 @@ class MeterArray:
         self._buckets: dict[int, tuple[Bucket, Bucket]] = {}
 
     def config(self, index: int) -> MeterConfig | None:
-        """The configuration of a cell, if it has one.
-
-        Raises:
-            IndexError: there is no such cell.
-        """
+        """The configuration of a cell, if it has one. Raises IndexError if there is no such cell."""
         return self._configs.get(self._checked(index))
 
     def configure(self, index: int, config: MeterConfig | None) -> None:
-        """Give a cell a configuration and full buckets, or take its configuration away.
-
-        Raises:
-            IndexError: there is no such cell.
-            MeterError: the peak rate is below the committed one.
-        """
+        """Give a cell a configuration and full buckets, or take its configuration away. Raises IndexError if there is
+        no such cell, MeterError if the peak rate is below the committed one."""
         self._checked(index)
         if config is None:
             self._configs.pop(index, None)
@@ -109,10 +101,6 @@ def buckets_of(config: MeterConfig) -> tuple[Bucket, Bucket]:
 
 
 def check_config(config: MeterConfig) -> None:
-    """Check what a cell can be given.
-
-    Raises:
-        MeterError: the peak rate is below the committed one.
-    """
+    """Check what a cell can be given. Raises MeterError if the peak rate is below the committed one."""
     if config.pir < config.cir:
         raise MeterError(f"the peak rate {config.pir} of a meter is below its committed rate {config.cir}")

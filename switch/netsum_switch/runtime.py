@@ -74,11 +74,8 @@ class EmbeddedSwitch:
         self.grpc_address = server.address
 
     def port_address(self, number: int) -> tuple[str, int]:
-        """The UDP address to which a port's frames are sent.
-
-        Raises:
-            PortError: there is no such port or it is not a UDP port.
-        """
+        """The UDP address to which a port's frames are sent. Raises PortError if there is no such port or it is not a
+        UDP port."""
         address = self.udp_ports.get(number)
         if address is None:
             raise PortError(f"port {number} is not a UDP port of this switch")

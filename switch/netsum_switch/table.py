@@ -94,30 +94,20 @@ class Table:
         self._shifts = tuple(reversed(shifts))
 
     def insert(self, match: tuple[Match, ...], action: str, params: tuple[int, ...], priority: int = 0) -> Entry:
-        """Add an entry.
-
-        Raises:
-            TableError: the entry exists, does not fit, or the table is full or immutable.
-        """
+        """Add an entry. Raises TableError if it exists or does not fit, or if the table is full or immutable."""
         self._check_mutable()
         return self._insert(match, action, params, priority)
 
     def fix_entries(self, entries: list[tuple[tuple[Match, ...], str, tuple[int, ...], int]]) -> None:
-        """Set the program's const entries, (match, action, parameters, priority). No entry can be written later.
-
-        Raises:
-            TableError: one of them does not fit.
-        """
+        """Set the program's const entries, (match, action, parameters, priority). No entry can be written later. Raises
+        TableError if one of them does not fit."""
         for match, action, params, priority in entries:
             self._insert(match, action, params, priority)
         self.const_entries = True
 
     def modify(self, match: tuple[Match, ...], action: str, params: tuple[int, ...], priority: int = 0) -> Entry:
-        """Give an entry another action. Its direct counter keeps its value.
-
-        Raises:
-            TableError: there is no such entry, the action does not fit, or the table is immutable.
-        """
+        """Give an entry another action. Its direct counter keeps its value. Raises TableError if there is no such
+        entry, the action does not fit, or the table is immutable."""
         self._check_mutable()
         entry = self._existing(match, priority)
         index = self._checked_action(action, params, self._entry_actions)
@@ -129,11 +119,7 @@ class Table:
         return entry
 
     def delete(self, match: tuple[Match, ...], priority: int = 0) -> None:
-        """Remove an entry.
-
-        Raises:
-            TableError: there is no such entry, or the table is immutable.
-        """
+        """Remove an entry. Raises TableError if there is no such entry, or the table is immutable."""
         self._check_mutable()
         entry = self._existing(match, priority)
         self._refer(entry, -1)
@@ -150,11 +136,7 @@ class Table:
         return iter(sorted(self._entries.values(), key=lambda entry: entry.slot))
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
-        """Set what happens on a miss.
-
-        Raises:
-            TableError: the action does not fit, or the program fixes the default.
-        """
+        """Set what happens on a miss. Raises TableError if the action does not fit, or the program fixes the default."""
         index = self._checked_action(action, params, self.action_infos)
         same_action = self.default_entry is not None and self.default_entry.action == action
         if self.const_default_entry or (self.const_default_action and not same_action):
@@ -163,21 +145,13 @@ class Table:
         self.default[0] = (index, None, *params)
 
     def fix_default(self, action: str, params: tuple[int, ...], const_action: bool, const_entry: bool) -> None:
-        """Set the program's default entry, which `reset_default` restores.
-
-        Raises:
-            TableError: the action does not fit.
-        """
+        """Set the program's default entry, which `reset_default` restores. Raises TableError if the action does not fit."""
         self.set_default(action, params)
         self._initial_default = self.default_entry
         self.const_default_action, self.const_default_entry = const_action, const_entry
 
     def reset_default(self) -> None:
-        """Restore the program's default entry.
-
-        Raises:
-            TableError: the program fixes the default.
-        """
+        """Restore the program's default entry. Raises TableError if the program fixes the default."""
         if self.const_default_entry:
             raise ImmutableError(f"the default entry of table {self.name} is const")
         initial = self._initial_default

@@ -27,17 +27,14 @@ SWITCH_INTERVAL: Final = 0.0005
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as a shell has it."""
 
-AUTO: Final = "simple_switch_grpc if it is on PATH (and root), else the embedded one"
 
-
-def switch_option(auto: str = AUTO) -> Decorator:
+def switch_option(auto: str = "simple_switch_grpc if it is on PATH (and root), else the embedded one") -> Decorator:
     """The option ``--switch``; ``auto`` says what that stands for."""
     choice = click.Choice(["auto", "bmv2", "embedded"])
     return click.option("--switch", type=choice, default="auto", show_default=True, help=f"auto: {auto}")
 
 
 def seed_option(what: str = "everything follows from it") -> Decorator:
-    """The option ``--seed``."""
     return click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help=what)
 
 

@@ -28,45 +28,33 @@ STARTS: Final = 60.0
 _POLL: Final = 0.02
 
 
-class MemoryDevice:
+class MemoryDevice(Child):
     """A running ``netsum-memory``, which can be killed, and started again on what its folder has kept."""
 
     def __init__(self, host: str, command: Sequence[str], environment: dict[str, str], directory: Path) -> None:
         self.host = host
-        self._ready, self._log = directory / f"memory.{host}.json", directory / f"memory.{host}.log"
-        self._command, self._environment = [*command, "--ready-file", str(self._ready)], environment
-        self.start()
+        self._ready = directory / f"memory.{host}.json"
+        self._ready.unlink(missing_ok=True)
+        words = ["--ready-file", str(self._ready)]
+        super().__init__([*command, *words], output=directory / f"memory.{host}.log", environment=environment)
 
     def start(self) -> None:
-        """Start it (again), without waiting. Call it from a thread that lives as long as it is needed."""
+        """Start it again, without waiting. Call it from a thread that lives as long as it is needed."""
         self._ready.unlink(missing_ok=True)
-        self._child = Child(self._command, output=self._log, environment=self._environment)
+        self._start()
 
     def wait_ready(self) -> None:
         """Return when it answers. Raises :class:`TestbedError` with its last words if it does not."""
         deadline = time.monotonic() + STARTS
         while not self._ready.exists():
-            if self._child.exit_code is not None or time.monotonic() > deadline:
-                raise TestbedError(f"the memory device on {self.host} did not start: {self._child.last_words()}")
+            if self.exit_code is not None or time.monotonic() > deadline:
+                raise TestbedError(f"the memory device on {self.host} did not start: {self.last_words()}")
             time.sleep(_POLL)
-
-    @property
-    def pid(self) -> int:
-        return self._child.pid
 
     @property
     def metrics(self) -> int:
         """The port of its metrics, if it was told to have any."""
         return int(json.loads(self._ready.read_text())["metrics"])
-
-    def kill(self) -> None:
-        """End it as a power failure of its process would."""
-        self._child.kill()
-        self._child.stop()
-
-    def stop(self) -> None:
-        """End it in order."""
-        self._child.stop()
 
 
 class FabricMemory:

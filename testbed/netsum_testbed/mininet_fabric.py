@@ -196,17 +196,11 @@ class MininetFabric(Fabric):
         assert controller.url is not None
         port = int(controller.url.rpartition(":")[2])
         for host in self.topology.hosts:
-            server = self.inside_host(
-                host, lambda: HttpServer(controller.site, controller.membership, "127.0.0.1", port)
-            )
+            server = self.on_host(host, lambda: HttpServer(controller.site, controller.membership, "127.0.0.1", port))
             self._stack.callback(server.close)
 
-    def inside_host(self, host: str, function: Callable[[], Result]) -> Result:
-        """Call a function in a host's network namespace."""
-        return call_inside(Path(f"/proc/{self.net[host].pid}/ns/net"), function)
-
     def on_host(self, host: str, function: Callable[[], Result]) -> Result:
-        return self.inside_host(host, function)
+        return call_inside(Path(f"/proc/{self.net[host].pid}/ns/net"), function)
 
     def prefix(self, host: str) -> Sequence[str]:
         return ("mnexec", "-a", str(self.net[host].pid))
@@ -238,4 +232,4 @@ class MininetFabric(Fabric):
         return f"{host}-eth0"
 
     def open_transport(self, descriptor: Descriptor, host: str) -> Transport:
-        return self.inside_host(host, lambda: open_transport(descriptor))
+        return self.on_host(host, lambda: open_transport(descriptor))

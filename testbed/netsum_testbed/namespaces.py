@@ -67,7 +67,7 @@ class NamespaceFabric(Fabric):
 
     def environment(self, job: Job, rank: int) -> dict[str, str]:
         """A descriptor file, good for one run, replaces the controller, whose endpoint is outside the namespace."""
-        link = {"kind": "packet", "interface": self.interface(job.members[rank])}
+        link = self.client_link(job.members[rank])
         descriptor = self.controller.join(job.name, self.tokens[job.name], rank, secrets.token_hex(8), link)
         file = self.directory / f"{job.name}.{rank}.json"
         file.write_text(replace(descriptor, controller=None).to_json(), "utf-8")
@@ -103,7 +103,6 @@ class NamespaceFabric(Fabric):
         return {"kind": "packet", "interface": self.interface(host)}
 
     def interface(self, host: str) -> str:
-        """Name of a host's interface."""
         return f"h{self._place(host)}"
 
     def switch_interface(self, host: str) -> str:

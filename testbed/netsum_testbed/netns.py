@@ -107,7 +107,6 @@ class NetworkNamespace:
             time.sleep(0.005)
 
     def run(self, *command: str) -> str:
-        """Run a command in the namespace."""
         return run_command("ip", "netns", "exec", self.name, *command)
 
     def call(self, function: Callable[[], Result]) -> Result:

@@ -28,7 +28,8 @@ def _dies_with_us() -> list[str]:
 class Child:
     """A process in its own session, so that Ctrl-C does not reach it and it is stopped in order.
 
-    Start it from a thread that lives as long as it is needed: the kernel ends it with that thread.
+    Start it from a thread that lives as long as it is needed: the kernel ends it with that thread. ``pid`` changes when it is
+    started again.
     """
 
     def __init__(
@@ -43,19 +44,23 @@ class Child:
         """``output``: the file for standard error and, unless it is ``piped`` to :attr:`stdout`, standard output; without
         a file, the pipe takes both, or two pipes take one each if they are to be kept ``apart``. ``environment`` is added to
         this process's."""
-        self._output = output
+        self._command, self._environment = command, environment or {}
+        self._output, self._piped, self._apart = output, piped or output is None, apart
+        self._start()
+
+    def _start(self) -> None:
+        """Also start it again after it ended."""
         with ExitStack() as stack:
-            without = subprocess.PIPE if apart else subprocess.STDOUT
-            file = without if output is None else stack.enter_context(output.open("wb"))
-            piped = piped or output is None
+            without = subprocess.PIPE if self._apart else subprocess.STDOUT
+            file = without if self._output is None else stack.enter_context(self._output.open("wb"))
             try:
                 # mnexec and `ip netns exec` exec what they start, so setpriv also works in front of them.
                 self._process = subprocess.Popen(
-                    [*_dies_with_us(), *command],
+                    [*_dies_with_us(), *self._command],
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE if piped else file,
+                    stdout=subprocess.PIPE if self._piped else file,
                     stderr=file,
-                    env={**os.environ, **(environment or {})},
+                    env={**os.environ, **self._environment},
                     start_new_session=True,
                     text=True,
                     errors="backslashreplace",

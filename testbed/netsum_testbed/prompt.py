@@ -18,13 +18,12 @@ from netsum_controller.memory.spec import RegionSpec
 from netsum_controller.watching.watcher import DEAD_AFTER
 
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.interrupts import interrupts_held
 from netsum_testbed.launch.ranks import search_path
 from netsum_testbed.mininet_fabric import MininetFabric
 from netsum_testbed.mininet_parts import CLI, lg, output
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import choose_switch
-from netsum_testbed.throughput import SECONDS, tcp_throughput
+from netsum_testbed.throughput import SECONDS, stop_held, tcp_throughput
 
 JOB: Final = "train"
 REGION: Final = "pool"
@@ -74,7 +73,7 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
             for host, environment in self._members.items():
                 command = [*self._fabric.prefix(host), "bash", "-c", line]
                 children.append(Child(command, output=None, environment=environment))
-                stack.callback(_stop, children[-1])
+                stack.callback(stop_held, children[-1])
                 threading.Thread(target=_copy, args=(host, children[-1].stdout), daemon=True).start()
             for child in children:
                 child.wait(None)
@@ -109,11 +108,6 @@ def _quiet_interrupt() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         output("\n")
-
-
-def _stop(child: Child) -> None:
-    with interrupts_held():
-        child.stop()
 
 
 def _copy(host: str, said: IO[str]) -> None:

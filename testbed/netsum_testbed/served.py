@@ -20,7 +20,7 @@ STARTS: Final = 60.0
 _SERVE: Final = "import sys; from netsum_controller.cli import main; sys.exit(main())"
 
 
-class ServedController:
+class ServedController(Child):
     """The controller on the state file ``directory/state.db``, always at the same ``url``. It answers as soon as it is made."""
 
     def __init__(self, topology: Topology, directory: Path) -> None:
@@ -31,35 +31,27 @@ class ServedController:
         port = self._address[1]
         self.url = f"http://127.0.0.1:{port}"
         words = ["--topology", str(file), "--state", str(state), "-v", "serve", "--port", str(port)]
-        self._command = [sys.executable, "-c", _SERVE, *words]
-        self._log = directory / "controller.log"
-        self.start()
+        super().__init__([sys.executable, "-c", _SERVE, *words], output=directory / "controller.log")
+        self._wait_ready()
 
     def start(self) -> None:
         """Start it (again); returns when it answers. Call it from a thread that lives as long as it is needed."""
-        self._child = Child(self._command, output=self._log)
+        self._start()
+        self._wait_ready()
+
+    def _wait_ready(self) -> None:
         deadline = time.monotonic() + STARTS
         while True:
             try:
                 socket.create_connection(self._address, timeout=1.0).close()
                 return
             except OSError as error:
-                if self._child.exit_code is not None or time.monotonic() > deadline:
-                    self._child.stop()
-                    words = self._child.last_words()
-                    raise TestbedError(f"the controller does not answer ({error}): {words}") from None
+                if self.exit_code is not None or time.monotonic() > deadline:
+                    self.stop()
+                    raise TestbedError(f"the controller does not answer ({error}): {self.last_words()}") from None
                 time.sleep(0.02)
-
-    def kill(self) -> None:
-        """End it at once and without warning."""
-        self._child.kill()
-        self._child.stop()
 
     def hang(self, *, hang: bool) -> None:
         """Stop it with all its connections open, or let it go on. After :meth:`kill` this does nothing."""
-        if self._child.exit_code is None:
-            os.kill(self._child.pid, signal.SIGSTOP if hang else signal.SIGCONT)
-
-    def stop(self) -> None:
-        """End it."""
-        self._child.stop()
+        if self.exit_code is None:
+            os.kill(self.pid, signal.SIGSTOP if hang else signal.SIGCONT)

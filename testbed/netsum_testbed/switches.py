@@ -77,7 +77,6 @@ def runs_machine_code() -> bool:
 
 
 def switch_version(kind: str) -> str:
-    """The version that a switch reports."""
     if kind.startswith("embedded"):
         code = "machine code" if kind == "embedded" and runs_machine_code() else "Python"
         return f"netsum-switch as {code}, on Python {sys.version.split()[0]}"
@@ -122,7 +121,7 @@ def switch_command(
     return [*program, "--no-p4", "--device-id", str(device_id), *more, *words, "--", *target]
 
 
-class SwitchProcess:
+class SwitchProcess(Child):
     """A running switch with P4Runtime on a unix socket in ``directory``; ``prefix`` precedes its command line."""
 
     def __init__(
@@ -145,13 +144,8 @@ class SwitchProcess:
         self.address = f"unix:{directory}/{name}.sock"
         self.log = directory / f"switch.{name}.log"
         options = [*more, "--thrift-port", str(thrift_port)] if kind != "bmv2" or has_thrift() else more
-        self._command = [*prefix, *switch_command(kind, interfaces, self.address, device_id, options, tls)]
-        self._child = Child(self._command, output=self.log)
-
-    @property
-    def pid(self) -> int:
-        """Its process id, which changes with :meth:`start`."""
-        return self._child.pid
+        command = switch_command(kind, interfaces, self.address, device_id, options, tls)
+        super().__init__([*prefix, *command], output=self.log)
 
     def wait_ready(self) -> None:
         """Wait until it answers on P4Runtime; if it does not, raise :class:`SwitchStartError` with its output."""
@@ -166,32 +160,11 @@ class SwitchProcess:
                 except grpc.RpcError as error:
                     if error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
                         return  # any answer will do
-                if self._child.exit_code is not None or time.monotonic() > deadline:
+                if self.exit_code is not None or time.monotonic() > deadline:
                     said = self.log.read_text(errors="replace").strip()
                     raise SwitchStartError(f"the {self.kind} switch did not start: {said or 'it says nothing'}")
 
-    @property
-    def exit_code(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
-        return self._child.exit_code
-
-    def last_words(self) -> str:
-        """The end of its log."""
-        return self._child.last_words()
-
-    def terminate(self) -> None:
-        """Ask it to end without waiting; :meth:`stop` waits."""
-        self._child.terminate()
-
-    def stop(self) -> None:
-        """End it, by force if necessary."""
-        self._child.stop()
-
-    def kill(self) -> None:
-        """Kill it, as a power failure would."""
-        self._child.kill()
-
     def start(self) -> None:
         """Start it again after it ended, on the same wires and address, without program or jobs. Returns when it answers."""
-        self._child = Child(self._command, output=self.log)
+        self._start()
         self.wait_ready()

@@ -31,7 +31,7 @@ def tcp_throughput(fabric: Fabric, one: str, other: str) -> float:
         def start(host: str, *arguments: str) -> Child:
             command = [*fabric.prefix(host), sys.executable, "-m", "netsum_testbed.throughput", *arguments]
             child = Child(command, output=None)
-            stack.callback(_stop, child)
+            stack.callback(stop_held, child)
             return child
 
         sink = start(other)
@@ -42,7 +42,8 @@ def tcp_throughput(fabric: Fabric, one: str, other: str) -> float:
         return float(sink.stdout.readline())
 
 
-def _stop(child: Child) -> None:
+def stop_held(child: Child) -> None:
+    """End a process although Ctrl-C comes again."""
     with interrupts_held():
         child.stop()
 

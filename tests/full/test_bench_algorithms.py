@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from netsum.descriptor import HOST_ALGORITHMS
 from netsum.peers import choice
+from netsum.state_folder import write_json
 from netsum_testbed.bench.algorithms import (
     Timed,
     batch_bytes,
@@ -17,7 +18,6 @@ from netsum_testbed.bench.algorithms import (
     figures,
     free_peers,
     table,
-    write_table,
 )
 from netsum_testbed.bench.collective import Line
 from netsum_testbed.bench.command import bench
@@ -69,7 +69,7 @@ def test_sizes_of_one_batch_count_alike(tmp_path: Path) -> None:
     """11 * 8 < 10 * 10; 100 * 400 < 50 * 900: ratios, not seconds; and a switch is not in it."""
     found = fastest(timed(TIMES, SIZES))
     assert found == {2: {4096: "halving_doubling", 8192: "double_binary_tree", 1 << 18: "ring"}}
-    write_table(tmp_path / "choice.json", figures(timed(TIMES, SIZES)))
+    write_json(tmp_path / "choice.json", figures(timed(TIMES, SIZES)))
     written = json.loads((tmp_path / "choice.json").read_text())["fastest"]
     assert written == {"2": {"4096": "halving_doubling", "8192": "double_binary_tree", "262144": "ring"}}
 

@@ -104,7 +104,7 @@ def test_mininet(mininet: MininetFabric) -> None:
 def check_tcp(fabric: MininetFabric) -> None:
     """A megabyte from h2 to h1 over TCP, through the switch's plain forwarding."""
     data = np.random.default_rng(1).bytes(1 << 20)
-    server = fabric.inside_host("h1", lambda: socket.create_server(("10.0.0.1", 5001)))
+    server = fabric.on_host("h1", lambda: socket.create_server(("10.0.0.1", 5001)))
     with server:
         server.settimeout(20)
 
@@ -112,7 +112,7 @@ def check_tcp(fabric: MininetFabric) -> None:
             with client:
                 client.sendall(data)
 
-        client = fabric.inside_host("h2", lambda: socket.create_connection(("10.0.0.1", 5001), 20))
+        client = fabric.on_host("h2", lambda: socket.create_connection(("10.0.0.1", 5001), 20))
         with meanwhile(send):
             connection, peer = server.accept()
             with connection:

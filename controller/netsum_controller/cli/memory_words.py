@@ -27,20 +27,7 @@ def summary(state: MemoryState, name: str) -> dict[str, Any]:
 
 def region_rows(regions: Sequence[dict[str, Any]]) -> tuple[Sequence[str], list[Sequence[Any]]]:
     """Columns and rows of a table."""
-    names = (
-        "REGION",
-        "KIND",
-        "DTYPE",
-        "BYTES",
-        "BASE",
-        "STATE",
-        "SHARDS",
-        "REPLICAS",
-        "MOVING",
-        "DEGRADED",
-        "LOST",
-        "DEVICES",
-    )
+    names = ("REGION", "KIND", "DTYPE", "BYTES", "BASE", "STATE", "SHARDS", "REPLICAS")
     rows: list[Sequence[Any]] = [
         (
             *(each["name"], each["kind"], each["dtype"] or "-", each["size"], f"{each['base']:#x}"),
@@ -49,7 +36,7 @@ def region_rows(regions: Sequence[dict[str, Any]]) -> tuple[Sequence[str], list[
         )
         for each in regions
     ]
-    return names, rows
+    return (*names, "MOVING", "DEGRADED", "LOST", "DEVICES"), rows
 
 
 def shard_rows(state: MemoryState, name: str) -> tuple[Sequence[str], list[Sequence[Any]]]:

@@ -30,9 +30,7 @@ from netsum.peers.plans.from_file import load_plan
 from netsum.wire import schema
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
@@ -41,7 +39,7 @@ from pydantic import (
 
 from netsum_controller.config.problems import Key
 from netsum_controller.config.topology import Name
-from netsum_controller.config.yaml_marks import load_yaml, parse_yaml, validate
+from netsum_controller.config.yaml_marks import Strict, load_yaml, parse_yaml, validate
 from netsum_controller.state.model import DEFAULT_TENANT, Job, Late
 
 DEFAULT_WINDOW = 64
@@ -99,10 +97,8 @@ def network_of_plan(given: Any) -> str:
 Token = Annotated[str, Field(min_length=8, max_length=256), AfterValidator(_token)]
 
 
-class JobSpec(BaseModel):
+class JobSpec(Strict):
     """What to create. Without a ``token`` a random one is made."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     name: Name
     members: tuple[Name, ...] = Field(strict=False, min_length=1, max_length=schema.MAX_WORKERS)

@@ -26,10 +26,10 @@ from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 import yaml
 from netsum.wire import schema
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from netsum_controller.config.problems import Problem, Problems
-from netsum_controller.config.yaml_marks import MarkedYaml, load_yaml, parse_yaml, validate
+from netsum_controller.config.yaml_marks import MarkedYaml, Strict, load_yaml, parse_yaml, validate
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
@@ -105,11 +105,7 @@ Ecn = Annotated[
 Part = TypeVar("Part", bound=BaseModel)
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Tls(_Strict):
+class Tls(Strict):
     """PEM files for mutual TLS with a switch's P4Runtime server; the server's own are for a testbed that starts it."""
 
     ca: str = Field(description="certificate of the authority that signed the server's")
@@ -128,7 +124,7 @@ class Tls(_Strict):
         return self
 
 
-class Switch(_Strict):
+class Switch(Strict):
     device_id: int = Field(ge=1, lt=2**63, description="P4Runtime device id")
     p4runtime: GrpcAddress | None = Field(default=None, description="gRPC address; a testbed fills it in")
     ip: Ip = Field(description="the switch's own address: contributions go there")
@@ -139,7 +135,7 @@ class Switch(_Strict):
     tls: Tls | None = None
 
 
-class Host(_Strict):
+class Host(Strict):
     """One host. ``frames`` and ``switch_frames``: UDP endpoints of a rootless link that carries frames."""
 
     ip: Ip
@@ -154,7 +150,7 @@ class Host(_Strict):
     switch_frames: Endpoint | None = None
 
 
-class Link(_Strict):
+class Link(Strict):
     """One link between two switches; its pairs are in the order of ``switches``. ``frames``: the two UDP endpoints of a
     rootless link."""
 
@@ -175,7 +171,7 @@ class Neighbour(NamedTuple):
     link: str
 
 
-class Quota(_Strict):
+class Quota(Strict):
     """The most that a tenant's jobs together may have of one switch; None: limited only by the switch."""
 
     slots: int | None = Field(default=None, ge=0, le=schema.SLOTS, description="aggregator slots")
@@ -183,14 +179,14 @@ class Quota(_Strict):
     members: int | None = Field(default=None, ge=0, description="members: one a rank")
 
 
-class MemoryAddress(_Strict):
+class MemoryAddress(Strict):
     """Where all hosts reach memory in the network: one address for all devices, which every switch answers for."""
 
     ip: Ip = Field(description="virtual address, in the hosts' subnet")
     mac: Mac
 
 
-class Topology(_Strict):
+class Topology(Strict):
     """Switches, hosts and links by name, validated as a whole: no address or port is used twice. Two switches may have several
     links. If there are ``tenants``, only they may have jobs, within their quotas; otherwise anybody may, as many as fit."""
 

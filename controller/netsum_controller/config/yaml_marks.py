@@ -8,12 +8,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from netsum_controller.config.problems import Key, Problem, problems_of
 from netsum_controller.errors import InputError
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+class Closed(BaseModel):
+    """A part of a file that users write: it takes no setting that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Strict(Closed):
+    """It also takes no number for a text."""
+
+    model_config = ConfigDict(strict=True)
 
 
 @dataclass(frozen=True)

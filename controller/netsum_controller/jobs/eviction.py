@@ -49,7 +49,7 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
         if not seat.evicted and len(job.epoch.members) == 1:
             raise Refused(f"job {name!r}: rank {rank} is its last member; `netsum job delete {name}` ends the job")
         if not job.by_switch:
-            return _evict_anew(site, job, seat)
+            return _anew(site, job, seat, evicted=True)
         path = _way_up(site, job, rank)
         if _with_seat(job, replace(seat, evicted=True)).ageing != job.ageing:
             # All the others had joined, so blocks now age on every switch.
@@ -60,16 +60,7 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
                 new = _take_out(site, clients, job, rank, path)
                 closed = _sweep(site, clients, new, rank, path)
                 return Eviction(new, new.epoch.seats[rank], not seat.evicted, closed)
-        return _evict_anew(site, job, seat)
-
-
-def _evict_anew(site: Site, job: Job, seat: Seat) -> Eviction:
-    if seat.evicted:
-        return Eviction(job, seat, changed=False)
-    rank = seat.rank
-    job = begin_epoch(site, _with_seat(job, replace(seat, evicted=True)))
-    log.info("job %s: rank %d is evicted, under a new epoch", job.name, rank, extra=about(job, rank=rank))
-    return Eviction(job, job.epoch.seats[rank], changed=True, new_epoch=job.epoch.number)
+        return _anew(site, job, seat, evicted=True)
 
 
 def admit(site: Site, name: str, rank: int) -> Eviction:
@@ -77,11 +68,17 @@ def admit(site: Site, name: str, rank: int) -> Eviction:
     if the rank is not evicted. Raises what :func:`evict` raises."""
     with site.store.lock:
         job = site.store.job(name)
-        seat = job.seat(rank)
-        if not seat.evicted:
-            return Eviction(job, seat, changed=False)
-        job = begin_epoch(site, _with_seat(job, replace(seat, evicted=False)))
-    log.info("job %s: rank %d is admitted again", name, rank, extra=about(job, rank=rank))
+        return _anew(site, job, job.seat(rank), evicted=False)
+
+
+def _anew(site: Site, job: Job, seat: Seat, *, evicted: bool) -> Eviction:
+    """Evict or admit a rank under a new epoch."""
+    if seat.evicted == evicted:
+        return Eviction(job, seat, changed=False)
+    rank = seat.rank
+    job = begin_epoch(site, _with_seat(job, replace(seat, evicted=evicted)))
+    what = "evicted, under a new epoch" if evicted else "admitted again"
+    log.info("job %s: rank %d is %s", job.name, rank, what, extra=about(job, rank=rank))
     return Eviction(job, job.epoch.seats[rank], changed=True, new_epoch=job.epoch.number)
 
 

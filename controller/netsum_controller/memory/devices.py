@@ -97,7 +97,6 @@ class Beats:
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def hear(self, host: str, report: DeviceReport) -> None:
-        """Note a device's report."""
         now = self.clock()
         held = {
             (each.region, each.shard): Report(report.incarnation, each.epoch, each.position, each.ready)

@@ -6,10 +6,11 @@ from math import prod
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from netsum_controller.config.job_spec import Token
 from netsum_controller.config.topology import Name
+from netsum_controller.config.yaml_marks import Strict
 from netsum_controller.errors import InputError
 from netsum_controller.memory.model import MAX_SHARDS
 from netsum_controller.memory.placing import END_OF_ADDRESSES, LEAST_GRANULE, LEAST_SIZE, least_power
@@ -18,12 +19,10 @@ KINDS = ("array", "parameters", "table")
 DTYPES = ("int32", "int64", "uint32", "uint64", "float32", "float64")
 
 
-class RegionSpec(BaseModel):
+class RegionSpec(Strict):
     """What to create. ``size`` or ``shape`` (of ``dtype``) says how large, which is rounded up to a power of two. Without
     ``devices``, all that are there may hold it; without ``shards`` there are some for each device. ``options`` are the kind's.
     Without a ``token`` a random one is made."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     name: Name
     size: int = Field(default=0, ge=0, lt=END_OF_ADDRESSES)

@@ -24,25 +24,7 @@ from netsum_controller.stages.uplink import UplinkEntry
 Item = Entry | ForeignEntry | MulticastGroup
 """Anything that can be installed on a switch."""
 
-TABLES: tuple[type[Entry], ...] = (
-    AggregatorEntry,
-    ElsewhereEntry,
-    ForwardEntry,
-    SenderEntry,
-    MemberEntry,
-    ParentEntry,
-    RewriteEntry,
-    SwitchRewriteEntry,
-    UplinkEntry,
-    JobEntry,
-    VirtualEntry,
-    RegionEntry,
-    ShardEntry,
-    LostShardEntry,
-    DeviceEntry,
-    FromDeviceEntry,
-    FromSwitchEntry,
-)
+TABLES: tuple[type[Entry], ...] = tuple(Entry.__subclasses__())
 """Every table that the controller fills; one with several actions has a kind of entry for each."""
 
 __all__ = [

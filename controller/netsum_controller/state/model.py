@@ -30,7 +30,6 @@ class IdRange:
     size: int
 
     def overlaps(self, other: IdRange) -> bool:
-        """Whether they have an id in common."""
         return (other.first - self.first) % SERIAL < self.size or (self.first - other.first) % SERIAL < other.size
 
 

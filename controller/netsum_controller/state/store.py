@@ -148,7 +148,6 @@ class Store:
             return self._db.in_transaction
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """What a query finds."""
         with self._guard:
             return self._db.execute(query, values).fetchall()
 
@@ -185,8 +184,7 @@ class Store:
             "SELECT host, udp_port FROM seats JOIN jobs ON seats.epoch = jobs.epoch UNION "
             "SELECT child, udp_port FROM edges JOIN jobs ON edges.epoch = jobs.epoch"
         )
-        with self._guard:
-            return set(self._db.execute(query))
+        return set(self.rows(query))
 
     def used_ranges(self, switches: Sequence[str], job_id: int) -> list[IdRange]:
         """Block ids of the latest epochs of a job id on any of these switches, oldest first, including deleted jobs."""
@@ -194,8 +192,7 @@ class Store:
             "SELECT first_block_id, used_ids FROM epochs WHERE job_id = ? AND EXISTS (SELECT 1 FROM reach WHERE epoch = "
             f"number AND switch IN ({', '.join('?' * len(switches))})) ORDER BY number DESC LIMIT ?"
         )
-        with self._guard:
-            rows = self._db.execute(query, (job_id, *switches, _REMEMBERED_RANGES)).fetchall()
+        rows = self.rows(query, (job_id, *switches, _REMEMBERED_RANGES))
         return [IdRange(first, min(ROOM if used is None else used, SERIAL // 2)) for first, used in reversed(rows)]
 
     # -- jobs
@@ -252,8 +249,7 @@ class Store:
             "SELECT resumes FROM epochs JOIN earlier USING (number)) "
             "SELECT number FROM earlier WHERE number IS NOT NULL ORDER BY number DESC"
         )
-        with self._guard:
-            return [earlier for (earlier,) in self._db.execute(query, (number,))]
+        return [earlier for (earlier,) in self.rows(query, (number,))]
 
     def add_job(self, job: Job, claim: Claim) -> None:
         self.add_epoch(job, job.epoch, claim)
@@ -272,8 +268,7 @@ class Store:
     def knows_token(self, sha256: str) -> bool:
         """Whether any job, deleted or not, has the token with this hash. (Nobody can choose a hash's bytes, so the time of the
         lookup reveals nothing.)"""
-        with self._guard:
-            return self._db.execute("SELECT 1 FROM tokens WHERE sha256 = ?", (sha256,)).fetchone() is not None
+        return bool(self.rows("SELECT 1 FROM tokens WHERE sha256 = ?", (sha256,)))
 
     def set_parts(self, name: str, job_id: int, parts: Sequence[Part]) -> None:
         self._db.execute("DELETE FROM parts WHERE job = ?", (name,))
@@ -320,8 +315,7 @@ class Store:
     def has_claimed(self, epoch: int, switch: str, job_id: int) -> bool:
         """Whether the number belongs to one of our epochs, of a job with that id, and is claimed on the switch."""
         query = "SELECT 1 FROM reach JOIN epochs ON number = epoch WHERE number = ? AND switch = ? AND job_id = ?"
-        with self._guard:
-            return self._db.execute(query, (epoch, switch, job_id)).fetchone() is not None
+        return bool(self.rows(query, (epoch, switch, job_id)))
 
     def set_epoch(self, name: str, number: int) -> None:
         """Make a recorded epoch the job's current one, or go back to an earlier one. Call it in a transaction."""

@@ -142,7 +142,7 @@ def _one_tree(topology: Topology) -> Solution | None:
         wide = topology.rates[one, other] >= rate and topology.rates.get((other, one), 0) >= rate
         if wide and topology.switches.get(other, True):
             neighbours[one].append(other)
-    if set(topology.hosts) <= reached(neighbours, topology.hosts[0]):
+    if set(topology.hosts) <= reached(neighbours, topology.hosts[0]).keys():
         return Solution(rate, rate, dict.fromkeys(ways[slowest], Fraction(1)))
     return None
 

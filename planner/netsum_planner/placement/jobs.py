@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, NamedTuple, Self
 
 from netsum_controller.config.problems import Problem, Problems
-from netsum_controller.config.yaml_marks import load_yaml, validate
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from netsum_controller.config.yaml_marks import Closed, load_yaml, validate
+from pydantic import Field, model_validator
 
 from netsum_planner.placement.scopes import LEVELS
 from netsum_planner.simulator.collectives import ALGORITHMS, IN_NETWORK
@@ -33,11 +33,7 @@ class Sizes(NamedTuple):
         return f"{self.tp} x {self.pp} x {self.dp}"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Wanted(_Strict):
+class Wanted(Closed):
     name: str
     training: Path
     workers: Count
@@ -77,7 +73,7 @@ class Wanted(_Strict):
         return self
 
 
-class _File(_Strict):
+class _File(Closed):
     jobs: Annotated[tuple[Wanted, ...], Field(min_length=1)]
 
     @model_validator(mode="after")

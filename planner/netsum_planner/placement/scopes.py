@@ -19,9 +19,9 @@ from typing import Annotated, Any, Final, NamedTuple
 import networkx as nx
 from netsum.counting import counted
 from netsum_controller.config.problems import Key, Problem
-from netsum_controller.config.yaml_marks import load_yaml, validate
+from netsum_controller.config.yaml_marks import Strict, load_yaml, validate
 from netsum_controller.errors import InputError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from netsum_planner.topologies.model import Topology
 
@@ -72,9 +72,7 @@ class Scopes:
         return sum(room % size for size in sizes for room in rooms) / len(free) / len(sizes)
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
+class _File(Strict):
     scopes: dict[str, Any] = Field(min_length=1)
     taken: Annotated[tuple[str, ...], Field(strict=False)] = ()
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from netsum_planner.topologies.model import Topology
+from netsum_planner.topologies.model import Topology, reached
 
 _ROTATIONS = 200
 """Attempts per host to extend a path, before the search for a ring through all hosts starts over."""
@@ -39,19 +38,8 @@ def by_neighbours(topology: Topology) -> Order:
         found += homes.pop(here)
         if not homes:
             return tuple(found)
-        away = _distances(topology, here)
+        away = reached(topology.neighbours, here)
         here = min(homes, key=lambda home: (away.get(home, len(away)), place[home]))
-
-
-def _distances(topology: Topology, start: str) -> dict[str, int]:
-    found, queue = {start: 0}, deque([start])
-    while queue:
-        node = queue.popleft()
-        for other in topology.neighbours[node]:
-            if other not in found:
-                found[other] = found[node] + 1
-                queue.append(other)
-    return found
 
 
 def bigraph(topology: Topology) -> Iterator[Order]:

@@ -92,7 +92,6 @@ class PacketHost:
         self._pump()
 
     def receive(self, data: bytes, marked: bool) -> None:
-        """A result has arrived."""
         self.marked += marked
         if self._pause:
             self._clock.at(self._clock.now + self._pause, self._take, data, marked)

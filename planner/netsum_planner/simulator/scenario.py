@@ -7,9 +7,9 @@ from typing import Annotated, Self
 
 from netsum.counting import parse_size
 from netsum_controller.config.problems import Problem, Problems
-from netsum_controller.config.yaml_marks import load_yaml, validate
+from netsum_controller.config.yaml_marks import Closed, load_yaml, validate
 from netsum_controller.errors import InputError
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from netsum_planner.simulator.collectives import ALGORITHMS, IN_NETWORK
 from netsum_planner.topologies.model import Topology
@@ -28,11 +28,7 @@ Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Size = Annotated[int, BeforeValidator(_bytes), Field(ge=1)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class JobPlan(_Strict):
+class JobPlan(Closed):
     """A job that makes ``calls`` allreduces of ``size`` bytes; before each, every rank computes for ``compute_ms``. No ``hosts``:
     all of the topology. ``plan`` is the file of a plan instead of an algorithm."""
 
@@ -54,7 +50,7 @@ class JobPlan(_Strict):
         return self
 
 
-class Straggler(_Strict):
+class Straggler(Closed):
     """A host that begins a call ``late_ms`` later, with this ``probability``."""
 
     host: str
@@ -62,7 +58,7 @@ class Straggler(_Strict):
     probability: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
-class Failure(_Strict):
+class Failure(Closed):
     """A link, named by its ends, that is down both ways from ``at_ms`` on, ``until_ms`` if that is given. ``found_ms`` later,
     paths and trees avoid it, or use it again."""
 
@@ -78,7 +74,7 @@ class Failure(_Strict):
         return self
 
 
-class Scenario(_Strict):
+class Scenario(Closed):
     """Everything that happens."""
 
     jobs: tuple[JobPlan, ...] = Field(min_length=1)

@@ -31,9 +31,9 @@ import yaml
 from netsum_controller.config.problems import Problem, Problems
 from netsum_controller.config.topology import Topology as Installed
 from netsum_controller.config.topology import parse_topology
-from netsum_controller.config.yaml_marks import MarkedYaml, parse_yaml, validate
+from netsum_controller.config.yaml_marks import MarkedYaml, Strict, parse_yaml, validate
 from netsum_controller.errors import InputError
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from netsum_planner.topologies.astra_sim import read_astra_sim
 from netsum_planner.topologies.htsim import read_htsim
@@ -46,15 +46,11 @@ MBPS = Fraction(1, 8000)
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class _Switch(_Strict):
+class _Switch(Strict):
     sums: bool = False
 
 
-class _Link(_Strict):
+class _Link(Strict):
     source: str = Field(alias="from")
     target: str = Field(alias="to")
     rate_gbytes: Positive | None = Field(default=None, alias="rate_GBps")
@@ -75,7 +71,7 @@ class _Link(_Strict):
         return exact(self.rate_gbytes or 0)
 
 
-class _File(_Strict):
+class _File(Strict):
     name: str
     hosts: tuple[str, ...] = Field(min_length=1, strict=False)
     switches: dict[str, _Switch] = Field(default_factory=dict)

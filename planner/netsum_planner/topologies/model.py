@@ -153,13 +153,14 @@ class Topology:
                 raise PlanError(f"{self.name}: there is no path from {host} to {first}")
 
 
-def reached(neighbours: Mapping[str, Sequence[str]], start: str) -> set[str]:
-    """All that can be reached from ``start``, breadth first."""
-    found, queue = {start}, deque([start])
+def reached(neighbours: Mapping[str, Sequence[str]], start: str) -> dict[str, int]:
+    """All that can be reached from ``start``, breadth first, and how many links away it is."""
+    found, queue = {start: 0}, deque([start])
     while queue:
-        for other in neighbours[queue.popleft()]:
+        node = queue.popleft()
+        for other in neighbours[node]:
             if other not in found:
-                found.add(other)
+                found[other] = found[node] + 1
                 queue.append(other)
     return found
 

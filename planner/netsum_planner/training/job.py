@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from netsum_controller.config.yaml_marks import load_yaml, validate
-from pydantic import BaseModel, ConfigDict, Field
+from netsum_controller.config.yaml_marks import Closed, load_yaml, validate
+from pydantic import Field
 
 Count = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -16,11 +16,7 @@ BACKWARD = 2.0
 """A backward pass computes the gradients of weights and of inputs: each costs what the forward pass costs."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Layer(_Strict):
+class Layer(Closed):
     """``parameters`` that are trained, and ``gflops`` of the forward pass for one sample."""
 
     name: str
@@ -28,7 +24,7 @@ class Layer(_Strict):
     gflops: Count = 0.0
 
 
-class Training(_Strict):
+class Training(Closed):
     """``layers`` in the order of the forward pass. ``batch``: samples of a worker in a step. Gradients of ``gradient_bytes`` each
     go in buckets of ``bucket_mb`` MiB, as in PyTorch, which travel while the backward pass goes on if ``overlap`` is true. The
     next step's input takes ``input_ms``, meanwhile unless ``prefetch`` is false. ``compute_ms``, if it is known, is that of

@@ -59,12 +59,9 @@ def shared_headers(program: Program, written: Collection[str], assigned: Collect
 def write_deparser(
     source: Source, program: Program, written: Collection[str], shared: Mapping[str, Sequence[bool]]
 ) -> None:
-    """Write the deparser into ``frame``.
-
-    Args:
-        written: The headers that the egress control writes to; the others were packed once, before the packet was copied.
-        shared: What `shared_headers` returned. ``packed`` holds the numbers that are the same in all copies.
-    """
+    """Write the deparser into ``frame``. ``written`` are the headers that the egress control writes to; the others were
+    packed once, before the packet was copied. ``shared`` is what `shared_headers` returned; ``packed`` holds the
+    numbers that are the same in all copies."""
     source.line("pieces = []")
     for name in program.deparse_order:
         header = program.headers[name]

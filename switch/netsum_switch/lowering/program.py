@@ -38,12 +38,8 @@ class Lowered:
 
 
 def lower(program: Program, drop_port: int = 511) -> Lowered:
-    """Lower a program.
-
-    Raises:
-        UnsupportedError: names what this switch does not run.
-        JsonError, or what reading JSON of another shape than p4c's ends in.
-    """
+    """Raises UnsupportedError, which names what this switch does not run; JsonError, or what reading JSON of another
+    shape than p4c's ends in."""
     variables, values = Variables(program), Values()
     expressions = Expressions(program, variables, values)
     calculations = {each["name"]: _calculation(program, expressions, each) for each in program.calculations.values()}

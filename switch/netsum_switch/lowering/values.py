@@ -105,11 +105,7 @@ class Values:
         return self._known.setdefault(("parameter", index, bits), Parameter(bits, False, index))
 
     def operation(self, op: str, *operands: Expression) -> Expression:
-        """The operation, folded if its operands are constants.
-
-        Raises:
-            UnsupportedError: the operands are none that BMv2 takes.
-        """
+        """The operation, folded if its operands are constants. Raises UnsupportedError if they are none that BMv2 takes."""
         if op == "&":
             whole = _unmasked(*operands)
             if whole is not None:

@@ -21,11 +21,8 @@ class Group:
 
 
 def groups(widths: Sequence[int], where: str) -> list[Group]:
-    """The shortest groups of fields that begin and end with whole bytes.
-
-    Raises:
-        UnsupportedError: they do not end with a whole byte, or a group is too long to be treated as one number.
-    """
+    """The shortest groups of fields that begin and end with whole bytes. Raises UnsupportedError if they do not end
+    with a whole byte, or a group is too long to be treated as one number."""
     found: list[Group] = []
     at = first = 0
     for index in range(len(widths)):

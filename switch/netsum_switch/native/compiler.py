@@ -47,11 +47,8 @@ class Compiled:
 
 @lru_cache(maxsize=4)  # several switches in a process, or a program that is pushed again, compile once
 def compiled(json_text: str | bytes, drop_port: int) -> Compiled:
-    """The program's machine code, from the cache if it is there.
-
-    Raises:
-        UnsupportedError: names what the native engine does not run.
-    """
+    """The program's machine code, from the cache if it is there. Raises UnsupportedError, which names what the native
+    engine does not run."""
     if sys.byteorder != "little" or sys.maxsize < 1 << 32:
         raise UnsupportedError("the native engine needs a 64-bit little-endian machine")
     program = Program(json_text)

@@ -17,11 +17,8 @@ from netsum_switch.native.parser import ParserWriter
 
 
 def generate(lowered: Lowered) -> tuple[str, Image]:
-    """LLVM's text of a program, and what the pipeline must know of it.
-
-    Raises:
-        UnsupportedError: names what the native engine does not run.
-    """
+    """LLVM's text of a program, and what the pipeline must know of it. Raises UnsupportedError, which names what the
+    native engine does not run."""
     module = Module(lowered)
     wire.write_reversals(module.assembly)
     write_append(module.assembly)

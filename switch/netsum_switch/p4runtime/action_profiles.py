@@ -57,11 +57,7 @@ class Programmed:
     oneshot: bool = False
 
     def use(self, *, oneshot: bool) -> None:
-        """Go on in this mode.
-
-        Raises:
-            RpcError: INVALID_ARGUMENT, there is something of the other mode.
-        """
+        """Go on in this mode. Raises RpcError (INVALID_ARGUMENT) if there is something of the other mode."""
         if self.oneshot != oneshot and (self.sets or self.members or self.groups):
             raise invalid("Invalid attempt to mix action selector programming modes")
         self.oneshot = oneshot
@@ -81,11 +77,7 @@ class ActionProfiles:
     # Writing
 
     def write_member(self, update_type: int, message: Any) -> None:
-        """Carry out one update of an ActionProfileMember.
-
-        Raises:
-            RpcError: it is refused.
-        """
+        """Carry out one update of an ActionProfileMember. Raises RpcError if it is refused."""
         spec = by_id(self._info.profiles, message.action_profile_id)
         state = self._manual(spec)
         write = by_type(update_type, self._insert_member, self._modify_member, self._delete_member)
@@ -115,12 +107,8 @@ class ActionProfiles:
         del state.members[message.member_id]
 
     def write_group(self, update_type: int, message: Any) -> None:
-        """Carry out one update of an ActionProfileGroup. As in the reference, a group whose members are refused is inserted
-        without any.
-
-        Raises:
-            RpcError: it is refused.
-        """
+        """Carry out one update of an ActionProfileGroup. Raises RpcError if it is refused; as in the reference, a group
+        whose members are refused is inserted without any."""
         spec = by_id(self._info.profiles, message.action_profile_id)
         state = self._manual(spec)
         write = by_type(update_type, self._insert_group, self._modify_group, self._delete_group)
@@ -185,11 +173,8 @@ class ActionProfiles:
     # What entries refer to
 
     def target(self, table: TableSpec, action: Any, undo: ExitStack) -> Target:
-        """What a TableAction means for the table; an action set becomes a group, and ``undo`` removes it.
-
-        Raises:
-            RpcError: it is refused.
-        """
+        """What a TableAction means for the table; an action set becomes a group, and ``undo`` removes it. Raises
+        RpcError if it is refused."""
         if table.profile_id is None:
             return read_action(self._info, action.action)
         spec, state = self._info.profiles[table.profile_id], self._programmed[table.profile_id]
@@ -251,11 +236,8 @@ class ActionProfiles:
     # Reading
 
     def read_member(self, request: Any, response: Any) -> None:
-        """Append one member, all of a profile, or all of all; copies that weights need are read, too.
-
-        Raises:
-            RpcError: what was read before stays in `response`.
-        """
+        """Append one member, all of a profile, or all of all; copies that weights need are read, too. Raises RpcError;
+        what was read before stays in `response`."""
         for spec in self._asked(request.action_profile_id):
             state = self._manual(spec)
             ids = self._ids(state)
@@ -268,11 +250,7 @@ class ActionProfiles:
                 write_action(self._info.action_named(member.action), member.params, message.action)
 
     def read_group(self, request: Any, response: Any) -> None:
-        """Append one group, all of a profile, or all of all.
-
-        Raises:
-            RpcError: what was read before stays in `response`.
-        """
+        """Append one group, all of a profile, or all of all. Raises RpcError; what was read before stays in `response`."""
         for spec in self._asked(request.action_profile_id):
             state = self._manual(spec)
             for number, group in sorted(state.groups.items(), key=lambda each: each[1].handle):

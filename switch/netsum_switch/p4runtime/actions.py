@@ -12,11 +12,8 @@ from netsum_switch.p4runtime.status import RpcError, invalid, invalid_id
 
 
 def check_action(info: P4Info, spec: TableSpec, entry: Any) -> None:
-    """Check that the table may use the entry's action there, in the order and with the texts of the reference.
-
-    Raises:
-        RpcError: INVALID_ARGUMENT, or PERMISSION_DENIED for a const default action or an action of the other scope.
-    """
+    """Check that the table may use the entry's action there, in the order and with the texts of the reference. Raises
+    RpcError: INVALID_ARGUMENT, or PERMISSION_DENIED for a const default action or an action of the other scope."""
     if entry.is_default_action and spec.profile_id is not None:
         raise invalid(f"Cannot set / reset default action for indirect table {spec.id}")
     if entry.is_default_action and spec.const_default:
@@ -45,11 +42,8 @@ def check_action(info: P4Info, spec: TableSpec, entry: Any) -> None:
 
 
 def read_action(info: P4Info, action: Any) -> tuple[str, tuple[int, ...]]:
-    """Name and parameter values, in the p4info's order, of an Action message that `check_action` has accepted.
-
-    Raises:
-        RpcError: INVALID_ARGUMENT for a parameter that is missing, unknown or too wide.
-    """
+    """Name and parameter values, in the p4info's order, of an Action message that `check_action` has accepted. Raises
+    RpcError (INVALID_ARGUMENT) for a parameter that is missing, unknown or too wide."""
     spec = info.actions[action.action_id]
     if len(action.params) != len(spec.params):
         raise invalid("Unexpected number of action parameters")

@@ -41,11 +41,8 @@ class Arbitration:
         self._connections: list[Connection] = []
 
     def add(self, connection: Connection) -> None:
-        """Take a controller's first arbitration update.
-
-        Raises:
-            RpcError: RESOURCE_EXHAUSTED with too many controllers, INVALID_ARGUMENT for an election id that is taken.
-        """
+        """Take a controller's first arbitration update. Raises RpcError: RESOURCE_EXHAUSTED with too many controllers,
+        INVALID_ARGUMENT for an election id that is taken."""
         with self._lock:
             if len(self._connections) >= MAX_CONNECTIONS:
                 raise RpcError(code_pb2.RESOURCE_EXHAUSTED, "Too many connections")
@@ -56,11 +53,8 @@ class Arbitration:
             self._notify(connection, everyone=connection is self._primary())
 
     def update(self, connection: Connection, election_id: int) -> None:
-        """Take a later arbitration update of the same stream. The same id changes nothing and gets no answer.
-
-        Raises:
-            RpcError: INVALID_ARGUMENT for an election id that another has; the caller then closes the stream.
-        """
+        """Take a later arbitration update of the same stream. The same id changes nothing and gets no answer. Raises
+        RpcError (INVALID_ARGUMENT) for an election id that another has; the caller then closes the stream."""
         with self._lock:
             if connection.election_id == election_id:
                 return

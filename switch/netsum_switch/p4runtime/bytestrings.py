@@ -6,11 +6,8 @@ from netsum_switch.p4runtime.status import invalid
 
 
 def decode(data: bytes, width: int) -> int:
-    """Value of a bytestring of any length for a field of `width` bits. An empty one is 0, as in the reference.
-
-    Raises:
-        RpcError: INVALID_ARGUMENT if the value needs more bits.
-    """
+    """Value of a bytestring of any length for a field of `width` bits. An empty one is 0, as in the reference. Raises
+    RpcError (INVALID_ARGUMENT) if the value needs more bits."""
     value = int.from_bytes(data, "big")
     if value >> width:
         raise invalid(f"Bytestring provided does not fit within {width} bits")

@@ -53,11 +53,7 @@ class Cells:
         raise NotImplementedError
 
     def write(self, update_type: int, message: Any) -> None:
-        """Carry out one update of a cell in an array.
-
-        Raises:
-            RpcError: it is refused and nothing changed.
-        """
+        """Carry out one update of a cell in an array. Raises RpcError if it is refused and nothing changed."""
         array = self._array(self._spec(message))
         if not message.HasField("index"):
             reason = f"Wildcard write is not supported for indirect {self.kind}s yet"
@@ -67,11 +63,7 @@ class Cells:
         self._set(array, index, update_type, message)
 
     def write_direct(self, update_type: int, message: Any) -> None:
-        """Carry out one update of the cell beside an entry.
-
-        Raises:
-            RpcError: it is refused and nothing changed.
-        """
+        """Carry out one update of the cell beside an entry. Raises RpcError if it is refused and nothing changed."""
         table_entry = self._table_entry(message)
         table = self._tables.spec(table_entry.table_id)
         entry = self._tables.find(table, table_entry)
@@ -80,11 +72,8 @@ class Cells:
         self._set(array, entry, update_type, message)
 
     def read(self, request: Any, response: Any) -> None:
-        """Append one cell, all cells of an array, or all cells of all arrays.
-
-        Raises:
-            RpcError: what was read before stays in `response`.
-        """
+        """Append one cell, all cells of an array, or all cells of all arrays. Raises RpcError; what was read before
+        stays in `response`."""
         specs = [self._spec(request)] if getattr(request, f"{self.kind}_id") else list(self._specs.values())
         for spec in specs:
             array = self._array(spec)
@@ -102,11 +91,8 @@ class Cells:
                 self._get(array, index, message)
 
     def read_direct(self, request: Any, response: Any) -> None:
-        """Append the cell of one entry or of all entries of a table.
-
-        Raises:
-            RpcError: what was read before stays in `response`.
-        """
+        """Append the cell of one entry or of all entries of a table. Raises RpcError; what was read before stays in
+        `response`."""
         table_entry = self._table_entry(request)
         if table_entry.table_id == 0:
             reason = f"Reading all direct {self.kind}s for ALL tables is not supported yet"

@@ -24,14 +24,8 @@ class Control:
     def __init__(
         self, info: P4Info, pipeline: Pipeline, send: Callable[[Any], None], ports: Collection[int] = ()
     ) -> None:
-        """
-        Args:
-            ports: Those that the switch has.
-            send: Called with digests for the primary controller, from a separate thread.
-
-        Raises:
-            RpcError: INVALID_ARGUMENT, the p4info is not the pipeline's.
-        """
+        """``ports`` are those that the switch has. ``send`` is called with digests for the primary controller, from a
+        separate thread. Raises RpcError (INVALID_ARGUMENT) if the p4info is not the pipeline's."""
         _check_same_program(info, pipeline)
         self.pipeline = pipeline
         self.packet_io = PacketIo(info)
@@ -55,11 +49,7 @@ class Control:
         pipeline.on_digest = self._learn
 
     def write(self, update: Any) -> None:
-        """Carry out one update of a batch.
-
-        Raises:
-            RpcError: it is refused.
-        """
+        """Carry out one update of a batch. Raises RpcError if it is refused."""
         kind = update.entity.WhichOneof("entity")
         if kind not in self._served:
             refuse(kind, "writes")
@@ -67,11 +57,8 @@ class Control:
         write(update.type, getattr(update.entity, kind))
 
     def read(self, entity: Any, response: Any) -> None:
-        """Append what one entity of a ReadRequest asks for to `response`.
-
-        Raises:
-            RpcError: it is refused; what was read before stays in `response`.
-        """
+        """Append what one entity of a ReadRequest asks for to `response`. Raises RpcError if it is refused; what was
+        read before stays in `response`."""
         kind = entity.WhichOneof("entity")
         if kind not in self._served:
             refuse(kind, "reads")

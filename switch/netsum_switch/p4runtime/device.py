@@ -42,12 +42,8 @@ class Device:
         dataplane.on_packet_in = self._packet_in
 
     def start_with(self, json_text: bytes, p4info: Any | None = None) -> None:
-        """Run a program without a controller; the p4info may come later, with an empty p4_device_config.
-
-        Raises:
-            SwitchError: this switch does not run the JSON.
-            RpcError: the p4info does not belong to the JSON.
-        """
+        """Run a program without a controller; the p4info may come later, with an empty p4_device_config. Raises
+        SwitchError if this switch does not run the JSON, RpcError if the p4info does not belong to it."""
         with self._lock:
             self._json = json_text
             if p4info is None:
@@ -63,14 +59,9 @@ class Device:
                 self._control.close()
 
     def set_config(self, action: int, config: Any) -> None:
-        """Serve SetForwardingPipelineConfig.
-
-        After VERIFY_AND_SAVE writes go to the new program, after COMMIT packets too. As in the reference, a second SAVE
-        before the COMMIT is refused.
-
-        Raises:
-            RpcError: it is refused; the old configuration stays.
-        """
+        """Serve SetForwardingPipelineConfig. After VERIFY_AND_SAVE writes go to the new program, after COMMIT packets
+        too. As in the reference, a second SAVE before the COMMIT is refused. Raises RpcError if it is refused; the old
+        configuration stays."""
         with self._lock:
             self._known = True
             if action == _Request.COMMIT:
@@ -97,11 +88,8 @@ class Device:
                 self._commit()
 
     def get_config(self, response_type: int, response: Any) -> None:
-        """Serve GetForwardingPipelineConfig: fill the response's `config`.
-
-        Raises:
-            RpcError: FAILED_PRECONDITION before the first SetForwardingPipelineConfig.
-        """
+        """Serve GetForwardingPipelineConfig: fill the response's `config`. Raises RpcError (FAILED_PRECONDITION) before
+        the first SetForwardingPipelineConfig."""
         with self._lock:
             if not self._known:
                 raise no_pipeline()
@@ -118,14 +106,8 @@ class Device:
                 response.config.cookie.CopyFrom(self._config.cookie)
 
     def write(self, request: Any) -> list[RpcError | None]:
-        """Carry out the updates of a WriteRequest in order, each on its own; atomic to packets.
-
-        Returns:
-            For each update None, or why it was refused.
-
-        Raises:
-            RpcError: the request as a whole is refused.
-        """
+        """Carry out the updates of a WriteRequest in order, each on its own; atomic to packets. Returns for each update
+        None, or why it was refused. Raises RpcError if the request as a whole is refused."""
         with self._lock:
             control = self._require_control()
             if request.atomicity != p4runtime_pb2.WriteRequest.CONTINUE_ON_ERROR:
@@ -134,11 +116,8 @@ class Device:
                 return [_attempt(control, update) for update in request.updates]
 
     def read(self, request: Any) -> Iterator[Any]:
-        """Yield the ReadResponses to a ReadRequest: several if one would be large.
-
-        Raises:
-            RpcError: after the responses with what was read before the error.
-        """
+        """Yield the ReadResponses to a ReadRequest: several if one would be large. Raises RpcError, after the responses
+        with what was read before the error."""
         response, error = p4runtime_pb2.ReadResponse(), None
         with self._lock:
             control = self._require_control()

@@ -13,11 +13,8 @@ _VARINT, _BYTES = 0, 2
 
 
 def json_of(device_config: bytes) -> bytes:
-    """The JSON text in `p4_device_config`; empty if there is none.
-
-    Raises:
-        RpcError: INVALID_ARGUMENT, it is neither JSON nor a P4DeviceConfig.
-    """
+    """The JSON text in `p4_device_config`; empty if there is none. Raises RpcError (INVALID_ARGUMENT) if it is neither
+    JSON nor a P4DeviceConfig."""
     if not device_config or device_config.lstrip()[:1] == b"{":
         return device_config
     try:

@@ -38,11 +38,7 @@ class Digest:
         self._seen: set[Sample] = set()
 
     def configure(self, update_type: int, entry: Any) -> None:
-        """Apply a DigestEntry.
-
-        Raises:
-            RpcError: ALREADY_EXISTS, NOT_FOUND or INVALID_ARGUMENT.
-        """
+        """Apply a DigestEntry. Raises RpcError: ALREADY_EXISTS, NOT_FOUND or INVALID_ARGUMENT."""
         if update_type == p4runtime_pb2.Update.INSERT:
             if self.config is not None:
                 raise RpcError(code_pb2.ALREADY_EXISTS, f"Digest {self.spec.id} already configured")
@@ -145,21 +141,14 @@ class Digests:
             self._thread.join()
 
     def write(self, update_type: int, entry: Any) -> None:
-        """Carry out one update of a DigestEntry.
-
-        Raises:
-            RpcError: it is refused and nothing changed.
-        """
+        """Carry out one update of a DigestEntry. Raises RpcError if it is refused and nothing changed."""
         with self._condition:
             self._find(entry.digest_id).configure(update_type, entry)
             self._condition.notify()
 
     def read(self, entry: Any, response: Any) -> None:
-        """Append the configuration of one digest.
-
-        Raises:
-            RpcError: UNIMPLEMENTED for a wildcard, as in the reference; NOT_FOUND.
-        """
+        """Append the configuration of one digest. Raises RpcError: UNIMPLEMENTED for a wildcard, as in the reference;
+        NOT_FOUND."""
         if entry.digest_id == 0:
             raise RpcError(code_pb2.UNIMPLEMENTED, "digest_id must be set when reading DigestEntry")
         with self._condition:

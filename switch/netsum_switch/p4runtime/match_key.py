@@ -20,11 +20,8 @@ DEFAULT_KEY: tuple[MatchKey, int] = ((), -1)
 
 
 def read_key(spec: TableSpec, entry: Any) -> tuple[MatchKey, int]:
-    """Match key and priority of a TableEntry message; `DEFAULT_KEY` for the default entry.
-
-    Raises:
-        RpcError: INVALID_ARGUMENT, which says what is wrong.
-    """
+    """Match key and priority of a TableEntry message; `DEFAULT_KEY` for the default entry. Raises RpcError
+    (INVALID_ARGUMENT), which says what is wrong."""
     if entry.is_default_action:
         if entry.match:
             raise invalid("Non-empty key for default entry")

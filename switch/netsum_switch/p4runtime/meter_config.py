@@ -15,10 +15,7 @@ _SCALE = 1_000_000.0
 
 def read_config(config: Any) -> MeterConfig | None:
     """The configuration in a MeterConfig message; -1 is the highest value, and in all four places no configuration.
-
-    Raises:
-        RpcError: INVALID_ARGUMENT for a number below -1, UNIMPLEMENTED for a burst that needs more than 32 bits.
-    """
+    Raises RpcError: INVALID_ARGUMENT for a number below -1, UNIMPLEMENTED for a burst that needs more than 32 bits."""
     fields = (("CIR", config.cir), ("CBurst", config.cburst), ("PIR", config.pir), ("PBurst", config.pburst))
     for name, value in fields:
         if value < -1:

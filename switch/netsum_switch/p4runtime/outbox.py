@@ -47,11 +47,7 @@ class Outbox:
             self._condition.notify()
 
     def drain(self) -> Iterator[Any]:
-        """Yield the messages until the outbox is closed.
-
-        Raises:
-            RpcError: the error that it was closed with.
-        """
+        """Yield the messages until the outbox is closed. Raises the RpcError that it was closed with."""
         while True:
             with self._condition:
                 self._condition.wait_for(lambda: self._messages or self._closed)

@@ -55,8 +55,6 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class KeyField(Field):
-    """A match field of a table."""
-
     kind: MatchKind
 
 
@@ -130,8 +128,6 @@ class DigestSpec:
 
 @dataclass(frozen=True)
 class P4Info:
-    """The index."""
-
     tables: dict[int, TableSpec]
     actions: dict[int, ActionSpec]
     counters: dict[int, CounterSpec]
@@ -147,11 +143,7 @@ class P4Info:
 
     @classmethod
     def parse(cls, message: Any) -> P4Info:
-        """Index a p4.config.v1.P4Info.
-
-        Raises:
-            RpcError: UNKNOWN, the code of the reference, with what cannot be imported.
-        """
+        """Index a p4.config.v1.P4Info. Raises RpcError (UNKNOWN, the code of the reference) with what cannot be imported."""
         try:
             direct_counters = _index(message.direct_counters, _counter)
             headers = {header.preamble.name: header for header in message.controller_packet_metadata}
@@ -170,11 +162,7 @@ class P4Info:
 
 
 def by_id(specs: Mapping[int, Spec], number: int) -> Spec:
-    """The object with this id.
-
-    Raises:
-        RpcError: INVALID_ARGUMENT, there is none of its kind.
-    """
+    """The object with this id. Raises RpcError (INVALID_ARGUMENT) if there is none of its kind."""
     if number not in specs:
         raise invalid_id()
     return specs[number]

@@ -21,11 +21,8 @@ class PacketIo:
         self._out_bytes = _size(self._out)
 
     def frame(self, packet: Any) -> bytes:
-        """The frame that a PacketOut brings in at the CPU port: header, then payload. Missing metadata is 0.
-
-        Raises:
-            RpcError: INVALID_ARGUMENT for metadata that is unknown or too wide.
-        """
+        """The frame that a PacketOut brings in at the CPU port: header, then payload. Missing metadata is 0. Raises
+        RpcError (INVALID_ARGUMENT) for metadata that is unknown or too wide."""
         payload = bytes(packet.payload)
         if self._out is None:
             if packet.metadata:

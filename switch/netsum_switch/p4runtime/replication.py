@@ -68,11 +68,7 @@ class Replication:
         self._sessions: dict[int, Session] = {}
 
     def write(self, update_type: int, entry: Any) -> None:
-        """Carry out one update of a PacketReplicationEngineEntry.
-
-        Raises:
-            RpcError: it is refused.
-        """
+        """Carry out one update of a PacketReplicationEngineEntry. Raises RpcError if it is refused."""
         kind = entry.WhichOneof("type")
         if kind == "multicast_group_entry":
             self._write_group(update_type, entry.multicast_group_entry)
@@ -82,11 +78,7 @@ class Replication:
             raise invalid("Invalid PRE operation")
 
     def read(self, entry: Any, response: Any) -> None:
-        """Append one group or session, or all if the id is 0.
-
-        Raises:
-            RpcError: NOT_FOUND, OUT_OF_RANGE or INVALID_ARGUMENT.
-        """
+        """Append one group or session, or all if the id is 0. Raises RpcError: NOT_FOUND, OUT_OF_RANGE or INVALID_ARGUMENT."""
         kind = entry.WhichOneof("type")
         if kind == "multicast_group_entry":
             self._read_groups(entry.multicast_group_entry.multicast_group_id, response)
@@ -145,11 +137,8 @@ class Replication:
         self._engine.set_clone_session(session_id, group.replicas())
 
     def _new_group(self, replicas: Any, old: Group | None = None) -> Group:
-        """The group that `replicas` describe, which replaces `old`.
-
-        Raises:
-            RpcError: INVALID_ARGUMENT for an invalid port or a duplicate replica; UNKNOWN if there is no room.
-        """
+        """The group that `replicas` describe, which replaces `old`. Raises RpcError: INVALID_ARGUMENT for an invalid
+        port or a duplicate replica; UNKNOWN if there is no room."""
         ports: dict[int, set[ReplicaPort]] = {}
         for replica in replicas:
             port = _read_port(replica)

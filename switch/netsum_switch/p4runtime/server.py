@@ -58,14 +58,8 @@ class Tls:
 
 class Server:
     def __init__(self, device: Device, address: str, tls: Tls | None = None) -> None:
-        """Bind and start.
-
-        Args:
-            address: `HOST:PORT`, port 0 for a free one, or `unix:PATH`.
-
-        Raises:
-            ServerError: the address cannot be bound.
-        """
+        """Bind `HOST:PORT`, port 0 for a free one, or `unix:PATH`, and start. Raises ServerError if the address cannot
+        be bound."""
         self._pool = futures.ThreadPoolExecutor(MAX_STREAMS + _REQUEST_THREADS, thread_name_prefix="p4runtime")
         self._server = grpc.server(self._pool, options=_OPTIONS, maximum_concurrent_rpcs=_CALLS)
         self._server.add_generic_rpc_handlers((_handlers(Servicer(device)),))

@@ -48,11 +48,7 @@ class Tables:
         }
 
     def spec(self, table_id: int) -> TableSpec:
-        """The table with this id.
-
-        Raises:
-            RpcError: INVALID_ARGUMENT, there is none.
-        """
+        """The table with this id. Raises RpcError (INVALID_ARGUMENT) if there is none."""
         return by_id(self._info.tables, table_id)
 
     def table(self, spec: TableSpec) -> Table:
@@ -61,11 +57,7 @@ class Tables:
         return Table(spec.name, "exact", (), (), 0) if found is None else found
 
     def write(self, update_type: int, entry: Any) -> None:
-        """Carry out one update of a TableEntry.
-
-        Raises:
-            RpcError: it is refused and nothing changed.
-        """
+        """Carry out one update of a TableEntry. Raises RpcError if it is refused and nothing changed."""
         spec = self.spec(entry.table_id)
         if entry.HasField("time_since_last_hit"):
             raise invalid("has_time_since_last_hit must not be set in WriteRequest")
@@ -178,25 +170,17 @@ class Tables:
         target.bytes = 0 if unit is CounterUnit.PACKETS else data.byte_count
 
     def find(self, spec: TableSpec, entry: Any) -> Entry | None:
-        """The data plane's entry for a TableEntry that a controller inserted; None for the default entry.
-
-        Raises:
-            RpcError: INVALID_ARGUMENT if there is none.
-        """
+        """The data plane's entry for a TableEntry that a controller inserted; None for the default entry. Raises
+        RpcError (INVALID_ARGUMENT) if there is none."""
         key, priority = read_key(spec, entry)
         if (key, priority) not in self._attachments[spec.id]:
             raise invalid("Cannot map table entry to handle")
         return None if entry.is_default_action else self.table(spec).find(key, priority)
 
     def read(self, request: Any, response: Any) -> None:
-        """Append what a TableEntry in a ReadRequest asks for: one entry, all of a table, or all of all tables.
-
-        As in the reference, entries are filtered by match key only, and default entries are read only if
-        `is_default_action` asks for them.
-
-        Raises:
-            RpcError: what was read before stays in `response`.
-        """
+        """Append what a TableEntry in a ReadRequest asks for: one entry, all of a table, or all of all tables. As in
+        the reference, entries are filtered by match key only, and default entries are read only if `is_default_action`
+        asks for them. Raises RpcError; what was read before stays in `response`."""
         specs = [self.spec(request.table_id)] if request.table_id else list(self._info.tables.values())
         for spec in specs:
             if request.is_default_action:

@@ -12,15 +12,8 @@ _NAMES = {"register_entry": "Register", "value_set_entry": "ValueSet"}
 
 
 def refuse(kind: str | None, operation: str) -> NoReturn:
-    """Refuse a read or write of an entity of this kind.
-
-    Args:
-        kind: as in the message; None, the entity is empty.
-        operation: "reads" or "writes".
-
-    Raises:
-        RpcError: always.
-    """
+    """Refuse a read or write (``operation``: "reads" or "writes") of an entity of this kind, which is None if the
+    entity is empty. Always raises RpcError."""
     if kind in _NAMES:
         raise RpcError(code_pb2.UNIMPLEMENTED, f"{_NAMES[kind]} {operation} are not supported yet")
     if kind == "extern_entry" and operation == "writes":

@@ -12,11 +12,7 @@ _Writer = TypeVar("_Writer")
 
 
 def check_type(update_type: int) -> None:
-    """Check that it is one of the three.
-
-    Raises:
-        RpcError: INVALID_ARGUMENT, it is not.
-    """
+    """Check that it is one of the three. Raises RpcError (INVALID_ARGUMENT) if it is not."""
     if update_type == p4runtime_pb2.Update.UNSPECIFIED:
         raise invalid("Update type is not set")
     if update_type not in p4runtime_pb2.Update.Type.values():
@@ -24,11 +20,8 @@ def check_type(update_type: int) -> None:
 
 
 def by_type(update_type: int, insert: _Writer, modify: _Writer, delete: _Writer) -> _Writer:
-    """The one of the three that carries out an update of this type.
-
-    Raises:
-        RpcError: INVALID_ARGUMENT, there is no such type.
-    """
+    """The one of the three that carries out an update of this type. Raises RpcError (INVALID_ARGUMENT) if there is no
+    such type."""
     check_type(update_type)
     update = p4runtime_pb2.Update
     return {update.INSERT: insert, update.MODIFY: modify, update.DELETE: delete}[update_type]

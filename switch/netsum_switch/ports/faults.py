@@ -60,11 +60,8 @@ class Faults:
 
     @classmethod
     def load(cls, given: str) -> Self:
-        """Read faults from a JSON text (which begins with a brace) or file.
-
-        Raises:
-            FaultsError: it cannot be read or is invalid.
-        """
+        """Read faults from a JSON text (which begins with a brace) or file. Raises FaultsError if it cannot be read or
+        is invalid."""
         text, source = given, "--faults"
         if not given.lstrip().startswith("{"):
             source = given

@@ -28,11 +28,7 @@ class PacketPort:
     """All frames of one interface, in promiscuous mode, except those that this host sends."""
 
     def __init__(self, number: int, interface: str) -> None:
-        """Open.
-
-        Raises:
-            PortError: no such interface, or the process may not open raw sockets.
-        """
+        """Raises PortError if there is no such interface, or the process may not open raw sockets."""
         self.number = number
         self.name = interface
         self.counters = PortCounters()

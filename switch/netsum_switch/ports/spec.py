@@ -25,11 +25,8 @@ class PortSpec:
 
 
 def parse_port(text: str) -> PortSpec:
-    """Parse `1@veth0`, `1@udp:127.0.0.1:9001` or `1@udp:127.0.0.1:9001:127.0.0.1:9101`.
-
-    Raises:
-        PortError: the text is none of these.
-    """
+    """Parse `1@veth0`, `1@udp:127.0.0.1:9001` or `1@udp:127.0.0.1:9001:127.0.0.1:9101`. Raises PortError if the text is
+    none of these."""
     number_text, at, where = text.partition("@")
     if not at or not number_text.isdecimal() or not where:
         raise PortError(f"{text!r} is not a port: write {_FORMS}")
@@ -48,11 +45,7 @@ def parse_port(text: str) -> PortSpec:
 
 
 def open_port(spec: PortSpec) -> Port:
-    """Open the port.
-
-    Raises:
-        PortError: it cannot be opened.
-    """
+    """Raises PortError if it cannot be opened."""
     if spec.interface is not None:
         return PacketPort(spec.number, spec.interface)
     if spec.local is None:

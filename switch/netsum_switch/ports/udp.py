@@ -19,11 +19,7 @@ class UdpPort:
     """Bound to `local`; sends to `peer` or, without one, to the source of the last datagram received."""
 
     def __init__(self, number: int, local: Address, peer: Address | None = None) -> None:
-        """Bind.
-
-        Raises:
-            PortError: the address cannot be bound, or the peer's name is unknown.
-        """
+        """Raises PortError if the address cannot be bound, or the peer's name is unknown."""
         self.number = number
         self.counters = PortCounters()
         self._fixed: Address | None = None

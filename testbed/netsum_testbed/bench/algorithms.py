@@ -10,7 +10,7 @@ import math
 import secrets
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,7 +79,6 @@ def _median(lines: Sequence[Line]) -> Line:
 
 
 def time_switch(name: str, calls: Calls) -> Iterator[Line]:
-    """Time the calls through a switch."""
     with open_fabric(name, hosts=calls.workers) as fabric:
         yield from time_collective(fabric, calls)
 
@@ -198,11 +197,6 @@ def figures(timed: Timed) -> dict[str, object]:
     }
 
 
-def write_table(path: Path, found: Mapping[str, object]) -> None:
-    """Write the file that :mod:`netsum.peers.choice` reads."""
-    write_json(path, found)
-
-
 @click.command()
 @every_switch
 @sizes_option("4K,16K,64K,256K,1M")
@@ -219,6 +213,6 @@ def algorithms(switch: str, path: Path | None, repetitions: int, **given: Any) -
     click.echo(f"\nfastest without a switch, by bytes of a batch:\n{choice_table(timed)}")
     found = figures(timed) | machine()
     path = path or state_folder() / PLACE_TABLE
-    write_table(path, found)
+    write_json(path, found)  # as :mod:`netsum.peers.choice` reads it
     click.echo(f"wrote {path}")
     print_figures(found)

@@ -126,7 +126,6 @@ class Blaster:
         return cls(senders, senders[0])
 
     def close(self) -> None:
-        """Close the sockets."""
         for sender in self._senders:
             sender.close()
         self._receiver.close()

@@ -15,9 +15,9 @@ from rich.console import Console
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.compare import ALGORITHMS, Row, compare_all, missing, require_links
 from netsum_testbed.bench.compare_rank import GLOO
-from netsum_testbed.bench.frame import read_sizes
+from netsum_testbed.bench.frame import algorithms_option, plot_option, sizes_option
 from netsum_testbed.bench.plots import Plots, in_bytes
-from netsum_testbed.checking import count_option, list_option, switch_option
+from netsum_testbed.checking import comma, count_option, list_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.switches import choose_switch
 from netsum_testbed.tables import make_table, wide_console
@@ -26,35 +26,15 @@ RATE_MBPS: Final = 100
 MOST_WORKERS: Final = 16
 
 
-def _read_algorithms(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    wrong = [name for name in names if name not in ALGORITHMS]
-    if wrong or len(set(names)) < len(names):
-        raise click.BadParameter(f"{text!r} is not a list of some of {','.join(ALGORITHMS)}")
-    return names
-
-
 @click.command()
 @switch_option("the embedded one, which takes more packets a second")
-@click.option(
-    "--rate-mbps",
-    type=click.IntRange(1, 1000),
-    default=RATE_MBPS,
-    show_default=True,
-    help="of every host's link, in each direction",
-)
-@click.option(
-    "--delay-us",
-    type=click.IntRange(0, 1_000_000),
-    default=0,
-    show_default=True,
-    help="how long a frame is under way on every host's link, in each direction",
+@count_option("--rate-mbps", default=RATE_MBPS, told="of every host's link, in each direction", most=1000)
+@count_option(
+    "--delay-us", default=0, told="how long a frame is under way on every link, each way", least=0, most=10**6
 )
 @list_option("--workers", int, 1, MOST_WORKERS, "2,4,8", "ranks, each on its own host")
-@click.option("--size", "sizes", callback=read_sizes, default="4K,4M", show_default=True, help="of arrays")
-@click.option(
-    "--algorithms", callback=_read_algorithms, default=",".join(ALGORITHMS), show_default=True, help="what is compared"
-)
+@sizes_option("4K,4M", name="--size")
+@algorithms_option(ALGORITHMS, comma(ALGORITHMS), "what is compared")
 @count_option("--iterations", "--iters", "-n", default=5, told="timed calls of each")
 @count_option("--warmup", "-w", default=1, told="calls of each before them", least=0)
 @click.option(
@@ -64,7 +44,7 @@ def _read_algorithms(_context: click.Context, _option: click.Parameter, text: st
     show_default=True,
     help="of netsum's sums, by the switch and by hosts",
 )
-@click.option("--plot", type=click.Path(file_okay=False, path_type=Path), help="write PNGs into this folder")
+@plot_option
 def compare(
     switch: str,
     rate_mbps: int,

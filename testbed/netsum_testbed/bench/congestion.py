@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import csv
 import json
-import secrets
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology
-from netsum_controller.state.model import Job
 
 from netsum_testbed.bench.fairness import Setting, SteadyJob, jain
 from netsum_testbed.bench.host import HostFabric
 from netsum_testbed.bench.streaming import stream
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.link_rates import make_link
-from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.netns import run_command
 from netsum_testbed.tables import make_table
 
@@ -84,16 +81,8 @@ class Shares:
         }
 
 
-@dataclass
 class StackFabric(HostFabric):
     """A star whose hosts all have IP stacks, and take part in jobs over UDP."""
-
-    links: Topology
-    kind: str
-    _own: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        NamespaceFabric.__init__(self, self.links, self.kind)
 
     def hosts_of(self, transport: str) -> list[str]:
         return list(self.topology.hosts) if transport == "udp" else []
@@ -108,40 +97,29 @@ class StackFabric(HostFabric):
         # The interface has lost what it had in the fabric's namespace.
         make_link(run, self.interface(host), place.rate_mbps, place.queue, place.ecn)
 
-    def environment(self, job: Job, rank: int) -> dict[str, str]:
-        descriptor = self.controller.join(job.name, self.tokens[job.name], rank, secrets.token_hex(8), {"kind": "udp"})
-        file = self.directory / f"{job.name}.{rank}.json"
-        file.write_text(replace(descriptor, controller=None).to_json(), "utf-8")
-        return {"NETSUM_DESCRIPTOR": str(file)}
-
 
 def _links(case: str, plan: CongestionPlan) -> Topology:
-    workers = plan.many if case == "incast" else plan.workers
-    made = star(workers + (case in WITH_TCP), mtu=MTU, rate_mbps=_rate(case, plan))
-    queue = plan.short if case == "incast" else plan.queue
+    made = star(plan.workers + (case in WITH_TCP), mtu=MTU, rate_mbps=plan.rate_mbps)
     ecn = None if case == "lossy" else plan.ecn
-    return made.filled(hosts={name: {"queue": queue, "ecn": ecn} for name in made.hosts})
-
-
-def _rate(case: str, plan: CongestionPlan) -> int:
-    return max(plan.rate_mbps // 4, 1) if case == "incast" else plan.rate_mbps
+    return made.filled(hosts={name: {"queue": plan.queue, "ecn": ecn} for name in made.hosts})
 
 
 def measure(switch: str, case: str, plan: CongestionPlan) -> Shares:
     """Measure one of :data:`CASES`. Needs root."""
-    workers = plan.many if case == "incast" else plan.workers
-    size = plan.size // 4 if case == "incast" else plan.size
-    setting = Setting(workers=workers, size=size, seconds=plan.seconds)
-    capacity = _rate(case, plan) * 4096 / _BLOCK_BYTES
+    if case == "incast":
+        rate, size = max(plan.rate_mbps // 4, 1), plan.size // 4
+        plan = replace(plan, workers=plan.many, queue=plan.short, rate_mbps=rate, size=size)
+    setting = Setting(workers=plan.workers, size=plan.size, seconds=plan.seconds)
+    capacity = plan.rate_mbps * 4096 / _BLOCK_BYTES
     with StackFabric(_links(case, plan), switch) as fabric, ExitStack() as undo:
         other = SteadyJob(fabric, "other", 0, setting, _UNTIL_STOPPED) if case == "jobs" else None
         first, *_, last = fabric.topology.hosts
         arrived = undo.enter_context(stream(fabric, last, first)) if case in WITH_TCP else None
         ends, wrong = SteadyJob(fabric, "one", 0, setting, plan.seconds).results()
-        flows = {"one": _of_job(ends, size, ends)}
+        flows = {"one": _of_job(ends, plan.size, ends)}
         if other is not None:
             there, wrong_there = other.stop()
-            flows["other"], wrong = _of_job(there, size, ends), wrong + wrong_there
+            flows["other"], wrong = _of_job(there, plan.size, ends), wrong + wrong_there
         if arrived is not None:
             flows["tcp"] = _rates(arrived(), ends)
         return Shares(case, flows, wrong, capacity)

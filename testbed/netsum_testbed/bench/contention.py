@@ -96,7 +96,7 @@ def simulate(topology: Topology, order: Sequence[str], algorithm: str, size: int
 @click.command("contention")
 @click.argument("file", metavar="TOPOLOGY", type=click.Path(path_type=Path))
 @click.option("--algorithm", type=click.Choice(list(ALGORITHMS)), default="halving_doubling", show_default=True)
-@switch_option("simple_switch_grpc if it is on PATH (and root), else the embedded one")
+@switch_option()
 @size_option("1M")
 @count_option("--iterations", default=5, told="calls in each order")
 def bench_contention(file: Path, algorithm: str, switch: str, size: int, iterations: int) -> None:

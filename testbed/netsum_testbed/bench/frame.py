@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,18 @@ def file_option(*names: str, told: str) -> Decorator:
 plot_option = click.option(
     "--plot", type=click.Path(file_okay=False, path_type=Path), help="write PNGs into this folder"
 )
+
+
+def algorithms_option(known: Sequence[str], default: str, told: str | None = None) -> Decorator:
+    """``--algorithms``: some of the ``known`` ones, each once."""
+
+    def read(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
+        names = tuple(text.split(","))
+        if len(set(names)) < len(names) or not set(names) <= set(known):
+            raise click.BadParameter(f"{text!r} is not a list of some of {','.join(known)}")
+        return names
+
+    return click.option("--algorithms", callback=read, default=default, show_default=True, help=told)
 
 
 def require_root(why: str, instead: str = "one of the other benches") -> None:

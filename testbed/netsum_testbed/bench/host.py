@@ -6,14 +6,13 @@ of their own, where they have an address, and send by the kernel's UDP.
 
 from __future__ import annotations
 
-import secrets
 import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from netsum.descriptor import SWITCH
 from netsum.transports.messages import MessageArray
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
+from netsum_controller.config.topology import Topology
 
 from netsum_testbed.bench.loads import FRAME_BYTES
 from netsum_testbed.namespaces import NamespaceFabric
@@ -62,10 +62,10 @@ class HostFigures:
 
 
 class HostFabric(NamespaceFabric):
-    """A star in which every other host has an IP stack of its own: ``most`` hosts with one, and as many without."""
+    """A star in which every other host has an IP stack of its own."""
 
-    def __init__(self, switch: str, most: int) -> None:
-        super().__init__(star(2 * most), switch)
+    def __init__(self, topology: Topology, switch: str) -> None:
+        super().__init__(topology, switch)
         self._own: dict[str, str] = {}  # host: its namespace
 
     def hosts_of(self, transport: str) -> list[str]:
@@ -92,20 +92,15 @@ class HostFabric(NamespaceFabric):
     def prefix(self, host: str) -> Sequence[str]:
         return ("ip", "netns", "exec", self._own[host]) if host in self._own else super().prefix(host)
 
+    def client_link(self, host: str) -> Mapping[str, str]:
+        return {"kind": "udp"} if host in self._own else super().client_link(host)
+
     @contextmanager
     def ranks(self, transport: str, workers: int, command: Sequence[str]) -> Iterator[list[Child]]:
         """A job's ranks as processes, over this transport."""
         hosts = self.hosts_of(transport)[:workers]
         job = self.create_job(JobSpec(name=f"{transport}{workers}", members=tuple(hosts), algorithm=SWITCH))
-        ranks = []
-        for rank, host in enumerate(hosts):
-            link = {"kind": transport} | ({"interface": self.interface(host)} if transport == "packet" else {})
-            descriptor = self.controller.join(job.name, self.tokens[job.name], rank, secrets.token_hex(8), link)
-            file = self.directory / f"{job.name}.{rank}.json"
-            file.write_text(replace(descriptor, controller=None).to_json(), "utf-8")
-            environment = {"NETSUM_DESCRIPTOR": str(file)}
-            name = f"{job.name}.{rank}"
-            ranks.append(self.spawn(host, command, name=name, environment=environment, piped=True))
+        ranks = self.spawn_ranks(job, command, name=f"{job.name}.")
         try:
             yield ranks
         finally:
@@ -117,7 +112,7 @@ class HostFabric(NamespaceFabric):
 def measure_hosts(switch: str, plan: HostPlan, say: Callable[[str], None]) -> Iterator[HostFigures]:
     """Time every number of workers over every transport; ``say`` is told what is being timed. Needs root."""
     command = [sys.executable, "-m", "netsum_testbed.bench.host_rank", *map(str, (plan.size, plan.calls, plan.turns))]
-    with HostFabric(switch, max(plan.workers)) as fabric:
+    with HostFabric(star(2 * max(plan.workers)), switch) as fabric:
         for workers in plan.workers:
             for transport in TRANSPORTS:
                 say(f"{switch}: {workers} over {transport}")

@@ -105,7 +105,7 @@ def measured(topology: Topology, carried: dict[Pair, float]) -> Topology:
 
 @click.command("links")
 @click.argument("file", metavar="TOPOLOGY", type=click.Path(path_type=Path))
-@switch_option("simple_switch_grpc if it is on PATH (and root), else the embedded one")
+@switch_option()
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="of each turn")
 @file_option("-o", "--output", told="write the topology with these rates, for `netsum plan`")
 def bench_links(file: Path, switch: str, seconds: float, output: Path | None) -> None:

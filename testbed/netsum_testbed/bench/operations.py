@@ -20,12 +20,25 @@ _COMBINED: Final = {"sum": np.add, "min": np.minimum, "max": np.maximum, "avg": 
 _PERIOD: Final = 97
 _NOTHING: Final = 101
 """Stands in an array before the result is written to it."""
+GivenAndGot = tuple[Array, Array | None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Who takes part: this rank of so many, the operation's root, and the reduction (nccl-tests' name)."""
+
+    rank: int
+    ranks: int
+    root: int = 0
+    redop: str = "sum"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A collective. ``parts``: the size is that of all ranks' parts. ``factor``: busbw / algbw, by the number of ranks."""
+    """A collective. ``arrays``: what a rank gives, and what it must get. ``parts``: the size is that of all ranks' parts.
+    ``factor``: busbw / algbw, by the number of ranks."""
 
+    arrays: Callable[[Place, int, np.dtype[Any]], GivenAndGot]
     factor: Callable[[int], float]
     reduces: bool = False
     rooted: bool = False
@@ -40,70 +53,8 @@ class Operation:
         return count * ranks if self.parts else count
 
 
-def _others(ranks: int) -> float:
-    return (ranks - 1) / ranks
-
-
-def _one(_ranks: int) -> float:
-    return 1.0
-
-
-OPERATIONS: Final[Mapping[str, Operation]] = {
-    "allreduce": Operation(lambda ranks: 2 * _others(ranks), reduces=True),
-    "all_gather": Operation(_others, parts=True),
-    "reduce_scatter": Operation(_others, reduces=True, parts=True),
-    "broadcast": Operation(_one, rooted=True),
-    "reduce": Operation(_one, reduces=True, rooted=True),
-    "alltoall": Operation(_others, parts=True),
-    "gather": Operation(_others, rooted=True, parts=True),
-    "scatter": Operation(_others, rooted=True, parts=True),
-    "sendrecv": Operation(_one),
-}
-"""By the name of the command, with the factors of nccl-tests (doc/PERFORMANCE.md and src/*.cu there)."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Who takes part: this rank of so many, the operation's root, and the reduction (nccl-tests' name)."""
-
-    rank: int
-    ranks: int
-    root: int = 0
-    redop: str = "sum"
-
-
-class Arrays:
-    """What a rank gives (``source``) and where it gets the result (``out``, None if it gets none), in place or not."""
-
-    def __init__(self, name: str, place: Place, count: int, dtype: str, *, in_place: bool) -> None:
-        """``count`` as :meth:`Operation.count` has it."""
-        self._given, self._expected = _GIVEN_AND_GOT[name](place, count, np.dtype(dtype))
-        given, expected = self._given, self._expected
-        self.source = given.copy()
-        self.out = None if expected is None else np.empty_like(expected)
-        self._in_place = in_place and self.out is not None
-        if self._in_place and expected is not None:
-            # As nccl-tests does: the smaller one lies in the larger one, where this rank's part is.
-            both = np.empty(max(len(given), len(expected)), given.dtype)
-            self.source, self.out = (_within(both, len(each), place.rank) for each in (given, expected))
-
-    def prepare(self) -> None:
-        """Reset the arrays before each call, so that no earlier result passes for a new one."""
-        if self.out is not None:
-            self.out[...] = _NOTHING
-        if self._in_place:
-            self.source[...] = self._given
-
-    def wrong(self) -> int:
-        """Elements of the result that are not what they should be."""
-        return 0 if self.out is None else int(np.count_nonzero(self.out != self._expected))
-
-
 def _within(both: Array, size: int, rank: int) -> Array:
     return both if size == len(both) else both[rank * size : (rank + 1) * size]
-
-
-GivenAndGot = tuple[Array, Array | None]
 
 
 def _values(rank: int, count: int, dtype: np.dtype[Any]) -> Array:
@@ -162,17 +113,53 @@ def _sendrecv(place: Place, count: int, dtype: np.dtype[Any]) -> GivenAndGot:
     return _values(place.rank, count, dtype), _values(before, count, dtype)
 
 
-_GIVEN_AND_GOT: Final[Mapping[str, Callable[[Place, int, np.dtype[Any]], GivenAndGot]]] = {
-    "allreduce": _allreduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
-    "alltoall": _alltoall,
-    "gather": _gather,
-    "scatter": _scatter,
-    "sendrecv": _sendrecv,
+def _others(ranks: int) -> float:
+    return (ranks - 1) / ranks
+
+
+def _one(_ranks: int) -> float:
+    return 1.0
+
+
+OPERATIONS: Final[Mapping[str, Operation]] = {
+    "allreduce": Operation(_allreduce, lambda ranks: 2 * _others(ranks), reduces=True),
+    "all_gather": Operation(_all_gather, _others, parts=True),
+    "reduce_scatter": Operation(_reduce_scatter, _others, reduces=True, parts=True),
+    "broadcast": Operation(_broadcast, _one, rooted=True),
+    "reduce": Operation(_reduce, _one, reduces=True, rooted=True),
+    "alltoall": Operation(_alltoall, _others, parts=True),
+    "gather": Operation(_gather, _others, rooted=True, parts=True),
+    "scatter": Operation(_scatter, _others, rooted=True, parts=True),
+    "sendrecv": Operation(_sendrecv, _one),
 }
+"""By the name of the command, with the factors of nccl-tests (doc/PERFORMANCE.md and src/*.cu there)."""
+
+
+class Arrays:
+    """What a rank gives (``source``) and where it gets the result (``out``, None if it gets none), in place or not."""
+
+    def __init__(self, name: str, place: Place, count: int, dtype: str, *, in_place: bool) -> None:
+        """``count`` as :meth:`Operation.count` has it."""
+        self._given, self._expected = OPERATIONS[name].arrays(place, count, np.dtype(dtype))
+        given, expected = self._given, self._expected
+        self.source = given.copy()
+        self.out = None if expected is None else np.empty_like(expected)
+        self._in_place = in_place and self.out is not None
+        if self._in_place and expected is not None:
+            # As nccl-tests does: the smaller one lies in the larger one, where this rank's part is.
+            both = np.empty(max(len(given), len(expected)), given.dtype)
+            self.source, self.out = (_within(both, len(each), place.rank) for each in (given, expected))
+
+    def prepare(self) -> None:
+        """Reset the arrays before each call, so that no earlier result passes for a new one."""
+        if self.out is not None:
+            self.out[...] = _NOTHING
+        if self._in_place:
+            self.source[...] = self._given
+
+    def wrong(self) -> int:
+        """Elements of the result that are not what they should be."""
+        return 0 if self.out is None else int(np.count_nonzero(self.out != self._expected))
 
 
 def make_call(name: str, place: Place, arrays: Arrays, options: Mapping[str, Any]) -> Callable[[Communicator], object]:

@@ -12,7 +12,7 @@ import click
 from netsum_controller.config.topologies import star
 from rich.console import Console
 
-from netsum_testbed.bench.frame import every_switch, sizes_option
+from netsum_testbed.bench.frame import every_switch, plot_option, sizes_option
 from netsum_testbed.bench.optimizer import WAYS, Optimizers, optimizer_table
 from netsum_testbed.bench.plots import Plots
 from netsum_testbed.checking import count_option, names_of
@@ -26,7 +26,7 @@ from netsum_testbed.tables import wide_console
 @count_option("--workers", default=Optimizers.workers, told="ranks, each on its own host", least=1, most=16)
 @count_option("--devices", default=Optimizers.devices, told="hosts that serve memory", least=1, most=16)
 @count_option("--steps", default=Optimizers.steps, told="timed, of each way")
-@click.option("--plot", type=click.Path(file_okay=False, path_type=Path), help="write PNGs into this folder")
+@plot_option
 def optimizer(switch: str, sizes: tuple[int, ...], plot: Path | None, **given: Any) -> None:
     """Time Adam in every rank, after an allreduce, and at the memory: each rank pushes, or rank 0 what the switch has summed.
 

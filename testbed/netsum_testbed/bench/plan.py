@@ -118,7 +118,7 @@ def tuned(measure: Callable[[int], float], most: int) -> int:
 @click.option(
     "--topology", "topology_file", required=True, type=click.Path(path_type=Path), help="a YAML file with rates"
 )
-@switch_option("simple_switch_grpc if it is on PATH (and root), else the embedded one")
+@switch_option()
 @size_option("1M")
 @count_option("--iterations", default=5, told="calls of each")
 @click.option("--tune", is_flag=True, help="look for the best chunk_bytes, and write it into PLAN")

@@ -47,7 +47,6 @@ def call_steadily(comm: Communicator, size: int, seconds: float) -> tuple[list[f
 
 
 def main(size: str, seconds: str) -> None:
-    """Until the time is over."""
     with netsum.join() as comm:
         ends, wrong = call_steadily(comm, int(size), float(seconds))
         print(json.dumps({"ends": ends, "wrong": wrong}), flush=True)

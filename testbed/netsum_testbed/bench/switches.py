@@ -42,8 +42,6 @@ class Plan:
 
 @dataclass(frozen=True)
 class SwitchFigures:
-    """What was measured of one switch."""
-
     switch: str
     forward: Case
     aggregate: Case

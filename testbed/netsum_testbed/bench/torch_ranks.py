@@ -18,11 +18,8 @@ ENDS: Final = 300.0
 
 
 def found_by(fabric: Fabric, job: Job, module: str, words: Sequence[object]) -> Any:
-    """Run ``python -m MODULE WORDS...`` as every rank of the job, each on its own host; returns the JSON that rank 0 prints.
-
-    Raises:
-        TestbedError: a rank failed or does not end.
-    """
+    """Run ``python -m MODULE WORDS...`` as every rank of the job, each on its own host; returns the JSON that rank 0
+    prints. Raises TestbedError if a rank failed or does not end."""
     command = [sys.executable, "-m", module, *map(str, words)]
     ranks = [
         fabric.spawn(host, command, name=f"rank{rank}", environment=program.environment, piped=True)

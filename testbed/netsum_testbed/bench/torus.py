@@ -23,7 +23,7 @@ from netsum_testbed.bench.algorithms import descriptors
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import Line, time_ranks
 from netsum_testbed.bench.compare import require_links
-from netsum_testbed.bench.frame import print_figures, sizes_option
+from netsum_testbed.bench.frame import algorithms_option, print_figures, sizes_option
 from netsum_testbed.checking import count_option
 from netsum_testbed.direct_hosts import MTU, DirectHosts
 from netsum_testbed.processes import Child
@@ -84,16 +84,9 @@ def measure(net: DirectHosts, calls: Calls, name: str, algorithm: str) -> Iterat
             yield Loads(name, line, {ends: (after[ends] - before[ends]) / made for ends in after})
 
 
-def _read_algorithms(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
-    names, known = tuple(text.split(",")), (CHAIN, ONE_RING, *HOST_ALGORITHMS)
-    if len(set(names)) < len(names) or not set(names) <= set(known):
-        raise click.BadParameter(f"{text!r} is not a list of some of {','.join(known)}")
-    return names
-
-
 @click.command("torus")
 @click.argument("sides", metavar="SIDES")
-@click.option("--algorithms", callback=_read_algorithms, default="chain,one-ring,ring", show_default=True)
+@algorithms_option((CHAIN, ONE_RING, *HOST_ALGORITHMS), "chain,one-ring,ring")
 @count_option("--rate-mbps", default=RATE_MBPS, told="of links, each way", most=1000)
 @sizes_option("4M", name="--size")
 @count_option("--iterations", "-n", default=3, told="timed calls of each")

@@ -38,7 +38,6 @@ class Digits:
 
     @classmethod
     def from_scikit_learn(cls) -> Digits:
-        """Load scikit-learn's images."""
         try:
             from sklearn.datasets import load_digits  # noqa: PLC0415 - slow to import, and an extra
         except ImportError:
@@ -51,12 +50,10 @@ class Digits:
         return cls(images[held_out:], labels[held_out:], images[:held_out], labels[:held_out])
 
     def save(self, path: Path) -> None:
-        """Write a file that :meth:`load` reads."""
         np.savez(path, **self.__dict__)
 
     @classmethod
     def load(cls, path: Path) -> Digits:
-        """Read what :meth:`save` wrote."""
         with np.load(path) as arrays:
             return cls(**arrays)
 

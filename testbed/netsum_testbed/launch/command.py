@@ -47,7 +47,7 @@ _OF_ATTACHING: Final = ("token", "ranks")
     help="ranks, one on each host [default: the hosts of --topology, else 4]",
 )
 @click.option("--topology", "topology_file", type=click.Path(path_type=Path), help="a YAML file [default: a star]")
-@switch_option("simple_switch_grpc if it is on PATH (and root), else the embedded one")
+@switch_option()
 @rootless_option
 @click.option("--late", type=click.Choice([late.value for late in Late]), help="what to do about late ranks")
 @click.option("--block-exp", type=float, metavar="MS", help="least time that a block of a degrade job waits")

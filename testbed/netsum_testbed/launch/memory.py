@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from netsum_controller.config.yaml_marks import load_yaml, validate
+from netsum_controller.config.yaml_marks import Strict, load_yaml, validate
 from netsum_controller.memory.spec import RegionSpec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from netsum_testbed.fabric import Fabric
 
 
-class MemoryFile(BaseModel):
+class MemoryFile(Strict):
     """``devices``: how many hosts serve memory, besides those of the ranks."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     devices: int = Field(default=1, ge=1, le=64)
     regions: tuple[RegionSpec, ...] = Field(strict=False, min_length=1)

@@ -180,7 +180,6 @@ def within_bound(inputs: list[Array], result: Array, bound: NDArray[np.longdoubl
 
 
 def exactly(result: Array, expected: Array) -> list[str]:
-    """Complain if the result is not the expected one."""
     if same_bits(result, expected):
         return []
     return [f"not the reference: {difference(result, expected)}"]

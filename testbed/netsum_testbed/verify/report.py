@@ -41,7 +41,6 @@ class CellTotals(Totals):
         return f"{self.cells} calls, {self.elements:,} elements, {self.failures} wrong"
 
     def count(self, cell: Cell, *, wrong: bool, timed_out: bool) -> None:
-        """Count a checked cell."""
         self.cells += 1
         self.elements += cell.size
         self.timeouts += timed_out

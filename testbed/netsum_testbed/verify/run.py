@@ -144,7 +144,6 @@ class Options:
 
 
 def run(fabric: Fabric, options: Options, totals: CellTotals, screen: Screen) -> None:
-    """Make all rounds of a run."""
     hosts = list(fabric.topology.hosts)
 
     def make_job(number: int) -> Job:

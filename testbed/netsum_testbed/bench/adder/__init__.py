@@ -12,7 +12,6 @@ ALL_PORTS: Final = 1
 
 
 def adder_program() -> Program:
-    """The compiled program."""
     folder = files(__name__)
     p4info, program = (folder.joinpath(f"adder.{kind}").read_text("utf-8") for kind in ("p4info.txtpb", "json"))
     return Program(p4info, program)
