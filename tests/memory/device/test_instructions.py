@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -184,8 +185,6 @@ def test_what_the_switch_knows_first_is_asked_for(place: dict[str, int], status:
 
 
 def test_lost_memory_says_so() -> None:
-    from dataclasses import replace
-
     desk = Desk()
     desk.device.assign([replace(each, epoch=2, lost=True) for each in assignments(desk.region)], 0)
     assert desk.ask(READ, BASE, length=8).status == MemoryStatus.LOST
