@@ -128,16 +128,15 @@ class Traffic:
                 header = header._replace(final=ahead, grad_cnt=header.grad_cnt * ahead)
                 payload = payload if ahead else (0,) * rng.choice((0, 0, chunks))
         if 0.25 < odd < 0.35:
-            name, value = rng.choice(
-                (
-                    ("gen_id", 1),
-                    ("dest", 3),
-                    ("op", rng.randrange(16)),
-                    ("final", 1),
-                    ("firm", 1),
-                    ("block_id", rng.getrandbits(32)),
-                )
-            )
+            wrong = {
+                "gen_id": 1,
+                "dest": 3,
+                "op": rng.randrange(16),
+                "final": 1,
+                "firm": 1,
+                "block_id": rng.getrandbits(32),
+            }
+            name, value = rng.choice(list(wrong.items()))
             header, about = header._replace(**{name: value}), f"{name} is {value}"
         datagram = star.contribution(job_id, member, header, payload).but(
             tos=rng.choice((0, 0, 8, 1, 2, 3, 11)), identification=rng.getrandbits(16), fragment=rng.choice((0, 0x4000))

@@ -35,13 +35,7 @@ class Client:
     """
 
     def __init__(
-        self,
-        asker: Asker,
-        regions: Mapping[str, Region],
-        lives: Lives,
-        plan: Plan,
-        switch: Switch,
-        network: Network,
+        self, asker: Asker, regions: Mapping[str, Region], lives: Lives, plan: Plan, switch: Switch, network: Network
     ) -> None:
         """``regions``: those there are, by name; they may change."""
         self.asker, self._regions, self._lives, self._plan = asker, regions, lives, plan
