@@ -29,10 +29,11 @@ def configured() -> Configured:
     return made.filled(hosts={name: {"rate_mbps": 4000} for name in made.hosts}, links=rates)
 
 
-UNEVEN = installed(configured())
+def uneven() -> Topology:
+    return installed(configured())
 
 
-@pytest.mark.parametrize("topology", [UNEVEN, boxes.a100()], ids=str)
+@pytest.mark.parametrize("topology", [uneven(), boxes.a100()], ids=str)
 def test_a_plan_carries_its_network(topology: Topology) -> None:
     plan = parse_plan(json.dumps(plan_allreduce(topology).to_json()))
     back = from_network(plan.network)
@@ -51,7 +52,7 @@ def test_a_plan_carries_its_network(topology: Topology) -> None:
     ],
 )
 def test_roots_for_what_is_left(down: set[str | tuple[str, str]], roots: dict[str, int], rate: float) -> None:
-    found = replan(json.dumps(to_network(UNEVEN)), HOSTS, frozenset(down))
+    found = replan(json.dumps(to_network(uneven())), HOSTS, frozenset(down))
     assert found.roots == roots
     # In units of 100 MB/s. Of the 16 stripes, spine1 has 7 before, and 11 of those of two roots.
     assert found.rate == pytest.approx(rate / 10)
@@ -59,7 +60,7 @@ def test_roots_for_what_is_left(down: set[str | tuple[str, str]], roots: dict[st
 
 
 def test_nobody_plans_for_a_network_that_is_none() -> None:
-    network = json.dumps(to_network(UNEVEN))
+    network = json.dumps(to_network(uneven()))
     nothing = Replanned({}, 0.0, 0.0)
     assert replan(network, frozenset({"h1", "h9"}), frozenset({"spine1"})) == nothing
     assert replan("{}", HOSTS, frozenset({"spine1"})) == nothing

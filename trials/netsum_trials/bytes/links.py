@@ -68,17 +68,18 @@ class Stripe:
     down_share: float
 
 
+@dataclass(frozen=True)
 class Network:
     """A job on a fabric, and the bytes that its calls move."""
 
-    def __init__(
-        self, fabric: Fabric, members: Sequence[str], communicators: Sequence[Communicator], trees: Trees
-    ) -> None:
-        self.fabric = fabric
-        self.members = members
-        self.communicators = communicators
-        self.trees = trees
-        self.block_bytes = communicators[0].descriptor.block_bytes
+    fabric: Fabric
+    members: Sequence[str]
+    communicators: Sequence[Communicator]
+    trees: Trees
+
+    @property
+    def block_bytes(self) -> int:
+        return self.communicators[0].descriptor.block_bytes
 
     def call(self, name: str, size: int = SIZE) -> Traffic:
         """Make a call on all ranks, with rank 0 as the root; return what passed each link meanwhile. On a busy machine answers
