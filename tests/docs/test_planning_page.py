@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,18 +35,11 @@ def told(text: str) -> list[str]:
 @pytest.mark.parametrize(("page", "least"), [(PAGE, 5), (PLACEMENT, 3)], ids=lambda each: getattr(each, "stem", ""))
 def test_commands_print_what_the_page_says(page: Path, least: int, folder: Path) -> None:
     variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    run = partial(subprocess.run, cwd=folder, env=variables, text=True, capture_output=True, timeout=240)
     done = 0
     for block in blocks(page):
         for line, expected in commands(block.text) if block.language == "console" else ():
-            ran = subprocess.run(
-                ["bash", "-c", line],
-                cwd=folder,
-                env=variables,
-                text=True,
-                capture_output=True,
-                check=False,
-                timeout=240,
-            )
+            ran = run(["bash", "-c", line])
             assert (ran.returncode, told(ran.stderr), told(ran.stdout)) == (0, [], told(expected)), line
             done += 1
     assert done >= least

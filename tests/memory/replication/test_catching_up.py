@@ -30,16 +30,12 @@ def instructions(seed: int, count: int, client: int = 5) -> list[Message]:
     for sequence in range(1, count + 1):
         what = rng.choice(CHANGES)
         payload = b"" if what == Instruction.COPY else rng.randbytes(16 if what == Instruction.COMPARE_SWAP else 8)
-        header = MemoryHeader(
-            int(what),
-            BASE + 8 * rng.randrange(4) + 8192 * rng.randrange(8),
-            8 if what == Instruction.COPY else len(payload),
-            key=12,
-            client=client,
-            sequence=sequence,
-            lane=LaneType.BYTES if what in (Instruction.WRITE, Instruction.COPY) else LaneType.INT64,
-            argument=BASE + 8192 * rng.randrange(8) if what == Instruction.COPY else 0,
-        )
+        address = BASE + 8 * rng.randrange(4) + 8192 * rng.randrange(8)
+        header = MemoryHeader(int(what), address, len(payload), 12, client, sequence, lane=LaneType.INT64)
+        if what == Instruction.COPY:
+            header = header._replace(length=8, lane=LaneType.BYTES, argument=BASE + 8192 * rng.randrange(8))
+        elif what == Instruction.WRITE:
+            header = header._replace(lane=LaneType.BYTES)
         made.append(Message(header, (), payload))
     return made
 

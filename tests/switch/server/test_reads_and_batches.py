@@ -10,15 +10,7 @@ from google.rpc import code_pb2
 from grpc import StatusCode
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from tests.switch.harness.controller import (
-    DELETE,
-    INSERT,
-    MODIFY,
-    Controller,
-    Program,
-    details,
-    refusal,
-)
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, details, refusal
 
 INVALID = code_pb2.INVALID_ARGUMENT
 

@@ -168,15 +168,8 @@ def stripes(made: Network, weights: str, size: int) -> Iterator[Stripe]:
     seats = Counter(made.trees.roots)
     for leaf in made.leaves():
         roots = [uplink.switch for uplink in made.trees.nodes[leaf].uplinks]
-        up = {root: traffic[leaf, root].bytes for root in roots}
-        down = {root: traffic[root, leaf].bytes for root in roots}
+        up_all = sum(traffic[leaf, root].bytes for root in roots)
+        down_all = sum(traffic[root, leaf].bytes for root in roots)
         for root in roots:
-            yield Stripe(
-                weights,
-                f"{leaf} - {root}",
-                seats[root] / made.trees.stripes,
-                up[root],
-                up[root] / sum(up.values()),
-                down[root],
-                down[root] / sum(down.values()),
-            )
+            due, up, down = seats[root] / made.trees.stripes, traffic[leaf, root].bytes, traffic[root, leaf].bytes
+            yield Stripe(weights, f"{leaf} - {root}", due, up, up / up_all, down, down / down_all)
