@@ -18,6 +18,7 @@ from netsum.frames import FrameFormat
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import Lane, Op, Status
 from netsum.wire.to_lua import LUA_FILE
+from netsum_testbed.free_ports import free_port
 from scapy.utils import PcapWriter
 
 from tests.wire.conftest import AGENT
@@ -77,12 +78,6 @@ def double(data: bytes) -> list[bytes]:
 def doubling() -> Iterator[Peer]:
     with closing(Peer(double)) as peer:
         yield peer
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def by_udp(peer: Peer, *arguments: str) -> Result:

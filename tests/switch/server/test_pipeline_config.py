@@ -72,14 +72,13 @@ def test_no_cookie(controller: Controller, program: Program) -> None:
     assert not get(controller).HasField("cookie")
 
 
-def test_unknown_response_type(controller: Controller) -> None:
+def test_what_is_refused(controller: Controller, program: Program) -> None:
     refused = refusal(get, controller, 99)
     assert refused == (StatusCode.INVALID_ARGUMENT, "Invalid response_type in GetForwardingPipelineConfigRequest")
-
-
-def test_action_is_required(controller: Controller, program: Program) -> None:
     refused = refusal(controller.push, program, Set.UNSPECIFIED)
     assert refused == (StatusCode.INVALID_ARGUMENT, "Invalid SetForwardingPipeline action")
+    nothing_saved = (StatusCode.UNKNOWN, "Error in second phase of device update")
+    assert refusal(controller.set_config, Set.COMMIT) == nothing_saved
 
 
 def test_a_new_push_clears_the_tables(controller: Controller, program: Program) -> None:
@@ -99,10 +98,6 @@ def test_save_then_commit(controller: Controller, program: Program, p4rt_switch:
     assert refused == (StatusCode.UNKNOWN, "Error in first phase of device update")
     controller.set_config(Set.COMMIT)
     assert p4rt_switch.passed(frame(1), 3) == frame(1)
-
-
-def test_commit_of_nothing(controller: Controller) -> None:
-    assert refusal(controller.set_config, Set.COMMIT) == (StatusCode.UNKNOWN, "Error in second phase of device update")
 
 
 def bad_config(program: Program) -> Any:

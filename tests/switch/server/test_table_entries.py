@@ -13,7 +13,7 @@ from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, 
 from tests.switch.harness.frames import ether_type_of, frame
 
 Ternary = p4rt.FieldMatch.Ternary
-LPM = p4rt.FieldMatch.LPM
+UNADDED = (code_pb2.UNKNOWN, "Error when adding match entry to target")
 
 
 def test_insert_modify_delete(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
@@ -71,20 +71,15 @@ def test_const_table(controller: Controller, program: Program, p4rt_switch: Swit
     entry = program.marking("const_table", {1: b"\x90\x01"}, 1)
     assert controller.refused(MODIFY, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
     assert controller.refused(DELETE, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
-    unknown = (code_pb2.UNKNOWN, "Error when adding match entry to target")
-    assert controller.refused(INSERT, entry) == unknown
-    other = program.marking("const_table", {1: b"\x90\x05"}, 1)
-    assert controller.refused(INSERT, other) == unknown
+    for each in (entry, program.marking("const_table", {1: b"\x90\x05"}, 1)):
+        assert controller.refused(INSERT, each) == UNADDED
     controller.write(INSERT, program.forwarding())
     assert ether_type_of(p4rt_switch.passed(frame(1, ether_type=0x9001), 2)) == 0x9002
 
 
 def test_const_default_action(controller: Controller, program: Program) -> None:
-    table_id = program.ids["const_table"]
-    refused = (
-        code_pb2.PERMISSION_DENIED,
-        f"Cannot set / reset default action for table {table_id} which has a const default action",
-    )
+    which = f"table {program.ids['const_table']} which has a const default action"
+    refused = (code_pb2.PERMISSION_DENIED, f"Cannot set / reset default action for {which}")
     default = program.marking("const_table", {}, 1, is_default_action=True)
     assert controller.refused(MODIFY, default) == refused
     default.table_entry.ClearField("action")
@@ -94,8 +89,7 @@ def test_const_default_action(controller: Controller, program: Program) -> None:
 def test_full_table(controller: Controller, program: Program) -> None:
     entries = [program.entry("exact_table", {1: bytes([number])}, program.action("drop")) for number in range(1, 10)]
     controller.write(INSERT, *entries[:8])
-    full = (code_pb2.UNKNOWN, "Error when adding match entry to target")
-    assert controller.refused(INSERT, entries[8]) == full
+    assert controller.refused(INSERT, entries[8]) == UNADDED
     controller.write(DELETE, entries[0])
     controller.write(INSERT, entries[8])
 
@@ -208,11 +202,10 @@ def test_counter_data_needs_a_counter(controller: Controller, program: Program) 
 
 def test_update_type_is_required(controller: Controller, program: Program) -> None:
     entity = program.entry("exact_table", {1: b"\x01"}, program.action("drop"))
-    unset = (INVALID, "Update type is not set")
-    assert controller.refused(p4rt.Update.UNSPECIFIED, entity) == unset
+    assert controller.refused(p4rt.Update.UNSPECIFIED, entity) == (INVALID, "Update type is not set")
     assert controller.refused(17, entity) == (INVALID, "Invalid update type")
 
 
 def test_negative_priority(controller: Controller, program: Program) -> None:
     entity = program.marking("ternary_table", {2: Ternary(value=b"\x01", mask=b"\xff")}, 1, priority=-1)
-    assert controller.refused(INSERT, entity) == (code_pb2.UNKNOWN, "Error when adding match entry to target")
+    assert controller.refused(INSERT, entity) == UNADDED
