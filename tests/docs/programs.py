@@ -18,13 +18,9 @@ def start(
     stack: ExitStack, script: Path, fabric: Fabric, job: Job, rank: int, more: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
     """Start a rank's process, with ``more`` in its environment; it ends with the stack."""
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", str(script)],
-        env={**os.environ, "NETSUM_TIMEOUT": "60", **fabric.environment(job, rank), **(more or {})},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    command, pipe = [sys.executable, "-W", "error", str(script)], subprocess.PIPE
+    environment = {**os.environ, "NETSUM_TIMEOUT": "60", **fabric.environment(job, rank), **(more or {})}
+    process = subprocess.Popen(command, env=environment, text=True, stdout=pipe, stderr=pipe)
     stack.callback(process.wait)
     stack.callback(process.kill)
     return process

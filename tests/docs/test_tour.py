@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from netsum_testbed.free_ports import free_port
 
 from tests.docs.pages import ROOT, blocks, commands, write_files
 
@@ -21,29 +20,16 @@ FILE = ROOT / "docs" / "tour.md"
 PAGE = blocks(FILE)
 BIN = Path(sys.executable).parent
 # Ports that the page names; the test uses free ones instead.
-UDP_PORTS = ("9001", "9002", "9101", "9102")
-TCP_PORTS = ("9559",)
-PORTS = (*UDP_PORTS, *TCP_PORTS)
+PORTS = ("9001", "9002", "9101", "9102", "9559")
 READY_S = 60.0
-
-
-@pytest.fixture
-def free_ports() -> dict[str, str]:
-    """A free port for each port that the page names."""
-    kinds = [*((port, socket.SOCK_DGRAM) for port in UDP_PORTS), *((port, socket.SOCK_STREAM) for port in TCP_PORTS)]
-    with ExitStack() as stack:
-        held = {port: stack.enter_context(socket.socket(socket.AF_INET, kind)) for port, kind in kinds}
-        for sock in held.values():
-            sock.bind(("127.0.0.1", 0))
-        return {port: str(sock.getsockname()[1]) for port, sock in held.items()}
 
 
 class Tour:
     """A folder with the page's files, its ports replaced, and its commands run there."""
 
-    def __init__(self, folder: Path, ports: dict[str, str]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ports = ports
+        self.ports = {port: str(free_port()) for port in PORTS}
         self.variables = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200"}
         write_files(folder, FILE)
         for path in folder.glob("*.yaml"):
@@ -81,8 +67,8 @@ class Tour:
 
 
 @pytest.fixture
-def tour(tmp_path: Path, free_ports: dict[str, str]) -> Iterator[Tour]:
-    tour = Tour(tmp_path, free_ports)
+def tour(tmp_path: Path) -> Iterator[Tour]:
+    tour = Tour(tmp_path)
     process, expected = tour.start_switch()
     try:
         yield tour

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from netsum.errors import Timeout, Unsupported
 from netsum.memory.parameters import Parameters
 from netsum.memory.run import Task
-from netsum.transports import Faults, FaultyTransport, Transport
+from netsum.transports import Transport
 from netsum.wire.memory import Instruction, LaneType
 from netsum.wire.memory_codec import MemoryHeader
 from netsum.work import Flow
@@ -48,9 +48,19 @@ def begun(inside: Inside, number: int, links: Sequence[Transport] | None = None)
     return workers
 
 
-def run(*calls: Callable[[], Any]) -> list[Any]:
-    """What the calls return, made at once."""
-    return returned(calls)
+def train(workers: Sequence[Parameters], first: int, last: int) -> None:
+    for step in range(first, last + 1):
+        made = returned([partial(mine.step, gradients(mine.worker, step)) for mine in workers])
+        assert made == [(step, len(workers))] * len(workers)
+
+
+def local_steps(options: dict[str, Any], workers: int, steps: int) -> list[Floats]:
+    """The parameters after so many steps in one process."""
+    local = model()
+    reference = LocalOptimizer(Options.of(options), local)
+    for step in range(1, steps + 1):
+        reference.step([gradients(worker, step) for worker in range(workers)])
+    return local
 
 
 def same(ours: Sequence[Floats], theirs: Sequence[Floats]) -> None:
@@ -74,12 +84,12 @@ def test_workers_have_the_bits_of_one_process(options: dict[str, Any]) -> None:
     reference = LocalOptimizer(Options.of(options), local)
     workers = begun(inside, 3)
 
-    def train(mine: Parameters) -> None:
+    def steps(mine: Parameters) -> None:
         for step in range(1, 4):
             made = mine.step(gradients(mine.worker, step), SETTINGS if step == 2 else None)
             assert made == (step, 3)
 
-    run(*(partial(train, mine) for mine in workers))
+    returned([partial(steps, mine) for mine in workers])
     for step in range(1, 4):
         reference.step([gradients(worker, step) for worker in range(3)], SETTINGS if step == 2 else ())
     for mine in workers:
@@ -89,30 +99,11 @@ def test_workers_have_the_bits_of_one_process(options: dict[str, Any]) -> None:
     same(late.layers, local)
 
 
-def test_a_bad_network_changes_nothing() -> None:
-    options = {"optimizer": "lars", "lr": 1.0, "momentum": 0.9, "workers": 2}
-    inside = Inside("parameters", options)
-    local = model()
-    reference = LocalOptimizer(Options.of(options), local)
-    faults = Faults(drop=0.05, duplicate=0.05, reorder=0.1)
-    links = [FaultyTransport(inside.transport(), faults, seed) for seed in range(2)]
-    workers = begun(inside, 2, links)
-    for step in range(1, 9):
-        run(*(partial(mine.step, gradients(mine.worker, step)) for mine in workers))
-        reference.step([gradients(worker, step) for worker in range(2)])
-    for mine, link in zip(workers, links, strict=True):
-        same(mine.layers, local)
-        assert link.counts.dropped
-        assert link.counts.duplicated
-
-
 @pytest.mark.parametrize("parity", [0, 1])
 def test_a_device_that_is_killed_goes_on_where_it_was(tmp_path: Path, parity: int) -> None:
     """Also in the midst of a step, for which a worker waits."""
     options = {"optimizer": "adam", "lr": 0.1, "workers": 2}
     inside = Inside("parameters", options, folder=tmp_path)
-    local = model()
-    reference = LocalOptimizer(Options.of(options), local)
     first, second = begun(inside, 2)
     for step in range(1, 6):
 
@@ -123,10 +114,9 @@ def test_a_device_that_is_killed_goes_on_where_it_was(tmp_path: Path, parity: in
             inside.kill()
             second.step(gradients(1, step))
 
-        run(partial(first.step, gradients(0, step)), push)
-        reference.step([gradients(worker, step) for worker in range(2)])
-        same(first.layers, local)
-    same(second.layers, local)
+        returned([partial(first.step, gradients(0, step)), push])
+        same(first.layers, local_steps(options, 2, step))
+    same(second.layers, first.layers)
 
 
 def blocks(inside: Inside) -> list[Block]:
@@ -169,11 +159,8 @@ def test_a_late_worker_finishes_a_layer_whose_workers_died() -> None:
         rows = {row: share for row, share in answers.shares.items() if first._blocks.layer_of[row] == 0}
         norms = first._blocks.totals(np.array(sorted(rows)), rows)[:1]
         header = MemoryHeader(Instruction.OPTIMIZE, length=16, lane=LaneType.FLOAT64)
-        address = first._blocks.addresses[:1]
-        data = norms.reshape(-1).view(np.uint8)
-        first.memory.client.submit(
-            first.memory.run(task, header, address, data=data, arguments=arguments[:1], on_reply=lambda *_: None)
-        )
+        fields = {"data": norms.reshape(-1).view(np.uint8), "arguments": arguments[:1], "on_reply": lambda *_: None}
+        first.memory.client.submit(first.memory.run(task, header, first._blocks.addresses[:1], **fields))
         yield task.done
 
     first._finish_layers = die  # type: ignore[method-assign]
@@ -181,9 +168,7 @@ def test_a_late_worker_finishes_a_layer_whose_workers_died() -> None:
     assert sorted({block.applied for block in blocks(inside)}) == [0, 1]
     assert second.step(gradients(1, 1)) == (1, 0)
     assert {block.applied for block in blocks(inside)} == {1}
-    local = model()
-    LocalOptimizer(Options.of({"optimizer": "lars", "lr": 1.0}), local).step([gradients(0, 1)])
-    same(second.layers, local)
+    same(second.layers, local_steps({"optimizer": "lars", "lr": 1.0}, 1, 1))
 
 
 def test_stale_workers_run_ahead_no_further_than_agreed() -> None:
@@ -230,12 +215,12 @@ def test_gradients_that_the_switch_has_summed(optimizer: str) -> None:
     inside = Inside("parameters", {"optimizer": optimizer, "lr": 0.1})
     with ranks(3) as communicators:
         members = [Parameters(inside.opened(), model(1 + comm.rank), comm=comm) for comm in communicators]
-        run(*(member.begin for member in members))
+        returned([member.begin for member in members])
         local = model()
         reference = LocalOptimizer(Options.of({"optimizer": optimizer, "lr": 0.1}), local)
         for step in (1, 2):
             summed = allreduce(communicators, [flat(rank, step) for rank in range(3)], op="mean")
-            run(*(partial(member.step, gradients(rank, step)) for rank, member in enumerate(members)))
+            returned([partial(member.step, gradients(rank, step)) for rank, member in enumerate(members)])
             parts = model()
             members[0]._blocks.part(summed[0], parts)
             reference.step([parts])
@@ -266,13 +251,11 @@ def test_an_mtu_that_carries_no_block_is_said() -> None:
     inside = Inside("parameters", {})
     with pytest.raises(Unsupported, match="option block=1024"):
         Parameters(inside.opened(piece=1024), model())
-    smaller = Inside("parameters", {"block": 1024, "optimizer": "lamb"})
-    mine = Parameters(smaller.opened(piece=1024), model())
+    options = {"block": 1024, "optimizer": "lamb"}
+    mine = Parameters(Inside("parameters", options).opened(piece=1024), model())
     mine.begin()
     mine.step(gradients(0, 1))
-    local = model()
-    LocalOptimizer(Options.of({"block": 1024, "optimizer": "lamb"}), local).step([gradients(0, 1)])
-    same(mine.layers, local)
+    same(mine.layers, local_steps(options, 1, 1))
 
 
 def test_other_shapes_and_settings_are_refused() -> None:

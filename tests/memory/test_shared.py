@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from netsum.memory.parameters import Parameters
 from netsum.transports import Faults, FaultyTransport
 from netsum.transports.memory import MemoryTransport
 from netsum.wire.memory import MEMORY_HEADER_BYTES, SEGMENT_BYTES, Flag
 from netsum.wire.memory_codec import OFFSETS
-from netsum_memory.optimizer_local import LocalOptimizer
-from netsum_memory.optimizer_options import Options
-from netsum_memory.optimizer_rules import Floats
 
 from tests.memory.inside import Inside
-from tests.memory.test_parameters import begun, gradients, model, run, same
-from tests.threads import until
+from tests.memory.test_parameters import begun, gradients, local_steps, model, same, train
+from tests.threads import returned, until
 
 BYTES = sum(layer.nbytes for layer in model())
 
@@ -37,20 +32,6 @@ class Deaf(MemoryTransport):
 
     def join(self, group: tuple[str, int]) -> None:
         pass
-
-
-def local_steps(options: dict[str, Any], workers: int, steps: int) -> list[Floats]:
-    local = model()
-    reference = LocalOptimizer(Options.of(options), local)
-    for step in range(1, steps + 1):
-        reference.step([gradients(worker, step) for worker in range(workers)])
-    return local
-
-
-def train(workers: Sequence[Parameters], first: int, last: int) -> None:
-    for step in range(first, last + 1):
-        made = run(*(partial(mine.step, gradients(mine.worker, step)) for mine in workers))
-        assert made == [(step, len(workers))] * len(workers)
 
 
 @pytest.mark.parametrize(("number", "packets"), [(2, 1), (4, 1), (18, 2)])
@@ -97,15 +78,20 @@ def test_a_worker_that_hears_nothing_asks_no_more_and_holds_up_nobody(caplog: py
     assert sum("none has come" in record.getMessage() for record in caplog.records) == 1
     before = len(inside.to_all)
     train(workers, 7, 8)
-    assert sum(inside.to_all[before:]) == 2 * (
-        BYTES + workers[0]._blocks.number * (MEMORY_HEADER_BYTES + 2 * SEGMENT_BYTES)
-    )
+    heads = workers[0]._blocks.number * (MEMORY_HEADER_BYTES + 2 * SEGMENT_BYTES)
+    assert sum(inside.to_all[before:]) == 2 * (BYTES + heads)
     for mine in workers:
         same(mine.layers, local_steps(options, 3, 8))
 
 
-def test_packets_are_lost_doubled_and_overtaken() -> None:
-    options = {"optimizer": "adam", "lr": 0.1, "workers": 3}
+@pytest.mark.parametrize(
+    "options",
+    [{"optimizer": "adam", "lr": 0.1}, {"optimizer": "lars", "lr": 1.0, "momentum": 0.9}],
+    ids=["adam", "lars"],
+)
+def test_packets_are_lost_doubled_and_overtaken(options: dict[str, Any]) -> None:
+    """Of LARS none are shared."""
+    options = {**options, "workers": 3}
     inside = Inside("parameters", options)
     faults = Faults(drop=0.1, duplicate=0.1, reorder=0.2)
     links = [FaultyTransport(inside.transport(), faults, seed) for seed in range(3)]
@@ -115,7 +101,7 @@ def test_packets_are_lost_doubled_and_overtaken() -> None:
         same(mine.layers, local_steps(options, 3, 12))
         assert link.counts.dropped
         assert link.counts.duplicated
-        assert mine.memory.stats.shared
+        assert bool(mine.memory.stats.shared) == (options["optimizer"] == "adam")
         assert mine.memory.stats.retransmissions
 
 
@@ -130,13 +116,13 @@ def test_who_is_too_late_takes_no_reply_to_others() -> None:
 
     def others() -> None:
         until(lambda: len(held) >= late._blocks.number)
-        assert run(partial(first.step, gradients(0, 1)), partial(second.step, gradients(1, 1))) == [(1, 2)] * 2
+        assert returned([partial(first.step, gradients(0, 1)), partial(second.step, gradients(1, 1))]) == [(1, 2)] * 2
         until(lambda: late.memory.stats.unasked >= late._blocks.number)
         links[2].deliver = deliver
         for packet in held:
             deliver(packet)
 
-    made, _ = run(partial(late.step, gradients(2, 1)), others)
+    made, _ = returned([partial(late.step, gradients(2, 1)), others])
     assert made == (1, 0)
     same(late.layers, first.layers)
     assert late.memory.stats.shared == 0

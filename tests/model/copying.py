@@ -7,7 +7,7 @@ from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, AgeOp, BlockState, Hop, Op, Status
 
 from tests.model.flags import Rules
-from tests.model.replies import is_question
+from tests.model.replies import header_of, is_question
 from tests.model.state import ID_MASK, Job, Packet, Record, Reply
 
 
@@ -49,18 +49,7 @@ def early(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
 
 
 def _ahead(job_id: int, record: Record) -> Header:
-    return Header(
-        job_id=job_id,
-        block_id=record.block_id,
-        firm=record.firm,
-        src_cnt=1,
-        gen_id=record.gen_id,
-        grad_cnt=record.grad_cnt,
-        op=record.op,
-        lane=record.lane,
-        dest=record.dest,
-        data_cnt=1,
-    )
+    return header_of(job_id, record)._replace(degraded=0, src_cnt=1, status=int(Status.OK), data_cnt=1)
 
 
 def is_early(header: Header) -> bool:

@@ -200,21 +200,18 @@ class Explorer:
         number = 1 if again else epoch.number + 1
         epoch = epoch._replace(number=number, run=1, replacements=epoch.replacements - 1)
         newcomer, *others = scenario.hosts(1, number, ids_again=again)
+        left = [self.by.hosts.items[each] for each in world.hosts[1:]]
+        behind = frozenset(other.rank for other in others)
         if scenario.files:
-            epoch = epoch._replace(number=number - 1, away=frozenset(other.rank for other in others))
-            hosts = (newcomer, *(self.by.hosts.items[each] for each in world.hosts[1:]))
-            return self._world(world.switches, hosts, epoch, world.network)
+            epoch = epoch._replace(number=number - 1, away=behind)
+            return self._world(world.switches, (newcomer, *left), epoch, world.network)
         if not scenario.epoch_rules.new_epoch_for_taken_rank:
             newcomer = scenario.hosts(0, epoch.number - 1)[0]
-            hosts = (newcomer, *(self.by.hosts.items[each] for each in world.hosts[1:]))
-            return self._world(world.switches, hosts, epoch, world.network)
-        jobs = scenario.jobs(number, newcomer.origin)
+            return self._world(world.switches, (newcomer, *left), epoch, world.network)
+        switches = self._installed(world, scenario.jobs(number, newcomer.origin))
         if scenario.followers_at_once:
-            hosts = (newcomer, *others)
-        else:
-            epoch = epoch._replace(away=frozenset(other.rank for other in others))
-            hosts = (newcomer, *(self.by.hosts.items[each] for each in world.hosts[1:]))
-        return self._world(self._installed(world, jobs), hosts, epoch, world.network)
+            return self._world(switches, (newcomer, *others), epoch, world.network)
+        return self._world(switches, (newcomer, *left), epoch._replace(away=behind), world.network)
 
     def _die(self, world: World, rank: int) -> World:
         hosts = [self.by.hosts.items[number] for number in world.hosts]

@@ -9,7 +9,7 @@ from netsum.wire.schema import Op
 from tests.model.host import Call
 from tests.model.mutations import epoch_rules, host_rule, switch_rule
 from tests.model.scenario import Scenario
-from tests.model.scenarios import FILES_AGAIN, Programs, change, congested, each, sums
+from tests.model.scenarios import FILES_AGAIN, REPLACED, Programs, change, congested, each, sums
 from tests.model.topology import Shape
 from tests.model.truth import STUCK
 
@@ -46,13 +46,7 @@ TREE_BARE = replace(
 )
 BARE_BESIDE = replace(TREE_EMPTIES, name="one leaf without room", programs=bare(senders(4, 1), 2, 3))
 DEEP_BARE = replace(DEEP, name="three levels without room", programs=bare(senders(3, 2), 0, 1, 2))
-TREE_DEST = Scenario(
-    "one destination in a tree",
-    tuple(tuple(call._replace(dest=3) for call in program) for program in sums(4, (3,))),
-    window=1,
-    slots=2,
-    tree=TWO_BY_TWO,
-)
+TREE_DEST = replace(TREE, name="one destination in a tree", programs=each(TREE.programs, 0, dest=3))
 TREE_CONGESTED = Scenario(
     "links of a tree are congested", congested(sums(3, (3,))), window=1, slots=2, tree=HOST_AND_LEAF
 )
@@ -70,12 +64,10 @@ TREE_BLIND_ABORT = Scenario(
     change(each(sums(3, (2, 1)), 0, op=int(Op.MAX)), 2, 0, aborts=True, op=7, gen=0),
     tree=TWO_AND_ONE,
 )
-LEAVES_DIFFER = Scenario(
-    "the leaves' calls differ",
-    change(change(sums(4, (1, 1)), 2, 1, op=int(Op.MAX)), 3, 1, op=int(Op.MAX)),
-    window=1,
-    slots=2,
-    tree=TWO_BY_TWO,
+LEAVES_DIFFER = replace(
+    TREE,
+    name="the leaves' calls differ",
+    programs=change(change(sums(4, (1, 1)), 2, 1, op=int(Op.MAX)), 3, 1, op=int(Op.MAX)),
     calls_differ=True,
 )
 WIDE_DIFFER = Scenario(
@@ -97,13 +89,11 @@ TREE_TWO_RESTARTS = replace(
 BARE_RESTART = replace(
     TREE_RESTART, name="a restart in a tree without room", programs=bare(senders(2, 2), 1), tree=TWO_BY_ONE
 )
-TREE_REPLACED = Scenario(
-    "a rank of a tree is replaced",
-    sums(3, (2,)),
-    replacements=1,
+TREE_REPLACED = replace(
+    REPLACED,
+    name="a rank of a tree is replaced",
+    programs=sums(3, (2,)),
     replaced=sums(3, (2,), seed=40),
-    window=1,
-    slots=2,
     tree=TWO_AND_ONE,
 )
 STRIPES = Scenario("two roots", sums(4, (4,)), window=2, slots=4, tree=TWO_BY_TWO, roots=2)

@@ -18,12 +18,10 @@ BOTH_NEEDED = Scenario("a quorum of all", sums(2, (3,)), quorum=2)
 FIRM = Scenario("a firm call", each(sums(2, (1, 2, 1)), 1, firm=True), window=1, slots=2, quorum=1)
 PASS = Scenario("a member passes", change(sums(2, (2, 1)), 0, 0, passes=True), window=1, slots=2, quorum=1)
 ALL_PASS = Scenario("everybody passes", each(sums(2, (1, 1, 1)), 1, passes=True), window=1, slots=2, quorum=1)
-LATE_EMPTIES = Scenario(
-    "empty contributions, somebody is late",
-    ((Call(0, (1, None)), Call(1, (None, 16))), (Call(0, (None, None)), Call(1, (256, 4096)))),
-    window=1,
-    slots=2,
-    quorum=1,
+LATE_EMPTIES = replace(
+    LATE,
+    name="empty contributions, somebody is late",
+    programs=((Call(0, (1, None)), Call(1, (None, 16))), (Call(0, (None, None)), Call(1, (256, 4096)))),
 )
 LATE_BARE = replace(
     LATE_EMPTIES,
@@ -31,12 +29,10 @@ LATE_BARE = replace(
     programs=each(change(LATE_EMPTIES.programs, 1, 0, bare=True), 1, bare=True),
 )
 LATE_ABORT = Scenario("a member aborts, somebody is late", change(sums(2, (2, 1)), 1, 0, aborts=True), quorum=1)
-UNHEARD_ABORT = Scenario(
-    "a member aborts as a call opens, and the others may not hear of it",
-    change(each(each(sums(2, (2, 4)), 0, opens=True), 1, opens=True), 1, 0, aborts=True),
-    window=1,
-    slots=2,
-    quorum=1,
+UNHEARD_ABORT = replace(
+    LATE,
+    name="a member aborts as a call opens, and the others may not hear of it",
+    programs=change(each(each(sums(2, (2, 4)), 0, opens=True), 1, opens=True), 1, 0, aborts=True),
     sweeper=False,
 )
 EVICTED = Scenario("a member is evicted from a job that waits", sums(2, (4,)), mortals=(1,), evicts=True)

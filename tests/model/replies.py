@@ -14,6 +14,15 @@ def sweeping(job_id: int) -> Packet:
     return Packet(CPU_PORT, UDP_PORT, Header(job_id, 0))
 
 
+def header_of(job_id: int, record: Record) -> Header:
+    """What a record says of its block."""
+    return Header(
+        job_id, record.block_id, degraded=record.degraded, firm=record.firm, src_cnt=record.src_cnt, gen_id=record.gen_id,
+        grad_cnt=record.grad_cnt, op=record.op, lane=record.lane, status=record.status, dest=record.dest,
+        data_cnt=record.data_cnt,
+    )  # fmt: skip
+
+
 def _age_op(member: Member, record: Record, rules: Rules) -> AgeOp:
     """How a result's block came to its end, for this member."""
     if not record.degraded:
@@ -27,23 +36,12 @@ def result_for(member: Member, packet: Packet, record: Record, rules: Rules = AL
     fits = record.status == Status.OK and 0 < record.chunks <= len(packet.payload)
     fits &= record.data_cnt > 0 or not rules.uncounted_is_no_result
     for_it = record.dest in (EVERYONE, member.rank) or (member.switch and rules.whole_between_switches)
-    header = Header(
-        job_id=packet.header.job_id,
-        block_id=record.block_id,
+    header = header_of(packet.header.job_id, record)._replace(
         age_op=_age_op(member, record, rules),
-        degraded=record.degraded,
-        firm=record.firm,
         give_way=packet.header.give_way,
         src_id=member.src_id,
-        src_cnt=record.src_cnt,
-        gen_id=record.gen_id,
         hop=Hop.DOWN if member.switch else Hop.HOST,
         grad_cnt=record.grad_cnt if fits and for_it else 0,
-        op=record.op,
-        lane=record.lane,
-        status=record.status,
-        dest=record.dest,
-        data_cnt=record.data_cnt,
     )
     payload = record.buffer if fits and for_it else ()
     return Reply(member.port, member.src_id, member.udp_port, header, payload, record.congested)
@@ -96,20 +94,12 @@ def partial(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) 
     up = job.uplink_of(record.block_id)
     whole &= not claims
     room = len(packet.payload) if rules.keeps_room else 0
-    header = Header(
-        job_id=packet.header.job_id,
-        block_id=record.block_id,
+    header = header_of(packet.header.job_id, record)._replace(
         degraded=record.degraded if rules.degraded_goes_up else 0,
-        firm=record.firm,
         src_id=up.src_id,
         src_cnt=record.src_cnt if rules.counts_go_up else min(record.src_cnt, 1),
-        gen_id=record.gen_id,
         hop=Hop.UP,
         grad_cnt=record.grad_cnt if whole else 0,
-        op=record.op,
-        lane=record.lane,
-        status=record.status,
-        dest=record.dest,
         data_cnt=record.data_cnt if ok and (rules.claims or not claims) else 0,
     )
     congested = record.congested if rules.congestion_goes_up else 0

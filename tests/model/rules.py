@@ -150,14 +150,7 @@ CHANGES = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED, Outcome.
 
 
 def decide(
-    job: Job,
-    member: Member,
-    record: Record,
-    packet: Packet,
-    rules: Rules = ALL_RULES,
-    *,
-    frontier: Frontier,
-    old: bool,
+    job: Job, member: Member, record: Record, packet: Packet, rules: Rules = ALL_RULES, *, frontier: Frontier, old: bool
 ) -> Decision:
     """What a member's well-formed contribution does to the record of its slot and to the job's frontier. ``old``: the block
     began long enough ago to be closed."""

@@ -45,10 +45,7 @@ PLAIN = Scenario("plain", sums(2, (3, 2)))
 NARROW = Scenario("window of one block", sums(2, (3, 2)), window=1, slots=2)
 EMPTIES = Scenario(
     "empty contributions",
-    (
-        (Call(0, (1, None, None)), Call(1, (None, 16, None))),
-        (Call(0, (None, 256, None)), Call(1, (4096, 65536, None))),
-    ),
+    ((Call(0, (1, None, None)), Call(1, (None, 16, None))), (Call(0, (None, 256, None)), Call(1, (4096, 65536, None)))),
     window=1,
     slots=2,
 )
@@ -96,19 +93,14 @@ PORTS_COME_ROUND = replace(
 IDS_COME_AGAIN = replace(
     REPLACED, name="a rank is replaced and the ids come again", epoch_rules=EpochRules(fresh_ids=False)
 )
-_MARKED = change(change(sums(2, (1, 2)), 0, 0, marked=True), 1, 0, marked=True)
-_MARKED_ANEW = change(change(sums(2, (1, 2), seed=20), 0, 0, marked=True), 1, 0, marked=True)
-FILES_AGAIN = Scenario(
-    "descriptor files are used again",
-    _MARKED,
-    replacements=1,
-    replaced=_MARKED_ANEW,
-    window=1,
-    slots=2,
+FILES_AGAIN = replace(
+    REPLACED,
+    name="descriptor files are used again",
+    programs=each(sums(2, (1, 2)), 0, marked=True),
+    replaced=each(sums(2, (1, 2), seed=20), 0, marked=True),
     files=True,
     epoch_rules=EpochRules(fresh_ids=False, fresh_ports=False),
 )
-
 OLD_STATE = replace(
     REPLACED,
     name="a rank is replaced and the controller's state is an old copy",

@@ -257,12 +257,7 @@ def test_its_tables(files: tuple[Path, Path], tmp_path: Path) -> None:
     scopes.write_text("scopes:\n  all: [" + ", ".join(f"h{n}" for n in range(1, 17)) + "]\ntaken: [h2, h5]\n")
     shown = netsum("plan", "place", *files, "--scopes", scopes, "--lost", "h2")
     assert shown.exit_code == 0, shown.output
-    for part in (
-        "fattree4: 14 hosts of 16 free",
-        "h2 lost: no job has it",
-        "two: h",
-        "fragmentation ",
-    ):
+    for part in ("fattree4: 14 hosts of 16 free", "h2 lost: no job has it", "two: h", "fragmentation "):
         assert part in shown.output
 
 

@@ -37,9 +37,8 @@ def uneven() -> Topology:
 def test_a_plan_carries_its_network(topology: Topology) -> None:
     plan = parse_plan(json.dumps(plan_allreduce(topology).to_json()))
     back = from_network(plan.network)
-    assert (back.hosts, back.switches, back.rates, back.routes) == (
-        *(topology.hosts, topology.switches, topology.rates, topology.routes),
-    )
+    whole = (topology.hosts, topology.switches, topology.rates, topology.routes)
+    assert (back.hosts, back.switches, back.rates, back.routes) == whole
 
 
 @pytest.mark.parametrize(
@@ -53,8 +52,7 @@ def test_a_plan_carries_its_network(topology: Topology) -> None:
     ],
 )
 def test_roots_for_what_is_left(down: set[str | tuple[str, str]], roots: dict[str, int], rate: float) -> None:
-    network = json.dumps(to_network(uneven()))
-    found = replan(network, HOSTS, frozenset(down))
+    found = replan(json.dumps(to_network(uneven())), HOSTS, frozenset(down))
     assert found.roots == roots
     # In units of 100 MB/s. Of the 16 stripes, spine1 has 7 before, and 11 of those of two roots.
     assert found.rate == pytest.approx(rate / 10)

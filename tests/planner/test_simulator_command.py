@@ -181,7 +181,6 @@ def test_traces_are_chakras(file: Path, tmp_path: Path, algorithm: str) -> None:
     sent: dict[int, tuple[int, int, int]] = {}
     received: dict[int, tuple[int, int, int]] = {}
     for rank, nodes in enumerate(ranks):
-        known: set[int] = set()
         numbers = {node.id for node in nodes}
         assert len(numbers) == len(nodes)
         for node in nodes:
@@ -191,7 +190,6 @@ def test_traces_are_chakras(file: Path, tmp_path: Path, algorithm: str) -> None:
                 place = sent if node.type == 5 else received
                 place[values["comm_tag"]] = (values["comm_src"], values["comm_dst"], values["comm_size"])
                 assert rank == values["comm_src" if node.type == 5 else "comm_dst"]
-            known.add(node.id)
     assert sent == received
     if algorithm == "in_network":
         assert [node.type for node in ranks[0]] == [4, 7]

@@ -14,7 +14,7 @@ from netsum_planner.simulator.network import Network
 from netsum_planner.simulator.outcome import Counts, Outcome
 from netsum_planner.simulator.packet_host import PacketHost
 from netsum_planner.simulator.packets import Faults, PacketSimulation
-from netsum_planner.simulator.run import run_flows, run_packets
+from netsum_planner.simulator.run import Lateness, _packet_job, run_flows, run_packets
 from netsum_planner.simulator.scenario import Failure, JobPlan, Scenario, Straggler
 from netsum_planner.simulator.wire import Wire
 from netsum_planner.topologies import shapes
@@ -24,6 +24,8 @@ from tests.examples import one_in
 
 RATE = Fraction(20, 8000)
 SIZE = 256 << 10
+CROSSING = (JobPlan(name="a", hosts=("h1", "h3"), size=SIZE), JobPlan(name="b", hosts=("h2", "h4"), size=SIZE))
+"""Two jobs, in ``shapes.tree(2, 2)`` with a host on either side each."""
 BLOCKS = 64
 
 
@@ -85,22 +87,20 @@ def test_a_slow_switch_sets_the_pace() -> None:
 
 
 def test_a_short_queue_drops_and_a_long_one_marks() -> None:
-    """Two jobs of two hosts on each side share the link between the switches."""
+    """Two jobs share the link between the switches."""
     topology = shapes.tree(2, 2, RATE)
-    jobs = (JobPlan(name="a", hosts=("h1", "h3"), size=SIZE), JobPlan(name="b", hosts=("h2", "h4"), size=SIZE))
-    short = counts(run(topology, Faults(queue=20_000), jobs=jobs))
+    short = counts(run(topology, Faults(queue=20_000), jobs=CROSSING))
     assert short.dropped > 0
     assert short.retransmissions > 0
     assert short.longest_queue >= 20_000
-    long = counts(run(topology, Faults(ecn=20_000), jobs=jobs))
+    long = counts(run(topology, Faults(ecn=20_000), jobs=CROSSING))
     assert long.dropped == 0
     assert long.marked > 0
 
 
 def test_jobs_share_the_link_that_they_have_in_common() -> None:
     topology = shapes.tree(2, 2, RATE)
-    jobs = (JobPlan(name="a", hosts=("h1", "h3"), size=SIZE), JobPlan(name="b", hosts=("h2", "h4"), size=SIZE))
-    both, alone = run(topology, jobs=jobs), run(topology, jobs=jobs[:1])
+    both, alone = run(topology, jobs=CROSSING), run(topology, jobs=CROSSING[:1])
     for job in both.jobs:
         assert job.mean == pytest.approx(2 * alone.jobs[0].mean, rel=0.1)
 
@@ -121,13 +121,11 @@ def test_a_job_that_cannot_go_on_is_named() -> None:
         def _at_host(self, name: str) -> Any:  # noqa: ARG002
             return lambda _frame: None
 
-    jobs = [JobPlan(name="stuck", size=4096)]
+    job = JobPlan(name="stuck", size=4096)
     topology = shapes.star(2, RATE)
-    from netsum_planner.simulator.run import Lateness, _packet_job
-
-    packets = [_packet_job(job, topology.hosts, Wire(), Lateness(Scenario(jobs=tuple(jobs)), 0)) for job in jobs]
+    packets = _packet_job(job, topology.hosts, Wire(), Lateness(Scenario(jobs=(job,)), 0))
     with pytest.raises(PlanError, match="job stuck waits for ever"):
-        Deaf(Network(topology), Faults(), packets).run()
+        Deaf(Network(topology), Faults(), [packets]).run()
 
 
 def test_a_straggler_holds_up_both_alike() -> None:

@@ -34,10 +34,7 @@ def say(about: str, rank: int, block: int, value: int | None = None, room: int =
 
 
 SWEEP = Sweep(star.PAIR)
-AGES = (
-    "blocks of job 200 age out in a microsecond",
-    Change(star.PAIR, PAIR._replace(block_exp=1, quorum=1, window=4)),
-)
+AGES = ("blocks of job 200 age out in a microsecond", Change(star.PAIR, PAIR._replace(block_exp=1, quorum=1, window=4)))
 ASKS = arp(1, (star.station(4).mac, star.station(4).ip), (0, star.SWITCH_IP), 2**48 - 1)
 
 CONVERSATIONS: dict[str, tuple[Line, ...]] = {
@@ -64,10 +61,7 @@ CONVERSATIONS: dict[str, tuple[Line, ...]] = {
         say("rank 1 says SUM", 1, 0, 1),
         say("rank 1 gives up: MISMATCH for both", 1, 0, status=Status.MISMATCH),
     ),
-    "destination": (
-        say("for rank 1", 0, 0, 40, dest=1),
-        say("rank 0 gets an acknowledgement", 1, 0, 2, dest=1),
-    ),
+    "destination": (say("for rank 1", 0, 0, 40, dest=1), say("rank 0 gets an acknowledgement", 1, 0, 2, dest=1)),
     "ageing": (
         AGES,
         say("rank 0 contributes", 0, 0, 40),

@@ -39,15 +39,8 @@ def block(rng: random.Random, index: int, op: Op, lane: Lane, chunks: int) -> It
     """One block: each member's frame in random order, with its payload."""
     for member in rng.sample(MEMBERS, len(MEMBERS)):
         payload = random_payload(rng, chunks)
-        header = Header(
-            star.TRIO,
-            (FIRST + index) & 0xFFFFFFFF,
-            gen_id=index & 0xFFFF,
-            op=op,
-            lane=lane,
-            grad_cnt=lanes_in(chunks, lane),
-            data_cnt=1,
-        )
+        header = Header(star.TRIO, (FIRST + index) & 0xFFFFFFFF, gen_id=index & 0xFFFF, op=op, lane=lane)
+        header = header._replace(grad_cnt=lanes_in(chunks, lane), data_cnt=1)
         frame = star.contribution(star.TRIO, member, header, payload).to_bytes()
         yield Step(member.port, frame, f"{op.name} {lane.name} {chunks} chunks"), payload
 

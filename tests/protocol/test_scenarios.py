@@ -28,6 +28,20 @@ from tests.protocol.targets import Target
 ROUNDS = 400
 
 
+def frame_of(packet: Packet) -> bytes:
+    """A host's packet on the wire."""
+    at, body = star.station(packet.port), netsum_body(packet.header, packet.payload)
+    tos = CE * packet.congested
+    return Datagram(star.SWITCH_MAC, at.mac, at.ip, star.SWITCH_IP, packet.udp_port, body=body, tos=tos).to_bytes()
+
+
+def reply_in(port: int, frame: bytes) -> Reply:
+    """What a frame says that has left the switch for a host."""
+    datagram = Datagram.parse(frame)
+    payload = chunks_of(datagram.payload)
+    return Reply(port, None, datagram.udp_dst, datagram.header, payload, int(datagram.congested))
+
+
 class Run:
     """One scenario on one target. A rank's port is its rank + 1."""
 
@@ -48,11 +62,7 @@ class Run:
 
     def to_switch(self, packet: Packet) -> None:
         """Put one frame through model and target; what leaves flies back."""
-        at = star.station(packet.port)
-        body = netsum_body(packet.header, packet.payload)
-        frame = Datagram(
-            star.SWITCH_MAC, at.mac, at.ip, star.SWITCH_IP, packet.udp_port, body=body, tos=CE * packet.congested
-        ).to_bytes()
+        frame = frame_of(packet)
         expected = sorted(self.model.process(packet.port, frame))
         got = sorted(self.target.exchange(packet.port, frame))
         assert got == expected, packet
@@ -123,13 +133,7 @@ class Run:
 
     def take(self, sent: Sent) -> None:
         """Send what has left the switch to the hosts."""
-        for port, answer in sent:
-            datagram = Datagram.parse(answer)
-            self.flying.append(
-                Reply(
-                    port, None, datagram.udp_dst, datagram.header, chunks_of(datagram.payload), int(datagram.congested)
-                )
-            )
+        self.flying += [reply_in(port, answer) for port, answer in sent]
 
     def die(self, rank: int) -> None:
         """A process is gone; sooner or later it is evicted, if that is how the scenario goes."""

@@ -13,10 +13,10 @@ from tests.model.rules import Job, Packet, Reply
 from tests.model.scenario import Scenario
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel, Sent, without_padding
-from tests.protocol.frames import CE, RIGHT, Datagram, chunks_of, netsum_body
+from tests.protocol.frames import RIGHT, Datagram
 from tests.protocol.replay import Change, Event, Step, Sweep, compare_state, follow, play
 from tests.protocol.targets import Target
-from tests.protocol.test_scenarios import Run
+from tests.protocol.test_scenarios import Run, frame_of, reply_in
 
 SCENARIOS = (
     forest.TREE, forest.MIXED, forest.DEEP, forest.TREE_BARE, forest.DEEP_BARE, forest.TREE_DEST, forest.TREE_REDO,
@@ -92,20 +92,9 @@ class TreeRun(Run):
             self.target.reset(star.items({JOB_ID: job} if job else {}))
 
     def to_switch(self, packet: Packet) -> None:
-        member = star.station(packet.port)
-        body = netsum_body(packet.header, packet.payload)
-        frame = Datagram(
-            star.SWITCH_MAC,
-            member.mac,
-            member.ip,
-            star.SWITCH_IP,
-            packet.udp_port,
-            body=body,
-            tos=CE * packet.congested,
-        ).to_bytes()
         nodes = enumerate(self.scenario.nodes)
         number = next(number for number, node in nodes if packet.port in {child.port for child in node.children})
-        self.process(number, Step(packet.port, frame))
+        self.process(number, Step(packet.port, frame_of(packet)))
 
     def deliver(self, item: Packet | Reply | Crossing) -> None:
         if not isinstance(item, Crossing):
@@ -131,21 +120,8 @@ class TreeRun(Run):
     def take_from(self, number: int, sent: Sent) -> None:
         """What has left a switch flies to hosts and to other switches."""
         for port, frame in sent:
-            end = End(number, port)
-            datagram = Datagram.parse(frame)
-            if datagram.header.hop:
-                self.flying.append(Crossing(self.wires[end], frame))
-            else:
-                self.flying.append(
-                    Reply(
-                        port,
-                        None,
-                        datagram.udp_dst,
-                        datagram.header,
-                        chunks_of(datagram.payload),
-                        int(datagram.congested),
-                    )
-                )
+            between = Datagram.parse(frame).header.hop
+            self.flying.append(Crossing(self.wires[End(number, port)], frame) if between else reply_in(port, frame))
 
     def age(self, block_exp: int) -> None:
         for number, job in enumerate(self.jobs):

@@ -128,16 +128,9 @@ class Traffic:
                 header = header._replace(final=ahead, grad_cnt=header.grad_cnt * ahead)
                 payload = payload if ahead else (0,) * rng.choice((0, 0, chunks))
         if 0.25 < odd < 0.35:
-            name, value = rng.choice(
-                (
-                    ("gen_id", 1),
-                    ("dest", 3),
-                    ("op", rng.randrange(16)),
-                    ("final", 1),
-                    ("firm", 1),
-                    ("block_id", rng.getrandbits(32)),
-                )
-            )
+            other_op, other_block = rng.randrange(16), rng.getrandbits(32)
+            wrong = {"gen_id": 1, "dest": 3, "op": other_op, "final": 1, "firm": 1, "block_id": other_block}
+            name, value = rng.choice(list(wrong.items()))
             header, about = header._replace(**{name: value}), f"{name} is {value}"
         datagram = star.contribution(job_id, member, header, payload).but(
             tos=rng.choice((0, 0, 8, 1, 2, 3, 11)), identification=rng.getrandbits(16), fragment=rng.choice((0, 0x4000))
@@ -189,15 +182,8 @@ class Traffic:
             target = rng.choice((star.SWITCH_IP, to.ip))
             return Step(port, arp(rng.choice((1, 2)), (at.mac, sender), (0, target), 0xFFFFFFFFFFFF), "ARP")
         body = rng.randbytes(rng.randrange(0, 1400))
-        datagram = Datagram(
-            to.mac,
-            at.mac,
-            sender,
-            to.ip,
-            rng.choice((rng.getrandbits(16), MEMORY_PORT)),
-            rng.choice((53, UDP_PORT, MEMORY_PORT)),
-            body,
-        )
+        ports = rng.choice((rng.getrandbits(16), MEMORY_PORT)), rng.choice((53, UDP_PORT, MEMORY_PORT))
+        datagram = Datagram(to.mac, at.mac, sender, to.ip, *ports, body)
         if kind == 1:
             datagram = datagram.but(eth_dst=0x3333FF000001)
         elif kind == 2:

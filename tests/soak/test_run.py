@@ -79,10 +79,7 @@ BAD = Rates(loss=0.05, duplicate=0.05, reorder=0.05)
 @pytest.mark.full
 def test_lost_doubled_reordered_packets_stalls_and_cuts(fabric: ServesOutside) -> None:
     link = LinkFaults(up=BAD, down=Rates(loss=0.1, burst=3, delay_ms=0.5, jitter_ms=0.5))
-    events = (
-        Event(after=1, kind=Kind.STALL, rank=1, seconds=0.1),
-        Event(after=2, kind=Kind.CUT, rank=0, seconds=0.1),
-    )
+    events = (Event(after=1, kind=Kind.STALL, rank=1, seconds=0.1), Event(after=2, kind=Kind.CUT, rank=0, seconds=0.1))
     totals = soaked(fabric, Scenario(seed=1, links={0: link, 1: link}, events=events), 0)
     assert min(totals.faults[name] for name in ("loss", "duplicate", "reorder", "delay", "stall", "cut")) > 0
 

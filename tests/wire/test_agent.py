@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from netsum.frames import FrameFormat
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import Lane, Op, Status
 from netsum.wire.to_lua import LUA_FILE
+from netsum_testbed.free_ports import free_port
 from scapy.utils import PcapWriter
 
 from tests.wire.conftest import AGENT
@@ -74,15 +76,8 @@ def double(data: bytes) -> list[bytes]:
 
 @pytest.fixture
 def doubling() -> Iterator[Peer]:
-    peer = Peer(double)
-    yield peer
-    peer.close()
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    with closing(Peer(double)) as peer:
+        yield peer
 
 
 def by_udp(peer: Peer, *arguments: str) -> Result:
@@ -133,11 +128,8 @@ def test_send_verbose_shows_every_field(doubling: Peer) -> None:
 
 
 def test_silence_is_told_and_is_no_error() -> None:
-    peer = Peer(lambda _: [])
-    try:
+    with closing(Peer(lambda _: [])) as peer:
         done = by_udp(peer, "--wait", "0.05")
-    finally:
-        peer.close()
     assert done.exit_code == 0
     assert "nothing came back within 0.05 s" in done.stderr
 
@@ -168,15 +160,12 @@ def test_frames_link_carries_whole_frames(tmp_path: Path) -> None:
         back = FrameFormat((switch.mac, switch.ip, switch.port), (host.mac, host.ip, host.udp_port))
         return [back.prefix(len(frame) - 42) + frame[42:]]
 
-    peer = Peer(answer)
-    try:
+    with closing(Peer(answer)) as peer:
         descriptor = member(Link("frames", local=f"127.0.0.1:{local}", remote=f"127.0.0.1:{peer.port}"))
         host, switch = descriptor.host, descriptor.switch
         path = tmp_path / "rank1.json"
         path.write_text(descriptor.to_json())
         done = run("send", "-d", str(path), "--values", "9", "--count", "1")
-    finally:
-        peer.close()
     assert done.exit_code == 0, done.output
     assert "received  result" in done.stdout
     assert peer.received[0][:6] == bytes.fromhex("026e730000fe")

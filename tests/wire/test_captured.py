@@ -21,16 +21,8 @@ from tests.wire.conftest import Dissect
 pytestmark = pytest.mark.tshark
 NAMES = [field.name for field in HEADER_FIELDS]
 BELOW = [
-    "eth.src",
-    "eth.dst",
-    "ip.src",
-    "ip.dst",
-    "ip.checksum.status",
-    "ip.len",
-    "udp.srcport",
-    "udp.dstport",
-    "udp.length",
-]
+    "eth.src", "eth.dst", "ip.src", "ip.dst", "ip.checksum.status", "ip.len", "udp.srcport", "udp.dstport", "udp.length",
+]  # fmt: skip
 JOB = star.JOBS[star.TRIO]
 GOOD = "1"
 

@@ -32,10 +32,6 @@ def headers(program: dict[str, Any]) -> dict[str, Layout]:
     return {header["name"]: [(name, bits) for name, bits, *_ in header["fields"]] for header in program["header_types"]}
 
 
-def layout(fields: tuple[schema.Field, ...]) -> Layout:
-    return [(field.name, field.bits) for field in fields]
-
-
 def test_wire_p4_is_what_the_schema_gives() -> None:
     assert WIRE_P4.read_text("utf-8") == p4_text(), "run `make p4` and commit the result"
 
@@ -45,17 +41,17 @@ def test_committed_dissector_is_what_the_schema_gives() -> None:
     assert committed == dissector_text(committed), "run `make p4` and commit the result"
 
 
-def test_netsum_header(headers: dict[str, Layout]) -> None:
-    assert headers["netsum_h"] == layout(schema.HEADER_FIELDS)
-
-
-def test_memory_header(headers: dict[str, Layout]) -> None:
-    assert headers["memory_h"] == layout(memory.MEMORY_FIELDS)
-
-
-@pytest.mark.parametrize("name", ["packet_in_h", "packet_out_h"])
-def test_query_header(headers: dict[str, Layout], name: str) -> None:
-    assert headers[name] == layout(schema.QUERY_FIELDS)
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("netsum_h", schema.HEADER_FIELDS),
+        ("memory_h", memory.MEMORY_FIELDS),
+        ("packet_in_h", schema.QUERY_FIELDS),
+        ("packet_out_h", schema.QUERY_FIELDS),
+    ],
+)
+def test_headers(headers: dict[str, Layout], name: str, fields: tuple[schema.Field, ...]) -> None:
+    assert headers[name] == [(field.name, field.bits) for field in fields]
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 4, 8, 16])

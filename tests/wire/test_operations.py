@@ -96,17 +96,11 @@ def test_adding_an_operation_is_a_row_and_its_oracle(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
 
     def run(*command: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *command],
-            check=False,
-            cwd=tmp_path,
-            env=environment,
-            text=True,
-            capture_output=True,
-            timeout=500,
-        )
+        words = [sys.executable, *command]
+        options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "timeout": 500}
+        done = subprocess.run(words, check=False, text=True, capture_output=True, **options)
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return str(done.stdout)
 
     run("p4src/compile.py")
     run("-m", "netsum.wire.to_docs")

@@ -64,15 +64,8 @@ class Caller:
         """One more, on a random lane."""
         self.sequence += 1
         lane = self.random.randrange(self.lanes)
-        header = MemoryHeader(
-            Instruction.FETCH_ADD,
-            BASE + 8 * lane + 8192 * (lane % 4),
-            8,
-            KEYS.write,
-            self.client,
-            self.sequence,
-            lane=I64,
-        )
+        address = BASE + 8 * lane + 8192 * (lane % 4)
+        header = MemoryHeader(Instruction.FETCH_ADD, address, 8, KEYS.write, self.client, self.sequence, lane=I64)
         data = pack_memory(header) + np.array([1], "<i8").tobytes()
         self.waiting[self.sequence] = lane, data, time.monotonic()
         self.put(data)

@@ -13,7 +13,7 @@ from netsum_memory.execute import Result
 from netsum_memory.message import parse, reply
 from netsum_memory.windows import Absent, Noted, Windows
 
-from tests.memory.device.desk import BASE, CLIENT, I64, Desk
+from tests.memory.device.desk import BASE, CLIENT, HERE, I64, THERE, Desk, assignments
 
 FETCH_ADD, READ, COPY = Instruction.FETCH_ADD, Instruction.READ, Instruction.COPY
 ONE = np.array([1], "<i8")
@@ -127,8 +127,6 @@ def test_a_copy_whose_source_is_silent_is_to_come_again(copying: Desk) -> None:
 
 
 def test_a_device_that_is_primary_no_more_copies_nothing(copying: Desk) -> None:
-    from tests.memory.device.desk import HERE, THERE, assignments
-
     copying.send(copying.packet(COPY, BASE, length=8, argument=BASE + 8192))
     ((to, data),) = copying.sends
     copying.device.assign(assignments(copying.region, 2, (THERE, HERE)), 0)

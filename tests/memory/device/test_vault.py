@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from netsum_memory.device import Device
 from netsum_memory.errors import DeviceError
 from netsum_memory.message import Message
 from netsum_memory.region import Assignment
-from netsum_memory.vault import Vault
+from netsum_memory.vault import LARGEST, Vault
 
 from tests.memory.device.desk import (
     BASE,
@@ -133,9 +134,8 @@ def test_random_instructions_and_ends(seed: int, tmp_path: Path) -> None:
 def killed_at(instant: int, random_: random.Random) -> Iterator[None]:
     """The process ends in its ``instant``-th write, rename or removal: before it, after it, or in the midst of a write."""
     left = [instant]
-    kept: list[tuple[Any, str, Any]] = []
 
-    def deadly(owner: Any, name: str, partly: bool) -> None:
+    def deadly(owner: Any, name: str, partly: bool) -> Any:
         real: Callable[..., Any] = getattr(owner, name)
 
         def call(*args: Any, **more: Any) -> Any:
@@ -150,19 +150,14 @@ def killed_at(instant: int, random_: random.Random) -> Iterator[None]:
                 real(*args, **more)
             raise Killed
 
-        kept.append((owner, name, real))
-        setattr(owner, name, call)
+        return patch.object(owner, name, call)
 
-    try:
-        for owner, name, partly in (
-            *((os, name, True) for name in ("write", "writev", "pwrite")),
-            *((Path, name, False) for name in ("replace", "unlink")),
-        ):
-            deadly(owner, name, partly)
+    with ExitStack() as stack:
+        for name in ("write", "writev", "pwrite"):
+            stack.enter_context(deadly(os, name, partly=True))
+        for name in ("replace", "unlink"):
+            stack.enter_context(deadly(Path, name, partly=False))
         yield
-    finally:
-        for owner, name, real in kept:
-            setattr(owner, name, real)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 9))])
@@ -206,44 +201,34 @@ def test_a_folder_has_one_user_and_one_incarnation(tmp_path: Path) -> None:
     assert Vault(tmp_path).incarnation == first.incarnation
 
 
-def test_damage_in_the_midst_of_the_journal_is_no_silent_loss(tmp_path: Path) -> None:
-    desk = Desk(kept_device(tmp_path))
+@pytest.mark.parametrize(
+    ("name", "largest", "message"),
+    [
+        ("journal", LARGEST, r"journal\.0 is damaged at byte \d+ of \d+: put it right from a copy"),
+        ("checkpoint", 10, r"checkpoint\.\d+ is damaged"),
+    ],
+)
+def test_damage_is_no_silent_loss(name: str, largest: int, message: str, tmp_path: Path) -> None:
+    desk = Desk(kept_device(tmp_path, largest=largest))
     for number in range(9):
         desk.write(BASE, bytes([number] * 8))
     desk.device.close()
-    (journal,) = tmp_path.glob("journal.*")
-    content = bytearray(journal.read_bytes())
-    content[len(content) // 2] ^= 1
-    journal.write_bytes(content)
-    with pytest.raises(DeviceError, match=r"journal\.0 is damaged at byte \d+ of \d+: put it right from a copy"):
-        kept_device(tmp_path)
-
-
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
-    desk = Desk(kept_device(tmp_path, largest=10))
-    desk.write(BASE, b"12345678")
-    desk.device.close()
-    (file,) = tmp_path.glob("checkpoint.*")
+    (file,) = tmp_path.glob(f"{name}.*")
     content = bytearray(file.read_bytes())
     content[40] ^= 1
     file.write_bytes(content)
-    with pytest.raises(DeviceError, match=r"checkpoint\.\d+ is damaged"):
+    with pytest.raises(DeviceError, match=message):
         kept_device(tmp_path)
 
 
 def test_a_journal_that_cannot_be_written_ends_the_device_before_it_answers(tmp_path: Path) -> None:
     desk = Desk(kept_device(tmp_path))
-    real = os.writev
-
-    def full(*_: Any) -> int:
-        raise OSError(28, "No space left on device")
-
-    os.writev = full
-    try:
-        with pytest.raises(DeviceError, match=r"journal.*No space left.*what was not answered has not been done"):
-            desk.write(BASE, b"12345678")
-    finally:
-        os.writev = real
+    full = OSError(28, "No space left on device")
+    with (
+        patch.object(os, "writev", side_effect=full),
+        pytest.raises(DeviceError, match=r"journal.*No space left.*what was not answered has not been done"),
+    ):
+        desk.write(BASE, b"12345678")
     desk.device.abandon()
     assert not reopened(desk, tmp_path).read(BASE, 8).any()
 
@@ -264,9 +249,7 @@ def test_a_shard_that_leaves_takes_its_memory_along(tmp_path: Path) -> None:
     desk.write(BASE, b"one")
     desk.write(BASE + 8192, b"two")
     desk.device.assign(both[1:], 0)
-    assert desk.device.report()["shards"] == [
-        {"region": 7, "shard": 1, "epoch": 1, "position": 1, "ready": True},
-    ]
+    assert desk.device.report()["shards"] == [{"region": 7, "shard": 1, "epoch": 1, "position": 1, "ready": True}]
     desk.device.abandon()
     reopened(desk, tmp_path)  # is given both again
     assert (desk.read(BASE, 3).tobytes(), desk.read(BASE + 8192, 3).tobytes()) == (bytes(3), b"two")

@@ -19,9 +19,11 @@ TICK = 0.05
 
 
 class Group:
-    """``told`` is the group that all devices know, the primary first."""
+    """``told`` is the group that all devices know, the primary first. The devices of these hosts are started."""
 
-    def __init__(self, region: Region, seed: int, *, loss: float, folders: Mapping[str, Path] | None = None) -> None:
+    def __init__(
+        self, region: Region, seed: int, *hosts: str, loss: float = 0.0, folders: Mapping[str, Path] | None = None
+    ) -> None:
         self.region, self.loss = region, loss
         self._folders = folders or {}
         self._rng = random.Random(seed)
@@ -32,6 +34,8 @@ class Group:
         self.packets = 0
         self._flying: list[tuple[Address, Address, bytes]] = []
         self.replies: dict[tuple[int, int], Message] = {}
+        for host in hosts:
+            self.start(host)
 
     def start(self, host: str) -> None:
         """A process, new or again."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from netsum.wire.memory import Instruction, LaneType, MemoryStatus
 from netsum.wire.memory_codec import MemoryHeader
 from netsum_memory.contents import PIECE, Contents, ShardCopy
+from netsum_memory.device import Device
 from netsum_memory.message import Message
-from netsum_memory.region import Keys, Region
+from netsum_memory.region import Assignment, Keys, Peer, Region
 from netsum_memory.replication.replica import KEEP
 from netsum_memory.store import PAGE
 
@@ -28,16 +30,12 @@ def instructions(seed: int, count: int, client: int = 5) -> list[Message]:
     for sequence in range(1, count + 1):
         what = rng.choice(CHANGES)
         payload = b"" if what == Instruction.COPY else rng.randbytes(16 if what == Instruction.COMPARE_SWAP else 8)
-        header = MemoryHeader(
-            int(what),
-            BASE + 8 * rng.randrange(4) + 8192 * rng.randrange(8),
-            8 if what == Instruction.COPY else len(payload),
-            key=12,
-            client=client,
-            sequence=sequence,
-            lane=LaneType.BYTES if what in (Instruction.WRITE, Instruction.COPY) else LaneType.INT64,
-            argument=BASE + 8192 * rng.randrange(8) if what == Instruction.COPY else 0,
-        )
+        address = BASE + 8 * rng.randrange(4) + 8192 * rng.randrange(8)
+        header = MemoryHeader(int(what), address, len(payload), 12, client, sequence, lane=LaneType.INT64)
+        if what == Instruction.COPY:
+            header = header._replace(length=8, lane=LaneType.BYTES, argument=BASE + 8192 * rng.randrange(8))
+        elif what == Instruction.WRITE:
+            header = header._replace(lane=LaneType.BYTES)
         made.append(Message(header, (), payload))
     return made
 
@@ -45,9 +43,7 @@ def instructions(seed: int, count: int, client: int = 5) -> list[Message]:
 @pytest.mark.parametrize("before", [40, 2 * KEEP + 300], ids=["by the log", "by a copy"])
 @pytest.mark.parametrize("folder", [False, True], ids=["RAM", "folder"])
 def test_a_shard_moves_while_it_is_used(before: int, folder: bool, tmp_path: Path) -> None:
-    group = Group(REGION, before, loss=0, folders={"h2": tmp_path / "h2"} if folder else {})
-    for host in ("h1", "h2"):
-        group.start(host)
+    group = Group(REGION, before, "h1", "h2", folders={"h2": tmp_path / "h2"} if folder else {})
     group.tell("h1")
     asked = instructions(before, before + 120)
     for at in range(0, before, 200):
@@ -77,9 +73,8 @@ def test_a_shard_moves_while_it_is_used(before: int, folder: bool, tmp_path: Pat
 
 @pytest.mark.parametrize("folder", [False, True], ids=["RAM", "folder"])
 def test_a_copy_shows_one_position_and_takes_the_ram_of_what_changes(folder: bool, tmp_path: Path) -> None:
-    group = Group(REGION, 1, loss=0, folders={host: tmp_path / host for host in ("h1", "h2")} if folder else {})
-    for host in ("h1", "h2"):
-        group.start(host)
+    hosts = ("h1", "h2")
+    group = Group(REGION, 1, *hosts, folders={host: tmp_path / host for host in hosts} if folder else {})
     group.tell("h1")
     asked = instructions(1, 60)
     group.complete(asked[:40])
@@ -117,10 +112,9 @@ def test_a_copy_shows_one_position_and_takes_the_ram_of_what_changes(folder: boo
 @pytest.mark.parametrize("seed", range(3))
 def test_a_replaced_primarys_own_end_of_the_log_is_cut_off(seed: int, tmp_path: Path) -> None:
     """It has what it told nobody of; when it returns, with its journal, it has the others' log."""
-    group = Group(REGION, seed, loss=0.1, folders={host: tmp_path / host for host in ("h1", "h2", "h3")})
-    for host in ("h1", "h2", "h3"):
-        group.start(host)
-    group.tell("h1", "h2", "h3")
+    hosts = ("h1", "h2", "h3")
+    group = Group(REGION, seed, *hosts, loss=0.1, folders={host: tmp_path / host for host in hosts})
+    group.tell(*hosts)
     asked = instructions(seed, 60)
     group.complete(asked[:20])
     lonely = instructions(seed + 1, 5, client=6)
@@ -139,9 +133,7 @@ def test_a_replaced_primarys_own_end_of_the_log_is_cut_off(seed: int, tmp_path: 
 
 def test_two_instructions_of_one_name_are_one_everywhere() -> None:
     """A client that sends each device another one gets no replicas that differ."""
-    group = Group(REGION, 1, loss=0)
-    for host in ("h1", "h2"):
-        group.start(host)
+    group = Group(REGION, 1, "h1", "h2")
     group.tell("h1", "h2")
     one = instructions(1, 1)[0]
     for host, text in (("h2", b"to two  "), ("h1", b"to one  ")):
@@ -155,11 +147,6 @@ def test_two_instructions_of_one_name_are_one_everywhere() -> None:
 
 
 def test_a_shard_that_ought_to_be_there_is_not_made_of_nothing() -> None:
-    from dataclasses import replace
-
-    from netsum_memory.device import Device
-    from netsum_memory.region import Assignment, Peer
-
     device = Device("h1")
     assignment = Assignment(REGION, 0, 4, (Peer("h1", "10.0.0.1"),), expected=True)
     device.assign([assignment], 0)
@@ -170,9 +157,7 @@ def test_a_shard_that_ought_to_be_there_is_not_made_of_nothing() -> None:
 
 
 def test_reads_wait_for_a_new_primarys_log() -> None:
-    group = Group(REGION, 2, loss=0)
-    for host in ("h1", "h2"):
-        group.start(host)
+    group = Group(REGION, 2, "h1", "h2")
     group.tell("h1", "h2")
     asked = instructions(3, 4)
     for each in asked:

@@ -47,19 +47,10 @@ def finding(entries: Iterable[Entry], *, atomic: bool = True) -> tuple[Finding, 
     return None
 
 
-def test_what_is_in_order_is_right() -> None:
+def test_what_is_wrong_is_named() -> None:
     assert finding(one_by_one((add(1), None), (READ, 1), (write(7), None), (COPY, None), (READ_COPY, 7))) is None
-
-
-def test_a_lost_change_is_named() -> None:
     assert finding(one_by_one((add(1), None), (add(2), None), (READ, 1))) == (Finding.LOST, add(2))
-
-
-def test_a_doubled_change_is_named() -> None:
     assert finding(one_by_one((add(1), None), (add(2), None), (READ, 5))) == (Finding.DOUBLED, add(2))
-
-
-def test_what_nothing_explains_is_wrong() -> None:
     assert finding(one_by_one((add(1), None), (READ, 99))) == (Finding.WRONG, None)
 
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import MutableMapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,19 +38,24 @@ def play(plan: Plan, folder: Path) -> tuple[MemoryTotals, str]:
     return totals, "\n".join(said)
 
 
-@pytest.mark.parametrize("number", range(3))
-def test_rounds_go_well(number: int, tmp_path: Path) -> None:
-    totals, said = play(make_plan(1, number, SITE, instructions=INSTRUCTIONS), tmp_path)
+@pytest.mark.parametrize(
+    ("number", "instructions"),
+    [
+        *((number, INSTRUCTIONS) for number in range(3)),
+        *(pytest.param(number, 100, marks=pytest.mark.full) for number in range(100, 140)),
+    ],
+)
+def test_rounds_go_well(number: int, instructions: int, tmp_path: Path) -> None:
+    totals, said = play(make_plan(1, number, SITE, instructions=instructions), tmp_path)
     assert not totals.failures, said
 
 
 @pytest.mark.parametrize("kind", ["array", "parameters", "table"])
 def test_every_kind_of_region_goes_well(kind: str, tmp_path: Path) -> None:
     plan = plan_with(kind=kind)
-    kills = tuple(Event(60, Kind.KILL_DEVICE, host, seconds=0.1) for host in plan.devices)
-    totals, said = play(replace(plan, events=kills), tmp_path)
+    totals, said = play(replace(plan, events=kills(plan)), tmp_path)
     assert not totals.failures, said
-    assert totals.faults["kill_device"] == len(kills)
+    assert totals.faults["kill_device"] == len(plan.devices)
     asked = {"array": "sum_forward", "parameters": "optimize", "table": "push"}
     assert totals.instructions[asked[kind]] > 20
 
@@ -63,21 +69,25 @@ def test_memory_that_is_lost_says_so_and_works_when_it_is_made_anew(tmp_path: Pa
     assert totals.histories == len(plan.places) + lost > len(plan.places)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("number", range(100, 140))
-def test_many_rounds_go_well(number: int, tmp_path: Path) -> None:
-    totals, said = play(make_plan(1, number, SITE, instructions=100), tmp_path)
-    assert not totals.failures, said
-
-
-def plan_with(*events: Event, kind: str = "array") -> Plan:
-    """A round of devices with files and regions of that kind that are not replicated, in which this happens."""
+def plan_with(kind: str = "array") -> Plan:
+    """A round of devices with files and regions of that kind that are not replicated, in which nothing happens to them."""
     rounds = (make_plan(2, number, SITE, instructions=INSTRUCTIONS) for number in itertools.count())
     plan = next(plan for plan in rounds if any(region.kind == kind for region in plan.regions))
     regions = tuple(replace(region, replicas=1, fragile=False) for region in plan.regions if region.kind == kind)
     names = {region.name for region in regions}
     places = tuple(place for place in plan.places if place.region in names)
-    return replace(plan, devices=dict.fromkeys(plan.devices, True), regions=regions, places=places, events=events)
+    return replace(plan, devices=dict.fromkeys(plan.devices, True), regions=regions, places=places, events=())
+
+
+def with_options(plan: Plan, **options: Any) -> Plan:
+    """The same with these options, for which there must be one kind of regions."""
+    options = {**plan.regions[0].options, **options}
+    return replace(plan, regions=tuple(replace(region, options=options) for region in plan.regions))
+
+
+def kills(plan: Plan, after: int = 60) -> tuple[Event, ...]:
+    """Every device is killed once."""
+    return tuple(Event(after, Kind.KILL_DEVICE, host, seconds=0.1) for host in plan.devices)
 
 
 def plan_that_loses() -> Plan:
@@ -95,9 +105,8 @@ def test_what_is_done_twice_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_what_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_with()
-    kills = tuple(Event(60, Kind.KILL_DEVICE, host, seconds=0.1) for host in plan.devices)
     monkeypatch.setattr(Journal, "commit", lambda _: None)  # so nothing is there yet when the process is killed
-    totals, said = play(plan_with(*kills), tmp_path)
+    totals, said = play(replace(plan, events=kills(plan)), tmp_path)
     assert totals.lost or totals.wrong, said
 
 
@@ -108,9 +117,7 @@ def test_a_gradient_that_counts_twice_is_found(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_gradient_that_is_left_out_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = plan_with(kind="parameters")
-    options = dict(plan.regions[0].options) | {"optimizer": "sgd", "mean": False, "workers": 4, "quorum": 0}
-    plan = replace(plan, regions=tuple(replace(region, options=options) for region in plan.regions))
+    plan = with_options(plan_with(kind="parameters"), optimizer="sgd", mean=False, workers=4, quorum=0)
     plan = replace(plan, places=tuple(replace(place, workers=4 * bool(place.workers)) for place in plan.places))
     monkeypatch.setattr(optimizer, "combined", lambda gradients, mean: combined(gradients[:1], mean))
     totals, said = play(plan, tmp_path)
@@ -118,11 +125,8 @@ def test_a_gradient_that_is_left_out_is_found(tmp_path: Path, monkeypatch: pytes
 
 
 def test_rows_that_do_not_outlive_their_eviction_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = plan_with(kind="table")
-    options = dict(plan.regions[0].options) | {"ram_rows": 1}
-    plan = replace(plan, regions=tuple(replace(region, options=options) for region in plan.regions))
     monkeypatch.setattr(Disk, "write", lambda *_: None)
-    totals, said = play(plan, tmp_path)
+    totals, said = play(with_options(plan_with(kind="table"), ram_rows=1), tmp_path)
     assert totals.lost or totals.wrong, said
 
 
@@ -130,10 +134,8 @@ def test_a_push_that_is_replayed_over_rows_that_have_it_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The journal is done again when a device restarts; rows on disk may be further, which their positions tell."""
-    plan = plan_with(kind="table")
-    options = dict(plan.regions[0].options) | {"ram_rows": 1}
-    kills = tuple(Event(90, Kind.KILL_DEVICE, host, seconds=0.1) for host in plan.devices)
-    plan = replace(plan, regions=tuple(replace(region, options=options) for region in plan.regions), events=kills)
+    plan = with_options(plan_with(kind="table"), ram_rows=1)
+    plan = replace(plan, events=kills(plan, after=90))
     read, write = Disk.read, Disk.write
 
     def without_positions(disk: Disk, keys: Keys) -> tuple[NDArray[np.bool_], Rows]:

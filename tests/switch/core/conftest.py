@@ -43,8 +43,7 @@ def switch(request: pytest.FixtureRequest) -> Iterator[StartProgram]:
         return
     device = request.getfixturevalue("reference")()
     device.drain()
-    with Controller(device.grpc_address) as controller:
-        controller.become_primary()
+    with Controller(device.grpc_address).become_primary() as controller:
         started: list[Reference] = []
 
         def start(name: str) -> Reference:

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from netsum_switch.errors import (
-    BadEntryError,
-    EntryExistsError,
-    EntryNotFoundError,
-    ImmutableError,
-    TableFullError,
-)
+from netsum_switch.errors import BadEntryError, EntryExistsError, EntryNotFoundError, ImmutableError, TableFullError
 from netsum_switch.match import Exact, Lpm, Match, Range, Ternary
 from netsum_switch.table import ActionInfo, KeyInfo, Table
 

@@ -115,17 +115,11 @@ def test_clone_in_egress_has_the_headers_as_they_are_at_the_end(switch: StartPro
     assert second == Trace(EGRESS_CLONE, 4, 0, 0, SIZE + TRACE.size, 0x11, 0, 17)
 
 
-def test_resubmit(switch: StartProgram) -> None:
-    [(port, trace, data)] = run(switch("replication"), 4, 3, 3)
-    assert (port, data) == (3, frame(4, 3))
-    # The kept metadata counts both passes; what is not kept starts at 0 again, the ingress port too.
-    assert trace == Trace(NORMAL, 3, 0, 0, SIZE, 0x11, 0x77, 34)
-
-
-def test_recirculate(switch: StartProgram) -> None:
-    [(port, trace, data)] = run(switch("replication"), 9, 3, 3)
-    assert (port, data) == (3, frame(9, 3))
-    assert trace == Trace(NORMAL, 3, 0, 0, SIZE + TRACE.size, 0x11, 0x77, 34)
+@pytest.mark.parametrize(("operation", "size"), [(4, SIZE), (9, SIZE + TRACE.size)], ids=["resubmit", "recirculate"])
+def test_again(switch: StartProgram, operation: int, size: int) -> None:
+    """The kept metadata counts both passes; what is not kept starts at 0 again, the ingress port too."""
+    again = Trace(NORMAL, 3, 0, 0, size, 0x11, 0x77, 34)
+    assert run(switch("replication"), operation, 3, 3) == [(3, again, frame(operation, 3))]
 
 
 def test_truncate_unicast(switch: StartProgram) -> None:

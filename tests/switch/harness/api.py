@@ -30,6 +30,11 @@ class SwitchUnderTest(Protocol):
     def recv(self, port: int, timeout: float = ARRIVES) -> bytes | None:
         """The next frame that the switch sends on a port; None when there is none in `timeout` seconds."""
 
+    def passed(self, frame: bytes, port: int) -> bytes | None:
+        """Put a frame on the wire of port 1; the next that leaves at `port`."""
+        self.send(1, frame)
+        return self.recv(port)
+
     def drain(self) -> None:
         """Forget frames that nobody received."""
 
@@ -44,7 +49,7 @@ class SwitchUnderTest(Protocol):
         """Stop the switch and leave nothing behind."""
 
 
-class WithWires:
+class WithWires(SwitchUnderTest):
     """Receives through the far ends of the ports' wires, which are sockets."""
 
     _wires: Mapping[int, socket.socket]

@@ -201,6 +201,15 @@ class Controller:
             request.election_id.CopyFrom(uint128(self.election_id))
         self.stub.Write(request, timeout=ARRIVES)
 
+    def refused(self, update_type: Any, entity: Any) -> tuple[int, str]:
+        """Canonical code and text with which the only update of a Write is refused."""
+        with pytest.raises(grpc.RpcError) as error:
+            self.write(update_type, entity)
+        assert error.value.code() is grpc.StatusCode.UNKNOWN, error.value
+        [(code, message, space)] = details(error.value)
+        assert space == "ALL-sswitch-p4org"
+        return code, message
+
     def responses_to_read(self, *entities: Any) -> Iterator[Any]:
         request = p4rt.ReadRequest(device_id=self.device_id, entities=entities)
         yield from self.stub.Read(request, timeout=ARRIVES)
@@ -219,16 +228,6 @@ def refusal(call: Callable[..., Any], *arguments: Any) -> tuple[grpc.StatusCode,
     with pytest.raises(grpc.RpcError) as error:
         call(*arguments)
     return error.value.code(), error.value.details()
-
-
-def update_refusal(call: Callable[..., Any], *arguments: Any) -> tuple[int, str]:
-    """Canonical code and text with which the only update of a Write is refused."""
-    with pytest.raises(grpc.RpcError) as error:
-        call(*arguments)
-    assert error.value.code() is grpc.StatusCode.UNKNOWN, error.value
-    [(code, message, space)] = details(error.value)
-    assert space == "ALL-sswitch-p4org"
-    return code, message
 
 
 def details(error: grpc.RpcError) -> list[tuple[int, str, str]]:

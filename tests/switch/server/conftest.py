@@ -85,8 +85,7 @@ def connect(p4rt_switch: SwitchUnderTest) -> Iterator[Connect]:
 @pytest.fixture
 def controller(p4rt_switch: SwitchUnderTest, program: Program) -> Iterator[Controller]:
     """The primary controller, with a fresh `program` on the switch."""
-    with Controller(p4rt_switch.grpc_address, election_id=1) as controller:
-        controller.become_primary()
+    with Controller(p4rt_switch.grpc_address).become_primary() as controller:
         controller.push(program)
         yield controller
         clear_replication(controller)

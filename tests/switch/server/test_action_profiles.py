@@ -13,8 +13,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.core.switches import call
 from tests.switch.harness.api import SwitchUnderTest
-from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal, update_refusal
-from tests.switch.server.conftest import StartSwitch
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal
 
 INVALID, UNKNOWN, NOT_FOUND = code_pb2.INVALID_ARGUMENT, code_pb2.UNKNOWN, code_pb2.NOT_FOUND
 BALANCED, SHARED = 4, 7
@@ -65,8 +64,7 @@ def with_set(program: Program, weights: Mapping[int, int], index: int = 1) -> An
 
 def noted(switch: SwitchUnderTest, a: int, index: int = 1, operation: int = BALANCED, b: int = 0) -> int:
     """The value that comes back for a frame; it was 0."""
-    switch.send(1, call(operation, index, a, b))
-    out = switch.recv(1)
+    out = switch.passed(call(operation, index, a, b), 1)
     assert out is not None
     return int.from_bytes(out[20:24], "big")
 
@@ -119,8 +117,7 @@ def test_a_profile_without_a_selector(controller: Controller, program: Program, 
     """`switch (table.apply().action_run)` goes by the member's action."""
     _, second = sharing(controller, program)
     controller.write(INSERT, second)
-    p4rt_switch.send(1, call(SHARED, 0, 2, 96))
-    assert p4rt_switch.recv(1) == call(SHARED, 0xAA, 2, 101)
+    assert p4rt_switch.passed(call(SHARED, 0, 2, 96), 1) == call(SHARED, 0xAA, 2, 101)
     controller.write(MODIFY, member(program, 2, 7, "notes"))
     assert noted(p4rt_switch, 2, operation=SHARED, b=96) == 7
     assert controller.read(second) == [second]
@@ -129,25 +126,21 @@ def test_a_profile_without_a_selector(controller: Controller, program: Program, 
     assert noted(p4rt_switch, 2, operation=SHARED, b=127) == 100
 
 
-def test_tables_share_members(start_switch: StartSwitch, program: Program) -> None:
+def test_tables_share_members(p4rt_embedded: SwitchUnderTest, program: Program) -> None:
     """p4c gives each table its own copy of an action, which simple_switch_grpc does not survive: all but one of the copies have
     no place in it."""
-    switch = start_switch("embedded")
-    with Controller(switch.grpc_address) as controller:
-        controller.become_primary()
+    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
         controller.push(program)
         controller.write(INSERT, *sharing(controller, program))
-        switch.send(1, call(SHARED, 0, 1, 0))
-        assert switch.recv(1) == call(SHARED, 0xAA, 1, 105)
+        assert p4rt_embedded.passed(call(SHARED, 0, 1, 0), 1) == call(SHARED, 0xAA, 1, 105)
         controller.write(MODIFY, member(program, 2, 7, "notes"), member(program, 1, 127, "notes"))
-        assert noted(switch, 1, operation=SHARED) == 7
+        assert noted(p4rt_embedded, 1, operation=SHARED) == 7
 
 
 def test_a_miss_and_a_direct_member(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
     controller.write(INSERT, member(program, 1, 10), balanced(program, action_profile_member_id=1))
     assert noted(p4rt_switch, 0) == 10
-    p4rt_switch.send(1, call(BALANCED, 2))
-    assert p4rt_switch.recv(1) == call(0xFF, 2)
+    assert p4rt_switch.passed(call(BALANCED, 2), 1) == call(0xFF, 2)
     assert controller.read(balanced(program)) == [balanced(program, action_profile_member_id=1)]
 
 
@@ -160,25 +153,20 @@ def test_action_sets(controller: Controller, program: Program, p4rt_switch: Swit
     assert controller.read(balanced(program)) == [entry]
     controller.write(MODIFY, with_set(program, {40: 1}))
     assert noted(p4rt_switch, 5) == 40
-    for refused in (
-        update_refusal(controller.write, INSERT, member(program, 1, 1)),
-        update_refusal(controller.write, MODIFY, balanced(program, action_profile_group_id=1)),
-    ):
-        assert refused == (INVALID, MIXED)
+    assert controller.refused(INSERT, member(program, 1, 1)) == (INVALID, MIXED)
+    assert controller.refused(MODIFY, balanced(program, action_profile_group_id=1)) == (INVALID, MIXED)
     assert refusal(controller.read, member(program, 0, 1))[1] == MIXED
     controller.write(DELETE, balanced(program), balanced(program, index=2))
     controller.write(INSERT, member(program, 1, 1))  # nothing of the other kind remains
-    assert update_refusal(controller.write, INSERT, with_set(program, {10: 1})) == (INVALID, MIXED)
+    assert controller.refused(INSERT, with_set(program, {10: 1})) == (INVALID, MIXED)
 
 
 def test_what_is_used_is_not_deleted(controller: Controller, program: Program) -> None:
     controller.write(
         INSERT, member(program, 1, 10), group(program, 1, {1: 1}), balanced(program, action_profile_group_id=1)
     )
-    in_use = update_refusal(controller.write, DELETE, member(program, 1, 10))
-    assert in_use == (UNKNOWN, "Error when deleting member on target")
-    in_use = update_refusal(controller.write, DELETE, group(program, 1, {}))
-    assert in_use == (UNKNOWN, "Error when deleting group on target")
+    assert controller.refused(DELETE, member(program, 1, 10)) == (UNKNOWN, "Error when deleting member on target")
+    assert controller.refused(DELETE, group(program, 1, {})) == (UNKNOWN, "Error when deleting group on target")
     controller.write(DELETE, balanced(program))
     controller.write(DELETE, group(program, 1, {}), member(program, 1, 10))
     assert controller.read(p4rt.Entity(action_profile_member={}), p4rt.Entity(action_profile_group={})) == []
@@ -186,16 +174,14 @@ def test_what_is_used_is_not_deleted(controller: Controller, program: Program) -
 
 def test_refused_members(controller: Controller, program: Program) -> None:
     controller.write(INSERT, member(program, 1, 10))
-    again = update_refusal(controller.write, INSERT, member(program, 1, 10))
-    assert again == (code_pb2.ALREADY_EXISTS, "Duplicate member id: 1")
+    assert controller.refused(INSERT, member(program, 1, 10)) == (code_pb2.ALREADY_EXISTS, "Duplicate member id: 1")
     for update in (MODIFY, DELETE):
-        unknown = update_refusal(controller.write, update, member(program, 2, 10))
-        assert unknown == (NOT_FOUND, "Member id does not exist: 2")
+        assert controller.refused(update, member(program, 2, 10)) == (NOT_FOUND, "Member id does not exist: 2")
     other = member(program, 3, 10)
     other.action_profile_member.action.CopyFrom(program.action("coloured", b"\x01"))
-    assert update_refusal(controller.write, INSERT, other) == (INVALID, "Invalid action for action profile")
+    assert controller.refused(INSERT, other) == (INVALID, "Invalid action for action profile")
     other.action_profile_member.action_profile_id = 5
-    assert update_refusal(controller.write, INSERT, other) == (INVALID, "Invalid P4 id")
+    assert controller.refused(INSERT, other) == (INVALID, "Invalid P4 id")
 
 
 def test_refused_groups(controller: Controller, program: Program) -> None:
@@ -214,7 +200,7 @@ def test_refused_groups(controller: Controller, program: Program) -> None:
         ),
     ]  # fmt: skip
     for update, entity, code, message in cases:
-        assert update_refusal(controller.write, update, entity) == (code, message)
+        assert controller.refused(update, entity) == (code, message)
     assert controller.read(group(program, 1, {})) == [group(program, 1, {1: 1}, max_size=3)]
 
 
@@ -235,12 +221,11 @@ def test_refused_entries(controller: Controller, program: Program) -> None:
         (INSERT, balanced(program, action_profile_group_id=3), UNKNOWN, "Error when adding match entry to target"),
     ]
     for update, entity, code, message in cases:
-        assert update_refusal(controller.write, update, entity) == (code, message)
+        assert controller.refused(update, entity) == (code, message)
     controller.write(DELETE, group(program, 3, {}))
     empty = balanced(program)
     empty.table_entry.action.action_profile_action_set.SetInParent()
-    refused = update_refusal(controller.write, INSERT, empty)
-    assert refused == (code_pb2.UNIMPLEMENTED, "No support for empty action profile groups")
+    assert controller.refused(INSERT, empty) == (code_pb2.UNIMPLEMENTED, "No support for empty action profile groups")
 
 
 def test_watched_ports(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
@@ -253,17 +238,15 @@ def test_watched_ports(controller: Controller, program: Program, p4rt_switch: Sw
     assert {noted(p4rt_switch, a) for a in range(8)} == {10}
 
 
-def test_a_group_that_has_become_empty_does_nothing(start_switch: StartSwitch, program: Program) -> None:
+def test_a_group_that_has_become_empty_does_nothing(p4rt_embedded: SwitchUnderTest, program: Program) -> None:
     """On simple_switch_grpc the result is undefined."""
-    switch = start_switch("embedded")
-    with Controller(switch.grpc_address) as controller:
-        controller.become_primary()
+    with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
         controller.push(program)
         controller.write(
             INSERT, member(program, 1, 10), group(program, 1, {1: 1}), balanced(program, action_profile_group_id=1)
         )
-        assert noted(switch, 0) == 10
+        assert noted(p4rt_embedded, 0) == 10
         controller.write(MODIFY, group(program, 1, {}))
-        assert noted(switch, 0) == 0
-        too_heavy = update_refusal(controller.write, MODIFY, group(program, 1, {1: 1 << 30}))
-        assert too_heavy == (code_pb2.RESOURCE_EXHAUSTED, "Sum of member weights exceeds maximum group size")
+        assert noted(p4rt_embedded, 0) == 0
+        too_heavy = (code_pb2.RESOURCE_EXHAUSTED, "Sum of member weights exceeds maximum group size")
+        assert controller.refused(MODIFY, group(program, 1, {1: 1 << 30})) == too_heavy

@@ -21,10 +21,11 @@ def status_of(update: object) -> tuple[int, str, int]:
     return update.status.code, update.status.message, update.election_id.high << 64 | update.election_id.low
 
 
-def test_first_controller_is_primary(connect: Connect) -> None:
-    one = connect(5)
+@pytest.mark.parametrize(("election_id", "told"), [(5, 5), (None, 0)])
+def test_first_controller_is_primary(connect: Connect, election_id: int | None, told: int) -> None:
+    one = connect(election_id)
     one.ask_for_mastership()
-    assert status_of(one.next("arbitration")) == (code_pb2.OK, "Is primary", 5)
+    assert status_of(one.next("arbitration")) == (code_pb2.OK, "Is primary", told)
 
 
 def test_higher_id_takes_over_and_all_are_told(connect: Connect) -> None:
@@ -73,12 +74,6 @@ def test_duplicate_election_id(connect: Connect) -> None:
     two.ask_for_mastership()
     assert two.refused_stream() == (StatusCode.INVALID_ARGUMENT, "Election id already exists")
     assert one.none_within(SILENCE)
-
-
-def test_election_id_zero_or_none(connect: Connect) -> None:
-    one = connect(None)
-    one.ask_for_mastership()
-    assert status_of(one.next("arbitration")) == (code_pb2.OK, "Is primary", 0)
 
 
 def test_a_stream_stays_with_its_device(connect: Connect) -> None:

@@ -9,10 +9,10 @@ from grpc import StatusCode
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.api import SwitchUnderTest
-from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal, update_refusal
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal
 from tests.switch.harness.frames import frame
 
-INVALID = code_pb2.INVALID_ARGUMENT
+INVALID, UNKNOWN, UNIMPLEMENTED = code_pb2.INVALID_ARGUMENT, code_pb2.UNKNOWN, code_pb2.UNIMPLEMENTED
 
 
 def cell(program: Program, name: str, index: int | None = None, packets: int = 0, size: int = 0) -> Any:
@@ -53,8 +53,7 @@ def forwarding(controller: Controller, program: Program, dst: int = 1) -> Any:
 def pass_frames(switch: SwitchUnderTest, *sizes: int, dst: int = 1) -> None:
     """Frames from port 1, each seen to leave at port 2, hence counted."""
     for size in sizes:
-        switch.send(1, frame(dst, size=size))
-        assert switch.recv(2) is not None
+        assert switch.passed(frame(dst, size=size), 2) is not None
 
 
 def test_packets_and_bytes(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
@@ -73,8 +72,7 @@ def test_wildcards(controller: Controller, program: Program, p4rt_switch: Switch
     found = controller.read(cell(program, "seen"))
     assert [counted(each) for each in found] == [(int(index == 1), 64 * (index == 1)) for index in range(16)]
     assert [each.counter_entry.index.index for each in found] == list(range(16))
-    everything = p4rt.Entity(counter_entry={})
-    assert len(controller.read(everything)) == 16 + 8
+    assert len(controller.read(p4rt.Entity(counter_entry={}))) == 16 + 8
 
 
 def test_setting_and_resetting(controller: Controller, program: Program) -> None:
@@ -87,15 +85,15 @@ def test_setting_and_resetting(controller: Controller, program: Program) -> None
 
 
 def test_refused_cells(controller: Controller, program: Program) -> None:
-    refused = update_refusal(controller.write, INSERT, cell(program, "seen", 0))
+    refused = controller.refused(INSERT, cell(program, "seen", 0))
     assert refused == (INVALID, "INSERT update type not supported for counters")
-    refused = update_refusal(controller.write, MODIFY, cell(program, "seen"))
-    assert refused == (code_pb2.UNIMPLEMENTED, "Wildcard write is not supported for indirect counters yet")
+    refused = controller.refused(MODIFY, cell(program, "seen"))
+    assert refused == (UNIMPLEMENTED, "Wildcard write is not supported for indirect counters yet")
     negative = "A negative number is not a valid index value"
-    assert update_refusal(controller.write, MODIFY, cell(program, "seen", -1)) == (INVALID, negative)
+    assert controller.refused(MODIFY, cell(program, "seen", -1)) == (INVALID, negative)
     assert refusal(controller.read, cell(program, "seen", -1)) == (StatusCode.INVALID_ARGUMENT, negative)
-    refused = update_refusal(controller.write, MODIFY, cell(program, "seen", 16, packets=1))
-    assert refused == (code_pb2.UNKNOWN, "Error when writing to counter")
+    refused = controller.refused(MODIFY, cell(program, "seen", 16, packets=1))
+    assert refused == (UNKNOWN, "Error when writing to counter")
     refused = refusal(controller.read, cell(program, "seen", 16))
     assert refused == (StatusCode.UNKNOWN, "Error when reading counter from target")
     direct_counter = cell(program, "forwarded", 0)  # the id of a direct counter is not one of a CounterEntry
@@ -149,12 +147,11 @@ def test_refused_direct_counters(controller: Controller, program: Program) -> No
     entry = forwarding(controller, program)
     missing = p4rt.Entity(direct_counter_entry={})
     text = "Missing table_entry field in DirectCounterEntry"
-    assert update_refusal(controller.write, MODIFY, missing) == (INVALID, text)
+    assert controller.refused(MODIFY, missing) == (INVALID, text)
     assert refusal(controller.read, missing) == (StatusCode.INVALID_ARGUMENT, text)
-    refused = update_refusal(controller.write, INSERT, direct(entry))
-    assert refused == (INVALID, "INSERT update type not supported for counters")
+    assert controller.refused(INSERT, direct(entry)) == (INVALID, "INSERT update type not supported for counters")
     unknown = program.entry("exact_table", {1: b"\x09"})
-    assert update_refusal(controller.write, MODIFY, direct(unknown)) == (INVALID, "Cannot map table entry to handle")
+    assert controller.refused(MODIFY, direct(unknown)) == (INVALID, "Cannot map table entry to handle")
     assert refusal(controller.read, direct(unknown))[1] == "Cannot map table entry to handle"
     without = program.entry("lpm_table", {})
     assert refusal(controller.read, direct(without)) == (StatusCode.INVALID_ARGUMENT, "Table has no direct counters")
@@ -163,5 +160,4 @@ def test_refused_direct_counters(controller: Controller, program: Program) -> No
     assert refused == (StatusCode.UNIMPLEMENTED, "Reading all direct counters for ALL tables is not supported yet")
     default = program.entry("exact_table", {}, is_default_action=True)
     assert refusal(controller.read, direct(default)) == (StatusCode.UNKNOWN, "Error when reading counter from target")
-    refused = update_refusal(controller.write, MODIFY, direct(default, packets=1))
-    assert refused == (code_pb2.UNKNOWN, "Error when writing to direct counter")
+    assert controller.refused(MODIFY, direct(default, packets=1)) == (UNKNOWN, "Error when writing to direct counter")

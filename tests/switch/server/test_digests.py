@@ -9,7 +9,7 @@ from grpc import StatusCode
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.api import SILENCE, SwitchUnderTest
-from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal, update_refusal
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal
 from tests.switch.harness.frames import frame
 
 A_MILLISECOND = 1_000_000
@@ -34,8 +34,7 @@ def learning(controller: Controller, program: Program, **config: int) -> None:
 def teach(switch: SwitchUnderTest, *sources: int) -> None:
     """Frames from these addresses at port 1, each seen to pass."""
     for source in sources:
-        switch.send(1, frame(1, src=source))
-        assert switch.recv(2) is not None
+        assert switch.passed(frame(1, src=source), 2) is not None
 
 
 def learned(digest: Any) -> list[tuple[int, int]]:
@@ -120,11 +119,11 @@ def test_configuration(controller: Controller, program: Program) -> None:
     absent = f"Digest {digest_id} not configured"
     assert refusal(controller.read, question) == (StatusCode.NOT_FOUND, absent)
     for update in (MODIFY, DELETE):
-        assert update_refusal(controller.write, update, digest_entry(program)) == (code_pb2.NOT_FOUND, absent)
+        assert controller.refused(update, digest_entry(program)) == (code_pb2.NOT_FOUND, absent)
     controller.write(INSERT, digest_entry(program, 7, 8, 9))
     assert controller.read(question) == [digest_entry(program, 7, 8, 9)]
     exists = (code_pb2.ALREADY_EXISTS, f"Digest {digest_id} already configured")
-    assert update_refusal(controller.write, INSERT, digest_entry(program)) == exists
+    assert controller.refused(INSERT, digest_entry(program)) == exists
     controller.write(MODIFY, digest_entry(program, 1, 2, 3))
     assert controller.read(question) == [digest_entry(program, 1, 2, 3)]
     controller.write(DELETE, digest_entry(program))
@@ -133,11 +132,11 @@ def test_configuration(controller: Controller, program: Program) -> None:
 
 def test_refused(controller: Controller, program: Program) -> None:
     entity = digest_entry(program)
-    unspecified = update_refusal(controller.write, p4rt.Update.UNSPECIFIED, entity)
+    unspecified = controller.refused(p4rt.Update.UNSPECIFIED, entity)
     assert unspecified == (code_pb2.INVALID_ARGUMENT, "Invalid update type for DigestEntry")
     entity.digest_entry.digest_id = 9
     absent = "9 is not a valid digest id"
-    assert update_refusal(controller.write, INSERT, entity) == (code_pb2.NOT_FOUND, absent)
+    assert controller.refused(INSERT, entity) == (code_pb2.NOT_FOUND, absent)
     assert refusal(controller.read, entity) == (StatusCode.NOT_FOUND, absent)
     entity.digest_entry.digest_id = 0
     refused = refusal(controller.read, entity)

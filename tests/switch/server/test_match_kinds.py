@@ -10,7 +10,7 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.api import SwitchUnderTest
-from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, update_refusal
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program
 from tests.switch.harness.frames import ether_type_of, frame
 
 LPM, Ternary, Range, Optional = (
@@ -158,7 +158,7 @@ def test_refused_keys(
     controller: Controller, program: Program, table: str, match: dict[int, Any], priority: int, message: str
 ) -> None:
     entity = program.marking(table, match, 1, priority=priority)
-    assert update_refusal(controller.write, INSERT, entity) == (INVALID, message)
+    assert controller.refused(INSERT, entity) == (INVALID, message)
     assert controller.read(program.entry(table, {})) == []
 
 
@@ -175,4 +175,4 @@ def test_field_given_twice(controller: Controller, program: Program) -> None:
     entity = program.marking("ternary_table", {}, 1, priority=1)
     for _ in range(2):
         entity.table_entry.match.add(field_id=1).ternary.CopyFrom(Ternary(value=b"\x01", mask=b"\x01"))
-    assert update_refusal(controller.write, INSERT, entity) == (INVALID, "Unknown field in match key")
+    assert controller.refused(INSERT, entity) == (INVALID, "Unknown field in match key")

@@ -12,7 +12,7 @@ from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.core.switches import call
 from tests.switch.harness.api import SwitchUnderTest
-from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal, update_refusal
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal
 
 INVALID, UNKNOWN, UNIMPLEMENTED = code_pb2.INVALID_ARGUMENT, code_pb2.UNKNOWN, code_pb2.UNIMPLEMENTED
 GREEN, YELLOW, RED = 0, 1, 2
@@ -63,8 +63,7 @@ def direct(entry: Any, values: Burst | None = None) -> Any:
 def colours(switch: SwitchUnderTest, operation: int, number: int, count: int) -> Iterator[int]:
     """What the next frames are coloured, by cell or entry."""
     for _ in range(count):
-        switch.send(1, call(operation, *((0, number) if operation == OWN else (number,))))
-        out = switch.recv(1)
+        out = switch.passed(call(operation, *((0, number) if operation == OWN else (number,))), 1)
         assert out is not None
         yield out[SIZE - 1]
 
@@ -90,8 +89,7 @@ def test_reading(controller: Controller, program: Program) -> None:
     found = controller.read(cell(program, "bytes"))
     wanted = [cell(program, "bytes", index, (248, -1, 1000, -1) if index == 3 else None) for index in range(4)]
     assert found == wanted
-    everything = p4rt.Entity(meter_entry={})
-    assert len(controller.read(everything)) == 4 + 4
+    assert len(controller.read(p4rt.Entity(meter_entry={}))) == 4 + 4
     controller.write(MODIFY, cell(program, "bytes", 3, (-1, -1, -1, -1)))
     assert controller.read(cell(program, "bytes", 3)) == [cell(program, "bytes", 3)]
 
@@ -104,11 +102,10 @@ def test_meters_of_entries(controller: Controller, program: Program, p4rt_switch
     assert list(colours(p4rt_switch, OWN, 3, 1)) == [GREEN]  # a miss has no meter
     controller.write(MODIFY, direct(two, (0, 0, 0, 1)))
     assert list(colours(p4rt_switch, OWN, 2, 2)) == [YELLOW, RED]
-    assert controller.read(direct(one), direct(two)) == [direct(one, (0, 1, 0, 2)), direct(two, (0, 0, 0, 1))]
-    whole = direct(program.entry("metered", {}))
-    assert sorted(map(str, controller.read(whole))) == sorted(
-        map(str, [direct(one, (0, 1, 0, 2)), direct(two, (0, 0, 0, 1))])
-    )
+    both = [direct(one, (0, 1, 0, 2)), direct(two, (0, 0, 0, 1))]
+    assert controller.read(direct(one), direct(two)) == both
+    whole = controller.read(direct(program.entry("metered", {})))
+    assert sorted(map(str, whole)) == sorted(map(str, both))
     question = program.entry("metered", {1: b"\x01"})
     question.table_entry.meter_config.SetInParent()
     assert controller.read(question) == [one]
@@ -132,33 +129,25 @@ def test_meters_of_entries(controller: Controller, program: Program, p4rt_switch
 def test_refused_configurations(
     controller: Controller, program: Program, values: Burst, code: int, message: str
 ) -> None:
-    refused = update_refusal(controller.write, MODIFY, cell(program, "packets", 0, values))
-    assert refused == (code, message.format(""))
+    assert controller.refused(MODIFY, cell(program, "packets", 0, values)) == (code, message.format(""))
     controller.write(INSERT, entry(program, 1))
-    refused = update_refusal(controller.write, MODIFY, direct(entry(program, 1), values))
-    assert refused == (code, message.format("direct "))
+    assert controller.refused(MODIFY, direct(entry(program, 1), values)) == (code, message.format("direct "))
 
 
 def test_other_refusals(controller: Controller, program: Program) -> None:
     for update, name in ((INSERT, "INSERT"), (DELETE, "DELETE")):
         refused = (INVALID, f"{name} update type not supported for meters")
-        assert update_refusal(controller.write, update, cell(program, "packets", 0)) == refused
-    refused = update_refusal(controller.write, MODIFY, cell(program, "packets"))
+        assert controller.refused(update, cell(program, "packets", 0)) == refused
+    refused = controller.refused(MODIFY, cell(program, "packets"))
     assert refused == (UNIMPLEMENTED, "Wildcard write is not supported for indirect meters yet")
-    refused = update_refusal(controller.write, MODIFY, cell(program, "packets", -1))
+    refused = controller.refused(MODIFY, cell(program, "packets", -1))
     assert refused == (INVALID, "A negative number is not a valid index value")
-    refused = update_refusal(controller.write, MODIFY, cell(program, "packets", 4, (0, 0, 0, 0)))
+    refused = controller.refused(MODIFY, cell(program, "packets", 4, (0, 0, 0, 0)))
     assert refused == (UNKNOWN, "Error when writing meter spec")
-    assert refusal(controller.read, cell(program, "packets", 4)) == (
-        StatusCode.UNKNOWN,
-        "Error when reading meter spec from target",
-    )
-    assert update_refusal(controller.write, MODIFY, cell(program, "own", 0)) == (INVALID, "Invalid P4 id")
+    unreadable = (StatusCode.UNKNOWN, "Error when reading meter spec from target")
+    assert refusal(controller.read, cell(program, "packets", 4)) == unreadable
+    assert controller.refused(MODIFY, cell(program, "own", 0)) == (INVALID, "Invalid P4 id")
     default = program.entry("metered", {}, is_default_action=True)
-    assert update_refusal(controller.write, MODIFY, direct(default)) == (
-        UNKNOWN,
-        "Error when writing direct meter spec",
-    )
+    assert controller.refused(MODIFY, direct(default)) == (UNKNOWN, "Error when writing direct meter spec")
     assert refusal(controller.read, direct(default)) == (StatusCode.UNKNOWN, "Error when reading meter from target")
-    missing = update_refusal(controller.write, MODIFY, direct(entry(program, 9)))
-    assert missing == (INVALID, "Cannot map table entry to handle")
+    assert controller.refused(MODIFY, direct(entry(program, 9))) == (INVALID, "Cannot map table entry to handle")

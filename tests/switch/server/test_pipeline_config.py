@@ -72,14 +72,13 @@ def test_no_cookie(controller: Controller, program: Program) -> None:
     assert not get(controller).HasField("cookie")
 
 
-def test_unknown_response_type(controller: Controller) -> None:
+def test_what_is_refused(controller: Controller, program: Program) -> None:
     refused = refusal(get, controller, 99)
     assert refused == (StatusCode.INVALID_ARGUMENT, "Invalid response_type in GetForwardingPipelineConfigRequest")
-
-
-def test_action_is_required(controller: Controller, program: Program) -> None:
     refused = refusal(controller.push, program, Set.UNSPECIFIED)
     assert refused == (StatusCode.INVALID_ARGUMENT, "Invalid SetForwardingPipeline action")
+    nothing_saved = (StatusCode.UNKNOWN, "Error in second phase of device update")
+    assert refusal(controller.set_config, Set.COMMIT) == nothing_saved
 
 
 def test_a_new_push_clears_the_tables(controller: Controller, program: Program) -> None:
@@ -94,17 +93,11 @@ def test_save_then_commit(controller: Controller, program: Program, p4rt_switch:
     controller.push(program, Set.VERIFY_AND_SAVE)
     assert controller.read(program.entry("exact_table", {})) == []
     controller.write(INSERT, program.forwarding(port=3))
-    p4rt_switch.send(1, frame(1))
-    assert p4rt_switch.recv(2) == frame(1)
+    assert p4rt_switch.passed(frame(1), 2) == frame(1)
     refused = refusal(controller.push, program, Set.VERIFY_AND_SAVE)
     assert refused == (StatusCode.UNKNOWN, "Error in first phase of device update")
     controller.set_config(Set.COMMIT)
-    p4rt_switch.send(1, frame(1))
-    assert p4rt_switch.recv(3) == frame(1)
-
-
-def test_commit_of_nothing(controller: Controller) -> None:
-    assert refusal(controller.set_config, Set.COMMIT) == (StatusCode.UNKNOWN, "Error in second phase of device update")
+    assert p4rt_switch.passed(frame(1), 3) == frame(1)
 
 
 def bad_config(program: Program) -> Any:
@@ -126,8 +119,7 @@ def test_bad_push_leaves_the_old_program(
     controller.write(INSERT, program.forwarding())
     refusal(controller.set_config, Set.VERIFY_AND_COMMIT, bad_config(program))
     assert len(controller.read(program.entry("exact_table", {}))) == 1
-    p4rt_switch.send(1, frame(1))
-    assert ether_type_of(p4rt_switch.recv(2)) == 0x9000
+    assert ether_type_of(p4rt_switch.passed(frame(1), 2)) == 0x9000
 
 
 def test_another_device_id(p4rt_switch: SwitchUnderTest, program: Program) -> None:

@@ -10,16 +10,7 @@ from google.rpc import code_pb2
 from grpc import StatusCode
 from p4.v1 import p4runtime_pb2 as p4rt
 
-from tests.switch.harness.controller import (
-    DELETE,
-    INSERT,
-    MODIFY,
-    Controller,
-    Program,
-    details,
-    refusal,
-    update_refusal,
-)
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, details, refusal
 
 INVALID = code_pb2.INVALID_ARGUMENT
 
@@ -38,20 +29,18 @@ def test_all_tables(controller: Controller, program: Program) -> None:
     assert len(const) == 2
 
 
-def test_one_entry(controller: Controller, program: Program) -> None:
+@pytest.mark.parametrize(("wanted", "found"), [((2,), (2,)), ((3,), ()), ((2, 1), (2, 1))])
+def test_one_entry_and_several(
+    controller: Controller, program: Program, wanted: tuple[int, ...], found: tuple[int, ...]
+) -> None:
     controller.write(INSERT, program.forwarding(1), program.forwarding(2))
-    assert controller.read(program.entry("exact_table", {1: b"\x02"})) == [program.forwarding(2)]
-    assert controller.read(program.entry("exact_table", {1: b"\x03"})) == []
+    question = [program.entry("exact_table", {1: bytes([dst])}) for dst in wanted]
+    assert controller.read(*question) == [program.forwarding(dst) for dst in found]
 
 
-def test_several_entities_in_one_request(controller: Controller, program: Program) -> None:
-    controller.write(INSERT, program.forwarding(1), program.forwarding(2))
-    wanted = [program.entry("exact_table", {1: bytes([value])}) for value in (2, 1)]
-    assert controller.read(*wanted) == [program.forwarding(2), program.forwarding(1)]
-
-
-def test_nothing_asked(controller: Controller) -> None:
+def test_nothing_asked_and_nothing_written(controller: Controller) -> None:
     assert controller.read() == []
+    controller.write_updates([])
 
 
 def test_what_was_read_before_an_error_is_sent(controller: Controller, program: Program) -> None:
@@ -70,17 +59,11 @@ def test_what_was_read_before_an_error_is_sent(controller: Controller, program: 
 
 
 def test_a_batch_goes_on_after_an_error(controller: Controller, program: Program) -> None:
-    good, other = program.forwarding(1), program.forwarding(2)
-    bad = program.forwarding(3)
+    good, bad, missing, other = (program.forwarding(dst) for dst in (1, 3, 9, 2))
     bad.table_entry.action.action.action_id = 1
-    updates = [
-        p4rt.Update(type=INSERT, entity=good),
-        p4rt.Update(type=INSERT, entity=bad),
-        p4rt.Update(type=DELETE, entity=program.forwarding(9)),
-        p4rt.Update(type=INSERT, entity=other),
-    ]
+    updates = [(INSERT, good), (INSERT, bad), (DELETE, missing), (INSERT, other)]
     with pytest.raises(grpc.RpcError) as error:
-        controller.write_updates(updates)
+        controller.write_updates([p4rt.Update(type=kind, entity=entity) for kind, entity in updates])
     assert error.value.code() is StatusCode.UNKNOWN
     assert error.value.details() == ""
     assert details(error.value) == [
@@ -93,19 +76,9 @@ def test_a_batch_goes_on_after_an_error(controller: Controller, program: Program
 
 
 def test_updates_of_a_batch_are_in_order(controller: Controller, program: Program) -> None:
-    controller.write_updates(
-        [
-            p4rt.Update(type=INSERT, entity=program.forwarding(1)),
-            p4rt.Update(type=DELETE, entity=program.forwarding(1)),
-            p4rt.Update(type=INSERT, entity=program.forwarding(1)),
-            p4rt.Update(type=MODIFY, entity=program.forwarding(1)),
-        ]
-    )
-    assert controller.read(program.entry("exact_table", {})) == [program.forwarding(1)]
-
-
-def test_an_empty_batch(controller: Controller) -> None:
-    controller.write_updates([])
+    entity = program.forwarding(1)
+    controller.write_updates([p4rt.Update(type=kind, entity=entity) for kind in (INSERT, DELETE, INSERT, MODIFY)])
+    assert controller.read(program.entry("exact_table", {})) == [entity]
 
 
 @pytest.mark.parametrize(
@@ -115,10 +88,8 @@ def test_atomic_batches_are_not_served(controller: Controller, program: Program,
     updates = [p4rt.Update(type=INSERT, entity=program.forwarding(1))]
     with pytest.raises(grpc.RpcError) as error:
         controller.write_updates(updates, atomicity=atomicity)
-    assert (error.value.code(), error.value.details()) == (
-        StatusCode.UNIMPLEMENTED,
-        "Support for atomic write modes has not been implemented yet",
-    )
+    assert error.value.code() is StatusCode.UNIMPLEMENTED
+    assert error.value.details() == "Support for atomic write modes has not been implemented yet"
     assert controller.read(program.entry("exact_table", {})) == []
 
 
@@ -135,7 +106,7 @@ def entity_of(kind: str, **fields: Any) -> Any:
 def test_registers_are_not_served(controller: Controller, program: Program) -> None:
     entity = entity_of("register_entry", register_id=program.ids["last"])
     unimplemented = code_pb2.UNIMPLEMENTED
-    assert update_refusal(controller.write, MODIFY, entity) == (unimplemented, "Register writes are not supported yet")
+    assert controller.refused(MODIFY, entity) == (unimplemented, "Register writes are not supported yet")
     assert refusal(controller.read, entity) == (StatusCode.UNIMPLEMENTED, "Register reads are not supported yet")
 
 
@@ -155,7 +126,7 @@ NOT_SERVED = [
 def test_entities_that_this_program_has_not(
     controller: Controller, kind: str, written: tuple[int, str], read: tuple[StatusCode, str] | None
 ) -> None:
-    assert update_refusal(controller.write, MODIFY, entity_of(kind)) == written
+    assert controller.refused(MODIFY, entity_of(kind)) == written
     if read is None:  # a wildcard over none
         assert controller.read(entity_of(kind)) == []
     else:
@@ -179,17 +150,16 @@ def test_reading_unknown_ids(controller: Controller, kind: str, field: str) -> N
 
 def test_no_entity_at_all(controller: Controller) -> None:
     unknown = "Incorrect entity type"
-    assert update_refusal(controller.write, INSERT, p4rt.Entity()) == (code_pb2.UNKNOWN, unknown)
+    assert controller.refused(INSERT, p4rt.Entity()) == (code_pb2.UNKNOWN, unknown)
     assert refusal(controller.read, p4rt.Entity()) == (StatusCode.UNKNOWN, unknown)
 
 
 def test_ageing_is_not_served_for_tables_without_it(controller: Controller, program: Program) -> None:
     entity = program.entry("exact_table", {})
     entity.table_entry.time_since_last_hit.SetInParent()
-    code, message = refusal(controller.read, entity)
-    assert code is StatusCode.INVALID_ARGUMENT
-    assert message.startswith("Do not set time_since_last_hit")
-    entity.table_entry.is_default_action = True
-    code, message = refusal(controller.read, entity)
-    assert code is StatusCode.INVALID_ARGUMENT
-    assert message.startswith("Default table entries do not support entry ageing")
+    texts = ("Do not set time_since_last_hit", "Default table entries do not support entry ageing")
+    for is_default, text in enumerate(texts):
+        entity.table_entry.is_default_action = bool(is_default)
+        code, message = refusal(controller.read, entity)
+        assert code is StatusCode.INVALID_ARGUMENT
+        assert message.startswith(text)

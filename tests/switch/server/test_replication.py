@@ -11,10 +11,10 @@ from grpc import StatusCode
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.api import PORTS, SILENCE, SwitchUnderTest
-from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal, update_refusal
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal
 from tests.switch.harness.frames import frame, source_of
 
-INVALID = code_pb2.INVALID_ARGUMENT
+INVALID, UNKNOWN, UNIMPLEMENTED = code_pb2.INVALID_ARGUMENT, code_pb2.UNKNOWN, code_pb2.UNIMPLEMENTED
 
 
 def group(group_id: int, *replicas: tuple[int, int]) -> Any:
@@ -22,7 +22,8 @@ def group(group_id: int, *replicas: tuple[int, int]) -> Any:
     entity = p4rt.Entity()
     message = entity.packet_replication_engine_entry.multicast_group_entry
     message.multicast_group_id = group_id
-    _add(message.replicas, replicas)
+    for port, instance in replicas:
+        message.replicas.add(egress_port=port, instance=instance)
     return entity
 
 
@@ -33,13 +34,9 @@ def session(session_id: int, *replicas: tuple[int, int], **fields: int) -> Any:
     message.session_id = session_id
     for name, value in fields.items():
         setattr(message, name, value)
-    _add(message.replicas, replicas)
-    return entity
-
-
-def _add(message: Any, replicas: Sequence[tuple[int, int]]) -> None:
     for port, instance in replicas:
-        message.add(egress_port=port, instance=instance)
+        message.replicas.add(egress_port=port, instance=instance)
+    return entity
 
 
 def shown(entities: Sequence[Any]) -> list[tuple[int, list[str]]]:
@@ -48,10 +45,9 @@ def shown(entities: Sequence[Any]) -> list[tuple[int, list[str]]]:
     return sorted((each.multicast_group_id, sorted(map(str, each.replicas))) for each in groups)
 
 
-def multicasting(controller: Controller, program: Program, group_id: int = 1) -> None:
-    """Frames to address 1 go to the group."""
-    action = program.action("multicast", group_id.to_bytes(2, "big"))
-    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, action))
+def multicasting(controller: Controller, program: Program) -> None:
+    """Frames to address 1 go to group 1."""
+    controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("multicast", b"\x00\x01")))
 
 
 def copies(switch: SwitchUnderTest) -> dict[int, list[int]]:
@@ -63,21 +59,24 @@ def copies(switch: SwitchUnderTest) -> dict[int, list[int]]:
     return found
 
 
-def test_copies_to_a_group(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
-    multicasting(controller, program)
-    controller.write(INSERT, group(1, (2, 7), (3, 7), (2, 9)))
-    p4rt_switch.send(1, frame(1))
-    assert copies(p4rt_switch) == {2: [7, 9], 3: [7]}
-
-
-def test_the_ingress_port_is_not_left_out(
-    controller: Controller, program: Program, p4rt_switch: SwitchUnderTest
+@pytest.mark.parametrize(
+    ("replicas", "expected"),
+    [
+        pytest.param([(2, 7), (3, 7), (2, 9)], {2: [7, 9], 3: [7]}, id="a port twice"),
+        pytest.param([(1, 1), (2, 1)], {1: [1], 2: [1]}, id="the ingress port, which the program may leave out"),
+    ],
+)
+def test_copies_to_a_group(
+    controller: Controller,
+    program: Program,
+    p4rt_switch: SwitchUnderTest,
+    replicas: Any,
+    expected: dict[int, list[int]],
 ) -> None:
-    """Whether to leave it out is up to the program."""
     multicasting(controller, program)
-    controller.write(INSERT, group(1, (1, 1), (2, 1)))
+    controller.write(INSERT, group(1, *replicas))
     p4rt_switch.send(1, frame(1))
-    assert copies(p4rt_switch) == {1: [1], 2: [1]}
+    assert copies(p4rt_switch) == expected
 
 
 def test_modify_and_delete_a_group(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
@@ -122,7 +121,7 @@ REFUSED_GROUPS = [
 
 @pytest.mark.parametrize(("entity", "code", "message"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED_GROUPS])
 def test_refused_groups(controller: Controller, entity: Any, code: int, message: str) -> None:
-    assert update_refusal(controller.write, INSERT, entity) == (code, message)
+    assert controller.refused(INSERT, entity) == (code, message)
     assert controller.read(group(0)) == []
 
 
@@ -133,7 +132,7 @@ def test_refused_groups(controller: Controller, entity: Any, code: int, message:
         (b"", INVALID, "Port must not be the empty string"),
         (b"\x00", INVALID, "Port must be non-negative."),
         (b"\xff\xff\xff\xff", INVALID, "Port must be non-negative."),
-        (b"\x00\x00\x00\x00\x01", code_pb2.UNIMPLEMENTED, "Got port of %d bytes, but only 4 bytes are supported"),
+        (b"\x00\x00\x00\x00\x01", UNIMPLEMENTED, "Got port of %d bytes, but only 4 bytes are supported"),
     ],
 )
 def test_refused_ports(controller: Controller, port: bytes | None, code: int, message: str) -> None:
@@ -141,64 +140,55 @@ def test_refused_ports(controller: Controller, port: bytes | None, code: int, me
     replica = entity.packet_replication_engine_entry.multicast_group_entry.replicas.add(instance=1)
     if port is not None:
         replica.port = port
-    assert update_refusal(controller.write, INSERT, entity) == (code, message)
+    assert controller.refused(INSERT, entity) == (code, message)
 
 
 def test_groups_that_are_or_are_not_there(controller: Controller) -> None:
     absent = (code_pb2.NOT_FOUND, "Multicast group does not exist")
-    assert update_refusal(controller.write, MODIFY, group(1, (1, 1))) == absent
-    assert update_refusal(controller.write, DELETE, group(1)) == absent
+    assert controller.refused(MODIFY, group(1, (1, 1))) == absent
+    assert controller.refused(DELETE, group(1)) == absent
     controller.write(INSERT, group(1, (1, 1)))
     exists = (code_pb2.ALREADY_EXISTS, "Multicast group already exists")
-    assert update_refusal(controller.write, INSERT, group(1, (2, 1))) == exists
+    assert controller.refused(INSERT, group(1, (2, 1))) == exists
     assert controller.read(group(0)) == [group(1, (1, 1))]
-    high = (StatusCode.OUT_OF_RANGE, "Group id value is too high")
-    assert refusal(controller.read, group(40000)) == high
+    assert refusal(controller.read, group(40000)) == (StatusCode.OUT_OF_RANGE, "Group id value is too high")
 
 
-def test_no_kind_of_replication(controller: Controller) -> None:
+def test_no_kind_of_replication_and_no_type_of_update(controller: Controller) -> None:
     entity = p4rt.Entity(packet_replication_engine_entry={})
-    assert update_refusal(controller.write, INSERT, entity) == (INVALID, "Invalid PRE operation")
+    assert controller.refused(INSERT, entity) == (INVALID, "Invalid PRE operation")
     assert refusal(controller.read, entity) == (StatusCode.INVALID_ARGUMENT, "Invalid PRE operation")
-
-
-def test_update_type(controller: Controller) -> None:
     for entity in (group(1, (1, 1)), session(1, (1, 1))):
-        refused = update_refusal(controller.write, p4rt.Update.UNSPECIFIED, entity)
-        assert refused == (INVALID, "Update type is not set")
+        assert controller.refused(p4rt.Update.UNSPECIFIED, entity) == (INVALID, "Update type is not set")
 
 
 def test_cloning(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
     controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("clone_to", b"\x02")))
-    p4rt_switch.send(1, frame(1))  # no such session: no clone
-    assert p4rt_switch.recv(2) == frame(1)
+    assert p4rt_switch.passed(frame(1), 2) == frame(1)  # no such session: no clone
     controller.write(INSERT, session(5, (3, 1), (4, 2)))
-    p4rt_switch.send(1, frame(1))
-    assert p4rt_switch.recv(2) == frame(1)
+    assert p4rt_switch.passed(frame(1), 2) == frame(1)
     assert copies(p4rt_switch) == {3: [1], 4: [2]}
     controller.write(MODIFY, session(5, (4, 6)))
     assert controller.read(session(0)) == [session(5, (4, 6))]
-    p4rt_switch.send(1, frame(1))
-    assert p4rt_switch.recv(2) == frame(1)
+    assert p4rt_switch.passed(frame(1), 2) == frame(1)
     assert copies(p4rt_switch) == {4: [6]}
     controller.write(DELETE, session(5))
-    p4rt_switch.send(1, frame(1))
-    assert p4rt_switch.recv(2) == frame(1)
+    assert p4rt_switch.passed(frame(1), 2) == frame(1)
     assert copies(p4rt_switch) == {}
 
 
 def test_refused_sessions(controller: Controller) -> None:
-    assert update_refusal(controller.write, INSERT, session(0)) == (INVALID, "0 is not a valid session id")
-    assert update_refusal(controller.write, INSERT, session(32768)) == (INVALID, "Clone session id out-of-range")
-    refused = update_refusal(controller.write, INSERT, session(1, (1, 1), class_of_service=1))
-    assert refused == (code_pb2.UNIMPLEMENTED, "COS for clone sessions not supported yet")
-    refused = update_refusal(controller.write, INSERT, session(1, (1, 1), packet_length_bytes=100))
-    assert refused == (code_pb2.UNKNOWN, "Error when creating clone session in target")
+    assert controller.refused(INSERT, session(0)) == (INVALID, "0 is not a valid session id")
+    assert controller.refused(INSERT, session(32768)) == (INVALID, "Clone session id out-of-range")
+    refused = controller.refused(INSERT, session(1, (1, 1), class_of_service=1))
+    assert refused == (UNIMPLEMENTED, "COS for clone sessions not supported yet")
+    refused = controller.refused(INSERT, session(1, (1, 1), packet_length_bytes=100))
+    assert refused == (UNKNOWN, "Error when creating clone session in target")
     absent = (code_pb2.NOT_FOUND, "Clone session id does not exist")
-    assert update_refusal(controller.write, MODIFY, session(1)) == absent
-    assert update_refusal(controller.write, DELETE, session(1)) == absent
+    assert controller.refused(MODIFY, session(1)) == absent
+    assert controller.refused(DELETE, session(1)) == absent
     assert refusal(controller.read, session(1)) == (StatusCode.NOT_FOUND, "Clone session id does not exist")
     controller.write(INSERT, session(1, (1, 1)))
     exists = (code_pb2.ALREADY_EXISTS, "Clone session id already exists")
-    assert update_refusal(controller.write, INSERT, session(1, (1, 1))) == exists
+    assert controller.refused(INSERT, session(1, (1, 1))) == exists
     assert controller.read(group(0)) == []  # a session is not seen as a group

@@ -33,12 +33,10 @@ def test_table_entries(shell: Any, p4rt_switch: SwitchUnderTest) -> None:
     found = list(shell.TableEntry("IngressImpl.exact_table").read())
     assert len(found) == 1
     assert found[0].action["ether_type"].value == b"\x12\x34"
-    p4rt_switch.send(1, frame(7))
-    assert p4rt_switch.recv(3) == frame(7, ether_type=0x1234, src=0x020000000001)
+    assert p4rt_switch.passed(frame(7), 3) == frame(7, ether_type=0x1234, src=0x020000000001)
     entry.action["ether_type"] = "0x4321"
     entry.modify()
-    p4rt_switch.send(1, frame(7))
-    assert ether_type_of(p4rt_switch.recv(3)) == 0x4321
+    assert ether_type_of(p4rt_switch.passed(frame(7), 3)) == 0x4321
     entry.delete()
     assert list(shell.TableEntry("IngressImpl.exact_table").read()) == []
 

@@ -9,23 +9,21 @@ from google.rpc import code_pb2
 from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.api import SILENCE, SwitchUnderTest
-from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, update_refusal
+from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program
 from tests.switch.harness.frames import ether_type_of, frame
 
 Ternary = p4rt.FieldMatch.Ternary
-LPM = p4rt.FieldMatch.LPM
+UNADDED = (code_pb2.UNKNOWN, "Error when adding match entry to target")
 
 
 def test_insert_modify_delete(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
     entry = program.forwarding()
     controller.write(INSERT, entry)
-    p4rt_switch.send(1, frame(1))
-    assert p4rt_switch.recv(2) == frame(1)
+    assert p4rt_switch.passed(frame(1), 2) == frame(1)
     entry.table_entry.action.action.CopyFrom(program.action("rewrite", b"\x03", b"\xaa\xbb", b"\x12\x34"))
     controller.write(MODIFY, entry)
     assert controller.read(program.entry("exact_table", {})) == [entry]
-    p4rt_switch.send(1, frame(1))
-    assert p4rt_switch.recv(3) == frame(1, ether_type=0x1234, src=0xAABB)
+    assert p4rt_switch.passed(frame(1), 3) == frame(1, ether_type=0x1234, src=0xAABB)
     entry.table_entry.ClearField("action")
     controller.write(DELETE, entry)
     assert controller.read(program.entry("exact_table", {})) == []
@@ -54,16 +52,14 @@ def test_default_entry(controller: Controller, program: Program, p4rt_switch: Sw
     default = program.entry("exact_table", {}, program.action("forward", b"\x02"), is_default_action=True)
     controller.write(MODIFY, default)
     assert controller.read(question) == [default]
-    p4rt_switch.send(1, frame(99))
-    assert p4rt_switch.recv(2) == frame(99)
+    assert p4rt_switch.passed(frame(99), 2) == frame(99)
     default.table_entry.ClearField("action")
     controller.write(MODIFY, default)
     assert controller.read(question) == [original]
 
 
 def test_default_entries_of_all_tables(controller: Controller, program: Program) -> None:
-    question = p4rt.Entity()
-    question.table_entry.is_default_action = True
+    question = p4rt.Entity(table_entry={"is_default_action": True})
     found = {entity.table_entry.table_id for entity in controller.read(question)}
     assert found == {table.preamble.id for table in program.p4info.tables}
 
@@ -73,44 +69,37 @@ def test_const_table(controller: Controller, program: Program, p4rt_switch: Swit
     assert [each.table_entry.match[0].exact.value for each in found] == [b"\x90\x01", b"\x90\x03"]
     assert found[0].table_entry.action.action == program.action("mark", b"\x90\x02")
     entry = program.marking("const_table", {1: b"\x90\x01"}, 1)
-    assert update_refusal(controller.write, MODIFY, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
-    assert update_refusal(controller.write, DELETE, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
-    unknown = (code_pb2.UNKNOWN, "Error when adding match entry to target")
-    assert update_refusal(controller.write, INSERT, entry) == unknown
-    other = program.marking("const_table", {1: b"\x90\x05"}, 1)
-    assert update_refusal(controller.write, INSERT, other) == unknown
+    assert controller.refused(MODIFY, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
+    assert controller.refused(DELETE, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
+    for each in (entry, program.marking("const_table", {1: b"\x90\x05"}, 1)):
+        assert controller.refused(INSERT, each) == UNADDED
     controller.write(INSERT, program.forwarding())
-    p4rt_switch.send(1, frame(1, ether_type=0x9001))
-    assert ether_type_of(p4rt_switch.recv(2)) == 0x9002
+    assert ether_type_of(p4rt_switch.passed(frame(1, ether_type=0x9001), 2)) == 0x9002
 
 
 def test_const_default_action(controller: Controller, program: Program) -> None:
-    table_id = program.ids["const_table"]
-    refused = (
-        code_pb2.PERMISSION_DENIED,
-        f"Cannot set / reset default action for table {table_id} which has a const default action",
-    )
+    which = f"table {program.ids['const_table']} which has a const default action"
+    refused = (code_pb2.PERMISSION_DENIED, f"Cannot set / reset default action for {which}")
     default = program.marking("const_table", {}, 1, is_default_action=True)
-    assert update_refusal(controller.write, MODIFY, default) == refused
+    assert controller.refused(MODIFY, default) == refused
     default.table_entry.ClearField("action")
-    assert update_refusal(controller.write, MODIFY, default) == refused
+    assert controller.refused(MODIFY, default) == refused
 
 
 def test_full_table(controller: Controller, program: Program) -> None:
     entries = [program.entry("exact_table", {1: bytes([number])}, program.action("drop")) for number in range(1, 10)]
     controller.write(INSERT, *entries[:8])
-    full = (code_pb2.UNKNOWN, "Error when adding match entry to target")
-    assert update_refusal(controller.write, INSERT, entries[8]) == full
+    assert controller.refused(INSERT, entries[8]) == UNADDED
     controller.write(DELETE, entries[0])
     controller.write(INSERT, entries[8])
 
 
 def test_exists_and_not_found(controller: Controller, program: Program) -> None:
     entry = program.entry("exact_table", {1: b"\x01"}, program.action("drop"))
-    assert update_refusal(controller.write, MODIFY, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
-    assert update_refusal(controller.write, DELETE, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
+    assert controller.refused(MODIFY, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
+    assert controller.refused(DELETE, entry) == (code_pb2.NOT_FOUND, "Cannot find match entry")
     controller.write(INSERT, entry)
-    refused = update_refusal(controller.write, INSERT, entry)
+    refused = controller.refused(INSERT, entry)
     assert refused == (code_pb2.ALREADY_EXISTS, "Match entry exists, use MODIFY if you wish to change action")
 
 
@@ -120,22 +109,16 @@ def test_priority_is_part_of_the_key(controller: Controller, program: Program, p
     high = program.marking("ternary_table", match, 2, priority=2)
     controller.write(INSERT, program.forwarding())
     controller.write(INSERT, low, high)
-    p4rt_switch.send(1, frame(1))
-    assert ether_type_of(p4rt_switch.recv(2)) == 2
+    assert ether_type_of(p4rt_switch.passed(frame(1), 2)) == 2
     controller.write(DELETE, high)
-    p4rt_switch.send(1, frame(1))
-    assert ether_type_of(p4rt_switch.recv(2)) == 1
-    assert update_refusal(controller.write, DELETE, high)[0] == code_pb2.NOT_FOUND
+    assert ether_type_of(p4rt_switch.passed(frame(1), 2)) == 1
+    assert controller.refused(DELETE, high)[0] == code_pb2.NOT_FOUND
     assert controller.read(program.entry("ternary_table", match, priority=1)) == [low]
     assert controller.read(program.entry("ternary_table", match, priority=2)) == []
 
 
-def edit(entry: Any, program: Program, statement: str) -> None:
-    """Run a statement on the entry ``e`` of the program ``p``."""
-    exec(statement, {"e": entry, "p": program})
-
-
 INVALID = code_pb2.INVALID_ARGUMENT
+# (a statement about the entry ``e`` and the program ``p``, id, code, message)
 REFUSED: list[tuple[str, str, int, str]] = [
     ("e.table_id = 1", "an id of nothing", INVALID, "Invalid P4 id"),
     ("e.table_id = p.ids['drop']", "an action's id", INVALID, "Invalid P4 id"),
@@ -177,9 +160,9 @@ REFUSED: list[tuple[str, str, int, str]] = [
 )
 def test_refused_inserts(controller: Controller, program: Program, statement: str, code: int, message: str) -> None:
     entity = program.forwarding()
-    edit(entity.table_entry, program, statement)
+    exec(statement, {"e": entity.table_entry, "p": program})
     message = message.format(table=entity.table_entry.table_id)
-    assert update_refusal(controller.write, INSERT, entity) == (code, message)
+    assert controller.refused(INSERT, entity) == (code, message)
     assert controller.read(program.entry("exact_table", {})) == []
 
 
@@ -201,31 +184,28 @@ def test_refused_default_entries(
     controller: Controller, program: Program, statement: str, update: Any, code: int, message: str
 ) -> None:
     entity = program.entry("exact_table", {}, program.action("drop"), is_default_action=True)
-    edit(entity.table_entry, program, statement)
-    assert update_refusal(controller.write, update, entity) == (code, message)
+    exec(statement, {"e": entity.table_entry, "p": program})
+    assert controller.refused(update, entity) == (code, message)
 
 
 def test_modify_needs_an_action(controller: Controller, program: Program) -> None:
     controller.write(INSERT, program.entry("exact_table", {1: b"\x01"}, program.action("drop")))
-    refused = update_refusal(controller.write, MODIFY, program.entry("exact_table", {1: b"\x01"}))
+    refused = controller.refused(MODIFY, program.entry("exact_table", {1: b"\x01"}))
     assert refused == (INVALID, "'action' field must be set for non-default entries")
 
 
 def test_counter_data_needs_a_counter(controller: Controller, program: Program) -> None:
     entity = program.marking("lpm_table", {}, 1)
     entity.table_entry.counter_data.packet_count = 1
-    assert update_refusal(controller.write, INSERT, entity) == (INVALID, "Table has no direct counters")
+    assert controller.refused(INSERT, entity) == (INVALID, "Table has no direct counters")
 
 
 def test_update_type_is_required(controller: Controller, program: Program) -> None:
     entity = program.entry("exact_table", {1: b"\x01"}, program.action("drop"))
-    unset = (INVALID, "Update type is not set")
-    assert update_refusal(controller.write, p4rt.Update.UNSPECIFIED, entity) == unset
-    assert update_refusal(controller.write, 17, entity) == (INVALID, "Invalid update type")
+    assert controller.refused(p4rt.Update.UNSPECIFIED, entity) == (INVALID, "Update type is not set")
+    assert controller.refused(17, entity) == (INVALID, "Invalid update type")
 
 
 def test_negative_priority(controller: Controller, program: Program) -> None:
-    match = {2: Ternary(value=b"\x01", mask=b"\xff")}
-    entity = program.marking("ternary_table", match, 1, priority=-1)
-    refused = (code_pb2.UNKNOWN, "Error when adding match entry to target")
-    assert update_refusal(controller.write, INSERT, entity) == refused
+    entity = program.marking("ternary_table", {2: Ternary(value=b"\x01", mask=b"\xff")}, 1, priority=-1)
+    assert controller.refused(INSERT, entity) == UNADDED

@@ -80,10 +80,7 @@ def measure_without(communicators: Sequence[Communicator], size: int = SIZE) -> 
 
 
 def count(
-    communicators: Sequence[Communicator],
-    name: str,
-    size: int,
-    settle: Callable[[Communicator], None] = lambda _: None,
+    communicators: Sequence[Communicator], name: str, size: int, settle: Callable[[Communicator], None] = lambda _: None
 ) -> list[tuple[int, int, int]]:
     """Bytes that each rank sent and received in one call, and packets that it retransmitted; the root is rank 0.
     ``settle(comm)`` is called between the call and the counting."""

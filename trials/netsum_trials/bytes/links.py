@@ -68,17 +68,18 @@ class Stripe:
     down_share: float
 
 
+@dataclass(frozen=True)
 class Network:
     """A job on a fabric, and the bytes that its calls move."""
 
-    def __init__(
-        self, fabric: Fabric, members: Sequence[str], communicators: Sequence[Communicator], trees: Trees
-    ) -> None:
-        self.fabric = fabric
-        self.members = members
-        self.communicators = communicators
-        self.trees = trees
-        self.block_bytes = communicators[0].descriptor.block_bytes
+    fabric: Fabric
+    members: Sequence[str]
+    communicators: Sequence[Communicator]
+    trees: Trees
+
+    @property
+    def block_bytes(self) -> int:
+        return self.communicators[0].descriptor.block_bytes
 
     def call(self, name: str, size: int = SIZE) -> Traffic:
         """Make a call on all ranks, with rank 0 as the root; return what passed each link meanwhile. On a busy machine answers
@@ -167,15 +168,8 @@ def stripes(made: Network, weights: str, size: int) -> Iterator[Stripe]:
     seats = Counter(made.trees.roots)
     for leaf in made.leaves():
         roots = [uplink.switch for uplink in made.trees.nodes[leaf].uplinks]
-        up = {root: traffic[leaf, root].bytes for root in roots}
-        down = {root: traffic[root, leaf].bytes for root in roots}
+        up_all = sum(traffic[leaf, root].bytes for root in roots)
+        down_all = sum(traffic[root, leaf].bytes for root in roots)
         for root in roots:
-            yield Stripe(
-                weights,
-                f"{leaf} - {root}",
-                seats[root] / made.trees.stripes,
-                up[root],
-                up[root] / sum(up.values()),
-                down[root],
-                down[root] / sum(down.values()),
-            )
+            due, up, down = seats[root] / made.trees.stripes, traffic[leaf, root].bytes, traffic[root, leaf].bytes
+            yield Stripe(weights, f"{leaf} - {root}", due, up, up / up_all, down, down / down_all)

@@ -82,14 +82,8 @@ def _run_torch(fabric: RootlessFabric, folder: str, names: list[str]) -> None:
 
 def _every(folder: str) -> list[str]:
     """The names of torch's tests."""
-    said = subprocess.run(
-        [sys.executable, *WORKER, folder, "--list"],
-        env={**os.environ, "WORLD_SIZE": str(RANKS)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return said.stdout.split()
+    command, environment = [sys.executable, *WORKER, folder, "--list"], {**os.environ, "WORLD_SIZE": str(RANKS)}
+    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
 
 
 def _results(folder: Path) -> dict[str, tuple[str, str]]:

@@ -38,10 +38,7 @@ class MatrixTotals(CellTotals):
     def count(self, cell: Cell, *, wrong: bool, timed_out: bool) -> None:
         super().count(cell, wrong=wrong, timed_out=timed_out)
         self.kinds.add(cell.kind)
-        for tally in (
-            self.by_collective[cell.kind.collective],
-            self.by_topology.setdefault(self.topology, Tally()),
-        ):
+        for tally in (self.by_collective[cell.kind.collective], self.by_topology.setdefault(self.topology, Tally())):
             tally.cases += 1
             tally.wrong += wrong
 

@@ -172,7 +172,7 @@ def make_plan(seed: int, index: int, site: Site, *, instructions: int) -> Plan:
     if site.files is not None:
         devices = dict(site.files)
     regions = _regions(rng, devices, fragile=Kind.LOSE in site.kinds and rng.random() < 0.4)
-    places = tuple(place for region in regions for place in _places(rng, region))
+    places = tuple(place for each in regions for place in (_rows if each.kind == "table" else _pieces)(rng, each))
     quiet = rng.random() < 0.2
     rates = Rates() if quiet else Rates(loss=0.05, duplicate=0.05, reorder=0.1, jitter_ms=float(rng.choice([0, 1])))
     events = _events(rng, devices, regions, site, instructions * CLIENTS)
@@ -256,12 +256,6 @@ def _table(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def _places(rng: np.random.Generator, region: RegionPlan) -> list[Place]:
-    if region.kind == "table":
-        return _rows(rng, region)
-    return _pieces(rng, region)
-
-
 def _rows(rng: np.random.Generator, region: RegionPlan) -> list[Place]:
     """Places of one to three rows of one shard; no row is in two."""
     by_shard: dict[int, list[int]] = {}
@@ -287,9 +281,8 @@ def _pieces(rng: np.random.Generator, region: RegionPlan) -> list[Place]:
             continue
         theme, lanes = LANEWISE[int(rng.integers(len(LANEWISE)))], _lanes(rng, region)
         if theme is Theme.CHAIN and lanes[0] in FLOATS:
-            theme = (
-                Theme.EVERYTHING
-            )  # a chain of floats depends on its order: there would be more orders than can be tried
+            # A chain of floats depends on its order: there would be more orders than can be tried.
+            theme = Theme.EVERYTHING
         several = theme is Theme.CHAIN or (theme is Theme.EVERYTHING and rng.random() < 0.5)
         pieces = int(rng.integers(2, 4)) if several else 1
         if len(steps) < pieces:

@@ -81,21 +81,9 @@ class Errors(Totals):
 
 def errors_table(title: str, rows: Sequence[Row]) -> Table:
     columns = ("network", ">hosts", "what", "by", ">foreseen\nms", ">measured\nms", ">error", ">host\nus", ">load")
-    return make_table(
-        title,
-        columns,
-        (
-            (
-                row.network,
-                str(row.hosts),
-                row.what,
-                row.how,
-                f"{row.foreseen_s * 1e3:.1f}",
-                f"{row.measured_s * 1e3:.1f}",
-                f"{row.error:.1%}",
-                f"{row.host_us:.0f}",
-                f"{row.load:.1f}",
-            )
-            for row in rows
-        ),
-    )
+    lines = (
+        (row.network, str(row.hosts), row.what, row.how, f"{row.foreseen_s * 1e3:.1f}", f"{row.measured_s * 1e3:.1f}",
+         f"{row.error:.1%}", f"{row.host_us:.0f}", f"{row.load:.1f}")
+        for row in rows
+    )  # fmt: skip
+    return make_table(title, columns, lines)

@@ -239,15 +239,13 @@ class History:
             yield "nobody gave it up, and none of those who give something in it was evicted"
 
     def _evicted(self, error: _Error) -> Iterator[str]:
-        if not any(
-            each.kind == Kind.EVICT and each.of(error.rank) and each.begun <= error.ended for each in self.troubles
-        ):
+        before = (each for each in self.troubles if each.kind == Kind.EVICT and each.begun <= error.ended)
+        if not any(each.of(error.rank) for each in before):
             yield "it was not"
 
     def _closed(self, error: _Error) -> Iterator[str]:
-        if not any(
-            each.rank == error.rank and each.ended <= error.ended and each is not error for each in self._errors
-        ):
+        before = (each for each in self._errors if each is not error and each.ended <= error.ended)
+        if not any(each.rank == error.rank for each in before):
             yield "no error had ended it"
 
     def _words(self, error: _Error) -> Iterator[str]:

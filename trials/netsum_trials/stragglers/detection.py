@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from netsum.transports.base import Transport
@@ -83,15 +83,8 @@ class Straggling:
         self._repeats = repeats
         self._rng = np.random.default_rng(seed)
         hosts = tuple(fabric.topology.hosts)[:2]
-        spec = JobSpec(
-            name=f"detection-{next(_numbers)}",
-            members=hosts,
-            window=WINDOW,
-            chunks=1,
-            late=Late.DEGRADE,
-            block_exp=1000 * block_exp,
-            quorum=1,
-        )
+        ageing: dict[str, Any] = {"late": Late.DEGRADE, "block_exp": 1000 * block_exp, "quorum": 1}
+        spec = JobSpec(name=f"detection-{next(_numbers)}", members=hosts, window=WINDOW, chunks=1, **ageing)
         self._job = fabric.create_job(spec)
         self._members = fabric.controller.membership.join_all(spec.name)
         self._links: list[Transport] = []

@@ -12,14 +12,7 @@ from typing import Final, NamedTuple
 from netsum.frames import ETHERNET_BYTES, IPV4_BYTES, PREFIX_BYTES
 from netsum.wire.codec import parse_header
 from netsum.wire.memory import MEMORY_HEADER_BYTES, MEMORY_PORT
-from netsum.wire.schema import (
-    CHUNK_BYTES,
-    HEADER_BYTES,
-    MAX_CHUNKS,
-    UDP_PORT,
-    BlockState,
-    Outcome,
-)
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, BlockState, Outcome
 
 from netsum_trials.strangers.blocks import SUSPECTS
 from netsum_trials.strangers.site import JOBS, PARENT, PORTS, senders, station

@@ -159,9 +159,8 @@ def _resized(rng: Rng, d: Draft) -> None:
 
 def _ip_checksum(rng: Rng, d: Draft) -> None:
     d.seal = False
-    d.put(
-        _IP_CHECKSUM, rng.choice((0, 0xFFFF, d.get(_IP_CHECKSUM, 2) ^ 1 << rng.randrange(16), rng.getrandbits(16))), 2
-    )
+    wrong = (0, 0xFFFF, d.get(_IP_CHECKSUM, 2) ^ 1 << rng.randrange(16), rng.getrandbits(16))
+    d.put(_IP_CHECKSUM, rng.choice(wrong), 2)
 
 
 def _summed(_rng: Rng, d: Draft) -> None:

@@ -67,12 +67,9 @@ class OnWires:
             self._ports = {wire.fileno(): port for port, wire in self._wires.items()}
             for descriptor in self._ports:
                 self._poll.register(descriptor, select.POLLIN)
-            config = Switch(
-                device_id=1,
-                p4runtime=self._process.address,
-                ip="10.0.0.254",
-                mac="02:6e:73:00:00:fe",
-                cpu_port=CPU_PORT,
+            own = {"ip": "10.0.0.254", "mac": "02:6e:73:00:00:fe"}
+            config = Switch.model_validate(
+                {"device_id": 1, "p4runtime": self._process.address, "cpu_port": CPU_PORT, **own}
             )
             self._client = self._stack.enter_context(SwitchClient("s1", config, netsum_program()))
             self._client.push_pipeline()

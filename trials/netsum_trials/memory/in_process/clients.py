@@ -35,13 +35,7 @@ class Client:
     """
 
     def __init__(
-        self,
-        asker: Asker,
-        regions: Mapping[str, Region],
-        lives: Lives,
-        plan: Plan,
-        switch: Switch,
-        network: Network,
+        self, asker: Asker, regions: Mapping[str, Region], lives: Lives, plan: Plan, switch: Switch, network: Network
     ) -> None:
         """``regions``: those there are, by name; they may change."""
         self.asker, self._regions, self._lives, self._plan = asker, regions, lives, plan
@@ -82,15 +76,8 @@ class Client:
             self.answered += 1
 
         header, addresses, fields = request_of(asked, place, plan, region.base)
-        run = Run(
-            task,
-            place.region,
-            header._replace(key=region.write_key),
-            addresses,
-            **fields,
-            on_reply=replied,
-            spread=(region.granule, region.shards),
-        )
+        fields |= {"on_reply": replied, "spread": (region.granule, region.shards)}
+        run = Run(task, place.region, header._replace(key=region.write_key), addresses, **fields)
         self._tasks.append((task, (number, entry)))
         self._lives.present[number].append(entry)
         self.window.submit(run)

@@ -27,25 +27,10 @@ LEASE: Final = 1.0
 
 def make_region(number: int, base: int, plan: RegionPlan) -> Region:
     """The region of a plan, as the controller has it."""
-    return Region(
-        name=plan.name,
-        id=number,
-        base=base,
-        size=plan.size,
-        granule=plan.granule,
-        shards=plan.shards,
-        replicas=plan.replicas,
-        devices=plan.hosts,
-        kind=plan.kind,
-        options=plan.options,
-        dtype=plan.dtype,
-        shape=None,
-        token_sha256="",
-        read_token_sha256="",
-        read_key=1,
-        write_key=2,
-        device_key=3,
-    )
+    planned = ("name", "size", "granule", "shards", "replicas", "kind", "options", "dtype")
+    secrets = {"token_sha256": "", "read_token_sha256": "", "read_key": 1, "write_key": 2, "device_key": 3}
+    given: dict[str, Any] = {name: getattr(plan, name) for name in planned} | secrets
+    return Region(id=number, base=base, devices=plan.hosts, shape=None, **given)
 
 
 class Controller:

@@ -40,13 +40,7 @@ class Host:
     """
 
     def __init__(
-        self,
-        name: str,
-        address: Address,
-        folder: Path | None,
-        controller: Controller,
-        switch: Switch,
-        network: Network,
+        self, name: str, address: Address, folder: Path | None, controller: Controller, switch: Switch, network: Network
     ) -> None:
         self.name, self._address, self._folder = name, address, folder
         self._controller, self._switch, self._network = controller, switch, network

@@ -70,18 +70,10 @@ class _Round:
         judge(plan, self._lives, self._totals, say)
 
     def _create(self, region: RegionPlan) -> None:
-        spec = RegionSpec(
-            name=region.name,
-            size=region.size,
-            granule=region.granule,
-            shards=region.shards,
-            replicas=region.replicas,
-            dtype=region.dtype,  # type: ignore[arg-type]  # pydantic checks it
-            kind=region.kind,  # type: ignore[arg-type]
-            options=dict(region.options),
-            devices=region.hosts,
-        )
-        self._fabric.memory.create(spec)
+        given = {
+            name: getattr(region, name) for name in ("name", "size", "granule", "shards", "replicas", "dtype", "kind")
+        }
+        self._fabric.memory.create(RegionSpec(**given, options=dict(region.options), devices=region.hosts))
 
     def _open(self, number: int, wires: Wires) -> Mapping[str, MemoryArray]:
         """All regions as one client, on the host with this number."""
