@@ -20,6 +20,8 @@ from tests.full.conftest import FABRICS
 from tests.full.trouble import Nap, Served, Training, restart_switch
 from tests.threads import until
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module", params=FABRICS)
 def served(request: pytest.FixtureRequest) -> Iterator[Served]:
@@ -45,7 +47,6 @@ def crew(served: Served, name: str, workers: int = 3, **options: Any) -> Iterato
         served.controller.delete_job(name)
 
 
-@pytest.mark.full
 def test_calls_do_not_need_the_controller(served: Served) -> None:
     with crew(served, "alone") as (_, communicators), Training(communicators) as training:
         training.on()
@@ -57,7 +58,6 @@ def test_calls_do_not_need_the_controller(served: Served) -> None:
         assert [comm.stats.resumes for comm in communicators] == [0] * 3
 
 
-@pytest.mark.full
 def test_switch_and_controller_restart_in_the_middle_of_a_call(served: Served) -> None:
     """The members ask until a controller answers, which restores the switch when it first sees it."""
     with crew(served, "both") as (_, communicators), Training(communicators) as training:
@@ -70,7 +70,6 @@ def test_switch_and_controller_restart_in_the_middle_of_a_call(served: Served) -
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
-@pytest.mark.full
 def test_it_restarts_while_members_rejoin(served: Served) -> None:
     """Two have reported what they lack, the third is still between calls: the reports are in the state file."""
     nap = Nap(2, 10)
@@ -91,7 +90,6 @@ def test_it_restarts_while_members_rejoin(served: Served) -> None:
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
-@pytest.mark.full
 def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
     """No sweeps come, but a block also ages out when a member asks for it again. Whoever must come back waits for it."""
 
@@ -110,7 +108,6 @@ def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
         training.finish()
 
 
-@pytest.mark.full
 def test_nobody_can_join_while_it_is_away(served: Served) -> None:
     with crew(served, "closed") as (job, _):
         served.kill()
@@ -119,7 +116,6 @@ def test_nobody_can_join_while_it_is_away(served: Served) -> None:
         served.start()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("algorithm", ["ring", "switch"])
 @pytest.mark.parametrize("grouped", [False, True], ids=["job", "group"])
 def test_while_it_hangs_nobody_is_blamed_who_is_there(served: Served, algorithm: str, grouped: bool) -> None:

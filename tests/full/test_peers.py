@@ -15,6 +15,8 @@ from tests.full.conftest import FABRICS, joined
 from tests.full.trouble import Training, restart_switch, same_bits
 from tests.threads import until
 
+pytestmark = pytest.mark.full
+
 EITHER_SWITCH = pytest.mark.parametrize("fragile", [FABRICS[0], FABRICS[-1]], indirect=True)
 ONE_FABRIC = pytest.mark.parametrize("fragile", ["rootless-embedded"], indirect=True)
 
@@ -32,7 +34,6 @@ def by_members(communicators: list[Communicator]) -> bool:
     return not any(comm.descriptor.by_switch for comm in communicators)
 
 
-@pytest.mark.full
 @EITHER_SWITCH
 def test_a_training_goes_on_without_its_switch_and_with_it_again(mortal: Fabric) -> None:
     with joined(mortal, 4, window=16) as communicators, Training(communicators) as training:
@@ -51,7 +52,6 @@ def test_a_training_goes_on_without_its_switch_and_with_it_again(mortal: Fabric)
         assert [comm.stats.resumes for comm in communicators] == [2] * 4
 
 
-@pytest.mark.full
 @EITHER_SWITCH
 def test_calls_of_all_kinds_bring_the_same_bits_when_the_switch_dies(mortal: Fabric) -> None:
     with same_bits(mortal, steps=18, middle=6) as communicators:
@@ -61,7 +61,6 @@ def test_calls_of_all_kinds_bring_the_same_bits_when_the_switch_dies(mortal: Fab
     assert {comm.descriptor.algorithm for comm in communicators} == {"ring"}
 
 
-@pytest.mark.full
 @ONE_FABRIC
 def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
     with joined(mortal, 4, algorithm="auto") as communicators:
@@ -79,7 +78,6 @@ def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
         assert results(on_all(communicators, split)) == [[6, 2], [6, 4], [6, 2], [6, 4]]
 
 
-@pytest.mark.full
 @ONE_FABRIC
 def test_a_rank_that_is_started_again_meets_the_others(fragile: Fabric) -> None:
     """No switch is there to refuse anybody: the others learn of it by asking the controller."""

@@ -19,6 +19,8 @@ from tests.full.conftest import FABRICS, joined, started
 from tests.full.trouble import Training, naps, restart_switch
 from tests.threads import meanwhile, until
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(
     scope="module",
@@ -39,7 +41,6 @@ def all_up(fabric: Fabric) -> bool:
     return not fabric.controller.site.down
 
 
-@pytest.mark.full
 def test_a_leaf_restarts(leaves: Fabric) -> None:
     with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
         training.on(20)
@@ -50,7 +51,6 @@ def test_a_leaf_restarts(leaves: Fabric) -> None:
         assert set(job_of(leaves, communicators).epoch.shape.roots) == {"spine1", "spine2"}
 
 
-@pytest.mark.full
 def test_a_root_that_dies_gives_its_stripe_away(leaves: Fabric) -> None:
     """Calls continue, exactly, over the other root; a job that is created later uses both again."""
     with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
@@ -71,7 +71,6 @@ def test_a_root_that_dies_gives_its_stripe_away(leaves: Fabric) -> None:
         training.finish()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("gone", [[1], [2, 3]])
 def test_members_are_evicted_in_the_middle_of_a_call(leaves: Fabric, gone: list[int]) -> None:
     """One of a leaf's members goes, or all of them, after which its spines no longer wait for it."""
@@ -103,7 +102,6 @@ def test_members_are_evicted_in_the_middle_of_a_call(leaves: Fabric, gone: list[
         assert not any(report.changed for report in leaves.controller.reconcile())
 
 
-@pytest.mark.full
 def test_why_finds_the_missing_through_the_tree(leaves: Fabric) -> None:
     with joined(leaves, 4, window=16) as communicators:
         name = communicators[0].descriptor.job
@@ -134,7 +132,6 @@ def test_why_finds_the_missing_through_the_tree(leaves: Fabric) -> None:
         assert set(stats.by_switch) == {"spine1", "spine2", "leaf1", "leaf2"}
 
 
-@pytest.mark.full
 def test_stragglers_anywhere_in_the_tree(leaves: Fabric) -> None:
     """A late rank, then a leaf whose ranks are both late: the others go on with a partial sum, all with the same."""
     options: dict[str, Any] = {"late": "degrade", "block_exp": 1500.0, "quorum": 2, "window": 16}
@@ -160,7 +157,6 @@ def test_stragglers_anywhere_in_the_tree(leaves: Fabric) -> None:
             assert all(communicators[rank].stats.late > 0 for rank in sleepers)
 
 
-@pytest.mark.full
 def test_ranks_of_all_leaves_that_sleep_too_long_come_back(leaves: Fabric) -> None:
     """The documented loop: from Behind and Desynchronized with resync, which itself raises neither. A rank that only waits for a
     processor must not count as late, or nobody ever gets 50 steps further."""
@@ -176,7 +172,6 @@ def test_ranks_of_all_leaves_that_sleep_too_long_come_back(leaves: Fabric) -> No
         assert training.kinds() == [None] * 4
 
 
-@pytest.mark.full
 def test_the_quorum_holds_over_leaves(leaves: Fabric) -> None:
     """Each leaf lacks one of its two members, and the quorum is all four: nobody continues before they have called."""
     with joined(leaves, 4, late="degrade", block_exp=30.0, quorum=4, window=16) as communicators:
@@ -188,7 +183,6 @@ def test_the_quorum_holds_over_leaves(leaves: Fabric) -> None:
         assert [comm.stats.degraded for comm in communicators] == [0] * 4
 
 
-@pytest.mark.full
 def test_a_leaf_with_less_than_its_share_gets_what_the_others_made(leaves: Fabric) -> None:
     """One member of a leaf passes, the other is away: the other leaf makes the sum, and the one that passed gets it too."""
     with joined(leaves, 4, late="degrade", block_exp=1000.0, quorum=1, window=16) as communicators:
@@ -202,7 +196,6 @@ def test_a_leaf_with_less_than_its_share_gets_what_the_others_made(leaves: Fabri
         assert communicators[1].allreduce(ones[1], timeout=PATIENCE)[-1] == 7
 
 
-@pytest.mark.full
 def test_groups_within_and_across_leaves(leaves: Fabric) -> None:
     with joined(leaves, 4, window=8) as communicators:
 
