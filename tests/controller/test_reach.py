@@ -41,10 +41,9 @@ class Fabric(FakeFabric):
 
 @pytest.fixture
 def fabric(sockets: Path, tmp_path: Path) -> Iterator[Fabric]:
-    one = Fabric(sockets, tmp_path / "state.db")
-    one.controller.push()
-    yield one
-    one.close()
+    with closing(Fabric(sockets, tmp_path / "state.db")) as one:
+        one.controller.push()
+        yield one
 
 
 def test_reconcile_goes_around_what_does_not_answer(fabric: Fabric) -> None:
