@@ -33,8 +33,7 @@ def copy(topology: Topology, tmp_path: Path) -> Iterator[Copy]:
     with ExitStack() as stack:
 
         def make() -> Controller:
-            path = tmp_path / f"copy{len(list(tmp_path.iterdir()))}.db"
-            shutil.copy(tmp_path / "state.db", path)
+            path = shutil.copy(tmp_path / "state.db", tmp_path / f"copy{len(list(tmp_path.iterdir()))}.db")
             return stack.enter_context(Controller(topology, path))
 
         yield make

@@ -59,11 +59,11 @@ class Watched:
         self.counter = controller.site.program.object_id("counters", "ports")
         self.repeats = 0
 
-    def looks(self, leaf: str, *, alive: dict[str, str] | None = None, seconds: float = 2 * QUIET) -> list[str]:
-        """For so long, the leaf's members repeat themselves, and packets come in at the ends that are ``alive``: switch ->
-        link. Returns what is found dead."""
+    def looks(self, leaf: str, *, alive: dict[str, str] | None = None) -> list[str]:
+        """For twice as long as a link may be quiet, the leaf's members repeat themselves, and packets come in at the ends that
+        are ``alive``: switch -> link. Returns what is found dead."""
         found: list[str] = []
-        end = self.now + seconds
+        end = self.now + 2 * QUIET
         while self.now < end and not found:
             self.repeats += 1
             self.fabric.switches[leaf].let_in(dict.fromkeys(range(4), self.repeats))

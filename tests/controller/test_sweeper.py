@@ -42,8 +42,8 @@ def swept(sweeper: Sweeper, controller: Controller, switch: FakeSwitch, spec: Jo
     return sweeper
 
 
-def sweeps_of(controller: Controller, job: str = "resnet") -> int:
-    return controller.site.tally.of("sweeps").get((job,), 0)
+def sweeps_of(controller: Controller) -> int:
+    return controller.site.tally.of("sweeps").get(("resnet",), 0)
 
 
 def next_sweep(switch: FakeSwitch) -> bytes:
