@@ -13,10 +13,8 @@ from netsum.peers.rings import rings_of
 from netsum.peers.ways import Way
 from netsum.wire.schema import EVERYONE, Op
 
-from tests.hosts.calls import closing_all, good, on_each
+from tests.hosts.calls import Array, closing_all, good, on_each
 from tests.hosts.peers import ChainNetwork, PeerNetwork
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

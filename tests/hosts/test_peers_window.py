@@ -15,14 +15,13 @@ from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor
 from netsum.errors import Closed, Mismatch, Timeout
 from netsum.peers import peer_window
 from netsum.peers.peer_window import PeerWindow
-from netsum.transports import Faults, FaultyTransport
 from netsum.window.block import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
 from netsum_testbed.verify.cells import KINDS
 
-from tests.hosts.calls import allreduce, closing_all, good, on_each
+from tests.hosts.calls import allreduce, closing_all, good, on_each, over_a_bad_network
 from tests.hosts.cells import cell_of, check
 from tests.hosts.network import JOB_ID, contribution, job, reply_bytes
 from tests.hosts.network import descriptor as switch_descriptor
@@ -135,9 +134,7 @@ def test_results_are_the_switchs_bit_for_bit(data: st.DataObject, workers: int, 
     ],
 )
 def test_cells_by_each_algorithm_over_a_bad_network(algorithm: str, workers: int) -> None:
-    faults = Faults(drop=0.02, duplicate=0.02, reorder=0.02)
-    network = PeerNetwork(workers, algorithm=algorithm)
-    with closing_all(network.communicators(lambda inner, rank: FaultyTransport(inner, faults, rank))) as communicators:
+    with over_a_bad_network(PeerNetwork(workers, algorithm=algorithm), 0.02) as communicators:
         order = np.random.default_rng(workers).permutation(len(KINDS))[:15]
         check(communicators, [cell_of(KINDS[which], workers, 1025, 5, index) for index, which in enumerate(order)])
         assert sum(comm.stats.retransmissions for comm in communicators) > 0
