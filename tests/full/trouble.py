@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,7 +26,7 @@ from netsum_testbed.served import ServedController
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import joined
-from tests.threads import until
+from tests.threads import returned, until
 
 WORKER = Path(__file__).with_name("worker.py")
 SEARCH_PATH = ":".join(filter(None, sys.path))
@@ -177,8 +178,7 @@ class Training:
             progress = again.steps[index]
             again.steps[index] = self.communicators[index].resync(again.states[index], progress=progress)
 
-        with ThreadPoolExecutor(len(self.communicators)) as pool:
-            list(pool.map(come_back, range(len(self.communicators))))
+        returned([partial(come_back, index) for index in range(len(self.communicators))])
         return again
 
     def kinds(self) -> list[type[Exception] | None]:
