@@ -53,7 +53,6 @@ def test_calls_do_not_need_the_controller(served: Served) -> None:
         served.kill()
         training.on(50)
         served.start()
-        training.on()
         training.finish()
         assert [comm.stats.resumes for comm in communicators] == [0] * 3
 
@@ -65,7 +64,6 @@ def test_switch_and_controller_restart_in_the_middle_of_a_call(served: Served) -
         served.kill()
         restart_switch(served.fabric)
         served.start()
-        training.on()
         training.finish()
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
@@ -85,7 +83,6 @@ def test_it_restarts_while_members_rejoin(served: Served) -> None:
         served.kill()
         served.start()
         nap.wake.set()
-        training.on()
         training.finish()
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
@@ -104,7 +101,6 @@ def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
         served.kill()
         until(lambda: all(comm.stats.degraded for comm in communicators[:2]), "partial results")
         served.start()
-        training.on()
         training.finish()
 
 

@@ -47,8 +47,7 @@ def test_a_training_goes_on_without_its_switch_and_with_it_again(mortal: Fabric)
         mortal.controller.push()
         mortal.controller.move(name, "switch")
         until(lambda: all(comm.descriptor.by_switch for comm in communicators), "the job is back at the switch")
-        training.on(20)
-        training.finish()
+        training.finish(20)
         assert [comm.stats.resumes for comm in communicators] == [2] * 4
 
 

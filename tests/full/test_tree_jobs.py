@@ -45,8 +45,7 @@ def test_a_leaf_restarts(leaves: Fabric) -> None:
     with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
         training.on(20)
         restart_switch(leaves, "leaf1")
-        training.on(20)
-        training.finish()
+        training.finish(20)
         assert [comm.stats.resumes for comm in communicators] == [1] * 4
         assert set(job_of(leaves, communicators).epoch.shape.roots) == {"spine1", "spine2"}
 
@@ -61,14 +60,12 @@ def test_a_root_that_dies_gives_its_stripe_away(leaves: Fabric) -> None:
         training.on(20)
         leaves.start_switch("spine1")
         until(lambda: all_up(leaves), "spine1 is back")
-        training.on(10)
         training.finish()
         assert {comm.stats.resumes for comm in communicators} == {1}
         assert job_of(leaves, communicators).state is JobState.READY
     with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
         assert job_of(leaves, communicators).epoch.shape.roots.count("spine1") == 8
-        training.on(5)
-        training.finish()
+        training.finish(5)
 
 
 @pytest.mark.parametrize("gone", [[1], [2, 3]])
@@ -167,8 +164,7 @@ def test_ranks_of_all_leaves_that_sleep_too_long_come_back(leaves: Fabric) -> No
     ):
         until(lambda: sum(map(bool, training.came_back)) >= 3 or any(training.errors), training)
         training.pause = lambda _rank, _step: 0.0  # who wakes after the others' last step finds nobody to resync with
-        training.on(50)
-        training.finish()
+        training.finish(50)
         assert training.kinds() == [None] * 4
 
 

@@ -199,7 +199,6 @@ def test_a_switch_restart_is_seen_on_both_sides(fragile: Fabric, caplog: pytest.
             until(lambda: is_up(0), "metrics say that the switch is down")
             fragile.start_switch()
             until(lambda: is_up(1), "metrics say that it is up")
-            training.on()
             training.finish()
         own, seen = samples(registry), scrape(fragile)
         changed = ("netsum_reconciles_total", "changed", switch)

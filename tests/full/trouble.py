@@ -147,9 +147,10 @@ class Training:
             self,
         )
 
-    def finish(self, more: int = 10) -> None:
-        """Let all ranks end after the same step, wait for it, and see that they are equal."""
-        self.stop(more)
+    def finish(self, after: int = 10) -> None:
+        """Go :meth:`on` for so many steps, let all ranks end after the same one, wait for it, and see that they are equal."""
+        self.on(after)
+        self.stop()
         self.check_equal()
 
     def stop(self, more: int = 10) -> None:
