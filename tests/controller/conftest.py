@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from netsum_controller import cli
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Controller, JobSpec, cli
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topology import Topology, parse_topology
-from netsum_controller.controller import Controller
 from netsum_controller.state import store
 
 from tests.controller.certificates import Certificates, make_certificates

@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.config.topology import Topology
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, Job, JobSpec, Topology
 from netsum_controller.planning.job_items import belongs_to
 from netsum_controller.stages import Item
-from netsum_controller.state.model import Job
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN, join_all

@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 from netsum.wire.schema import BlockState
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Controller, Job, JobSpec, Topology
 from netsum_controller.config.topologies import leaf_spine, tree
-from netsum_controller.config.topology import Topology
-from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError, Unreachable
 from netsum_controller.planning.replan import Replanned
-from netsum_controller.state.model import Job
 from netsum_controller.watching.links import AVOIDED, QUIET, LinkWatcher
 
 from tests.controller.fake_fabric import HOSTS, FakeFabric

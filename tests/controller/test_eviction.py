@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from netsum.wire import parse_header
 from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import Busy, Evicted, NoSuchJob, NoSuchMember, Refused, SwitchError
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.stages import JobEntry, MemberEntry, MulticastGroup, RewriteEntry

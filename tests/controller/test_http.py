@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from netsum.descriptor import Descriptor
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import InputError
 
 from tests.controller.fake_switch import FakeSwitch

@@ -8,8 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import Busy, SwitchError, Unreachable
 from netsum_controller.jobs.reconcile import reconcile_switch
 from netsum_controller.jobs.rejoin import Progress

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from netsum.wire import Outcome, Status
 from netsum.wire.schema import AgeOp
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import Busy, StateError
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.state.model import JobState

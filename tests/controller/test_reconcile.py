@@ -6,9 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Controller, JobSpec
 from netsum_controller.config.topology import parse_topology
-from netsum_controller.controller import Controller
 from netsum_controller.errors import Refused, StateError, SwitchError
 from netsum_controller.jobs.reconcile import Report
 from netsum_controller.p4runtime.converge import plan

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock, Timeout
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import Abandoned, StateError
 from netsum_controller.state import schema
 from netsum_controller.state.lock import StateLock

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from netsum.wire import parse_header
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.state.model import Late
 from netsum_controller.watching import sweeper as module
 from netsum_controller.watching.sweeper import Sweeper

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import grpc
 import pytest
+from netsum_controller import Controller, JobSpec
 from netsum_controller.cli.shell import shell_arguments
-from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Tls, parse_topology
-from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError, SwitchError
 from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.switches import SwitchProcess, SwitchStartError

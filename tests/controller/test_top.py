@@ -19,9 +19,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from netsum_controller import Controller, JobSpec
 from netsum_controller.cli.top import Snapshot, Watch, render
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
 from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_controller.stages import outcomes
 from netsum_controller.stages.memory import RegionCounts

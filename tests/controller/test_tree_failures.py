@@ -8,10 +8,8 @@ from contextlib import closing
 import pytest
 from netsum.descriptor import Descriptor
 from netsum.wire.schema import BlockState
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Controller, JobSpec, Topology
 from netsum_controller.config.topologies import leaf_spine, tree
-from netsum_controller.config.topology import Topology
-from netsum_controller.controller import Controller
 from netsum_controller.errors import Busy, NoSwitch, SwitchError, Unreachable
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.stages import JobEntry, MemberEntry

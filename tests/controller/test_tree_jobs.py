@@ -12,10 +12,8 @@ import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 from netsum.wire.schema import Role
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Controller, JobSpec, Topology
 from netsum_controller.config.topologies import leaf_spine
-from netsum_controller.config.topology import Topology
-from netsum_controller.controller import Controller
 from netsum_controller.errors import ControllerError, NoSuchJob, Refused, SwitchError
 from netsum_controller.stages import (
     JobEntry,

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Behind, Desynchronized, NotReady, Timeout
+from netsum import Behind, Communicator, Desynchronized, NotReady, Timeout
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.state.model import Job, Rejoin
 from netsum_testbed.opening import open_fabric

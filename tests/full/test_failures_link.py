@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, Behind, Desynchronized, NotFinite, Timeout
+from netsum import Aborted, Behind, Communicator, Desynchronized, NotFinite, Timeout
 from netsum.transports import Faults, FaultyTransport, Transport
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.netns import run_command

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, Behind, Desynchronized, Evicted, NoSuchMember
+from netsum import Aborted, Behind, Communicator, Desynchronized, Evicted, NoSuchMember
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import PATIENCE, on_all, results

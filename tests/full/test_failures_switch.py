@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Desynchronized
+from netsum import Communicator, Desynchronized
 from netsum_controller.state.model import Rejoin
 from netsum_testbed.fabric import Fabric
 

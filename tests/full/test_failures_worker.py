@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Closed, Desynchronized, Timeout
+from netsum import Closed, Communicator, Desynchronized, Timeout
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Behind, Desynchronized
+from netsum import Behind, Communicator, Desynchronized
 
 from tests.full.calls import PATIENCE, allreduce_whole, on_all, results
 from tests.full.conftest import Members

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Desynchronized
+from netsum import Communicator, Desynchronized
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import PATIENCE, on_all, results

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Behind, Desynchronized
+from netsum import Behind, Communicator, Desynchronized
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.state.model import Job, JobState
 from netsum_testbed.fabric import Fabric

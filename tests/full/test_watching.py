@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import metrics
-from netsum.communicator import Communicator
-from netsum.errors import Evicted, NetsumError, Timeout
+from netsum import Communicator, Evicted, NetsumError, Timeout, metrics
 from netsum_controller.cli.top import Snapshot, Watch
 from netsum_controller.state.model import Late
 from netsum_controller.watching.standing import JobStanding

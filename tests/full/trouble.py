@@ -18,8 +18,7 @@ import netsum
 import numpy as np
 from netsum.communicator import Communicator
 from netsum.transports.base import Transport
-from netsum_controller.controller import Controller
-from netsum_controller.state.model import Job
+from netsum_controller import Controller, Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 from netsum_testbed.served import ServedController

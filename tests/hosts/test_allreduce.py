@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum import wait_all
-from netsum.communicator import Communicator
+from netsum import Communicator, wait_all
 from netsum.wire.schema import Outcome
 
 from tests.hosts.calls import FLOATS, INTEGERS, Array, allreduce, data, good, on_each, over_a_bad_network, ranks

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, NotFinite, Unsupported
+from netsum import Aborted, Communicator, NotFinite, Unsupported
 from netsum.peers.rings import rings_of
 from netsum.peers.ways import Way
 from netsum.wire.schema import EVERYONE, Op

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum import Communicator, Mismatch, Timeout
 from netsum.backend import resume_window
-from netsum.communicator import Communicator
 from netsum.descriptor import CHAIN, MULTICAST
-from netsum.errors import Mismatch, Timeout
 from netsum.peers.peer_window import PeerWindow
 from netsum.peers.visits import added, parse_visit, shortened
 from netsum.peers.wire import DATAGRAM_HEAD, is_datagram

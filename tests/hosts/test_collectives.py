@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum import wait_all
-from netsum.communicator import Communicator
+from netsum import Communicator, wait_all
 from netsum.peers.peer_window import PeerWindow
 from netsum.window.switch_window import SwitchWindow
 from netsum_testbed.verify.cells import COLLECTIVES, KINDS, Cell, Kind

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.communicator import Communicator
+from netsum import Aborted, Communicator, NotFinite, Unsupported
 from netsum.compression import Rotated, TopBlocks, _hadamard
-from netsum.errors import Aborted, NotFinite, Unsupported
 from netsum_testbed.verify.reference import bias
 
 from tests.hosts.calls import Array, data, good, on_each, ranks

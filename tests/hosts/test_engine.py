@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import wait_all
+from netsum import Closed, Communicator, CommunicatorError, Mismatch, wait_all
 from netsum.collectives.history import KINDS, Predictions
-from netsum.communicator import Communicator
 from netsum.engine import Engine
-from netsum.errors import Closed, CommunicatorError, Mismatch
 from netsum.transports import Transport
 from netsum.transports.base import Packet
 from netsum.window.block import Block

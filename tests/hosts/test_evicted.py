@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, CallError, NotFinite
+from netsum import Aborted, CallError, Communicator, NotFinite
 
 from tests.hosts.calls import good, on_each
 from tests.hosts.network import MemoryNetwork

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, Degraded, DoesNotFit, NotFinite, Unsupported
+from netsum import Aborted, Communicator, Degraded, DoesNotFit, NotFinite, Unsupported
 
 from tests.examples import one_in
 from tests.hosts.calls import allreduce, good, on_each

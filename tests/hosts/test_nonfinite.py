@@ -7,8 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, Mismatch, NotFinite, Unsupported
+from netsum import Aborted, Communicator, Mismatch, NotFinite, Unsupported
 
 from tests.hosts.calls import Array, allreduce, good, on_each, ranks
 from tests.hosts.combiners import combiner

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.communicator import Communicator
+from netsum import Closed, Communicator, Mismatch, Timeout
 from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor
-from netsum.errors import Closed, Mismatch, Timeout
 from netsum.peers import peer_window
 from netsum.peers.peer_window import PeerWindow
 from netsum.window.block import Block

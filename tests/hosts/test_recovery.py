@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.descriptor import Descriptor
-from netsum.errors import CommunicatorError, Desynchronized, Evicted, NoSuchMember, NotReady, Timeout
+from netsum import Communicator, CommunicatorError, Descriptor, Desynchronized, Evicted, NoSuchMember, NotReady, Timeout
 from netsum.recovery import PAUSE, Recovery
 from netsum.refusal import Refusal
 from netsum.transports import MemoryTransport
