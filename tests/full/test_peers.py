@@ -80,9 +80,7 @@ def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
 def test_a_rank_that_is_started_again_meets_the_others(fragile: Fabric) -> None:
     """No switch is there to refuse anybody: the others learn of it by asking the controller."""
     with joined(fragile, 3, algorithm="ring") as communicators:
-        assert [each.result.tolist() for each in on_all(communicators, lambda comm: comm.allreduce([1, 2]))] == [
-            [3, 6]
-        ] * 3
+        assert results(on_all(communicators, lambda comm: comm.allreduce([1, 2]).tolist())) == [[3, 6]] * 3
         job = fragile.controller.job(communicators[0].descriptor.job)
 
         def start_again(old: Communicator) -> list[int]:
@@ -101,6 +99,4 @@ def test_a_rank_that_is_started_again_meets_the_others(fragile: Fabric) -> None:
 
         got = on_all(communicators, lambda comm: (start_again if comm.rank == 1 else go_on)(comm))
         assert results(got) == [[5, 7, 8]] * 3
-        assert [each.result.tolist() for each in on_all(communicators, lambda comm: comm.allreduce([1, 2]))] == [
-            [3, 6]
-        ] * 3
+        assert results(on_all(communicators, lambda comm: comm.allreduce([1, 2]).tolist())) == [[3, 6]] * 3

@@ -35,11 +35,6 @@ def job_of(fabric: Fabric, communicators: list[Communicator]) -> Job:
     return fabric.controller.job(communicators[0].descriptor.job)
 
 
-def all_up(fabric: Fabric) -> bool:
-    """Whether the controller's paths use every switch again."""
-    return not fabric.controller.site.down
-
-
 def test_a_leaf_restarts(leaves: Fabric) -> None:
     with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
         training.on(20)
@@ -58,7 +53,7 @@ def test_a_root_that_dies_gives_its_stripe_away(leaves: Fabric) -> None:
         until(lambda: set(job_of(leaves, communicators).epoch.shape.roots) == {"spine2"}, "its trees avoid spine1")
         training.on(20)
         leaves.start_switch("spine1")
-        until(lambda: all_up(leaves), "spine1 is back")
+        until(lambda: not leaves.controller.site.down, "spine1 is back")
         training.finish()
         assert {comm.stats.resumes for comm in communicators} == {1}
         assert job_of(leaves, communicators).state is JobState.READY

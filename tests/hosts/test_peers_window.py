@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum import Closed, Communicator, Mismatch, Timeout
-from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor
+from netsum.descriptor import CHAIN, HOST_ALGORITHMS
 from netsum.peers import peer_window
 from netsum.peers.peer_window import PeerWindow
 from netsum.window.block import Block
@@ -25,7 +25,7 @@ from tests.hosts.cells import cell_of, check
 from tests.hosts.network import JOB_ID, contribution, job, reply_bytes
 from tests.hosts.network import descriptor as switch_descriptor
 from tests.hosts.peers import PeerNetwork, memory_peers, peer_descriptor
-from tests.model.rules import Job, SwitchModel
+from tests.model.rules import SwitchModel
 
 Result = tuple[Any, ...]
 
@@ -41,7 +41,9 @@ def of(header: Header, payload: memoryview) -> Result:
 def by_switch(batches: list[list[list[Block]]], workers: int) -> list[list[Result]]:
     """What each rank gets when the model of the switch combines; ``batches[number][rank]`` are blocks."""
     described = [switch_descriptor(rank, workers, window=256, block_exp_ms=1000.0) for rank in range(workers)]
-    switch = SwitchModel({JOB_ID: patient_job(described[0])})
+    # No block is ever old enough to be closed; so ranks may pass.
+    patient = job(described[0])._replace(block_exp=1_000_000_000, quorum=workers, window=256)
+    switch = SwitchModel({JOB_ID: patient})
     windows = [SwitchWindow(each) for each in described]
     got = collect(batches, windows)
     for _ in range(3):  # packets, then those with room for what came as a notice
@@ -51,11 +53,6 @@ def by_switch(batches: list[list[list[Block]]], workers: int) -> list[list[Resul
                     windows[reply.port - 1].receive(memoryview(reply_bytes(reply)), 0.0)
     assert all(window.idle for window in windows)
     return got
-
-
-def patient_job(first: Descriptor) -> Job:
-    """The job, in which no block is ever old enough to be closed; so ranks may pass."""
-    return job(first)._replace(block_exp=1_000_000_000, quorum=first.workers, window=first.window)
 
 
 def by_peers(batches: list[list[list[Block]]], workers: int, algorithm: str) -> list[list[Result]]:

@@ -17,8 +17,8 @@ from tests.hosts.network import JOB_ID, descriptor
 from tests.hosts.restarts import RestartingNetwork
 
 
-def calls(comm: Communicator, number: int, start: int = 0) -> list[Any]:
-    return [comm.allreduce(np.arange(3000) + comm.rank + step).tobytes() for step in range(start, start + number)]
+def calls(comm: Communicator, number: int) -> list[Any]:
+    return [comm.allreduce(np.arange(3000) + comm.rank + step).tobytes() for step in range(number)]
 
 
 def expected(workers: int, number: int) -> list[bytes]:

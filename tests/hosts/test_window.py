@@ -109,8 +109,8 @@ class Simulation:
             assert self.step(limit), f"not done after {limit} s: {[host.window.base for host in self.hosts]}"
 
 
-def lossless(workers: int = 2, **changes: Any) -> Simulation:
-    return Simulation(workers, 0, **{"block_bytes": 256, **changes})
+def lossless(**changes: Any) -> Simulation:
+    return Simulation(2, 0, **{"block_bytes": 256, **changes})
 
 
 def test_nothing_is_sent_twice_on_a_good_network() -> None:
