@@ -5,16 +5,15 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from netsum_controller import cli
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Controller, JobSpec, cli
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topology import Topology, parse_topology
-from netsum_controller.controller import Controller
 from netsum_controller.state import store
 
 from tests.controller.certificates import Certificates, make_certificates
@@ -38,6 +37,11 @@ hosts:
   h3: {ip: 10.0.0.3, mac: "02:6e:73:00:00:03", switch: s1, port: 3, mtu: 1500}
   h4: {ip: 10.0.0.4, mac: "02:6e:73:00:00:04", switch: s1, port: 4, mtu: 9000}
 """
+
+
+def star4(p4runtime: str, **more: Any) -> Topology:
+    """That topology, whose switch has this address; ``more`` are other fields of the switch."""
+    return parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": p4runtime, **more}})
 
 
 class _Unsynced(store._Database):
@@ -76,23 +80,24 @@ def switch(sockets: Path) -> Iterator[FakeSwitch]:
 
 
 @pytest.fixture
+def second_switch(sockets: Path) -> Iterator[FakeSwitch]:
+    """Another one."""
+    fake = FakeSwitch(f"unix:{sockets}/s2", device_id=2).start()
+    yield fake
+    fake.stop()
+
+
+@pytest.fixture
 def topology(switch: FakeSwitch) -> Topology:
     """Four hosts on the fake switch."""
-    return parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": switch.address}})
+    return star4(switch.address)
 
 
 @pytest.fixture
 def open_controller(topology: Topology, tmp_path: Path) -> Iterator[Callable[[], Controller]]:
     """Opens a controller on the test's state file; each call opens another, as a new process would."""
-    opened: list[Controller] = []
-
-    def make() -> Controller:
-        opened.append(patient(Controller(topology, tmp_path / "state.db")))
-        return opened[-1]
-
-    yield make
-    for one in opened:
-        one.close()
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(patient(Controller(topology, tmp_path / "state.db")))
 
 
 @pytest.fixture
@@ -109,11 +114,16 @@ def memory(controller: Controller) -> FakeMemory:
 
 
 @pytest.fixture
-def fabric(sockets: Path, tmp_path: Path) -> Iterator[FakeFabric]:
+def open_fabric(sockets: Path, tmp_path: Path) -> Iterator[Callable[[Topology], FakeFabric]]:
+    """Brings up a fabric of fake switches; all end with the test."""
+    with ExitStack() as stack:
+        yield lambda topology: stack.enter_context(closing(FakeFabric(topology, sockets, tmp_path / "state.db")))
+
+
+@pytest.fixture
+def fabric(open_fabric: Callable[[Topology], FakeFabric]) -> FakeFabric:
     """Two spines, two leaves with two hosts each."""
-    one = FakeFabric(leaf_spine(2, 2, 2), sockets, tmp_path / "state.db")
-    yield one
-    one.close()
+    return open_fabric(leaf_spine(2, 2, 2))
 
 
 @pytest.fixture
@@ -177,29 +187,13 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def live(kind: str) -> Iterator[SwitchUnderTest]:
-    switch = start(kind)
-    yield switch
-    switch.close()
+    with closing(start(kind)) as switch:
+        yield switch
 
 
 @pytest.fixture
 def on_live(live: SwitchUnderTest, tmp_path: Path) -> Iterator[Controller]:
     """A controller with its program and a job of three on the switch."""
-    topology = parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": live.grpc_address}})
-    with Controller(topology, tmp_path / "state.db") as controller:
+    with Controller(star4(live.grpc_address), tmp_path / "state.db") as controller:
         assert controller.push()[0].program_pushed
         yield controller
-
-
-@pytest.fixture
-def open_fabric(sockets: Path, tmp_path: Path) -> Iterator[Callable[[Topology], FakeFabric]]:
-    """Brings up a fabric of fake switches; all end with the test."""
-    opened: list[FakeFabric] = []
-
-    def make(topology: Topology) -> FakeFabric:
-        opened.append(FakeFabric(topology, sockets, tmp_path / "state.db"))
-        return opened[-1]
-
-    yield make
-    for one in opened:
-        one.close()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.config.topology import Topology
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, Job, JobSpec, Topology
 from netsum_controller.planning.job_items import belongs_to
 from netsum_controller.stages import Item
-from netsum_controller.state.model import Job
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN, join_all
@@ -38,18 +36,15 @@ class FakeFabric:
         }
         self.topology = topology.filled({name: {"p4runtime": one.address} for name, one in self.switches.items()})
         self._state = state
-        self._opened: list[Controller] = []
+        self._undo = ExitStack()
+        for one in self.switches.values():
+            self._undo.callback(one.stop)
 
     def open(self) -> Controller:
-        controller = patient(Controller(self.topology, self._state))
-        self._opened.append(controller)
-        return controller
+        return self._undo.enter_context(patient(Controller(self.topology, self._state)))
 
     def close(self) -> None:
-        for controller in self._opened:
-            controller.close()
-        for switch in self.switches.values():
-            switch.stop()
+        self._undo.close()
 
     def installed(self) -> dict[str, set[bytes]]:
         """Everything on every switch, for comparing before and after."""

@@ -7,8 +7,7 @@ import struct
 from netsum.descriptor import Descriptor
 from netsum.frames import FrameFormat
 from netsum.wire import Header, Lane, Status, pack_header, parse_header
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 
 from tests.controller.members import TOKEN, join_all
 from tests.switch.harness.api import SwitchUnderTest

@@ -6,8 +6,7 @@ import struct
 
 from netsum.descriptor import Descriptor
 from netsum.wire.schema import AgeOp
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.state.model import Late
 
 from tests.controller.items import job_entry

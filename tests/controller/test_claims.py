@@ -11,9 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from netsum.wire.schema import SLOTS
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.config.topology import Topology
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec, Topology
 from netsum_controller.errors import CannotResume, StateError
 from netsum_controller.jobs.claims import claim_numbers
 from netsum_controller.jobs.rejoin import Progress
@@ -33,8 +31,7 @@ def copy(topology: Topology, tmp_path: Path) -> Iterator[Copy]:
     with ExitStack() as stack:
 
         def make() -> Controller:
-            path = tmp_path / f"copy{len(list(tmp_path.iterdir()))}.db"
-            shutil.copy(tmp_path / "state.db", path)
+            path = shutil.copy(tmp_path / "state.db", tmp_path / f"copy{len(list(tmp_path.iterdir()))}.db")
             return stack.enter_context(Controller(topology, path))
 
         yield make

@@ -8,7 +8,10 @@ import re
 import signal
 import subprocess
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import click
 import pytest
@@ -247,30 +250,34 @@ def test_commands_of_other_packages(run: Run, monkeypatch: pytest.MonkeyPatch) -
     assert result.err == "netsum: `netsum broken` cannot be loaded: No module named 'no_such_package'\n"
 
 
-def netsum(*arguments: str, **options: object) -> subprocess.Popen[str]:
-    """The command as a process of its own."""
-    return subprocess.Popen([*NETSUM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload,no-any-return]
+@contextmanager
+def serving(*options: str) -> Iterator[tuple[IO[str], str]]:
+    """`netsum serve` as a process of its own, which ends well: what it logs, and the first line that it prints."""
+    command = [*NETSUM, "serve", "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        try:
+            yield server.stderr, server.stdout.readline()
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.communicate(timeout=30)
+    assert server.returncode == 0
 
 
 def test_serve_until_interrupted(run: Run) -> None:
     run("switch", "push")
     created = run("job", "create", "resnet.yaml").out
     token = created.split("token ")[1].strip()
-    with netsum("serve", "--port", "0") as server:
-        assert server.stdout is not None
-        try:
-            line = server.stdout.readline()
-            assert line.startswith("serving star4 at http://127.0.0.1:")
-            url = line.split(" at ")[1].strip()
-            body = json.dumps({"rank": 0, "instance": "a"}).encode()
-            request = urllib.request.Request(f"{url}/v1/jobs/resnet/join", body, {"Authorization": f"Bearer {token}"})
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                assert json.loads(answer.read())["controller"] == url
-            (listed,) = json.loads(run("job", "list", "--json").out)  # beside it, on the same state file
-            assert listed["joined"] == 1
-        finally:
-            server.send_signal(signal.SIGTERM)
-        assert server.wait(timeout=30) == 0
+    with serving() as (_, line):
+        assert line.startswith("serving star4 at http://127.0.0.1:")
+        url = line.split(" at ")[1].strip()
+        body = json.dumps({"rank": 0, "instance": "a"}).encode()
+        request = urllib.request.Request(f"{url}/v1/jobs/resnet/join", body, {"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert json.loads(answer.read())["controller"] == url
+        (listed,) = json.loads(run("job", "list", "--json").out)  # beside it, on the same state file
+        assert listed["joined"] == 1
 
 
 @pytest.mark.full
@@ -278,28 +285,18 @@ def test_serve_until_interrupted(run: Run) -> None:
 def test_serve_over_tls_restores_a_switch(switch: FakeSwitch, certificates: Certificates) -> None:
     """It was never pushed, and then it restarts."""
     pem = ("--tls-cert", certificates.path("server.pem"), "--tls-key", certificates.path("server.key"))
-    with netsum("serve", "--port", "0", *pem) as server:
-        assert server.stdout is not None
-        assert server.stderr is not None
-        try:
-            assert server.stdout.readline().startswith("serving star4 at https://127.0.0.1:")
-            for _ in range(2):
-                while "switch s1 is restored" not in (line := server.stderr.readline()):
-                    assert line, "it has ended"
-                switch.restart()
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.stderr.read()
-        assert server.wait(timeout=30) == 0
+    with serving(*pem) as (log, said):
+        assert said.startswith("serving star4 at https://127.0.0.1:")
+        for _ in range(2):
+            while "switch s1 is restored" not in (line := log.readline()):
+                assert line, "it has ended"
+            switch.restart()
 
 
 @pytest.mark.usefixtures("run")
 def test_serve_without_watching(switch: FakeSwitch) -> None:
-    with netsum("serve", "--port", "0", "--no-watch") as server:
-        assert server.stdout is not None
-        assert server.stdout.readline().startswith("serving star4 at http://127.0.0.1:")
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(timeout=30) == 0
+    with serving("--no-watch") as (_, said):
+        assert said.startswith("serving star4 at http://127.0.0.1:")
     assert switch.config is None
 
 

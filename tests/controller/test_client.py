@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from netsum.wire.schema import BlockState
 from netsum_controller.config.topology import Switch, Topology
@@ -129,8 +131,6 @@ def test_an_entry_with_another_action_is_foreign(controller: Controller, switch:
 
 
 def test_nothing_is_left_running(topology: Topology) -> None:
-    import threading
-
     before = set(threading.enumerate())
     for _ in range(3):
         with client_of(topology) as client:

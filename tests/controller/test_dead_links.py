@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 from netsum.wire.schema import BlockState
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Controller, Job, JobSpec, Topology
 from netsum_controller.config.topologies import leaf_spine, tree
-from netsum_controller.config.topology import Topology
-from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError, Unreachable
 from netsum_controller.planning.replan import Replanned
-from netsum_controller.state.model import Job
 from netsum_controller.watching.links import AVOIDED, QUIET, LinkWatcher
 
 from tests.controller.fake_fabric import HOSTS, FakeFabric
@@ -59,11 +56,11 @@ class Watched:
         self.counter = controller.site.program.object_id("counters", "ports")
         self.repeats = 0
 
-    def looks(self, leaf: str, *, alive: dict[str, str] | None = None, seconds: float = 2 * QUIET) -> list[str]:
-        """For so long, the leaf's members repeat themselves, and packets come in at the ends that are ``alive``: switch ->
-        link. Returns what is found dead."""
+    def looks(self, leaf: str, *, alive: dict[str, str] | None = None) -> list[str]:
+        """For twice as long as a link may be quiet, the leaf's members repeat themselves, and packets come in at the ends that
+        are ``alive``: switch -> link. Returns what is found dead."""
         found: list[str] = []
-        end = self.now + seconds
+        end = self.now + 2 * QUIET
         while self.now < end and not found:
             self.repeats += 1
             self.fabric.switches[leaf].let_in(dict.fromkeys(range(4), self.repeats))

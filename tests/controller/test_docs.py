@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,16 +23,8 @@ def normal(text: str) -> str:
     return " ".join(sorted(words) if "─" in text else words)  # a table on the page is folded
 
 
-@pytest.fixture
-def second(sockets: Path) -> Iterator[FakeSwitch]:
-    """The second switch, for a page that has two."""
-    fake = FakeSwitch(f"unix:{sockets}/s2", device_id=2).start()
-    yield fake
-    fake.stop()
-
-
 def test_the_pages_tell_the_truth(
-    switch: FakeSwitch, second: FakeSwitch, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    switch: FakeSwitch, second_switch: FakeSwitch, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NETSUM_TOPOLOGY", "star4.yaml")
     monkeypatch.setenv("COLUMNS", "300")  # tables do not fold
@@ -41,7 +32,7 @@ def test_the_pages_tell_the_truth(
     for kind, title, text in (block for page in PAGES for block in blocks(page)):
         if kind == "yaml":
             name = title.removeprefix("file=")
-            here = text.replace("127.0.0.1:9559", switch.address).replace("127.0.0.1:9560", second.address)
+            here = text.replace("127.0.0.1:9559", switch.address).replace("127.0.0.1:9560", second_switch.address)
             (tmp_path / (name or "unnamed.yaml")).write_text(here)
         if kind != "console":
             continue

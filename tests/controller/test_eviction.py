@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -9,11 +10,10 @@ from pathlib import Path
 import pytest
 from netsum.wire import parse_header
 from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import Busy, Evicted, NoSuchJob, NoSuchMember, Refused, SwitchError
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.stages import MemberEntry, MulticastGroup, RewriteEntry
+from netsum_controller.stages import JobEntry, MemberEntry, MulticastGroup, RewriteEntry
 from netsum_controller.state.model import Job, JobState, Late
 
 from tests.controller.fake_switch import FakeSwitch, pack_record, touches
@@ -225,3 +225,53 @@ def test_killed_while_evicting(open_controller: Callable[[], Controller], spec: 
     assert not second.evict("resnet", 1).changed
     assert second.job("resnet").epoch.evicted == (1,)
     assert len(switch.sweeps) == 1
+
+
+RANKS = 4
+STEPS = 40
+
+
+@pytest.mark.parametrize("late", [Late.WAIT, pytest.param(Late.DEGRADE, marks=pytest.mark.full)])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2, 3))])
+def test_the_switch_has_what_the_file_says(controller: Controller, switch: FakeSwitch, late: Late, seed: int) -> None:
+    chance = random.Random(seed)
+    hosts = ("h1", "h2", "h3", "h4")
+    controller.create_job(JobSpec(name="resnet", members=hosts, window=8, token=TOKEN, late=late))
+    numbers = [controller.job("resnet").epoch.number]
+    done = set()
+    for step in range(STEPS):
+        rank = chance.randrange(RANKS)
+        what = chance.choices(("join", "leave", "evict", "admit", "restart"), (50, 10, 20, 15, 5))[0]
+        with suppress(Busy, Evicted, Refused):
+            if what == "join":
+                controller.join("resnet", TOKEN, rank, chance.choice(["a", "b", str(step)]))
+            elif what == "leave":
+                controller.leave("resnet", TOKEN, rank, "a")
+            elif what == "evict":
+                controller.evict("resnet", rank)
+            elif what == "admit":
+                controller.admit("resnet", rank)
+            else:
+                switch.restart()
+                controller.reconcile()
+            done.add(what)
+        check(controller, numbers)
+    assert len(done) >= 4, "the history says little"
+
+
+def check(controller: Controller, numbers: list[int]) -> None:
+    """Nothing needs reconciling, epoch numbers are new, evicted members are gone, and blocks age when all are there."""
+    assert not controller.reconcile()[0].changed
+    job = controller.job("resnet")
+    assert job.state is JobState.READY
+    assert job.epoch.number >= numbers[-1]
+    numbers.append(job.epoch.number)
+    sources = {seat.src_id for seat in job.epoch.members}
+    assert sources
+    assert {item.src_id for item in items_on(controller, MemberEntry)} == sources
+    assert {item.replica for item in items_on(controller, RewriteEntry)} == sources
+    for entry in items_on(controller, JobEntry):
+        assert entry.all_sources == sum(1 << source for source in sources)
+        everyone = all(seat.joined for seat in job.epoch.members)
+        assert (entry.block_exp > 0) == (job.late is Late.DEGRADE and everyone)
+        assert entry.quorum == (min(2, len(sources)) if job.late is Late.DEGRADE else 0)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import CannotResume, Refused
 from netsum_controller.jobs import groups
 

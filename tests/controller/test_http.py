@@ -5,13 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from netsum.descriptor import Descriptor
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import InputError
 
 from tests.controller.fake_switch import FakeSwitch
@@ -230,8 +230,6 @@ def test_switch_gone_is_503(switch: FakeSwitch, call: Caller) -> None:
 
 def test_many_at_once(controller: Controller) -> None:
     """Every rank of a job joins at the same moment: there is one epoch, and each has its own port."""
-    from concurrent.futures import ThreadPoolExecutor
-
     controller.create_job(JobSpec(name="wide", members=("h1", "h2") * 16, token=TOKEN))
     call = Caller(controller.serve())
     for run in range(2):  # the second run begins a new epoch, once

@@ -16,12 +16,10 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum import Descriptor, JoinError, NotReady
 from netsum.controller_client import ControllerClient
-from netsum.descriptor import Descriptor
-from netsum.errors import JoinError, NotReady
+from netsum_controller import Controller, JobSpec
 from netsum_controller.cli import cli
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError
 from netsum_controller.http import api
 from netsum_controller.http.api import HttpServer

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import Busy, SwitchError, Unreachable
 from netsum_controller.jobs.reconcile import reconcile_switch
 from netsum_controller.jobs.rejoin import Progress
@@ -19,7 +18,7 @@ from netsum_controller.state.model import Job, JobState
 
 from tests.controller.fake_fabric import HOSTS, FakeFabric, controller, job
 from tests.controller.members import TOKEN
-from tests.threads import until
+from tests.threads import repeatedly, until
 
 __all__ = ["controller", "job"]  # the fixtures
 
@@ -27,25 +26,16 @@ __all__ = ["controller", "job"]  # the fixtures
 @contextmanager
 def asking(controller: Controller, old: Job) -> Iterator[None]:
     """Each rank of the job asks again and again to go on, as members do, until they all can."""
+    place = Progress(old.epoch.number, old.epoch.first_block_id)
 
     def ask(rank: int) -> None:
-        place = Progress(old.epoch.number, old.epoch.first_block_id)
-        while not over.is_set():
-            try:
-                controller.join("wide", TOKEN, rank, "a", progress=place)
-            except (Busy, SwitchError):
-                over.wait(0.05)
+        with suppress(Busy, SwitchError):
+            controller.join("wide", TOKEN, rank, "a", progress=place)
 
-    over = threading.Event()
-    threads = [threading.Thread(target=ask, args=(rank,)) for rank in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
+    with ExitStack() as stack:
+        for rank in range(4):
+            stack.enter_context(repeatedly(partial(ask, rank), 0.01))
         yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
 
 
 def test_members_elsewhere_are_answered(fabric: FakeFabric, controller: Controller, job: Job) -> None:

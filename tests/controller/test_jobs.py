@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import ControllerError, Refused, SwitchError
 
 from tests.controller.fake_switch import FakeSwitch, pack_record, touches

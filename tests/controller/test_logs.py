@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from netsum.logs import fields_of
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import Busy
 
 from tests.controller.conftest import NETSUM

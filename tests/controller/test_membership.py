@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from netsum.descriptor import Descriptor
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import Busy, InputError, NoSuchJob, NoSuchMember, StateError, SwitchError, Unauthorized
 from netsum_controller.jobs.membership import GRACE, Membership
 from netsum_controller.planning.job_items import job_items

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum_controller.config.topology import parse_topology
-from netsum_controller.controller import Controller
+from netsum_controller.config.topologies import star
 from netsum_controller.errors import Refused
 
-from tests.controller.conftest import TOPOLOGY
-from tests.controller.fake_switch import FakeSwitch
+from tests.controller.fake_fabric import HOSTS, FakeFabric
 from tests.controller.memory_devices import FakeMemory
 from tests.examples import one_in
 
-HOSTS = ("h1", "h2", "h3", "h4")
 SHARDS = 2
 
 hosts = st.sampled_from(HOSTS)
@@ -35,17 +32,15 @@ steps = st.lists(
 
 @contextmanager
 def memory_of(replicas: int, *, durable: bool) -> Iterator[FakeMemory]:
-    with tempfile.TemporaryDirectory(prefix="ns") as folder:
-        switch = FakeSwitch(f"unix:{folder}/s1").start()
-        topology = parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": switch.address}})
-        try:
-            with Controller(topology, Path(folder, "state.db")) as controller:
-                controller.push()
-                memory = FakeMemory(controller, HOSTS, durable=durable)
-                memory.create(replicas=replicas, shards=SHARDS)
-                yield memory
-        finally:
-            switch.stop()
+    with (
+        tempfile.TemporaryDirectory(prefix="ns") as folder,
+        closing(FakeFabric(star(4), Path(folder), Path(folder, "state.db"))) as fabric,
+    ):
+        controller = fabric.open()
+        controller.push()
+        memory = FakeMemory(controller, HOSTS, durable=durable)
+        memory.create(replicas=replicas, shards=SHARDS)
+        yield memory
 
 
 class History:

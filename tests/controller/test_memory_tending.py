@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from netsum.wire.memory import MemoryStatus
-from netsum_controller.config.topology import Topology
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, Topology
 from netsum_controller.errors import Refused, StateError, SwitchError
 from netsum_controller.memory.items import memory_items, of_memory
 from netsum_controller.memory.model import RegionState

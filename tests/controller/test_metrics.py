@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -22,10 +20,9 @@ from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN
 from tests.controller.memory_devices import FakeMemory
 from tests.controller.watched import Watched
-from tests.hosts.test_metrics import parse
+from tests.hosts.test_metrics import documented, parse
 from tests.threads import returned
 
-PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
 HOSTS = ("h1", "h2", "h4")
 
 
@@ -189,6 +186,4 @@ def test_the_page_lists_every_metric(watched: Watched, controller: Controller) -
             assert family.samples, f"this test must make {name} have a sample"
             exported[name] = set(family.samples[0].labels)
             assert family.documentation.endswith(".")
-    section = PAGE.read_text("utf-8").split("\n### Of the controller\n")[1].split("\n#")[0]
-    rows = re.findall(r"^\| `(netsum_\w+)` \| ([^|]*) \|", section, re.MULTILINE)
-    assert {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows} == exported
+    assert {name: set(labels.split()) for name, labels in documented("Of the controller").items()} == exported

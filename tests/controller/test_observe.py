@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 from netsum.wire.schema import BlockState
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.stages import Record
 from netsum_controller.stages.query import AGE_UNIT_US
 from netsum_controller.state.model import Job, Late

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import subprocess
 import time
@@ -10,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from netsum.wire import Outcome, Status
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
-from netsum_controller.errors import Busy
+from netsum.wire.schema import AgeOp
+from netsum_controller import Controller, JobSpec
+from netsum_controller.errors import Busy, StateError
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.state.model import JobState
 
@@ -210,3 +211,124 @@ def test_a_switch_restarts_and_the_members_go_on(live: SwitchUnderTest, on_live:
     contribute(live, resumed[0], first, 1)  # what was finished before the restart is over
     header, _ = receive(live, resumed[0])
     assert header.status == Status.STALE
+
+
+def test_the_others_go_on(live: SwitchUnderTest, on_live: Controller) -> None:
+    members = run_job(on_live)
+    first = members[0].first_block_id
+    blocks = [first, first + 1, first + 9]
+    for block in blocks:
+        contribute(live, members[0], block, 5)
+        contribute(live, members[2], block, block - first)
+    contribute(live, members[1], first + 2, 100)  # its part in an open block is kept
+    contribute(live, members[0], first + 2, 5)
+    contribute(live, members[0], first + 3, 5)  # and this still waits for rank 2
+    until(lambda: on_live.stats("resnet").outcomes["accepted"] == 9)
+
+    done = on_live.evict("resnet", 1)
+    assert (done.closed, done.new_epoch) == (3, None)
+    for member in (members[0], members[2]):
+        for block in blocks:  # a notice each, in the order of their slots
+            header, payload = receive(live, member)
+            assert (header.block_id, header.src_cnt, header.degraded, payload) == (block, 2, 0, b"")
+            assert header.age_op == AgeOp.NORMAL
+    contribute(live, members[2], first + 9, 9)
+    assert struct.unpack_from(">I", receive(live, members[2])[1]) == (14,)
+
+    contribute(live, members[2], first + 2, 1)
+    contribute(live, members[2], first + 3, 1)
+    for total in (106, 6):
+        for member in (members[0], members[2]):
+            assert struct.unpack_from(">I", receive(live, member)[1]) == (total,)
+    assert summed(live, [members[0], members[2]], first + 4, [3, 4]) == 7
+
+    contribute(live, members[1], first + 5, 1)  # it is alive, and refused
+    live.drain()
+    contribute(live, members[1], first + 5, 1)
+    frame = live.recv(2)
+    assert frame is not None
+    until(lambda: on_live.stats("resnet").outcomes["not_member"] == 2)
+    assert not on_live.reconcile()[0].changed
+
+
+def test_admitted_again(live: SwitchUnderTest, on_live: Controller) -> None:
+    old = run_job(on_live)
+    on_live.evict("resnet", 1)
+    assert summed(live, [old[0], old[2]], old[0].first_block_id, [3, 4]) == 7
+    on_live.admit("resnet", 1)
+    contribute(live, old[0], old[0].first_block_id + 1, 1)
+    header, _ = receive(live, old[0])
+    assert (header.status, header.age_op) == (Status.REFUSED, Outcome.WRONG_PORT)
+    members = [on_live.join("resnet", TOKEN, rank, "b") for rank in range(3)]
+    assert summed(live, members, members[0].first_block_id, [1, 2, 3]) == 6
+
+
+def test_all_but_one(live: SwitchUnderTest, on_live: Controller) -> None:
+    members = run_job(on_live)
+    first = members[0].first_block_id
+    contribute(live, members[1], first, 7)
+    until(lambda: on_live.stats("resnet").outcomes["accepted"] == 1)
+    assert on_live.evict("resnet", 0).closed == 0
+    assert on_live.evict("resnet", 2).closed == 1
+    assert receive(live, members[1])[0].src_cnt == 1
+    assert summed(live, [members[1]], first + 1, [9]) == 9
+
+
+def test_sums_after_the_state_file_is_lost(live: SwitchUnderTest, on_live: Controller, tmp_path: Path) -> None:
+    for step in range(8):
+        members = run_job(on_live, "churn", hosts=("h1", "h2"))
+        assert summed(live, members, members[0].first_block_id, [1600, step]) == 1600 + step
+        on_live.delete_job("churn")
+    overtaken = members[0].epoch
+    with Controller(on_live.topology, tmp_path / "new.db") as new:
+        new.site.store._set_meta("next_epoch", overtaken)  # the clock may give any number
+        assert not new.push()[0].program_pushed
+        for name in ("a", "b"):
+            members = run_job(new, name, hosts=("h1", "h2"))
+            assert summed(live, members, members[0].first_block_id, [7, 8]) == 15
+
+
+def test_sums_after_the_state_file_is_restored(live: SwitchUnderTest, on_live: Controller, tmp_path: Path) -> None:
+    shutil.copy(tmp_path / "state.db", tmp_path / "copy.db")
+    x = run_job(on_live, "x", hosts=("h1", "h2"))
+    assert summed(live, x, x[0].first_block_id, [10, 20]) == 30
+    on_live.delete_job("x")
+    with Controller(on_live.topology, tmp_path / "copy.db") as restored:
+        assert not restored.push()[0].changed
+        y = run_job(restored, "y", hosts=("h3", "h4"))
+        assert y[0].job_id == x[0].job_id
+        assert {one.epoch for one in y}.isdisjoint(one.epoch for one in x)
+        assert {one.host.udp_port for one in y}.isdisjoint(one.host.udp_port for one in x)
+        assert summed(live, y, y[0].first_block_id, [100, 200]) == 300
+
+
+def test_the_second_of_two_controllers_is_told(live: SwitchUnderTest, on_live: Controller, tmp_path: Path) -> None:
+    shutil.copy(tmp_path / "state.db", tmp_path / "copy.db")
+    x = run_job(on_live, "x", hosts=("h1", "h2"))
+    with Controller(on_live.topology, tmp_path / "copy.db") as second:
+        with pytest.raises(StateError, match=r"switch s1 has jobs that .*copy.db does not know \(id 1 in epoch"):
+            run_job(second, "y", hosts=("h3", "h4"))
+        assert second.jobs() == []
+        assert summed(live, x, x[0].first_block_id, [10, 20]) == 30, "the first is not disturbed"
+        second.push(take_over=True)
+        y = run_job(second, "y", hosts=("h3", "h4"))
+        assert summed(live, y, y[0].first_block_id, [100, 200]) == 300
+    with pytest.raises(StateError, match="another controller serves the switch"):
+        run_job(on_live, "z", hosts=("h1", "h2"))
+
+
+def test_loading_the_program_forgets_numbers_and_records_together(live: SwitchUnderTest, on_live: Controller) -> None:
+    members = run_job(on_live, "x", hosts=("h1", "h2"))
+    summed(live, members, members[0].first_block_id, [1, 2])
+    slot = on_live.job("x").slot_base
+    with on_live.site.client("s1") as client:
+        assert client.claim(0) >= members[0].epoch
+        assert client.query_records([slot])[slot].epoch == members[0].epoch
+        client.push_pipeline()
+        assert (client.claim(0), client.query_records([slot])[slot].epoch) == (0, 0)
+        assert [client.claim(number) for number in (0xFFFF0000, 7, 0xFFFFFFFF, 0)] == [
+            0,
+            0xFFFF0000,
+            0xFFFF0000,
+            0xFFFFFFFF,
+        ]

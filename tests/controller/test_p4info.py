@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netsum.wire.schema import OUTCOMES_PER_JOB, QUERY_FIELDS, SLOTS
 from netsum_controller.errors import ControllerError
-from netsum_controller.p4runtime.p4info import decode_int, encode_int, netsum_program
+from netsum_controller.p4runtime.p4info import Program, decode_int, encode_int, netsum_program
 from netsum_controller.stages import (
     TABLES,
     DeviceEntry,
@@ -96,8 +96,6 @@ def test_what_does_not_fit() -> None:
 
 
 def test_the_cookie_is_the_program() -> None:
-    from netsum_controller.p4runtime.p4info import Program
-
     program = netsum_program()
     text, code = program.p4info_text, program.device_config.decode()
     assert Program(text, code).cookie == program.cookie

@@ -7,9 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Controller, JobSpec
 from netsum_controller.config.topologies import leaf_spine
-from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError, Unreachable
 from netsum_controller.jobs.reconcile import Report
 from netsum_controller.planning.addresses import mac_to_int
@@ -41,10 +40,9 @@ class Fabric(FakeFabric):
 
 @pytest.fixture
 def fabric(sockets: Path, tmp_path: Path) -> Iterator[Fabric]:
-    one = Fabric(sockets, tmp_path / "state.db")
-    one.controller.push()
-    yield one
-    one.close()
+    with closing(Fabric(sockets, tmp_path / "state.db")) as one:
+        one.controller.push()
+        yield one
 
 
 def test_reconcile_goes_around_what_does_not_answer(fabric: Fabric) -> None:

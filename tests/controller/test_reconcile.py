@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Controller, JobSpec
 from netsum_controller.config.topology import parse_topology
-from netsum_controller.controller import Controller
 from netsum_controller.errors import Refused, StateError, SwitchError
 from netsum_controller.jobs.reconcile import Report
+from netsum_controller.p4runtime.converge import plan
+from netsum_controller.stages import TABLES
 
 from tests.controller.conftest import TOPOLOGY
 from tests.controller.fake_switch import FakeSwitch
@@ -102,15 +103,8 @@ def test_a_job_whose_host_left_the_topology(controller: Controller, switch: Fake
     assert controller.reconcile() == [Report("s1")]
 
 
-@pytest.fixture
-def second_switch(sockets: Path) -> Iterator[FakeSwitch]:
-    fake = FakeSwitch(f"unix:{sockets}/s2").start()
-    yield fake
-    fake.stop()
-
-
 def test_several_switches(switch: FakeSwitch, second_switch: FakeSwitch, tmp_path: Path) -> None:
-    text = TOPOLOGY.replace("hosts:", '  s2: {device_id: 1, ip: 10.0.1.254, mac: "02:6e:73:00:01:fe"}\nhosts:').replace(
+    text = TOPOLOGY.replace("hosts:", '  s2: {device_id: 2, ip: 10.0.1.254, mac: "02:6e:73:00:01:fe"}\nhosts:').replace(
         "switch: s1, port: 4", "switch: s2, port: 1"
     )
     topology = parse_topology(text).filled(
@@ -131,3 +125,11 @@ def test_several_switches(switch: FakeSwitch, second_switch: FakeSwitch, tmp_pat
         assert second_switch.installed  # the other was done all the same
         assert controller.job("b").epoch.number > second.epoch.number
         assert controller.job("a").epoch.number == first.epoch.number
+
+
+def test_every_table_has_its_place_in_the_order() -> None:
+    entries = [table(**{field.name: 1 for field in fields(table) if field.init}) for table in TABLES]
+    written = [step.update.item.identity[0] for step in plan(entries, [])]
+    assert set(written) == {table.TABLE for table in TABLES}
+    assert written[-1] == "job", "the one that lets a contribution in comes last"
+    assert next(step.update.item.identity[0] for step in plan([], entries)) == "job"

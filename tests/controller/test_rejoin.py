@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import Busy, CannotResume, Evicted, SwitchError
 from netsum_controller.jobs.rejoin import Progress, lowest
 from netsum_controller.stages import JobEntry

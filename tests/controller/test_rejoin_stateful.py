@@ -10,16 +10,14 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from netsum.descriptor import Descriptor
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.config.topology import parse_topology
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import Busy, CannotResume, SwitchError
 from netsum_controller.jobs.membership import GRACE, Membership
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import IdRange, Rejoin
 
-from tests.controller.conftest import TOPOLOGY
+from tests.controller.conftest import star4
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.items import items_on
 from tests.controller.killing import Killed, dying_after
@@ -51,7 +49,7 @@ class Rejoining(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory(prefix="ns")
         self.switch = FakeSwitch(f"unix:{self.folder.name}/s1").start()
-        self.topology = parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": self.switch.address}})
+        self.topology = star4(self.switch.address)
         self.now = 0.0
         self.controller = self._open()
         self.hosts: dict[int, Host] = {}

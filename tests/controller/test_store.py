@@ -10,11 +10,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock, Timeout
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import Abandoned, StateError
 from netsum_controller.state import schema
 from netsum_controller.state.lock import StateLock
@@ -207,24 +207,23 @@ def test_what_is_said_of_an_epoch_is_kept(controller: Controller, spec: JobSpec)
     assert found == replace(epoch, rejoin=Rejoin.DONE, first_block_id=4711, seats=(first, *epoch.seats[1:]))
 
 
+SEATS = (Seat(0, 0, "h1", 13001), Seat(1, 1, "h2", 13002))
+
+
+def job_of(**fields: Any) -> Job:
+    """A job of those two, ready."""
+    fields |= {"slots": 16, "window": 8, "chunks": 4}
+    return Job(members=("h1", "h2"), state=JobState.READY, token_sha256="abc", **fields)
+
+
 def test_a_job_on_several_switches_is_kept(tmp_path: Path) -> None:
     store = Store(tmp_path / "state.db")
     edges = (Edge("leaf1", "spine1", 13005), Edge("leaf2", "spine1", 13006))
     shape = Shape(("spine1",), {"spine1": {"leaf1": "spine1", "leaf2": "spine1"}}, ("leaf1", "leaf2"))
     with store.transaction():
-        job = Job(
-            name="wide",
-            job_id=9,
-            parts=(Part("spine1", 64), Part("leaf1", 0), Part("leaf2", 16)),
-            slots=16,
-            window=8,
-            chunks=4,
-            members=("h1", "h2"),
-            epoch=Epoch(7, 0, (Seat(0, 0, "h1", 13001), Seat(1, 1, "h2", 13002)), edges=edges, shape=shape),
-            state=JobState.READY,
-            token_sha256="abc",
-            roots={"spine1": 2, "spine2": 1},
-        )
+        epoch = Epoch(7, 0, SEATS, edges=edges, shape=shape)
+        parts = (Part("spine1", 64), Part("leaf1", 0), Part("leaf2", 16))
+        job = job_of(name="wide", job_id=9, parts=parts, epoch=epoch, roots={"spine1": 2, "spine2": 1})
         store.add_job(job, Claim(7, 11, (13001, 13002, 13005, 13006), ("spine1", "leaf1")))
         assert not store.has_claimed(7, "leaf2", 9)
         store.set_claimed(7, "leaf2")
@@ -254,20 +253,8 @@ def test_a_job_on_several_switches_is_kept(tmp_path: Path) -> None:
 def test_a_job_whose_members_combine_is_kept(tmp_path: Path) -> None:
     store = Store(tmp_path / "state.db")
     with store.transaction():
-        epoch = Epoch(7, 0, (Seat(0, 0, "h1", 13001), Seat(1, 1, "h2", 13002)), peer_key="00112233445566ff")
-        job = Job(
-            name="ring",
-            job_id=0,
-            parts=(),
-            slots=16,
-            window=8,
-            chunks=4,
-            members=("h1", "h2"),
-            epoch=epoch,
-            state=JobState.READY,
-            token_sha256="abc",
-            algorithm="ring",
-        )
+        epoch = Epoch(7, 0, SEATS, peer_key="00112233445566ff")
+        job = job_of(name="ring", job_id=0, parts=(), epoch=epoch, algorithm="ring")
         store.add_job(job, Claim(7, 9, (13001, 13002)))
     assert store.last_job_id == 0
     assert store.job("ring") == job

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from netsum.wire import parse_header
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.state.model import Late
 from netsum_controller.watching import sweeper as module
 from netsum_controller.watching.sweeper import Sweeper
@@ -42,8 +41,8 @@ def swept(sweeper: Sweeper, controller: Controller, switch: FakeSwitch, spec: Jo
     return sweeper
 
 
-def sweeps_of(controller: Controller, job: str = "resnet") -> int:
-    return controller.site.tally.of("sweeps").get((job,), 0)
+def sweeps_of(controller: Controller) -> int:
+    return controller.site.tally.of("sweeps").get(("resnet",), 0)
 
 
 def next_sweep(switch: FakeSwitch) -> bytes:

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Controller, JobSpec
 from netsum_controller.config.topology import Quota, Topology
-from netsum_controller.controller import Controller
 from netsum_controller.errors import Refused
 
 from tests.controller.conftest import Run

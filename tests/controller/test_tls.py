@@ -1,20 +1,94 @@
-"""What the controller says of its own certificates and of the server's; test_tls_on_switches.py has who is let in."""
+"""P4Runtime over mutual TLS, end to end: a switch process of each kind, started as the topology says; and what the controller
+says of its own certificates and of the server's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
 import pytest
+from netsum_controller import Controller, JobSpec
 from netsum_controller.cli.shell import shell_arguments
-from netsum_controller.config.topology import Topology, parse_topology
-from netsum_controller.controller import Controller
+from netsum_controller.config.topology import Tls, parse_topology
 from netsum_controller.errors import InputError, SwitchError
+from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.switches import SwitchProcess, SwitchStartError
 
 from tests.controller.certificates import Certificates
-from tests.controller.conftest import TOPOLOGY
+from tests.controller.conftest import TOPOLOGY, star4
 from tests.controller.fake_switch import FakeSwitch
+from tests.switch.harness.launch import KINDS
+from tests.switch.harness.namespace import Namespace
+
+
+@pytest.fixture(params=KINDS)
+def address(request: pytest.FixtureRequest, certificates: Certificates, sockets: Path) -> Iterator[str]:
+    """P4Runtime address of a switch that wants its clients' certificates."""
+    with ExitStack() as stack:
+        prefix: tuple[str, ...] = ()
+        if request.param == "bmv2":
+            namespace = Namespace(())  # its Thrift server listens on every address
+            stack.callback(namespace.close)
+            prefix = ("ip", "netns", "exec", namespace.name)
+        process = SwitchProcess(request.param, (), sockets, prefix, Tls(**certificates.tls_with_server()))
+        stack.callback(process.stop)
+        process.wait_ready()
+        yield process.address
+
+
+def test_the_controller_works(address: str, certificates: Certificates, tmp_path: Path) -> None:
+    with Controller(star4(address, tls=certificates.tls()), tmp_path / "state.db") as controller:
+        assert controller.push()[0].program_pushed
+        controller.serve(watch=0.1)  # the watcher has a channel of its own
+        controller.create_job(JobSpec(name="resnet", members=("h1", "h2")))
+        assert controller.why("resnet").blocks == ()
+        assert not controller.reconcile()[0].changed
+
+
+@pytest.mark.parametrize(
+    ("who", "authority", "words"),
+    [
+        ("stranger", "ca", "closed the connection: our certificate is not one it knows"),
+        ("client", "other", "failed: CERTIFICATE_VERIFY_FAILED"),
+        ("nobody", "ca", "closed the connection: our certificate is not one it knows"),
+        (None, None, "may want TLS"),
+    ],
+)
+def test_others_do_not(
+    address: str, certificates: Certificates, tmp_path: Path, who: str | None, authority: str | None, words: str
+) -> None:
+    tls = None if who is None or authority is None else certificates.tls(who, authority)
+    if tls is not None and who == "nobody":  # comes without any certificate
+        del tls["cert"], tls["key"]
+    with (
+        Controller(star4(address, tls=tls), tmp_path / "state.db") as controller,
+        pytest.raises(SwitchError, match=words),
+    ):
+        controller.push()
+    # Nothing has reached the switch: it has no program, as the right client finds.
+    with Controller(star4(address, tls=certificates.tls()), tmp_path / "other.db") as controller:
+        assert controller.push()[0].program_pushed
+
+
+def test_a_testbed_starts_its_switch_so(certificates: Certificates) -> None:
+    text = TOPOLOGY.replace(
+        "device_id: 1,", "device_id: 1, tls: {tls},".replace("{tls}", str(certificates.tls_with_server()))
+    )
+    with RootlessFabric(parse_topology(text)) as fabric:
+        fabric.create_job(JobSpec(name="resnet", members=("h1", "h2")))
+        assert not fabric.controller.reconcile()[0].changed
+        (switch,) = fabric.topology.switches.values()
+        assert switch.p4runtime is not None
+        with grpc.insecure_channel(switch.p4runtime) as channel, pytest.raises(grpc.RpcError):
+            channel.unary_unary("/p4.v1.P4Runtime/Capabilities")(b"", timeout=5.0)
+
+
+def test_a_testbed_needs_the_servers_certificate(certificates: Certificates) -> None:
+    topology = parse_topology(TOPOLOGY).filled({"s1": {"tls": certificates.tls()}})
+    with pytest.raises(SwitchStartError, match="no `server_cert`"), RootlessFabric(topology):
+        pass
 
 
 @pytest.fixture
@@ -29,12 +103,8 @@ def secure_switch(certificates: Certificates) -> Iterator[FakeSwitch]:
     fake.stop()
 
 
-def secure_topology(switch: FakeSwitch, tls: dict[str, str]) -> Topology:
-    return parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": switch.address, "tls": tls}})
-
-
 def test_a_certificate_of_another_name(secure_switch: FakeSwitch, certificates: Certificates, tmp_path: Path) -> None:
-    topology = secure_topology(secure_switch, {**certificates.tls(), "server_name": "elsewhere"})
+    topology = star4(secure_switch.address, tls={**certificates.tls(), "server_name": "elsewhere"})
     with (
         Controller(topology, tmp_path / "state.db") as controller,
         pytest.raises(SwitchError, match="has another name; `server_name` in the topology's `tls` says which"),
@@ -43,7 +113,7 @@ def test_a_certificate_of_another_name(secure_switch: FakeSwitch, certificates: 
 
 
 def test_a_missing_certificate(secure_switch: FakeSwitch, certificates: Certificates, tmp_path: Path) -> None:
-    topology = secure_topology(secure_switch, certificates.tls("nobody"))
+    topology = star4(secure_switch.address, tls=certificates.tls("nobody"))
     with (
         Controller(topology, tmp_path / "state.db") as controller,
         pytest.raises(InputError, match=r"nobody\.(key|pem): No such file"),
@@ -52,6 +122,6 @@ def test_a_missing_certificate(secure_switch: FakeSwitch, certificates: Certific
 
 
 def test_the_shell_gets_the_certificates(secure_switch: FakeSwitch, certificates: Certificates) -> None:
-    arguments = shell_arguments(secure_topology(secure_switch, certificates.tls()).switches["s1"])
+    arguments = shell_arguments(star4(secure_switch.address, tls=certificates.tls()).switches["s1"])
     assert arguments[-7:-1:2] == ["--ssl", certificates.path("ca.pem"), certificates.path("client.pem")]
     assert arguments[-1] == certificates.path("client.key")

@@ -12,16 +12,15 @@ import re
 import select
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
+from netsum_controller import Controller, JobSpec
 from netsum_controller.cli.top import Snapshot, Watch, render
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
 from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_controller.stages import outcomes
 from netsum_controller.stages.memory import RegionCounts
@@ -38,6 +37,7 @@ from tests.controller.live import SOON
 from tests.controller.members import TOKEN
 from tests.controller.memory_devices import FakeMemory
 from tests.controller.watched import Watched
+from tests.threads import meanwhile
 
 RESENT = "netsum_retransmissions_total"
 
@@ -263,12 +263,11 @@ class Page(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def pages() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
+    with (
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server,
+        meanwhile(partial(server.serve_forever, 0.05), server.shutdown),
+    ):
         yield f"http://127.0.0.1:{server.server_port}/{{rank}}/{{host}}"
-        server.shutdown()
-        thread.join()
 
 
 def test_members_own_counts(watched: Watched, controller: Controller, pages: str, once: Once) -> None:

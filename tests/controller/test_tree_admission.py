@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import JobSpec, Topology
 from netsum_controller.config.topologies import fat_tree, leaf_spine
-from netsum_controller.config.topology import Topology
 from netsum_controller.errors import NoSwitch, Refused
 from netsum_controller.planning.admission import Placement, in_order, place, place_again
 from netsum_controller.planning.trees import plan_trees

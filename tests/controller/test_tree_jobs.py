@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import Phase, given
+from hypothesis import strategies as st
 from netsum.wire.schema import Role
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Controller, JobSpec, Topology
 from netsum_controller.config.topologies import leaf_spine
-from netsum_controller.controller import Controller
-from netsum_controller.errors import NoSuchJob, Refused, SwitchError
+from netsum_controller.errors import ControllerError, NoSuchJob, Refused, SwitchError
 from netsum_controller.stages import (
     JobEntry,
     MemberEntry,
@@ -22,11 +24,13 @@ from netsum_controller.stages import (
     SwitchRewriteEntry,
     UplinkEntry,
 )
+from netsum_controller.state.model import Late
 
 from tests.controller.fake_fabric import ALL, HOSTS, FakeFabric, controller
 from tests.controller.fake_switch import touches
 from tests.controller.killing import Killed, dying_after
 from tests.controller.members import TOKEN, join_all
+from tests.examples import one_in
 
 __all__ = ["controller"]  # the fixture
 
@@ -148,17 +152,14 @@ SELDOM = [pytest.param(command, marks=pytest.mark.full) for command in ("delete"
 
 @pytest.mark.full
 @pytest.mark.parametrize("command", ["create", "evict", *SELDOM])
-def test_killed_at_any_moment(sockets: Path, tmp_path: Path, command: str) -> None:
+def test_killed_at_any_moment(open_fabric: Callable[[Topology], FakeFabric], command: str) -> None:
     """A controller dies between two writes, at every third place; a new process puts everything in order."""
-    fabric = FakeFabric(leaf_spine(1, 2, 2), sockets, tmp_path / "state.db")
-    try:
-        fabric.open().push()
-        writes = 0
-        while not _killed(fabric, command, writes):
-            writes += 3
-        assert writes > 3, "it was killed nowhere"
-    finally:
-        fabric.close()
+    fabric = open_fabric(leaf_spine(1, 2, 2))
+    fabric.open().push()
+    writes = 0
+    while not _killed(fabric, command, writes):
+        writes += 3
+    assert writes > 3, "it was killed nowhere"
 
 
 def _killed(fabric: FakeFabric, command: str, writes: int) -> bool:
@@ -240,3 +241,62 @@ def test_a_switch_that_is_gone_for_good(fabric: FakeFabric, controller: Controll
     reports = {report.switch: report for report in controller.reconcile()}
     assert reports["leaf2"].deleted > 0
     assert not reports["leaf1"].changed
+
+
+Command = Callable[[Controller], Any]
+
+
+def _create(name: str, members: list[str], late: Late) -> Command:
+    spec = JobSpec(name=name, members=tuple(members), window=8, token=TOKEN, algorithm="switch", late=late)
+    return lambda controller: controller.create_job(spec)
+
+
+def _join(name: str, rank: int, instance: str) -> Command:
+    return lambda controller: controller.join(name, TOKEN, rank, instance)
+
+
+names, ranks, hosts = st.sampled_from("ab"), st.integers(0, 2), st.sampled_from(HOSTS[:3])
+commands = st.one_of(
+    st.builds(_create, names, st.lists(hosts, min_size=1, max_size=3), st.sampled_from(Late)),
+    st.builds(_join, names, ranks, st.sampled_from("xy")),
+    st.builds(lambda name: lambda controller: controller.delete_job(name), names),
+    st.builds(lambda name, rank: lambda controller: controller.evict(name, rank), names, ranks),
+    st.builds(lambda name, rank: lambda controller: controller.admit(name, rank), names, ranks),
+)
+failures = st.none() | st.tuples(st.sampled_from((*ALL, "leaf3")), st.integers(1, 12))
+"""(switch, which of a command's updates there fails); None: nothing fails."""
+
+
+def failing(fabric: FakeFabric, failure: tuple[str, int] | None) -> None:
+    count = 0
+
+    def fail(name: str, update: Any) -> str | None:
+        nonlocal count
+        if failure is None or name != failure[0] or update.entity.HasField("counter_entry"):
+            return None
+        count += 1
+        return "no space" if count == failure[1] else None
+
+    fabric.fail_everywhere(fail)
+
+
+@one_in(20, phases=[Phase.explicit, Phase.generate])  # each takes seconds
+@given(st.lists(st.tuples(commands, failures), min_size=3, max_size=8))
+def test_nothing_is_half_installed(steps: list[tuple[Command, tuple[str, int] | None]]) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="ns") as folder,
+        closing(FakeFabric(leaf_spine(2, 3, 1), Path(folder), Path(folder) / "state.db")) as fabric,
+    ):
+        controller = fabric.open()
+        controller.push()
+        empty = fabric.installed()
+        for command, failure in steps:
+            failing(fabric, failure)
+            with suppress(ControllerError):  # refused, or it failed: then nothing has changed
+                command(controller)
+            failing(fabric, None)
+            assert all(job.exists for job in controller.site.store.jobs())
+            assert not any(report.changed or report.waiting for report in controller.reconcile())
+        for job in controller.jobs():
+            controller.delete_job(job.name)
+        assert fabric.installed() == empty

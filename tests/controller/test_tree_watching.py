@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from netsum.wire import parse_header
 from netsum.wire.schema import BlockState
+from netsum_controller import Controller, JobSpec, Topology
 from netsum_controller.cli.top import Watch
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.config.topology import Topology
-from netsum_controller.controller import Controller
 from netsum_controller.state.model import Late
 from netsum_controller.watching.metrics import SwitchCollector
 from netsum_controller.watching.observer import Observer, Presence, whole

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import SwitchError
 from netsum_controller.jobs.reconcile import Report, reconcile_switch
 from netsum_controller.site import Site

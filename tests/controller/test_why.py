@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from netsum.wire.schema import BlockState, Outcome
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
+from netsum_controller import Controller, JobSpec
 from netsum_controller.stages.outcomes import COUNTER, indices
 from netsum_controller.state.model import Job, Late
 from netsum_controller.watching.inspection import NEIGHBOURS

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from netsum.wire.schema import BlockState
-from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.controller import Controller
-from netsum_controller.state.model import Job
+from netsum_controller import Controller, Job, JobSpec
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
 from tests.controller.members import join_all

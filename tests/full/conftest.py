@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from netsum.communicator import Communicator
 from netsum.transports import Transport
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import JobSpec, Topology
 from netsum_controller.config.topologies import star
-from netsum_controller.config.topology import Topology
 from netsum_controller.errors import NoSuchJob
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of

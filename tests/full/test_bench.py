@@ -33,15 +33,11 @@ def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str)
     assert ("embedded_python" in found) == (switch == "embedded" and runs_machine_code())
 
 
-ENGINES = [
-    pytest.param("native", marks=pytest.mark.llvmlite),
-    "python",
-    pytest.param("bmv2", marks=pytest.mark.bmv2),
-]
-
-
 @pytest.mark.root
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "engine",
+    [pytest.param("native", marks=pytest.mark.llvmlite), "python", pytest.param("bmv2", marks=pytest.mark.bmv2)],
+)
 def test_the_bare_adder_adds(engine: str) -> None:
     lanes = np.random.default_rng(1).integers(0, (1 << 32) // HOSTS, (HOSTS, LANES), dtype=np.uint64)
     with adder_rig(engine) as rig:

@@ -18,8 +18,9 @@ from netsum_testbed.netns import NamespaceError, run_command
 
 from tests.full.commands import invoke
 
+pytestmark = pytest.mark.root
 
-@pytest.mark.root
+
 def test_all_ranks_hear_of_one_congested_link(switch: str) -> None:
     """Only the first host's link marks, and its marks come to the other rank by the switch."""
     topology = star(2).filled(hosts={"h1": {"rate_mbps": 50, "queue": 100, "ecn": 1}})
@@ -38,13 +39,11 @@ def test_all_ranks_hear_of_one_congested_link(switch: str) -> None:
             comm.close()
 
 
-@pytest.mark.root
 def test_a_link_that_this_machine_cannot_make() -> None:
     with pytest.raises(NamespaceError, match=r"cannot make a link with a queue .* leave queue and ecn out\): tc qdisc"):
         make_link(run_command, "nosuch0", 80, 16, 8)
 
 
-@pytest.mark.root
 @pytest.mark.full
 def test_the_bench_measures_every_case(switch: str, tmp_path: Path) -> None:
     table = tmp_path / "rates.csv"

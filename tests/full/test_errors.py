@@ -7,14 +7,7 @@ from typing import Any
 import netsum
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import (
-    Aborted,
-    NoSuchMember,
-    NotFinite,
-    Timeout,
-    Unauthorized,
-)
+from netsum import Aborted, Communicator, NoSuchMember, NotFinite, Timeout, Unauthorized
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,13 +20,17 @@ from tests.full.conftest import FABRICS, Members
 
 SIZES = [0, 1, 63, 64, 65, 511, 1023, 1024, 1025, 5000]
 SHAPES: list[tuple[int, ...]] = [(), (1,), (3, 0, 2), (7, 11), (2, 3, 5)]
-INTEGERS = [dtype for dtype in DTYPES if dtype not in FLOATS]
 OPERATIONS = [(dtype, op) for dtype in DTYPES for op in (("sum", "mean", "max") if dtype in FLOATS else ("sum", "max"))]
 
 # A wire knows nothing of types: all combinations of type, size, shape and values are tried on one fabric, and each of them
 # once on every fabric.
 ON_ONE_FABRIC = pytest.mark.parametrize("fabric", FABRICS[:1], indirect=True)
 EVERY_FABRIC = [FABRICS[0], pytest.param("namespace-embedded", marks=pytest.mark.root), FABRICS[2]]
+
+
+def fills_of(dtype: str) -> Sequence[str]:
+    """The kinds of values that a type has."""
+    return FLOAT_FILLS if dtype in FLOATS else INTEGER_FILLS
 
 
 def call_of(workers: int, dtype: str, op: str = "sum", shape: tuple[int, ...] = (1500,), **options: Any) -> Cell:
@@ -60,7 +65,7 @@ def test_exact_sums_lose_nothing(four: list[Communicator], dtype: str) -> None:
 @pytest.mark.parametrize("number", range(len(OPERATIONS)), ids=["-".join(operation) for operation in OPERATIONS])
 def test_each_type_operation_size_and_kind_of_values(four: list[Communicator], number: int) -> None:
     dtype, op = OPERATIONS[number]
-    fills = FLOAT_FILLS if dtype in FLOATS else INTEGER_FILLS
+    fills = fills_of(dtype)
     layout = {"in_place": number % 2 == 0, "strided": number % 3 == 0}
     check(four, call_of(4, dtype, op, (SIZES[number % len(SIZES)],), fill=fills[number % len(fills)], **layout))
 
@@ -71,13 +76,6 @@ def test_each_type_operation_size_and_kind_of_values(four: list[Communicator], n
 @pytest.mark.parametrize("strided", [False, True], ids=["contiguous", "strided"])
 def test_shapes_and_layouts(four: list[Communicator], shape: tuple[int, ...], in_place: bool, strided: bool) -> None:
     check(four, call_of(4, "float32", "sum", shape, in_place=in_place, strided=strided))
-
-
-@ON_ONE_FABRIC
-@pytest.mark.parametrize("fill", FLOAT_FILLS)
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_float_values(four: list[Communicator], dtype: str, fill: str) -> None:
-    check(four, call_of(4, dtype, fill=fill))
 
 
 @ON_ONE_FABRIC
@@ -92,9 +90,8 @@ def test_predicted_scales_through_values_of_every_size(members: Members, dtype: 
 
 
 @ON_ONE_FABRIC
-@pytest.mark.parametrize("fill", INTEGER_FILLS)
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_integer_values(four: list[Communicator], dtype: str, fill: str) -> None:
+@pytest.mark.parametrize(("dtype", "fill"), [(dtype, fill) for dtype in DTYPES for fill in fills_of(dtype)])
+def test_values_of_every_kind(four: list[Communicator], dtype: str, fill: str) -> None:
     check(four, call_of(4, dtype, fill=fill))
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Behind, Desynchronized, NotReady, Timeout
+from netsum import Behind, Communicator, Desynchronized, NotReady, Timeout
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.state.model import Job, Rejoin
 from netsum_testbed.opening import open_fabric
@@ -19,6 +18,8 @@ from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import FABRICS
 from tests.full.trouble import Nap, Served, Training, restart_switch
 from tests.threads import until
+
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module", params=FABRICS)
@@ -45,19 +46,16 @@ def crew(served: Served, name: str, workers: int = 3, **options: Any) -> Iterato
         served.controller.delete_job(name)
 
 
-@pytest.mark.full
 def test_calls_do_not_need_the_controller(served: Served) -> None:
     with crew(served, "alone") as (_, communicators), Training(communicators) as training:
         training.on()
         served.kill()
         training.on(50)
         served.start()
-        training.on()
         training.finish()
         assert [comm.stats.resumes for comm in communicators] == [0] * 3
 
 
-@pytest.mark.full
 def test_switch_and_controller_restart_in_the_middle_of_a_call(served: Served) -> None:
     """The members ask until a controller answers, which restores the switch when it first sees it."""
     with crew(served, "both") as (_, communicators), Training(communicators) as training:
@@ -65,12 +63,10 @@ def test_switch_and_controller_restart_in_the_middle_of_a_call(served: Served) -
         served.kill()
         restart_switch(served.fabric)
         served.start()
-        training.on()
         training.finish()
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
-@pytest.mark.full
 def test_it_restarts_while_members_rejoin(served: Served) -> None:
     """Two have reported what they lack, the third is still between calls: the reports are in the state file."""
     nap = Nap(2, 10)
@@ -86,12 +82,10 @@ def test_it_restarts_while_members_rejoin(served: Served) -> None:
         served.kill()
         served.start()
         nap.wake.set()
-        training.on()
         training.finish()
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
-@pytest.mark.full
 def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
     """No sweeps come, but a block also ages out when a member asks for it again. Whoever must come back waits for it."""
 
@@ -106,11 +100,9 @@ def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
         served.kill()
         until(lambda: all(comm.stats.degraded for comm in communicators[:2]), "partial results")
         served.start()
-        training.on()
         training.finish()
 
 
-@pytest.mark.full
 def test_nobody_can_join_while_it_is_away(served: Served) -> None:
     with crew(served, "closed") as (job, _):
         served.kill()
@@ -119,7 +111,6 @@ def test_nobody_can_join_while_it_is_away(served: Served) -> None:
         served.start()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("algorithm", ["ring", "switch"])
 @pytest.mark.parametrize("grouped", [False, True], ids=["job", "group"])
 def test_while_it_hangs_nobody_is_blamed_who_is_there(served: Served, algorithm: str, grouped: bool) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, Behind, Desynchronized, NotFinite, Timeout
+from netsum import Aborted, Behind, Communicator, Desynchronized, NotFinite, Timeout
 from netsum.transports import Faults, FaultyTransport, Transport
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.netns import run_command
@@ -66,7 +65,6 @@ def test_calls_go_on_when_a_cut_link_is_healed(fragile: Fabric, end: str) -> Non
         until(lambda: communicators[0].stats.retransmissions > resent + 2, "it is waited for")
         assert max(training.steps) <= reached + 1, "a call ended without the rank that was cut off"
         link.cut(False)
-        training.on()
         training.finish()
 
 
@@ -86,7 +84,6 @@ def test_all_time_out_when_it_is_not_healed_in_time(fragile: Fabric) -> None:
                 assert error.missing == (1,)
         link.cut(False)
         with training.again() as after:
-            after.on()
             after.finish()
 
 
@@ -102,7 +99,6 @@ def test_a_degrade_job_goes_on_without_the_one_that_is_cut_off(fragile: Fabric) 
         degraded = communicators[0].stats.degraded
         until(lambda: communicators[0].stats.degraded > degraded + 200, "the others go on, far ahead")
         link.cut(False)
-        training.on()
         training.finish()
         assert training.came_back[1]
 
@@ -157,6 +153,7 @@ def test_a_receive_buffer_that_overflows_costs_time_and_no_sum(fragile: Fabric, 
         assert number is not None
         with socket.socket(fileno=os.dup(number)) as sock:
             words = struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 36))
-        training.finish(3)
+        training.stop(3)
+        training.check_equal()
         assert words[_DROPS] > 0
         assert communicators[1].stats.retransmissions > 0

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, Behind, Desynchronized, Evicted, NoSuchMember
+from netsum import Aborted, Behind, Communicator, Desynchronized, Evicted, NoSuchMember
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import PATIENCE, on_all, results
@@ -40,7 +39,6 @@ def test_the_others_finish_without_a_dead_member_that_is_evicted(fragile: Fabric
                 until(lambda: communicators[0].stats.retransmissions > retried + 1, "they wait for it")
                 assert training.steps == [20] * 3
                 fragile.controller.evict("dead", 2)
-                training.on()
                 training.finish()
                 assert [comm.present for comm in communicators] == [3] * 3
                 assert [comm.size for comm in communicators] == [WORKERS] * 3
@@ -147,7 +145,6 @@ def test_a_restarted_switch_does_not_bring_an_evicted_member_back(fragile: Fabri
             training.expected = lambda _step: (0, 1, 2)
             training.on()
             restart_switch(fragile)
-            training.on()
             training.finish()
             assert (
                 int(training.states[0][0]) == sum(int(share(rank, 0, 1)[0]) for rank in (0, 1, 2)) * training.steps[0]

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Desynchronized
+from netsum import Communicator, Desynchronized
 from netsum_controller.state.model import Rejoin
 from netsum_testbed.fabric import Fabric
 
@@ -23,8 +22,7 @@ def test_calls_go_on_after_the_switch_restarted(fragile: Fabric, caplog: pytest.
     with joined(fragile, 4, window=16) as communicators, Training(communicators) as training:
         training.on(20)
         restart_switch(fragile)
-        training.on(20)
-        training.finish()
+        training.finish(20)
         assert [comm.stats.resumes for comm in communicators] == [1] * 4
         job = communicators[0].descriptor.job
         for words in ("switch s1 is restored", f"job {job} under epoch", f"job {job}: epoch"):
@@ -64,7 +62,6 @@ def test_it_restarts_twice_and_again_while_they_rejoin(fragile: Fabric) -> None:
         restart_switch(fragile)
         until(lambda: fragile.controller.job(name).epoch.number != epoch, "the controller has seen it")
         restart_switch(fragile)
-        training.on()
         training.finish()
         assert {comm.stats.resumes for comm in communicators} <= {2, 3}
 
@@ -73,11 +70,9 @@ def test_it_restarts_twice_and_again_while_they_rejoin(fragile: Fabric) -> None:
 def test_it_restarts_while_nobody_calls(fragile: Fabric) -> None:
     with joined(fragile, 3, window=8) as communicators:
         with Training(communicators) as training:
-            training.on()
             training.finish()
         restart_switch(fragile)
         with Training(communicators) as training:
-            training.on()
             training.finish()
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
@@ -93,8 +88,7 @@ def test_it_restarts_while_one_rank_is_between_calls(fragile: Fabric) -> None:
         until(lambda: fragile.controller.job(name).epoch.rejoin is Rejoin.WAITING, "the switch is restored")
         until(lambda: "(missing: rank 1)" in " ".join(fragile.controller.why(name).hints), "the others have rejoined")
         nap.wake.set()
-        training.on(20)
-        training.finish()
+        training.finish(20)
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
@@ -119,7 +113,6 @@ def test_members_of_a_degrade_job_all_hear_of_it_and_come_back(fragile: Fabric) 
         assert results(got) == [8] * 4
         assert all(state.tolist() == [1.0] * 10 for state in states)
         with Training(communicators, check=False) as training:
-            training.on()
             training.finish()
 
 
@@ -133,6 +126,5 @@ def test_a_degrade_job_trains_on_through_restarts(fragile: Fabric) -> None:
         for _ in range(2):
             training.on(20)
             restart_switch(fragile)
-        training.on(20)
-        training.finish()
+        training.finish(20)
         assert all(training.came_back)

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Closed, Desynchronized, Timeout
+from netsum import Closed, Communicator, Desynchronized, Timeout
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 
@@ -17,6 +16,8 @@ from tests.full.calls import on_all
 from tests.full.conftest import joined
 from tests.full.trouble import Training, start_worker
 from tests.threads import until
+
+pytestmark = pytest.mark.full
 
 LAST = 2
 """The rank that runs as a separate process."""
@@ -54,7 +55,6 @@ def crew(fabric: Fabric, name: str, **options: Any) -> Iterator[tuple[list[Commu
             worker.child.stop()
 
 
-@pytest.mark.full
 def test_the_others_time_out_and_name_it(fragile: Fabric) -> None:
     with crew(fragile, "killed") as (communicators, worker), Training(communicators, timeout=10.0) as training:
         while worker.read() < 20:
@@ -73,7 +73,6 @@ def test_the_others_time_out_and_name_it(fragile: Fabric) -> None:
             assert isinstance(outcome.error, Closed)
 
 
-@pytest.mark.full
 def test_a_replacement_brings_the_others_out_of_their_wait(fragile: Fabric) -> None:
     """It takes the dead one's rank, the others hear of the new epoch, and all go on from the state of the furthest."""
     with (
@@ -97,7 +96,6 @@ def test_a_replacement_brings_the_others_out_of_their_wait(fragile: Fabric) -> N
             replacement.child.stop()
 
 
-@pytest.mark.full
 def test_a_degrade_job_goes_on_without_it_and_takes_a_replacement(fragile: Fabric) -> None:
     with (
         crew(fragile, "missed", late="degrade", block_exp=300.0, quorum=1) as (communicators, worker),

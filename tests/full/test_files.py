@@ -8,8 +8,7 @@ from pathlib import Path
 import netsum
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Desynchronized
+from netsum import Communicator, Desynchronized
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.state.model import Late
 from netsum_testbed.fabric import Fabric

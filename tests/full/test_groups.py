@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Unsupported
+from netsum import Communicator, Unsupported
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import on_all, results

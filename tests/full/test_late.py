@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Behind, Desynchronized
+from netsum import Behind, Communicator, Desynchronized
 
 from tests.full.calls import PATIENCE, allreduce_whole, on_all, results
 from tests.full.conftest import Members
@@ -101,8 +100,7 @@ def test_a_rank_that_slept_through_thousands_of_blocks_comes_back(members: Membe
         until(lambda: communicators[0].stats.blocks > blocks + 3000 or any(training.came_back), training)
         nap.wake.set()
         until(lambda: training.came_back[2], training)
-        training.on(20)
-        training.finish()
+        training.finish(20)
         assert isinstance(training.came_back[2][0], COMES_BACK)
 
 
@@ -112,6 +110,5 @@ def test_ranks_that_sleep_at_random_stay_equal(members: Members) -> None:
         members(4, quorum=2, **DEGRADE) as communicators,
         Training(communicators, resync=COMES_BACK, check=False, pause=naps(4, 0.03, 0.1)) as training,
     ):
-        training.on(200)
-        training.finish()
+        training.finish(200)
         assert sum(comm.stats.degraded for comm in communicators) > 0

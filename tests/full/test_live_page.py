@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from netsum.transports import Faults, FaultyTransport
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Job, JobSpec
 from netsum_controller.config.topologies import leaf_spine
-from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 

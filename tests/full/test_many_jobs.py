@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import CommunicatorError, JoinError
+from netsum import Communicator, CommunicatorError, JoinError
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric

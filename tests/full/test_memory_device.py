@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from netsum_controller.memory.spec import RegionSpec
 from netsum_testbed.fabric import Fabric
 
 from tests.full.conftest import FABRICS, started
+from tests.threads import meanwhile
 
 pytestmark = pytest.mark.full
 LANES = 4000
@@ -43,10 +46,9 @@ def test_everything_is_done_once_while_devices_are_killed(fabric: Fabric, seed: 
                 fetched[client].append((lane, int(array.fetch_add(lane, 1))))
                 done.release()
 
-    threads = [threading.Thread(target=count, args=(client,)) for client in CLIENTS]
-    for thread in threads:
-        thread.start()
-    try:
+    with ExitStack() as stack:
+        for client in CLIENTS:
+            stack.enter_context(meanwhile(partial(count, client), over.set))
         for _ in range(4):
             for _ in range(rand.randrange(20, 300)):
                 assert done.acquire(timeout=100), "the clients wait in vain"
@@ -55,10 +57,6 @@ def test_everything_is_done_once_while_devices_are_killed(fabric: Fabric, seed: 
                 device.kill()
             for device in killed:
                 device.start()
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
     values: dict[int, list[int]] = {}
     for lane, value in fetched["h3"] + fetched["h4"]:
         values.setdefault(lane, []).append(value)

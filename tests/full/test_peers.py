@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Desynchronized
+from netsum import Communicator, Desynchronized
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import FABRICS, joined
 from tests.full.trouble import Training, restart_switch, same_bits
 from tests.threads import until
+
+pytestmark = pytest.mark.full
 
 EITHER_SWITCH = pytest.mark.parametrize("fragile", [FABRICS[0], FABRICS[-1]], indirect=True)
 ONE_FABRIC = pytest.mark.parametrize("fragile", ["rootless-embedded"], indirect=True)
@@ -32,7 +33,6 @@ def by_members(communicators: list[Communicator]) -> bool:
     return not any(comm.descriptor.by_switch for comm in communicators)
 
 
-@pytest.mark.full
 @EITHER_SWITCH
 def test_a_training_goes_on_without_its_switch_and_with_it_again(mortal: Fabric) -> None:
     with joined(mortal, 4, window=16) as communicators, Training(communicators) as training:
@@ -46,12 +46,10 @@ def test_a_training_goes_on_without_its_switch_and_with_it_again(mortal: Fabric)
         mortal.controller.push()
         mortal.controller.move(name, "switch")
         until(lambda: all(comm.descriptor.by_switch for comm in communicators), "the job is back at the switch")
-        training.on(20)
-        training.finish()
+        training.finish(20)
         assert [comm.stats.resumes for comm in communicators] == [2] * 4
 
 
-@pytest.mark.full
 @EITHER_SWITCH
 def test_calls_of_all_kinds_bring_the_same_bits_when_the_switch_dies(mortal: Fabric) -> None:
     with same_bits(mortal, steps=18, middle=6) as communicators:
@@ -61,7 +59,6 @@ def test_calls_of_all_kinds_bring_the_same_bits_when_the_switch_dies(mortal: Fab
     assert {comm.descriptor.algorithm for comm in communicators} == {"ring"}
 
 
-@pytest.mark.full
 @ONE_FABRIC
 def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
     with joined(mortal, 4, algorithm="auto") as communicators:
@@ -79,14 +76,11 @@ def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
         assert results(on_all(communicators, split)) == [[6, 2], [6, 4], [6, 2], [6, 4]]
 
 
-@pytest.mark.full
 @ONE_FABRIC
 def test_a_rank_that_is_started_again_meets_the_others(fragile: Fabric) -> None:
     """No switch is there to refuse anybody: the others learn of it by asking the controller."""
     with joined(fragile, 3, algorithm="ring") as communicators:
-        assert [each.result.tolist() for each in on_all(communicators, lambda comm: comm.allreduce([1, 2]))] == [
-            [3, 6]
-        ] * 3
+        assert results(on_all(communicators, lambda comm: comm.allreduce([1, 2]).tolist())) == [[3, 6]] * 3
         job = fragile.controller.job(communicators[0].descriptor.job)
 
         def start_again(old: Communicator) -> list[int]:
@@ -105,6 +99,4 @@ def test_a_rank_that_is_started_again_meets_the_others(fragile: Fabric) -> None:
 
         got = on_all(communicators, lambda comm: (start_again if comm.rank == 1 else go_on)(comm))
         assert results(got) == [[5, 7, 8]] * 3
-        assert [each.result.tolist() for each in on_all(communicators, lambda comm: comm.allreduce([1, 2]))] == [
-            [3, 6]
-        ] * 3
+        assert results(on_all(communicators, lambda comm: comm.allreduce([1, 2]).tolist())) == [[3, 6]] * 3

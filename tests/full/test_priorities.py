@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.work import Work
+from netsum import Communicator, Work
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import tree
 from netsum_controller.stages import JobEntry

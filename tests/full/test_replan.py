@@ -67,13 +67,11 @@ def test_a_trunk_dies_in_the_middle_of_a_training(three: Fabric, plan: str) -> N
             assert shares() == {"spine2": 5, "spine3": 11}
             training.on(20)
             assert set(completed(three, name)) == {"spine2", "spine3"}
-        training.on(10)
         training.finish()
         assert shares() == {"spine2": 5, "spine3": 11}
         assert {comm.stats.resumes for comm in communicators} == {1}
         assert set(three.controller.site.dead_links) == {"leaf2_spine1"}
     three.controller.site.dead_links.clear()  # its time is over
     with joined(three, 4, window=16, roots=plan) as communicators, Training(communicators) as training:
-        training.on(5)
-        training.finish()
+        training.finish(5)
         assert set(three.controller.job(communicators[0].descriptor.job).epoch.shape.roots) == set(roots)

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.descriptor import Descriptor
+from netsum import Communicator, Descriptor
 from netsum.frames import FrameFormat
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import BlockState, Outcome

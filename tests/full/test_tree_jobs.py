@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Behind, Desynchronized
+from netsum import Behind, Communicator, Desynchronized
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.state.model import Job, JobState
 from netsum_testbed.fabric import Fabric
@@ -18,6 +17,8 @@ from tests.full.calls import PATIENCE, allreduce_whole, on_all, results
 from tests.full.conftest import FABRICS, joined, started
 from tests.full.trouble import Training, naps, restart_switch
 from tests.threads import meanwhile, until
+
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(
@@ -34,23 +35,15 @@ def job_of(fabric: Fabric, communicators: list[Communicator]) -> Job:
     return fabric.controller.job(communicators[0].descriptor.job)
 
 
-def all_up(fabric: Fabric) -> bool:
-    """Whether the controller's paths use every switch again."""
-    return not fabric.controller.site.down
-
-
-@pytest.mark.full
 def test_a_leaf_restarts(leaves: Fabric) -> None:
     with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
         training.on(20)
         restart_switch(leaves, "leaf1")
-        training.on(20)
-        training.finish()
+        training.finish(20)
         assert [comm.stats.resumes for comm in communicators] == [1] * 4
         assert set(job_of(leaves, communicators).epoch.shape.roots) == {"spine1", "spine2"}
 
 
-@pytest.mark.full
 def test_a_root_that_dies_gives_its_stripe_away(leaves: Fabric) -> None:
     """Calls continue, exactly, over the other root; a job that is created later uses both again."""
     with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
@@ -60,18 +53,15 @@ def test_a_root_that_dies_gives_its_stripe_away(leaves: Fabric) -> None:
         until(lambda: set(job_of(leaves, communicators).epoch.shape.roots) == {"spine2"}, "its trees avoid spine1")
         training.on(20)
         leaves.start_switch("spine1")
-        until(lambda: all_up(leaves), "spine1 is back")
-        training.on(10)
+        until(lambda: not leaves.controller.site.down, "spine1 is back")
         training.finish()
         assert {comm.stats.resumes for comm in communicators} == {1}
         assert job_of(leaves, communicators).state is JobState.READY
     with joined(leaves, 4, window=16) as communicators, Training(communicators) as training:
         assert job_of(leaves, communicators).epoch.shape.roots.count("spine1") == 8
-        training.on(5)
-        training.finish()
+        training.finish(5)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("gone", [[1], [2, 3]])
 def test_members_are_evicted_in_the_middle_of_a_call(leaves: Fabric, gone: list[int]) -> None:
     """One of a leaf's members goes, or all of them, after which its spines no longer wait for it."""
@@ -103,7 +93,6 @@ def test_members_are_evicted_in_the_middle_of_a_call(leaves: Fabric, gone: list[
         assert not any(report.changed for report in leaves.controller.reconcile())
 
 
-@pytest.mark.full
 def test_why_finds_the_missing_through_the_tree(leaves: Fabric) -> None:
     with joined(leaves, 4, window=16) as communicators:
         name = communicators[0].descriptor.job
@@ -134,7 +123,6 @@ def test_why_finds_the_missing_through_the_tree(leaves: Fabric) -> None:
         assert set(stats.by_switch) == {"spine1", "spine2", "leaf1", "leaf2"}
 
 
-@pytest.mark.full
 def test_stragglers_anywhere_in_the_tree(leaves: Fabric) -> None:
     """A late rank, then a leaf whose ranks are both late: the others go on with a partial sum, all with the same."""
     options: dict[str, Any] = {"late": "degrade", "block_exp": 1500.0, "quorum": 2, "window": 16}
@@ -160,7 +148,6 @@ def test_stragglers_anywhere_in_the_tree(leaves: Fabric) -> None:
             assert all(communicators[rank].stats.late > 0 for rank in sleepers)
 
 
-@pytest.mark.full
 def test_ranks_of_all_leaves_that_sleep_too_long_come_back(leaves: Fabric) -> None:
     """The documented loop: from Behind and Desynchronized with resync, which itself raises neither. A rank that only waits for a
     processor must not count as late, or nobody ever gets 50 steps further."""
@@ -171,12 +158,10 @@ def test_ranks_of_all_leaves_that_sleep_too_long_come_back(leaves: Fabric) -> No
     ):
         until(lambda: sum(map(bool, training.came_back)) >= 3 or any(training.errors), training)
         training.pause = lambda _rank, _step: 0.0  # who wakes after the others' last step finds nobody to resync with
-        training.on(50)
-        training.finish()
+        training.finish(50)
         assert training.kinds() == [None] * 4
 
 
-@pytest.mark.full
 def test_the_quorum_holds_over_leaves(leaves: Fabric) -> None:
     """Each leaf lacks one of its two members, and the quorum is all four: nobody continues before they have called."""
     with joined(leaves, 4, late="degrade", block_exp=30.0, quorum=4, window=16) as communicators:
@@ -188,7 +173,6 @@ def test_the_quorum_holds_over_leaves(leaves: Fabric) -> None:
         assert [comm.stats.degraded for comm in communicators] == [0] * 4
 
 
-@pytest.mark.full
 def test_a_leaf_with_less_than_its_share_gets_what_the_others_made(leaves: Fabric) -> None:
     """One member of a leaf passes, the other is away: the other leaf makes the sum, and the one that passed gets it too."""
     with joined(leaves, 4, late="degrade", block_exp=1000.0, quorum=1, window=16) as communicators:
@@ -202,7 +186,6 @@ def test_a_leaf_with_less_than_its_share_gets_what_the_others_made(leaves: Fabri
         assert communicators[1].allreduce(ones[1], timeout=PATIENCE)[-1] == 7
 
 
-@pytest.mark.full
 def test_groups_within_and_across_leaves(leaves: Fabric) -> None:
     with joined(leaves, 4, window=8) as communicators:
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, Mismatch, NotFinite
+from netsum import Aborted, Communicator, Mismatch, NotFinite
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_testbed.fabric import Fabric

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from netsum.communicator import Communicator
-from netsum.errors import Timeout
+from netsum import Communicator, Timeout
 from netsum_testbed.checking import Screen, running
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.verify.command import verify

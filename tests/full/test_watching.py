@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import metrics
-from netsum.communicator import Communicator
-from netsum.errors import Evicted, NetsumError, Timeout
+from netsum import Communicator, Evicted, NetsumError, Timeout, metrics
 from netsum_controller.cli.top import Snapshot, Watch
 from netsum_controller.state.model import Late
 from netsum_controller.watching.standing import JobStanding
@@ -199,7 +197,6 @@ def test_a_switch_restart_is_seen_on_both_sides(fragile: Fabric, caplog: pytest.
             until(lambda: is_up(0), "metrics say that the switch is down")
             fragile.start_switch()
             until(lambda: is_up(1), "metrics say that it is up")
-            training.on()
             training.finish()
         own, seen = samples(registry), scrape(fragile)
         changed = ("netsum_reconciles_total", "changed", switch)

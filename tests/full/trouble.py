@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,15 +18,14 @@ import netsum
 import numpy as np
 from netsum.communicator import Communicator
 from netsum.transports.base import Transport
-from netsum_controller.controller import Controller
-from netsum_controller.state.model import Job
+from netsum_controller import Controller, Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 from netsum_testbed.served import ServedController
 
 from tests.full.calls import PATIENCE, on_all, results
 from tests.full.conftest import joined
-from tests.threads import until
+from tests.threads import returned, until
 
 WORKER = Path(__file__).with_name("worker.py")
 SEARCH_PATH = ":".join(filter(None, sys.path))
@@ -146,9 +146,10 @@ class Training:
             self,
         )
 
-    def finish(self, more: int = 10) -> None:
-        """Let all ranks end after the same step, wait for it, and see that they are equal."""
-        self.stop(more)
+    def finish(self, after: int = 10) -> None:
+        """Go :meth:`on` for so many steps, let all ranks end after the same one, wait for it, and see that they are equal."""
+        self.on(after)
+        self.stop()
         self.check_equal()
 
     def stop(self, more: int = 10) -> None:
@@ -177,8 +178,7 @@ class Training:
             progress = again.steps[index]
             again.steps[index] = self.communicators[index].resync(again.states[index], progress=progress)
 
-        with ThreadPoolExecutor(len(self.communicators)) as pool:
-            list(pool.map(come_back, range(len(self.communicators))))
+        returned([partial(come_back, index) for index in range(len(self.communicators))])
         return again
 
     def kinds(self) -> list[type[Exception] | None]:

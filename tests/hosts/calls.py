@@ -9,9 +9,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from netsum.communicator import Communicator
+from netsum.transports import Faults, FaultyTransport
 from numpy.typing import NDArray
 
 from tests.hosts.combiners import make_network
+from tests.hosts.network import Network
 from tests.threads import together
 
 Array = NDArray[Any]
@@ -48,6 +50,12 @@ def running(network: N) -> Iterator[tuple[N, list[Communicator]]]:
 def ranks(workers: int, **options: Any) -> AbstractContextManager[list[Communicator]]:
     """The communicators of a new job, closed at the end."""
     return closing_all(make_network(workers, **options).communicators())
+
+
+def over_a_bad_network(network: Network, rate: float, seed: int = 0) -> AbstractContextManager[list[Communicator]]:
+    """The ranks of a network, on whose transports packets are lost, doubled and reordered at this rate."""
+    faults = Faults(drop=rate, duplicate=rate, reorder=rate)
+    return closing_all(network.communicators(lambda inner, rank: FaultyTransport(inner, faults, seed + rank)))
 
 
 def on_each(communicators: Sequence[Communicator], call: Callable[[Communicator], Any]) -> list[Any]:

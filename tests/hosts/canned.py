@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.threads import meanwhile
 
 CUT = b"as many bytes as are announced, of which none comes: the controller was killed while it spoke"
 
@@ -52,9 +54,5 @@ class _Handler(BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def canned() -> Iterator[Controller]:
     """A controller that listens."""
-    with Controller() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with Controller() as server, meanwhile(partial(server.serve_forever, 0.01), server.shutdown):
         yield server
-        server.shutdown()
-        thread.join()

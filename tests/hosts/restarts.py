@@ -6,9 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from netsum.communicator import Communicator
-from netsum.descriptor import Descriptor
-from netsum.errors import Desynchronized, Evicted, NotReady
+from netsum import Communicator, Descriptor, Desynchronized, Evicted, NotReady
 from netsum.transports import MemoryTransport, Transport
 from netsum.wire.codec import Header
 

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum import wait_all
-from netsum.communicator import Communicator
-from netsum.transports import Faults, FaultyTransport
+from netsum import Communicator, wait_all
 from netsum.wire.schema import Outcome
 
-from tests.hosts.calls import FLOATS, INTEGERS, Array, allreduce, data, good, on_each, ranks
+from tests.hosts.calls import FLOATS, INTEGERS, Array, allreduce, data, good, on_each, over_a_bad_network, ranks
 from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.network import MemoryNetwork
-from tests.threads import together
+from tests.threads import returned
 
 
 @given(
@@ -65,29 +63,24 @@ def test_in_place_into_an_array_and_from_a_view(dtype: str) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_many_calls_over_a_bad_network(seed: int) -> None:
     network = make_network(3)
-    faults = Faults(drop=0.02, duplicate=0.02, reorder=0.02)
-    communicators = network.communicators(lambda inner, rank: FaultyTransport(inner, faults, 10 * seed + rank))
     arrays = data("int32", (3000,), seed, 3)
     floats = data("float32", (1500,), seed, 3)
 
-    def run(rank: int) -> list[Array]:
-        comm = communicators[rank]
+    def run(comm: Communicator) -> list[Array]:
         results = []
         for turn in range(8):
-            results.append(comm.allreduce(arrays[rank] + turn))
-            results.append(comm.allreduce(floats[rank] * (1 + 100 * turn), op="mean", scale="predicted"))
+            results.append(comm.allreduce(arrays[comm.rank] + turn))
+            results.append(comm.allreduce(floats[comm.rank] * (1 + 100 * turn), op="mean", scale="predicted"))
             comm.barrier()
         return results
 
-    outcomes = together([partial(run, rank) for rank in range(3)])
-    for rank in range(3):
-        assert not isinstance(outcomes[rank], BaseException), outcomes[rank]
-        for mine, first in zip(outcomes[rank], outcomes[0], strict=True):
-            assert mine.tobytes() == first.tobytes()
-    for turn in range(8):
-        assert np.array_equal(outcomes[0][2 * turn], sum(arrays) + 3 * turn)
-    assert communicators[0].stats.redone > 0
-    assert sum(comm.stats.retransmissions for comm in communicators) > 0
+    with over_a_bad_network(network, 0.02, 10 * seed) as communicators:
+        outcomes = returned([partial(run, comm) for comm in communicators])
+        sums = [good(list(results)) for results in zip(*outcomes, strict=True)]
+        for turn in range(8):
+            assert np.array_equal(sums[2 * turn], sum(arrays) + 3 * turn)
+        assert communicators[0].stats.redone > 0
+        assert sum(comm.stats.retransmissions for comm in communicators) > 0
     if isinstance(network, MemoryNetwork):
         assert not {outcome for (_, outcome) in network.switch.outcomes if outcome >= Outcome.UNKNOWN_JOB}
 

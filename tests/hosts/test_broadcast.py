@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum.transports import Faults, FaultyTransport
 
-from tests.hosts.calls import closing_all, good, on_each, ranks
+from tests.hosts.calls import good, on_each, over_a_bad_network, ranks
 from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.stragglers import stragglers
 
@@ -78,10 +77,8 @@ def test_what_the_others_hold_does_not_count() -> None:
 
 @pytest.mark.full
 def test_packets_that_are_lost_doubled_and_reordered() -> None:
-    network = make_network(3)
-    faults = Faults(drop=0.1, duplicate=0.1, reorder=0.1)
     arrays = [noise("uint8", (50_000,), rank) for rank in range(3)]
-    with closing_all(network.communicators(lambda inner, rank: FaultyTransport(inner, faults, rank))) as communicators:
+    with over_a_bad_network(make_network(3), 0.1) as communicators:
         for root in range(3):
             result = good(on_each(communicators, partial(broadcast, arrays, root)))
             assert result.tobytes() == arrays[root].tobytes()

@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, NotFinite, Unsupported
+from netsum import Aborted, Communicator, NotFinite, Unsupported
 from netsum.peers.rings import rings_of
 from netsum.peers.ways import Way
 from netsum.wire.schema import EVERYONE, Op
 
-from tests.hosts.calls import closing_all, good, on_each
+from tests.hosts.calls import Array, closing_all, good, on_each
 from tests.hosts.peers import ChainNetwork, PeerNetwork
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -11,24 +11,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum import Communicator, Mismatch, Timeout
 from netsum.backend import resume_window
-from netsum.communicator import Communicator
 from netsum.descriptor import CHAIN, MULTICAST
-from netsum.errors import Mismatch, Timeout
 from netsum.peers.peer_window import PeerWindow
 from netsum.peers.visits import added, parse_visit, shortened
 from netsum.peers.wire import DATAGRAM_HEAD, is_datagram
-from netsum.transports import Faults, FaultyTransport
 from netsum.window.block import Block
 from netsum.wire.memory import Flag, Instruction, LaneType
 from netsum.wire.memory_codec import MemoryHeader, pack_memory, parse_memory
 from netsum.wire.schema import EVERYONE, Lane, Op
 
-from tests.hosts.calls import allreduce, closing_all, good, on_each
+from tests.hosts.calls import Array, allreduce, closing_all, good, on_each, over_a_bad_network
 from tests.hosts.network import MemoryNetwork
 from tests.hosts.peers import ChainNetwork, PeerNetwork, memory_peers, peer_descriptor
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Members:
@@ -77,8 +73,8 @@ class Members:
         return sum(getattr(window.stats, name) for window in self.windows)
 
 
-def rows_of(workers: int, rows: int, seed: int = 0) -> list[Array]:
-    rng = np.random.default_rng(seed)
+def rows_of(workers: int, rows: int) -> list[Array]:
+    rng = np.random.default_rng(0)
     return [rng.integers(0, 1 << 32, (rows, 256), np.uint32).astype(">u4") for _ in range(workers)]
 
 
@@ -130,10 +126,8 @@ def test_what_is_lost_last_needs_the_timer_and_no_more() -> None:
     "algorithm", [pytest.param(name, marks=pytest.mark.full) for name in (CHAIN, MULTICAST)] + ["chain:2x2"]
 )
 def test_calls_over_a_bad_network(algorithm: str) -> None:
-    faults = Faults(drop=0.05, duplicate=0.05, reorder=0.05)
-    network = ChainNetwork(4, algorithm=algorithm)
     arrays = [np.arange(3000, dtype=np.int64) * (rank + 1) for rank in range(4)]
-    with closing_all(network.communicators(lambda inner, rank: FaultyTransport(inner, faults, rank))) as comms:
+    with over_a_bad_network(ChainNetwork(4, algorithm=algorithm), 0.05) as comms:
         for _ in range(3):
             assert good(allreduce(comms, arrays)).tolist() == summed(arrays).tolist()
         parts = on_each(comms, lambda comm: comm.reduce_scatter(arrays[comm.rank]))

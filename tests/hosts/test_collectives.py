@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum import wait_all
-from netsum.communicator import Communicator
+from netsum import Communicator, wait_all
 from netsum.peers.peer_window import PeerWindow
-from netsum.transports import Faults, FaultyTransport
 from netsum.window.switch_window import SwitchWindow
 from netsum_testbed.verify.cells import COLLECTIVES, KINDS, Cell, Kind
 from netsum_testbed.verify.check import Checker
 from netsum_trials.bytes.hosts import RANKS, measure
 
-from tests.hosts.calls import closing_all, good, on_each, ranks
+from tests.hosts.calls import good, on_each, over_a_bad_network, ranks
 from tests.hosts.cells import SIZES, cell_of, check
 from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.patience import patient_ranks
@@ -63,9 +61,7 @@ def test_calls_of_all_kinds_under_way_at_once(seed: int) -> None:
 
 @pytest.mark.full
 def test_calls_of_all_kinds_over_a_bad_network() -> None:
-    faults = Faults(drop=0.02, duplicate=0.02, reorder=0.02)
-    network = make_network(4)
-    with closing_all(network.communicators(lambda inner, rank: FaultyTransport(inner, faults, rank))) as communicators:
+    with over_a_bad_network(make_network(4), 0.02) as communicators:
         order = np.random.default_rng(5).permutation(len(KINDS))[:60]
         check(
             communicators, [cell_of(KINDS[which], 4, SIZES[which % 7], 5, index) for index, which in enumerate(order)]

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, DoesNotFit, Mismatch, NotFinite, Unsupported
+from netsum import Aborted, Communicator, DoesNotFit, Mismatch, NotFinite, Unsupported
 
 from tests.hosts.calls import on_each, ranks
 from tests.hosts.combiners import combiner  # noqa: F401 - each test by a switch and without

@@ -7,19 +7,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from netsum import wait_all
+from netsum import Closed, Communicator, CommunicatorError, Mismatch, wait_all
 from netsum.collectives.history import KINDS, Predictions
-from netsum.communicator import Communicator
 from netsum.engine import Engine
-from netsum.errors import Closed, CommunicatorError, Mismatch
 from netsum.transports import Transport
 from netsum.transports.base import Packet
 from netsum.window.block import Block
@@ -36,19 +33,20 @@ ROOT = Path(__file__).parents[2]
 
 
 class Wrapped(Around):
-    """Keeps each packet that is sent, and lets ``fail`` raise before each receiving."""
+    """Keeps each packet that is sent, and raises ``error``, if there is one, instead of receiving."""
 
     def __init__(self, inner: Transport) -> None:
         super().__init__(inner)
         self.sent: list[bytes] = []
-        self.fail: Callable[[], None] = lambda: None
+        self.error: BaseException | None = None
 
     def send(self, packets: Sequence[Packet]) -> None:
         self.sent += [b"".join(bytes(part) for part in packet) for packet in packets]
         super().send(packets)
 
     def recv(self, timeout: float | None) -> Sequence[memoryview]:
-        self.fail()
+        if self.error is not None:
+            raise self.error
         return super().recv(timeout)
 
 
@@ -107,44 +105,44 @@ def test_closing_while_another_thread_waits_ends_its_call() -> None:
 
 
 def test_an_interrupt_hits_its_own_thread_and_ends_the_calls_of_all() -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
     with wrapped(2) as ((comm, other), links):
         work = comm.allreduce_async(np.ones(3))
-        links[0].fail = interrupt
+        links[0].error = KeyboardInterrupt()
         (got,) = together([work.wait])
         assert isinstance(got, (Closed, KeyboardInterrupt))
         with pytest.raises(Closed, match="KeyboardInterrupt"):
             comm.barrier()
-        links[0].fail = lambda: None
+        links[0].error = None
         with pytest.raises(Mismatch):  # the other rank need not wait for its timeout
             other.allreduce(np.ones(3))
 
 
 def test_a_link_that_fails_ends_the_communicator_with_one_sentence() -> None:
-    def fail() -> None:
-        raise OSError(19, "No such device")
-
     with wrapped(2) as ((comm, _), links):
-        links[0].fail = fail
+        links[0].error = OSError(19, "No such device")
         with pytest.raises(CommunicatorError, match="No such device"):
             comm.barrier()
 
 
-def test_a_rank_that_was_stopped_asks_for_nothing_that_is_there_already() -> None:
+@pytest.fixture
+def engines() -> Iterator[list[Engine]]:
+    """Of two ranks."""
     network = MemoryNetwork(2)
-    engines = [
-        Engine(SwitchWindow(each), transport)
-        for each, transport in zip(network.descriptors, network.transports, strict=True)
-    ]
+    windows = map(SwitchWindow, network.descriptors)
+    made = [Engine(window, transport) for window, transport in zip(windows, network.transports, strict=True)]
+    yield made
+    for engine in made:
+        engine.close()
+
+
+def test_a_rank_that_was_stopped_asks_for_nothing_that_is_there_already(engines: list[Engine]) -> None:
     results: list[Header] = []
 
     def flow(engine: Engine) -> Flow:
         block = Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), on_result=lambda header, _: results.append(header))
         engine.window.submit(block)
         yield SUBMITTED
-        yield partial(enough, results, 2)
+        yield lambda: len(results) >= 2
 
     stopped, other = [engine.start(flow(engine), 0, 60.0, background=False) for engine in engines]
     engines[0].drive(stopped, 0.001)
@@ -155,33 +153,19 @@ def test_a_rank_that_was_stopped_asks_for_nothing_that_is_there_already() -> Non
     engines[0].drive(stopped, 0.001)
     assert len(results) == 2
     assert engines[0].window.stats.retransmissions == 0
-    for engine in engines:
-        engine.close()
 
 
-def enough(held: list[Header], count: int) -> bool:
-    return len(held) >= count
-
-
-def test_a_call_that_fails_half_way_is_told_to_the_others() -> None:
+def test_a_call_that_fails_half_way_is_told_to_the_others(engines: list[Engine]) -> None:
     """The other ranks do not end by themselves: if they were not told, they would wait until their timeout."""
-    network = MemoryNetwork(2)
-    engines = [
-        Engine(SwitchWindow(each), transport)
-        for each, transport in zip(network.descriptors, network.transports, strict=True)
-    ]
 
     def flow(engine: Engine, breaks: bool) -> Flow:
         held: list[Header] = []
-
-        def take(header: Header, _: memoryview) -> None:
-            held.append(header)
-
         for number in range(3):
             if breaks and number == 1:
                 raise MemoryError("no room")
-            engine.window.submit(Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), on_result=take))
-            yield partial(enough, held, number + 1)
+            block = Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), on_result=lambda header, _: held.append(header))
+            engine.window.submit(block)
+            yield lambda: len(held) > number  # noqa: B023
         yield SUBMITTED
 
     works = [engine.start(flow(engine, at == 1), 0, 60.0, background=False) for at, engine in enumerate(engines)]
@@ -191,7 +175,6 @@ def test_a_call_that_fails_half_way_is_told_to_the_others() -> None:
     for engine in engines:
         with pytest.raises(Closed):
             engine.start(flow(engine, False), 1, 60.0, background=False)
-        engine.close()
 
 
 def test_ranks_that_differ_by_blocks_and_generations_all_learn_it() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, CallError, NotFinite
+from netsum import Aborted, CallError, Communicator, NotFinite
 
 from tests.hosts.calls import good, on_each
 from tests.hosts.network import MemoryNetwork
@@ -60,13 +59,10 @@ def test_exchanges_bring_what_those_have_that_are_left(left: list[Communicator])
         assert good(on_each(left, lambda comm: comm.allreduce(np.ones(3)))).tolist() == [3.0] * 3
 
 
-def cubed(dtype: str, comm: Communicator) -> Any:
-    return comm.allreduce(np.array([2, 3], dtype), "product")
-
-
 def test_a_product_is_of_those_that_are_left(left: list[Communicator]) -> None:
-    for dtype in ("float32", "int64"):
-        assert good(on_each(left, partial(cubed, dtype))).tolist() == [8, 27]
+    for twos in (np.array([2, 3], np.float32), np.array([2, 3])):
+        cubes = on_each(left, partial(Communicator.allreduce, x=twos, op="product"))
+        assert good(cubes).tolist() == [8, 27]
     bad = on_each(left, lambda comm: comm.allreduce(np.array([1.0, np.nan if comm.rank == 3 else 1.0]), "product"))
     assert [type(each) for each in bad] == [Aborted, Aborted, NotFinite]
     assert "rank 3 gave the call up" in str(bad[0])
@@ -125,10 +121,6 @@ def test_groups_are_of_those_that_are_left(left: list[Communicator]) -> None:
     assert on_each(left, lambda comm: comm.split(None if comm.rank == 1 else 5)) == [group, None, group]
 
 
-def call_of_all(comm: Communicator) -> bytes:
-    return bytes(comm.all_gather(np.full(600, comm.rank, np.float32)).tobytes())
-
-
 def test_in_the_moment_of_an_eviction_all_fare_alike() -> None:
     """Whichever packet it precedes, each call ends alike on all remaining ranks, and at most one is aborted."""
     kinds: set[object] = set()
@@ -151,7 +143,7 @@ def test_in_the_moment_of_an_eviction_all_fare_alike() -> None:
             outcomes: list[Any] = []
             for _ in range(3):
                 try:
-                    outcomes.append(call_of_all(comm))
+                    outcomes.append(comm.all_gather(np.full(600, comm.rank, np.float32)).tobytes())
                 except Aborted as error:
                     outcomes.append(str(error))
             return outcomes

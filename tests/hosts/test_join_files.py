@@ -9,9 +9,7 @@ from typing import Any
 import netsum
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.descriptor import Descriptor
-from netsum.errors import Desynchronized, JoinError, Timeout
+from netsum import Communicator, Descriptor, Desynchronized, JoinError, Timeout
 from netsum.transports import Faults, FaultyTransport, MemoryTransport, Transport
 from netsum.wire.codec import parse_header
 

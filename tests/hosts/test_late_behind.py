@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, Behind, Closed, Desynchronized, NotFinite
+from netsum import Aborted, Behind, Closed, Communicator, Desynchronized, NotFinite
 from netsum.transports.base import Packet
 
 from tests.hosts.calls import closing_all, good, on_each

@@ -11,11 +11,8 @@ from typing import Any
 
 import netsum
 import pytest
-from netsum import logs
+from netsum import Closed, Degraded, Evicted, JoinError, Report, Stats, Timeout, logs
 from netsum.environment import Environment
-from netsum.errors import Closed, Degraded, Evicted, JoinError, Timeout
-from netsum.report import Report
-from netsum.stats import Stats
 from netsum.watching import CallEnd, MemberLog
 
 from tests.hosts.network import descriptor

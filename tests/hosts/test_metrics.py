@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from netsum import metrics
-from netsum.descriptor import Descriptor
-from netsum.errors import Timeout
-from netsum.report import Report
-from netsum.stats import Stats
+from netsum import Descriptor, Report, Stats, Timeout, metrics
 from netsum.watching import CallEnd, Watcher
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families

@@ -7,8 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, Mismatch, NotFinite, Unsupported
+from netsum import Aborted, Communicator, Mismatch, NotFinite, Unsupported
 
 from tests.hosts.calls import Array, allreduce, good, on_each, ranks
 from tests.hosts.combiners import combiner
@@ -34,9 +33,11 @@ def special(seed: int, dtype: Any, shape: tuple[int, ...], share: float) -> tupl
     return given, plain
 
 
-def ieee_sum(arrays: list[Array]) -> Array:
+def ieee_sum(arrays: list[Array]) -> tuple[Array, Array]:
+    """The sum, and where an array is not finite."""
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.sum([array.astype(np.float64) for array in arrays], axis=0))
+        total = np.asarray(np.sum([array.astype(np.float64) for array in arrays], axis=0))
+    return total, np.any([~np.isfinite(array) for array in arrays], axis=0)
 
 
 def check(results: Array, expected: Array, clean: Array, bad: Array) -> None:
@@ -57,8 +58,7 @@ def check(results: Array, expected: Array, clean: Array, bad: Array) -> None:
 )
 def test_sums_are_ieee_where_a_value_is_not_finite_and_exact_elsewhere(dtype: Any, size: int, share: float) -> None:
     given, plain = special(1, dtype, (size,), share)
-    bad = np.any([~np.isfinite(array) for array in given], axis=0)
-    expected = ieee_sum(given)
+    expected, bad = ieee_sum(given)
     with ranks(RANKS) as communicators:
         for op, divisor in (("sum", 1), ("mean", RANKS)):
             clean = good(allreduce(communicators, plain, op=op))
@@ -73,8 +73,7 @@ def test_predicted_scales_find_values_that_are_not_finite_afterwards() -> None:
     with ranks(RANKS) as communicators:
         for seed, share in enumerate((0.0, 0.001, 0.0, 0.3, 0.001)):
             given, plain = special(seed, np.float32, (2000,), share)
-            bad = np.any([~np.isfinite(array) for array in given], axis=0)
-            expected = ieee_sum(given).astype(np.float32)
+            expected, bad = ieee_sum(given)
             got = good(allreduce(communicators, given, scale="predicted", nonfinite="propagate"))
             assert np.array_equal(got[bad], expected[bad], equal_nan=True)
             exact = np.asarray(np.sum(plain, axis=0, dtype=np.float64))
@@ -84,8 +83,7 @@ def test_predicted_scales_find_values_that_are_not_finite_afterwards() -> None:
 
 def test_reduce_and_reduce_scatter() -> None:
     given, plain = special(2, np.float32, (9, 200), 0.01)
-    bad = np.any([~np.isfinite(array) for array in given], axis=0)
-    expected = ieee_sum(given).astype(np.float32)
+    expected, bad = ieee_sum(given)
 
     def call(comm: Communicator) -> list[Array | None]:
         mine, zeros = given[comm.rank], plain[comm.rank]

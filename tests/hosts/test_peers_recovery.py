@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import silence
-from netsum.communicator import Communicator
+from netsum import Communicator, Desynchronized, silence
 from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor
-from netsum.errors import Desynchronized
 from netsum.peers.peer_window import PeerWindow
 from netsum.silence import MAX_PATIENCE, PATIENCE, Silence
 from netsum.transports import Faults, FaultyTransport, Transport

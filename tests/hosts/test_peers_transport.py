@@ -12,10 +12,8 @@ from functools import partial
 import netsum
 import numpy as np
 import pytest
+from netsum import Communicator, Descriptor, JoinError
 from netsum.backend import open_transport
-from netsum.communicator import Communicator
-from netsum.descriptor import Descriptor
-from netsum.errors import JoinError
 from netsum.peers import connections
 from netsum.peers.seal import Identity
 from netsum.peers.transport import UNPROVEN, PeerSocket, PeerTransport, own_address

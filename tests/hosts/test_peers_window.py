@@ -10,24 +10,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.communicator import Communicator
-from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor
-from netsum.errors import Closed, Mismatch, Timeout
+from netsum import Closed, Communicator, Mismatch, Timeout
+from netsum.descriptor import CHAIN, HOST_ALGORITHMS
 from netsum.peers import peer_window
 from netsum.peers.peer_window import PeerWindow
-from netsum.transports import Faults, FaultyTransport
 from netsum.window.block import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
 from netsum_testbed.verify.cells import KINDS
 
-from tests.hosts.calls import allreduce, closing_all, good, on_each
+from tests.hosts.calls import allreduce, closing_all, good, on_each, over_a_bad_network
 from tests.hosts.cells import cell_of, check
 from tests.hosts.network import JOB_ID, contribution, job, reply_bytes
 from tests.hosts.network import descriptor as switch_descriptor
 from tests.hosts.peers import PeerNetwork, memory_peers, peer_descriptor
-from tests.model.rules import Job, SwitchModel
+from tests.model.rules import SwitchModel
 
 Result = tuple[Any, ...]
 
@@ -43,7 +41,9 @@ def of(header: Header, payload: memoryview) -> Result:
 def by_switch(batches: list[list[list[Block]]], workers: int) -> list[list[Result]]:
     """What each rank gets when the model of the switch combines; ``batches[number][rank]`` are blocks."""
     described = [switch_descriptor(rank, workers, window=256, block_exp_ms=1000.0) for rank in range(workers)]
-    switch = SwitchModel({JOB_ID: patient_job(described[0])})
+    # No block is ever old enough to be closed; so ranks may pass.
+    patient = job(described[0])._replace(block_exp=1_000_000_000, quorum=workers, window=256)
+    switch = SwitchModel({JOB_ID: patient})
     windows = [SwitchWindow(each) for each in described]
     got = collect(batches, windows)
     for _ in range(3):  # packets, then those with room for what came as a notice
@@ -53,11 +53,6 @@ def by_switch(batches: list[list[list[Block]]], workers: int) -> list[list[Resul
                     windows[reply.port - 1].receive(memoryview(reply_bytes(reply)), 0.0)
     assert all(window.idle for window in windows)
     return got
-
-
-def patient_job(first: Descriptor) -> Job:
-    """The job, in which no block is ever old enough to be closed; so ranks may pass."""
-    return job(first)._replace(block_exp=1_000_000_000, quorum=first.workers, window=first.window)
 
 
 def by_peers(batches: list[list[list[Block]]], workers: int, algorithm: str) -> list[list[Result]]:
@@ -135,9 +130,7 @@ def test_results_are_the_switchs_bit_for_bit(data: st.DataObject, workers: int, 
     ],
 )
 def test_cells_by_each_algorithm_over_a_bad_network(algorithm: str, workers: int) -> None:
-    faults = Faults(drop=0.02, duplicate=0.02, reorder=0.02)
-    network = PeerNetwork(workers, algorithm=algorithm)
-    with closing_all(network.communicators(lambda inner, rank: FaultyTransport(inner, faults, rank))) as communicators:
+    with over_a_bad_network(PeerNetwork(workers, algorithm=algorithm), 0.02) as communicators:
         order = np.random.default_rng(workers).permutation(len(KINDS))[:15]
         check(communicators, [cell_of(KINDS[which], workers, 1025, 5, index) for index, which in enumerate(order)])
         assert sum(comm.stats.retransmissions for comm in communicators) > 0

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.descriptor import Descriptor
-from netsum.errors import CommunicatorError, Desynchronized, Evicted, NoSuchMember, NotReady, Timeout
+from netsum import Communicator, CommunicatorError, Descriptor, Desynchronized, Evicted, NoSuchMember, NotReady, Timeout
 from netsum.recovery import PAUSE, Recovery
 from netsum.refusal import Refusal
 from netsum.transports import MemoryTransport
@@ -19,8 +17,8 @@ from tests.hosts.network import JOB_ID, descriptor
 from tests.hosts.restarts import RestartingNetwork
 
 
-def calls(comm: Communicator, number: int, start: int = 0) -> list[Any]:
-    return [comm.allreduce(np.arange(3000) + comm.rank + step).tobytes() for step in range(start, start + number)]
+def calls(comm: Communicator, number: int) -> list[Any]:
+    return [comm.allreduce(np.arange(3000) + comm.rank + step).tobytes() for step in range(number)]
 
 
 def expected(workers: int, number: int) -> list[bytes]:

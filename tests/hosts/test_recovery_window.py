@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netsum.descriptor import Descriptor
 from netsum.refusal import Refusal
-from netsum.window.block import Block
 from netsum.window.switch_window import SwitchWindow
-from netsum.wire.codec import Header, pack_header, parse_header
-from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
+from netsum.wire.codec import pack_header, parse_header
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Outcome
 
 from tests.hosts.network import FIRST_UDP_PORT, JOB_ID, contribution, descriptor, job, reply_bytes
+from tests.hosts.test_window import Host
 from tests.model.rules import SwitchModel
 
 MASK = 0xFFFFFFFF
@@ -30,25 +30,16 @@ class Flying(NamedTuple):
     data: bytes
 
 
-class Host:
-    """A member: its window, its port, what it has got, and the epoch in which it is."""
+class Member(Host):
+    """Which has a port, too, and an epoch in which it is."""
 
     def __init__(self, first: Descriptor, values: list[int]) -> None:
-        self.window = SwitchWindow(first)
+        super().__init__(SwitchWindow(first))
         self.epoch = first.epoch
         self.port = first.host.udp_port
         self.asking = False
-        self.got: dict[int, int] = {}
-        for serial, value in enumerate(values):
-            payload = value.to_bytes(4, "big") * (CHUNK_BYTES // 4)
-            block = Block(serial & 0xFFFF, Op.SUM, Lane.L32, payload)
-            block.on_result = lambda header, data, serial=serial: self.take(serial, header, bytes(data))
-            self.window.submit(block)
-
-    def take(self, serial: int, header: Header, data: bytes) -> None:
-        assert header.status == Status.OK
-        assert serial not in self.got, "a result was delivered twice"
-        self.got[serial] = int.from_bytes(data[:4], "big")
+        for value in values:
+            self.submit(value)
 
 
 class Story:
@@ -58,7 +49,7 @@ class Story:
         self.random = random.Random(seed)
         self.values = [[self.random.randrange(1 << 20) for _ in range(blocks)] for _ in range(workers)]
         described = [descriptor(rank, workers, window=size, first_block_id=first) for rank in range(workers)]
-        self.hosts = [Host(each, mine) for each, mine in zip(described, self.values, strict=True)]
+        self.hosts = [Member(each, mine) for each, mine in zip(described, self.values, strict=True)]
         self.epoch, self.first, self.ports = described[0].epoch, first, FIRST_UDP_PORT
         self.whole = job(described[0])
         self.switch = SwitchModel({JOB_ID: self.whole})

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import CommunicatorError, Desynchronized, Evicted, Mismatch, NotReady, Timeout
+from netsum import Communicator, CommunicatorError, Desynchronized, Evicted, Mismatch, NotReady, Timeout
 from netsum.transports import MemoryTransport
 
 from tests.hosts.calls import allreduce, closing_all, good, on_each, running

@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from netsum import overdue
-from netsum.errors import NotReady, Timeout
+from netsum import NotReady, Timeout, Work, overdue
 from netsum.outline import Outline
 from netsum.overdue import ANSWER, Overdue
 from netsum.peers import mailer
@@ -21,7 +20,6 @@ from netsum.transports import Transport
 from netsum.window.block import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import Lane, Op
-from netsum.work import Work
 
 from tests.hosts.calls import closing_all, on_each
 from tests.hosts.network import Around, MemoryNetwork, descriptor

@@ -1,12 +1,16 @@
-"""What docs/testbed.md shows in Python does what it says."""
+"""What the testbed's pages show does what they say, and is in the examples."""
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
+from netsum_controller.config.job_spec import parse_job
 
 from tests.docs.pages import ROOT, blocks
 
 PAGE = ROOT / "docs" / "testbed.md"
+STRAGGLERS = blocks(ROOT / "docs" / "stragglers.md")
 
 
 @pytest.mark.full
@@ -14,3 +18,17 @@ def test_the_program_on_the_embedded_switch(capsys: pytest.CaptureFixture[str]) 
     (program,) = [block.text for block in blocks(PAGE) if block.language == "python"]
     exec(compile(program, str(PAGE), "exec"), {})
     assert capsys.readouterr().out == "[11 22 33] [11 22 33]\n"
+
+
+def test_quotations() -> None:
+    quoted = [block for block in STRAGGLERS if block.language == "python"]
+    assert len(quoted) == 2
+    for block in quoted:
+        source = (ROOT / block.title.removeprefix("from=")).read_text("utf-8")
+        assert any(textwrap.indent(block.text, " " * depth) in source for depth in (4, 8, 12)), block.text
+
+
+def test_the_job() -> None:
+    (block,) = [block for block in STRAGGLERS if block.language == "yaml"]
+    job = parse_job(block.text)
+    assert (job.block_exp_us, job.least_workers) == (20_000, 3)

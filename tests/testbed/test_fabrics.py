@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import JobSpec, load_topology
 from netsum_controller.config.topologies import star
-from netsum_controller.config.topology import load_topology
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import common_prefix

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from netsum import Aborted, Communicator
 from netsum.collectives.options import TYPES as SUPPORTED
-from netsum.communicator import Communicator
-from netsum.errors import Aborted
 from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Behind, Desynchronized
-from netsum.report import Report
-from netsum.stats import Stats
+from netsum import Behind, Desynchronized, Report, Stats
 from netsum_testbed.demo.model import BATCH, Digits, Perceptron
 from netsum_trials.stragglers.pattern import LONGEST, SHORTEST, Pattern
 from netsum_trials.stragglers.report import results_table, to_json

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.communicator import Communicator
-from netsum.errors import Aborted, NotFinite
+from netsum import Aborted, Communicator, NotFinite
 
 from tests.hosts.calls import on_each, ranks
 from tests.torch.groups import attempt, on_each_group, process_groups

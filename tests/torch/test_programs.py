@@ -9,45 +9,38 @@ import pytest
 from tests.house.tree import ROOT
 from tests.torch.conftest import PROGRAMS, Run
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.full]
 ROOTLESS = pytest.mark.parametrize("torch_fabric", ["rootless-embedded"], indirect=True)
 """In a Mininet network one torchrun would have all ranks on one host, whose address is not theirs."""
 
 
-@pytest.mark.full
 def test_messages_and_groups(run_ranks: Run) -> None:
     run_ranks(PROGRAMS / "messages.py", 3)
 
 
-@pytest.mark.full
 def test_data_parallel_mixed_precision_and_sparse_gradients(run_ranks: Run) -> None:
     run_ranks(PROGRAMS / "training.py", 2, "ddp", "amp", "sparse")
 
 
-@pytest.mark.full
 def test_what_else_torch_builds_on_a_process_group(run_ranks: Run) -> None:
     run_ranks(PROGRAMS / "training.py", 4, "fsdp", "tensor_parallel", "checkpoints", "zero", "power")
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("algorithm", ["ring", "auto"])
 def test_without_a_switch(run_ranks: Run, algorithm: str) -> None:
     run_ranks(PROGRAMS / "training.py", 4, "ddp", "fsdp", algorithm=algorithm)
 
 
-@pytest.mark.full
 def test_the_hook_for_those_who_keep_another_backend(run_ranks: Run) -> None:
     run_ranks(PROGRAMS / "training.py", 2, "hooks")
 
 
 @ROOTLESS
-@pytest.mark.full
 def test_an_example_under_torchrun(run_ranks: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run_ranks(ROOT / "examples" / "ddp_digits.py", 2, torchrun=True)
     assert "weights: the same on all ranks" in capsys.readouterr().out
 
 
-@pytest.mark.full
 def test_the_transformer_learns(run_ranks: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run_ranks(ROOT / "examples" / "fsdp_text.py", 2)
     losses = [float(loss) for loss in re.findall(r"loss ([0-9.]+)", capsys.readouterr().out)]
@@ -55,13 +48,11 @@ def test_the_transformer_learns(run_ranks: Run, capsys: pytest.CaptureFixture[st
 
 
 @ROOTLESS
-@pytest.mark.full
 def test_the_transformer_under_torchrun(run_ranks: Run) -> None:
     run_ranks(ROOT / "examples" / "fsdp_text.py", 2, torchrun=True)
 
 
 @ROOTLESS
-@pytest.mark.full
 @pytest.mark.parametrize("torchrun", [False, True])
 def test_large_batches(run_ranks: Run, capsys: pytest.CaptureFixture[str], torchrun: bool) -> None:
     run_ranks(ROOT / "examples" / "large_batch.py", 2, torchrun=torchrun)
@@ -71,7 +62,6 @@ def test_large_batches(run_ranks: Run, capsys: pytest.CaptureFixture[str], torch
 
 
 @ROOTLESS
-@pytest.mark.full
 @pytest.mark.parametrize("torchrun", [False, True])
 def test_who_talks_seldom_learns_too(run_ranks: Run, capsys: pytest.CaptureFixture[str], torchrun: bool) -> None:
     run_ranks(ROOT / "examples" / "local_sgd.py", 2, torchrun=torchrun)
@@ -82,14 +72,12 @@ def test_who_talks_seldom_learns_too(run_ranks: Run, capsys: pytest.CaptureFixtu
 
 
 @ROOTLESS
-@pytest.mark.full
 @pytest.mark.parametrize("example", ["train_digits.py", "train_torch.py", "train_degrade.py"])
 def test_other_examples_under_torchrun(run_ranks: Run, example: str) -> None:
     options = {"late": "degrade"} if example == "train_degrade.py" else {}
     run_ranks(ROOT / "examples" / example, 2, torchrun=True, **options)
 
 
-@pytest.mark.full
 def test_the_classifier_learns(run_ranks: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run_ranks(ROOT / "examples" / "ddp_digits.py", 4)
     said = capsys.readouterr().out

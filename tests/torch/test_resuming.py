@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from netsum_controller.config.job_spec import JobSpec
+from netsum_controller import Job, JobSpec
 from netsum_controller.config.topologies import star
-from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.launch.ranks import fabric_programs
 from netsum_testbed.processes import Child

@@ -56,9 +56,7 @@ class NearTransport(MemoryTransport):
             self.put(reply)
 
 
-def array(
-    near: Device, described: RegionDescriptor, faults: Faults | None = None, seed: int = 0, call_timeout: float = 20.0
-) -> MemoryArray:
+def array(near: Device, described: RegionDescriptor, faults: Faults | None = None, seed: int = 0) -> MemoryArray:
     transport = NearTransport(near, seed)
     link = transport if faults is None else FaultyTransport(transport, faults, seed)
-    return open_memory(descriptor=described, transport=link, call_timeout=call_timeout)
+    return open_memory(descriptor=described, transport=link, call_timeout=20.0)
