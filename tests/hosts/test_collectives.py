@@ -152,6 +152,9 @@ def test_into_out_and_in_place() -> None:
         table = np.arange(4.0) * (rank + 1)
         comm.reduce_scatter(table, out=table[:2])
         assert table.tolist() == [[0.0, 3.0, 2.0, 3.0], [6.0, 9.0, 4.0, 6.0]][rank]
+        floats = np.arange(3000, dtype=np.float32)
+        comm.allreduce(floats[:2000], out=floats[1000:])  # they overlap
+        assert floats.tolist() == [*range(1000), *range(0, 4000, 2)]
         table[:] = rank
         comm.all_gather(table[2:], out=table)
         assert table.tolist() == [0.0, 0.0, 1.0, 1.0]

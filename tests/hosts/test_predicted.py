@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.collectives.call import Context
+from netsum.collectives.history import Signature
+from netsum.collectives.one_block import OneBlock
 from netsum.collectives.predicted_sum import coarseness
 from netsum.communicator import Communicator
 from netsum.fixed_point import float_lane, scale_bits
 from netsum.transports.base import Packet, Transport
 from netsum.wire.schema import Lane
+from netsum.work import Flow
 
 from tests.hosts.calls import Array, allreduce, data, good, ranks
 from tests.hosts.combiners import combiner  # noqa: F401 - each test by a switch and without
@@ -165,3 +169,62 @@ def test_the_report_says_the_quantum() -> None:
         assert communicators[0].report.quantum == 0.0
         good(allreduce(communicators, [np.array([1.5, 2.0**-20], np.float32)] * 2, bits=8, op="mean"))
         assert communicators[0].report.quantum == 2.0 ** (1 - 5)
+
+
+@given(
+    st.integers(1, 4),
+    st.sampled_from(["sum", "mean"]),
+    st.sampled_from([None, 8, 16]),
+    st.sampled_from([1, 100, 256]),
+    st.lists(st.lists(FACTORS, min_size=4, max_size=4), min_size=3, max_size=6),
+    st.integers(0, 1000),
+)
+def test_one_block_is_summed_as_many_are(
+    workers: int, op: str, bits: int | None, size: int, steps: list[list[float]], seed: int
+) -> None:
+    """The same calls, where every other rank does not know that one block is simple, have the same bits and reports."""
+    outcomes = []
+    for simple in (lambda _rank: True, lambda rank: rank % 2 == 0, lambda _rank: False):
+        with pytest.MonkeyPatch.context() as patch, ranks(workers) as communicators:
+            of = OneBlock.of
+
+            def some(context: Context, *rest: Any, simple: Any = simple, of: Any = of) -> OneBlock | None:
+                return of(context, *rest) if simple(context.rank) else None
+
+            patch.setattr(OneBlock, "of", some)
+            said: list[Any] = []
+            for factors in steps:
+                arrays = [
+                    data("float32", (size,), seed, workers)[rank] * np.float32(factors[rank]) for rank in range(workers)
+                ]
+                said.append(predicted(communicators, arrays, op=op, bits=bits).tobytes())
+                said += [(comm.report, comm.stats.redone) for comm in communicators]
+        outcomes.append(said)
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+@pytest.mark.parametrize(
+    ("array", "simple"),
+    [
+        (np.linspace(-1, 1, 100, dtype="f4"), True),
+        (np.linspace(-1, 1, 257, dtype="f4"), False),  # two blocks
+        (np.full(100, 1e30, "f4"), False),  # a scale that could underflow
+        (np.linspace(-1, 1, 100, dtype="f8"), False),
+        (np.linspace(-1, 1, 100, dtype="f2"), False),
+    ],
+)
+def test_what_is_not_simple_is_left_to_the_sum_of_many_blocks(
+    array: Array, simple: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[OneBlock] = []
+    send = OneBlock.send
+
+    def noted(block: OneBlock, signature: Signature) -> Flow:
+        made.append(block)
+        return send(block, signature)
+
+    monkeypatch.setattr(OneBlock, "send", noted)
+    with ranks(2) as communicators:
+        for _ in range(2):
+            predicted(communicators, [array] * 2)
+    assert len(made) == 2 * simple  # the first call has no prediction

@@ -108,7 +108,8 @@ class Reductions(Caller):
             x: array of any shape and size; the same shape and type on all ranks.
             op: ``sum``, ``mean``, ``product``, or another operation of :class:`netsum.wire.Op`, such as ``max``; docs/hosts.md
                 says which types each takes. ``product`` runs on the hosts, at the cost of an :meth:`all_gather`.
-            out: array for the result, of x's shape and type; may be ``x`` itself. Default: a new one.
+            out: array for the result, of x's shape and type; may be ``x`` itself. Default: a new one. After an error, what is in
+                it means nothing, unless it is ``x``, which is then as before.
             scale: ``agreed``: the ranks first agree on the range of every block. ``predicted``: they take it from the last call
                 of the same kind and skip that round trip; blocks for which it is too small or far too coarse are repeated.
                 ``float``: float32 and float64 are added as they are, in the order of the chain; only in jobs by chain.

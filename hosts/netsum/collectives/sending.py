@@ -192,8 +192,8 @@ class Sender:
         return result
 
     def room_for(self, array: Array, dtype: np.dtype[Any]) -> Array:
-        """Room for the result of a padded array: the caller's ``out`` unless ``array``, which may have to be sent again, is in the
-        same memory. Zeros where this rank gets none."""
+        """Room for the result of a padded array: the caller's ``out``, unless it shares memory with ``array``, which may have to
+        be sent again. Zeros where this rank gets none."""
         if self.cut.mine(self._context.rank, ()) is not None:
             return np.zeros(len(array), dtype)
         out = self._context.out
