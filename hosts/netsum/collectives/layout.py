@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from netsum.fixed_point import Array, Numbers
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE
 
-GROUP: Final = 128
+GROUP: Final = 64
 """Blocks converted at once: enough to make numpy's overhead negligible, few enough to stay in the cache."""
 
 
