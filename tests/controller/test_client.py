@@ -14,6 +14,7 @@ from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_controller.stages import ForeignEntry, ForwardEntry
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
+from tests.threads import until
 
 A, B, C = ForwardEntry(1, 1), ForwardEntry(2, 2), ForwardEntry(3, 3)
 
@@ -31,14 +32,15 @@ def test_election_id_already_exists(switch: FakeSwitch, topology: Topology, refu
         assert client.pipeline_cookie() == netsum_program().cookie
 
 
-def test_a_later_client_is_primary(topology: Topology) -> None:
+def test_a_later_client_is_primary(switch: FakeSwitch, topology: Topology) -> None:
     with client_of(topology) as first:
         first.push_pipeline()
         with client_of(topology) as second:
             second.write([Update(Kind.INSERT, A)])
             with pytest.raises(SwitchError, match="another P4Runtime client took over as primary"):
                 first.write([Update(Kind.INSERT, B)])
-        first.write([Update(Kind.INSERT, B)])  # the second has left
+        until(lambda: len(switch._streams) == 1, "the switch sees that the second has left")
+        first.write([Update(Kind.INSERT, B)])
 
 
 def test_a_client_with_a_higher_id_is_overtaken(switch: FakeSwitch, topology: Topology) -> None:

@@ -82,7 +82,7 @@ def test_it_restarts_while_one_rank_is_between_calls(fragile: Fabric) -> None:
     """The others wait until it makes a call: only then can it say what it holds."""
     nap = Nap(1, 12)
     with joined(fragile, 3, window=8) as communicators, Training(communicators, pause=nap) as training:
-        until(lambda: training.steps[0] >= 12, "the step before the pause")
+        until(lambda: nap.asleep.is_set() and training.steps[0] >= 12, "rank 1 is between calls")
         restart_switch(fragile)
         name = communicators[0].descriptor.job
         until(lambda: fragile.controller.job(name).epoch.rejoin is Rejoin.WAITING, "the switch is restored")
