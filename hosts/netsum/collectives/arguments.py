@@ -83,13 +83,14 @@ def wrong_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Unsuppo
     return None
 
 
-def write_out(out: Array | None, flow: Callable[[Context], Flow]) -> Callable[[Context], Flow]:
-    """The flow, with its result written into ``out`` if there is one, at the end if not before."""
+def write_out(out: Array | None, flow: Callable[[Context], Flow], x: Array | None = None) -> Callable[[Context], Flow]:
+    """The flow, with its result written into ``out`` if there is one: at the end, or given ``x``, the values that go into it, as
+    it arrives, unless the two share memory."""
     if out is None:
         return flow
 
     def into_out(context: Context) -> Flow:
-        if context.error is None and isinstance(out, np.ndarray) and out.flags.c_contiguous:
+        if x is not None and context.error is None and out.flags.c_contiguous and not np.may_share_memory(out, x):
             context.out = out
         result = yield from flow(context)
         if result is None:

@@ -51,7 +51,7 @@ class Context:
         degrade: blocks of this job age out, unless the call is ``firm``.
         give: whether this rank contributes; if not, it takes part but adds nothing.
         error: why this rank gives the call up, if it does.
-        out: the caller's array for the result, if it is contiguous; ``filled`` once the result is put there as it arrives.
+        out: the caller's array for the result, if it may be written to before the end; ``filled``: that is done.
     """
 
     window: Submission

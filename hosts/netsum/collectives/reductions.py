@@ -205,7 +205,7 @@ class Reductions(Caller):
             (result,) = yield from reduce_array(context, "allreduce", array, layout, options, self._history)
             return result.reshape(array.shape)
 
-        return Call("allreduce", write_out(out, flow), array.nbytes, firm=options.firm, give=give, error=error)
+        return Call("allreduce", write_out(out, flow, array), array.nbytes, firm=options.firm, give=give, error=error)
 
     def reduce(
         self,

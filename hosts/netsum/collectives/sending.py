@@ -192,12 +192,11 @@ class Sender:
         return result
 
     def room_for(self, array: Array, dtype: np.dtype[Any]) -> Array:
-        """Room for the result of a padded array: the caller's ``out``, unless it shares memory with ``array``, which may have to
-        be sent again. Zeros where this rank gets none."""
+        """Room for the result of a padded array: the caller's ``out`` if possible. Zeros where this rank gets none."""
         if self.cut.mine(self._context.rank, ()) is not None:
             return np.zeros(len(array), dtype)
         out = self._context.out
-        if out is None or out.dtype != dtype or out.size != len(array) or np.may_share_memory(out, array):
+        if out is None or out.dtype != dtype or out.size != len(array):
             return np.empty(len(array), dtype)
         self._context.filled = True
         return out.reshape(-1)
