@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from netsum.wire.schema import Lane
 
 Array = NDArray[Any]
+Counts = NDArray[np.int64]
 Numbers = range | NDArray[np.int64]
 """Ascending numbers of blocks; a range has no gaps."""
 
@@ -103,14 +104,21 @@ _LARGEST: Final = {4: 126, 8: 1022}
 
 def _powers(shift: NDArray[np.int64], size: int) -> Any:
     """2^shift as floats of this size, as an operand; None if they are not all normal numbers."""
+    if are_equal(shift):
+        return _power(int(shift[0]), size)
     if np.maximum.reduce(np.abs(shift), initial=0) > _LARGEST[size]:
         return None
-    return _for_rows(np.ldexp(_ONE[size], shift.astype(np.int32)))
+    return np.ldexp(_ONE[size], shift.astype(np.int32))[:, None]
 
 
-def _for_rows(numbers: Array) -> Any:
-    """A number for each row of an array, as an operand; one for all if they are equal, which takes numpy a third of the time."""
-    return numbers[0] if len(numbers) and (numbers == numbers[0]).all() else numbers[:, None]
+@cache
+def _power(shift: int, size: int) -> Any:
+    return np.ldexp(_ONE[size], shift) if abs(shift) <= _LARGEST[size] else None
+
+
+def are_equal(numbers: Array) -> bool:
+    """Whether there are numbers and all are equal: one for all rows of an array takes numpy a third of the time."""
+    return len(numbers) > 0 and bool((numbers == numbers[0]).all())
 
 
 def encode_floats(
@@ -147,11 +155,18 @@ def _biased(signed: Array, lane: Lane, workers: int) -> Array:
     return unsigned
 
 
-def decode_integers(lanes: Array, data_cnt: NDArray[np.int64], lane: Lane, workers: int) -> Array:
-    """The exact sums of ``data_cnt[i]`` contributions to row i, as signed integers of the lane's width. They fit, because
-    n * B <= (2^w - 1) / 2."""
-    offset = (data_cnt.astype(np.uint64) * np.uint64(bias(lane, workers))).astype(HOST_LANES[lane])
-    rest: Array = lanes - _for_rows(offset)
+def decode_integers(
+    lanes: Array, data_cnt: NDArray[np.int64], lane: Lane, workers: int, out: Array | None = None
+) -> Array:
+    """The exact sums of ``data_cnt[i]`` contributions to row i, as signed integers of the lane's width, in ``out`` if given (it
+    may be ``lanes``). They fit, because n * B <= (2^w - 1) / 2."""
+    unsigned = HOST_LANES[lane]
+    offset: Any
+    if are_equal(data_cnt):
+        offset = unsigned.type(int(data_cnt[0]) * bias(lane, workers))
+    else:
+        offset = (data_cnt.astype(np.uint64) * np.uint64(bias(lane, workers))).astype(unsigned)[:, None]
+    rest: Array = np.subtract(lanes, offset, out=out)
     return rest.view(SIGNED_LANES[lane])
 
 
@@ -162,14 +177,18 @@ def floats(
     workers: int,
     dtype: np.dtype[Any],
     divisor: NDArray[np.int64] | None = None,
+    out: Array | None = None,
 ) -> Array:
     """What sums in quanta mean, as ``dtype``; the means if a ``divisor`` is given for each row. Rounded once from the exact sum,
-    twice for float64 lanes and means."""
+    twice for float64 lanes and means. What can be calculated in place is, in ``out`` if given."""
     shift = exponents - scale_bits(lane, workers)
+    if divisor is not None and are_equal(divisor) and (by := int(divisor[0])).bit_count() == 1:
+        shift, divisor = shift - (by.bit_length() - 1), None  # a power of two, by which division is exact
     with np.errstate(over="ignore", under="ignore"):
         single = divisor is None and dtype == np.float32 and lane <= Lane.L32
         if single and (powers := _powers(shift, dtype.itemsize)) is not None:
-            sums = integers.astype(np.float32)
+            sums: Array = np.empty(integers.shape, dtype) if out is None else out
+            np.copyto(sums, integers, casting="unsafe")
             sums *= powers  # products of normal numbers, and so not rounded again
             return sums
         doubles = integers.astype(np.float64)
@@ -227,13 +246,15 @@ class FloatLanes:
     def encode(self, rows: Array, numbers: Numbers) -> Array:
         return encode_floats(rows, self.exponents(numbers), self.lane, self.workers, self.dither)
 
-    def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
-        return self.values(decode_integers(lanes, data_cnt, self.lane, self.workers), numbers, src_cnt)
+    def decode(
+        self, lanes: Array, numbers: Numbers, data_cnt: Counts, src_cnt: Counts, out: Array | None = None
+    ) -> Array:
+        return self.values(decode_integers(lanes, data_cnt, self.lane, self.workers, lanes), numbers, src_cnt, out)
 
-    def values(self, integers: Array, numbers: Numbers, src_cnt: NDArray[np.int64]) -> Array:
-        """What sums in quanta mean."""
+    def values(self, integers: Array, numbers: Numbers, src_cnt: Counts, out: Array | None = None) -> Array:
+        """What sums in quanta mean, in ``out`` if possible."""
         divisor = np.maximum(src_cnt, 1) if self.mean else None
-        return floats(integers, self.exponents(numbers), self.lane, self.workers, self.dtype, divisor)
+        return floats(integers, self.exponents(numbers), self.lane, self.workers, self.dtype, divisor, out)
 
 
 @dataclass(frozen=True)
@@ -250,8 +271,10 @@ class IntegerLanes:
     def encode(self, rows: Array, _numbers: Numbers) -> Array:
         return encode_integers(rows, self.lane, self.workers)
 
-    def decode(self, lanes: Array, _numbers: Numbers, data_cnt: NDArray[np.int64], _src: NDArray[np.int64]) -> Array:
-        return decode_integers(lanes, data_cnt, self.lane, self.workers)
+    def decode(
+        self, lanes: Array, _numbers: Numbers, data_cnt: Counts, _src: Counts, _out: Array | None = None
+    ) -> Array:
+        return decode_integers(lanes, data_cnt, self.lane, self.workers, lanes)
 
 
 @dataclass(frozen=True)
@@ -268,5 +291,5 @@ class OwnLanes:
     def encode(self, rows: Array, _numbers: Numbers) -> Array:
         return encode_order(rows) if self.order else encode_bits(rows)
 
-    def decode(self, lanes: Array, _numbers: Numbers, _data: NDArray[np.int64], _src: NDArray[np.int64]) -> Array:
+    def decode(self, lanes: Array, _numbers: Numbers, _data: Counts, _src: Counts, _out: Array | None = None) -> Array:
         return decode_order(lanes, self.dtype) if self.order else decode_bits(lanes, self.dtype)

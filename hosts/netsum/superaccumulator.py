@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.fixed_point import Array, Numbers, bias, decode_integers, encode_integers, type_name
+from netsum.fixed_point import Array, Counts, Numbers, bias, decode_integers, encode_integers, type_name
 from netsum.wire.schema import CHUNK_BYTES, Lane
 
 LANE: Final = Lane.L64
@@ -93,7 +93,9 @@ class ExactLanes:
         counters[there] = self._to_counters(values[there])
         return encode_integers(signed.reshape(len(rows), -1), LANE, self.workers)
 
-    def decode(self, lanes: Array, _numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
+    def decode(
+        self, lanes: Array, _numbers: Numbers, data_cnt: Counts, src_cnt: Counts, _out: Array | None = None
+    ) -> Array:
         signed = decode_integers(lanes, data_cnt, LANE, self.workers).reshape(-1, _LANES)
         there = np.asarray(lanes.reshape(-1, _LANES).any(axis=1))  # the rest was not sent
         digits, counters = self._split(signed[there])

@@ -76,12 +76,12 @@ def test_no_room_handles_the_array_more_often_than_it_must(walk: Walk) -> None:
     often = {
         "collectives/reductions.py": 2,
         "collectives/sending.py": 4,  # cuts, submits, takes results, puts together
-        "collectives/layout.py": 4,  # pads, cuts to measure and to send, puts together
+        "collectives/layout.py": 5,  # pads, cuts to measure and to send, shows where results go, puts together
         "fixed_point.py": 3,  # widens, encodes, decodes
         "rows.py": 2,  # what is sent, what is received
     }
     assert {name: count for name, count in Counter(walk.handled).items() if count > 1} == often
-    assert len(walk.handled) == 20
+    assert len(walk.handled) == 21
 
 
 def test_imports_along_the_walk_point_down() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,37 @@ def quantised(rows: list[Array], powers: NDArray[np.int64], lane: Lane, workers:
     divisors = np.full(len(rows[0]), divisor, np.int64)
     sums = fixed_point.decode_integers(switch_sum(lanes, lane), counts, lane, workers)
     return fixed_point.floats(sums, powers, lane, workers, dtype, divisors)
+
+
+@given(
+    st.sampled_from(["float32", "float64"]),
+    st.booleans(),
+    st.lists(
+        st.tuples(st.sampled_from([-140, -98, -97, -3, 4, 127]), st.integers(1, 4), st.integers(0, 4)),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(0, 2**32 - 1),
+)
+def test_what_a_row_means_depends_on_no_other_row(
+    dtype: str, mean: bool, rows: list[tuple[int, int, int]], seed: int
+) -> None:
+    """Rows that are alike are converted at once, in the caller's array."""
+    powers, src_cnt, data_cnt = np.array(rows, np.int64).T
+    kind, numbers, lane = np.dtype(dtype), range(len(rows)), FLOATS[dtype]
+    lanes = fixed_point.FloatLanes(lane, 4, kind, partial(fixed_point.pick, powers), mean)
+    limit = fixed_point.bias(lane, 4)
+    signed = np.random.default_rng(seed).integers(-limit, limit + 1, (len(rows), 5)) * data_cnt[:, None]
+    sums = signed.astype(HOST_LANES[lane]) + (data_cnt * limit).astype(HOST_LANES[lane])[:, None]
+    out = np.empty(sums.shape, kind)
+    got = lanes.decode(sums.copy(), numbers, data_cnt, src_cnt, out)
+    for row in numbers:
+        one = [sums[row : row + 1].copy(), np.array([row]), data_cnt[row : row + 1], src_cnt[row : row + 1]]
+        assert np.array_equal(lanes.decode(*one), got[row : row + 1])
+        doubles = signed[row].astype(np.float64) / (src_cnt[row] if mean else 1)
+        with np.errstate(over="ignore", under="ignore"):
+            exact = np.ldexp(doubles, powers[row] - fixed_point.scale_bits(lane, 4)).astype(kind)
+        assert np.array_equal(got[row], exact)
 
 
 def half_step(value: float, dtype: str) -> Fraction:

@@ -55,6 +55,21 @@ def test_a_block_belongs_to_one_segment_and_is_as_long_as_it_needs_to_be(made: M
     assert number == cut.number == len(cut.owner) == len(cut.sizes)
 
 
+@given(cuts(), st.data())
+def test_rows_are_the_arrays_own_where_it_has_all_of_them(made: Made, data: st.DataObject) -> None:
+    counts, _, width, _, cut = made
+    padded = cut.padded(np.arange(1, sum(counts) + 1))
+    first = data.draw(st.integers(0, cut.number))
+    numbers = range(first, data.draw(st.integers(first, cut.number)))
+    rows, there = cut.rows(padded, numbers), cut.view(padded, numbers)
+    assert (there is None) == (numbers.stop * width > len(padded))
+    assert np.shares_memory(rows, padded) == (there is not None and len(numbers) > 0)
+    copy = np.zeros_like(padded)
+    cut.place(copy, rows, numbers)
+    part = slice(numbers.start * width, numbers.stop * width)
+    assert np.array_equal(copy[part], padded[part])
+
+
 @given(cuts(), st.integers(0, 3))
 def test_mine_is_what_the_owners_say(made: Made, rank: int) -> None:
     _, owners, _, _, cut = made

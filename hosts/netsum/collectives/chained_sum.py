@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsum.collectives.agreement import NO_CODES, agree
 from netsum.collectives.call import Context
@@ -20,7 +19,7 @@ from netsum.collectives.layout import Layout
 from netsum.collectives.options import Options
 from netsum.collectives.sending import Sender
 from netsum.errors import CallError, Unsupported
-from netsum.fixed_point import Array, Numbers, OwnLanes
+from netsum.fixed_point import Array, Counts, Numbers, OwnLanes
 from netsum.wire.schema import Op
 from netsum.work import Flow
 
@@ -33,7 +32,9 @@ class SumLanes(OwnLanes):
 
     mean: bool = False
 
-    def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
+    def decode(
+        self, lanes: Array, numbers: Numbers, data_cnt: Counts, src_cnt: Counts, _out: Array | None = None
+    ) -> Array:
         sums = super().decode(lanes, numbers, data_cnt, src_cnt)
         return sums / np.maximum(src_cnt, 1)[:, None].astype(sums.dtype) if self.mean else sums
 

@@ -101,13 +101,18 @@ class Cut:
         if not isinstance(numbers, range):
             start = int(numbers[0])
             return self.rows(array, range(start, int(numbers[-1]) + 1))[numbers - start]
-        low, high = numbers.start * self.width, numbers.stop * self.width
-        part = array[low:high]
-        if len(part) < high - low:
-            filled = np.zeros(high - low, array.dtype)
-            filled[: len(part)] = part
-            part = filled
-        return part.reshape(len(numbers), self.width)
+        if (there := self.view(array, numbers)) is not None:
+            return there
+        filled = np.zeros((len(numbers), self.width), array.dtype)
+        part = array[numbers.start * self.width :]
+        filled.reshape(-1)[: len(part)] = part
+        return filled
+
+    def view(self, array: Array, numbers: Numbers) -> Array | None:
+        """These blocks of a padded array, ``(blocks, width)``, if they are all in it and in a row."""
+        if not isinstance(numbers, range) or numbers.stop * self.width > len(array):
+            return None
+        return array[numbers.start * self.width : numbers.stop * self.width].reshape(len(numbers), self.width)
 
     def place(self, array: Array, rows: Array, numbers: Numbers, mine: NDArray[np.bool_] | None = None) -> None:
         """The inverse of :meth:`rows`: put these blocks (only those that are ``mine``) into a padded array. Anything beyond the

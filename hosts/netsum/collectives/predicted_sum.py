@@ -8,6 +8,8 @@ Cost: the data; where predictions were wrong, another round trip and those block
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -145,11 +147,12 @@ class _PredictedSum:
         largest: list[NDArray[np.float64]] = []
         refused: list[int] = []
         for group in groups:
-            integers = fixed_point.decode_integers(group.lanes, group.data_cnt, self._lane, self._context.workers)
+            lanes, lane, workers = group.lanes, self._lane, self._context.workers
+            integers = fixed_point.decode_integers(lanes, group.data_cnt, lane, workers, lanes)
             self.sender.cut.blank(integers, group.numbers)
             largest.append(magnitudes([integers]).astype(np.float64))
-            values = self._lanes.values(integers, group.numbers, group.src_cnt)
-            self.sender.cut.place(self.result, values, group.numbers, group.mine)
+            values = partial(self._lanes.values, integers, group.numbers, group.src_cnt)
+            self.sender.put(group, self.result, values)
             refused += group.statuses
         sums = np.concatenate(largest)
         doubtful = (sums < smallest) & (self.exponents > LOWEST)

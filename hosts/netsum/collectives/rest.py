@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netsum.collectives.layout import Cut
 from netsum.collectives.options import Options
 from netsum.errors import Unsupported
-from netsum.fixed_point import FLOATS, Array, FloatLanes, Numbers
+from netsum.fixed_point import FLOATS, Array, Counts, FloatLanes, Numbers
 from netsum.wire.schema import Lane
 
 
@@ -35,15 +34,17 @@ class Keeping:
     def encode(self, rows: Array, numbers: Numbers) -> Array:
         lanes = self.inner.encode(rows, numbers)
         one = np.ones(len(numbers), np.int64)  # as if this rank were alone
-        carried = replace(self.inner, dtype=rows.dtype).decode(lanes, numbers, one, one)
+        carried = replace(self.inner, dtype=rows.dtype).decode(lanes.copy(), numbers, one, one)
         self.cut.place(self.rest, rows - carried, numbers)
         return lanes
 
-    def values(self, integers: Array, numbers: Numbers, src_cnt: NDArray[np.int64]) -> Array:
-        return self.inner.values(integers, numbers, src_cnt)
+    def values(self, integers: Array, numbers: Numbers, src_cnt: Counts, out: Array | None = None) -> Array:
+        return self.inner.values(integers, numbers, src_cnt, out)
 
-    def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
-        return self.inner.decode(lanes, numbers, data_cnt, src_cnt)
+    def decode(
+        self, lanes: Array, numbers: Numbers, data_cnt: Counts, src_cnt: Counts, out: Array | None = None
+    ) -> Array:
+        return self.inner.decode(lanes, numbers, data_cnt, src_cnt, out)
 
 
 def keeping(lanes: FloatLanes, cut: Cut, rest: Array) -> Keeping:

@@ -13,7 +13,7 @@ from netsum.collectives.agreement import Agreement, Verdict
 from netsum.collectives.call import Context
 from netsum.collectives.layout import GROUP, Layout
 from netsum.errors import Desynchronized
-from netsum.fixed_point import HOST_LANES, WIRE_LANES, Array, Numbers
+from netsum.fixed_point import HOST_LANES, WIRE_LANES, Array, Counts, Numbers
 from netsum.report import Report
 from netsum.rows import Rows
 from netsum.window.block import Block
@@ -37,8 +37,11 @@ class Lanes(Protocol):
     def encode(self, rows: Array, numbers: Numbers) -> Array:
         """Lanes of these blocks, of the same shape as ``rows``, one row a block."""
 
-    def decode(self, lanes: Array, numbers: Numbers, data_cnt: NDArray[np.int64], src_cnt: NDArray[np.int64]) -> Array:
-        """Values of these blocks' results, one row a block. Of the ``src_cnt`` ranks that answered, ``data_cnt`` contributed."""
+    def decode(
+        self, lanes: Array, numbers: Numbers, data_cnt: Counts, src_cnt: Counts, out: Array | None = None, /
+    ) -> Array:
+        """Values of these blocks' results, one row a block. Of the ``src_cnt`` ranks that answered, ``data_cnt`` contributed.
+        What the lanes were is lost; if ``out`` is given, it may be what is returned."""
 
 
 class Group:
@@ -83,7 +86,8 @@ class Group:
         self.data_cnt[rows] = header.data_cnt
         self.src_cnt[rows] = header.src_cnt
         self.lanes[rows, : lanes.shape[1]] = lanes
-        self.lanes[rows, lanes.shape[1] :] = 0
+        if lanes.shape[1] < self.lanes.shape[1]:
+            self.lanes[rows, lanes.shape[1] :] = 0
 
     def record_loss(self, row: int) -> None:
         self.missing -= 1
@@ -214,8 +218,15 @@ class Sender:
                 self.store(group, lanes, result)
 
     def store(self, group: Group, lanes: Lanes, result: Array) -> None:
-        rows = lanes.decode(group.lanes, group.numbers, group.data_cnt, group.src_cnt)
-        self.cut.place(result, rows, group.numbers, group.mine)
+        self.put(
+            group, result, lambda out: lanes.decode(group.lanes, group.numbers, group.data_cnt, group.src_cnt, out)
+        )
+
+    def put(self, group: Group, result: Array, decode: Callable[[Array | None], Array]) -> None:
+        """Put a group's values into the result: where ``decode`` makes them, if it takes the place that it is offered."""
+        out = self.cut.view(result, group.numbers) if group.mine is None else None
+        if (rows := decode(out)) is not out:
+            self.cut.place(result, rows, group.numbers, group.mine)
 
     def finish(self, group: Group) -> None:
         """Note how a complete group went."""
