@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from netsum.backend import resume_window
@@ -24,6 +25,7 @@ from netsum.refusal import Disagreement, Refusal
 from netsum.report import Report
 from netsum.silence import Silence
 from netsum.transports.base import Packet, Transport
+from netsum.transports.sockets import packets_held
 from netsum.watching import MemberLog
 from netsum.window import FAREWELLS, Whom, Window
 from netsum.window.block import Block, id_distance
@@ -57,7 +59,7 @@ class Engine(Driver[Work[Any]]):
         self._overdue = Overdue(explain)
         self._silence = Silence()
         self._keeper: Keeper | None = None
-        self._keep()
+        self._attach()
 
     def submit(self, block: Block) -> None:
         self.window.submit(block)
@@ -110,9 +112,11 @@ class Engine(Driver[Work[Any]]):
             except OSError as error:
                 self._fail(CommunicatorError(f"the link failed: {error}"))
 
-    def _keep(self) -> None:
-        """Without a switch, the others need this member between calls too."""
-        if self.window.needs_tending and self._keeper is None:
+    def _attach(self) -> None:
+        """Make a window and a transport, either of which is new, go together."""
+        if (number := self._fileno()) is not None:
+            self.window.fit(partial(packets_held, number))
+        if self.window.needs_tending and self._keeper is None:  # the others need this member between calls too
             self._keeper = Keeper(self._tend, self._fileno)
 
     def _fileno(self) -> int | None:
@@ -172,7 +176,7 @@ class Engine(Driver[Work[Any]]):
         self._transport = recovery.resumed(descriptor)
         self.window = following
         self._log.resumed(descriptor)
-        self._keep()
+        self._attach()
 
     def _outgoing(self, now: float) -> Sequence[Packet]:
         # While recovery holds, nothing begins: what it told the controller stays true, and the others wait and ask too.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,7 @@ from tests.full.conftest import joined
 from tests.full.trouble import Training
 from tests.threads import until
 
-_SO_MEMINFO = 55
-_DROPS = 8  # its ninth word: datagrams that did not fit the buffer
+_SO_MEMINFO = 55  # nine words, of which the last counts what was dropped
 
 
 def linked(
@@ -130,16 +129,21 @@ def test_who_was_cut_off_when_a_call_was_aborted_adds_nothing_to_the_next(fragil
             works[1].wait()
 
 
+@contextmanager
+def socket_of(transport: Transport) -> Iterator[socket.socket]:
+    number = transport.fileno()
+    assert number is not None
+    with socket.socket(fileno=os.dup(number)) as sock:
+        yield sock
+
+
 @pytest.mark.parametrize("late", ["wait", "degrade"])
 def test_a_receive_buffer_that_overflows_costs_time_and_no_sum(fragile: Fabric, late: str) -> None:
-    """Room for one packet or two: most results of a window are lost, and come when they are asked for again."""
+    """Room for one packet or two, of which the member does not know: most results of a window are lost, and come when they are
+    asked for again."""
     opened: list[Transport] = []
 
-    def tiny(transport: Transport) -> Transport:
-        number = transport.fileno()
-        assert number is not None
-        with socket.socket(fileno=os.dup(number)) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    def wrap(transport: Transport) -> Transport:
         opened.append(transport)
         return transport
 
@@ -147,13 +151,14 @@ def test_a_receive_buffer_that_overflows_costs_time_and_no_sum(fragile: Fabric, 
     options: dict[str, Any] = {"late": late}
     if late == "degrade":
         options |= {"block_exp": 30_000.0, "quorum": 3}
-    with linked(fragile, tiny, **options) as communicators, Training(communicators, size=30_000) as training:
-        training.on(5)
-        number = opened[-1].fileno()
-        assert number is not None
-        with socket.socket(fileno=os.dup(number)) as sock:
-            words = struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 36))
-        training.stop(3)
-        training.check_equal()
-        assert words[_DROPS] > 0
+    with linked(fragile, wrap, **options) as communicators:
+        with socket_of(opened[-1]) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        with Training(communicators, size=30_000) as training:
+            training.on(5)
+            with socket_of(opened[-1]) as sock:
+                *_, drops = struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 36))
+            training.stop(3)
+            training.check_equal()
+        assert drops > 0
         assert communicators[1].stats.retransmissions > 0

@@ -20,7 +20,11 @@ WINDOW = 64
 RTT = 0.001
 
 events = st.lists(
-    st.tuples(st.sampled_from(["marked", "lost", "stalled", "arrived", "room"]), st.integers(1, 80), st.floats(0, 0.01))
+    st.tuples(
+        st.sampled_from(["marked", "lost", "stalled", "arrived", "room", "limit"]),
+        st.integers(1, 80),
+        st.floats(0, 0.01),
+    )
 )
 
 
@@ -35,6 +39,8 @@ def play(window: Congestion, history: Sequence[tuple[str, int, float]]) -> float
             window.stalled()
         elif what == "arrived":
             window.arrived(number)
+        elif what == "limit":
+            window.limit(number)
         else:
             getattr(window, what)(*([number] if what == "marked" else []), 10)
     return now
@@ -44,6 +50,7 @@ def play(window: Congestion, history: Sequence[tuple[str, int, float]]) -> float
 def test_within_its_limits_whatever_happens(most: int, history: list[tuple[str, int, float]]) -> None:
     window = Congestion(most)
     now = play(window, history)
+    most = min([most, *(number for what, number, _ in history if what == "limit")])
     assert min(LEAST, most) <= window.window <= most
     assert 0 <= window.share <= 1
     assert window.room(now, most, RTT) <= 0

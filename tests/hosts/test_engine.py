@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from netsum.collectives.history import KINDS, Predictions
 from netsum.engine import Engine
 from netsum.transports import Transport
 from netsum.transports.base import Packet
+from netsum.transports.sockets import packets_held
 from netsum.window.block import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
@@ -27,6 +30,7 @@ from netsum.work import SUBMITTED, Flow
 
 from tests.hosts.calls import allreduce, closing_all, on_each
 from tests.hosts.network import JOB_ID, Around, MemoryNetwork, descriptor
+from tests.hosts.test_transports import udp_pair
 from tests.threads import together
 
 ROOT = Path(__file__).parents[2]
@@ -234,6 +238,26 @@ def test_overruling_reaches_the_block_that_the_others_wait_for_next() -> None:
     told = [parse_header(b"".join(bytes(part) for part in packet)) for packet in window.overrule(Status.MISMATCH)]
     assert [header.block_id for header in told] == [window.block_id(serial) for serial in range(3)]
     assert {(header.status, header.grad_cnt, header.data_cnt) for header in told} == {(Status.MISMATCH, 0, 0)}
+
+
+def test_no_more_blocks_are_under_way_than_the_receive_buffer_holds() -> None:
+    here, there = udp_pair()
+    with closing(here), closing(there):
+        number = here.fileno()
+        assert number is not None
+        with socket.socket(fileno=os.dup(number)) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 40_000)
+        held = packets_held(number, HEADER_BYTES + 4096)
+        engine = Engine(SwitchWindow(descriptor(0, 2, window=64, block_bytes=4096)), here)
+
+        def flow() -> Flow:
+            for _ in range(64):
+                engine.submit(Block(5, Op.SUM, Lane.L32, bytes(4096)))
+            yield lambda: False
+
+        with pytest.raises(TimeoutError):
+            engine.start(flow(), 5, None, background=False).wait(0.01)
+        assert len({parse_header(packet).block_id for packet in there.recv(1.0)}) == held < 64
 
 
 def test_predictions_do_not_grow_without_end() -> None:

@@ -28,6 +28,7 @@ from netsum.transports import (
     messages,
     open_link,
 )
+from netsum.transports.sockets import packets_held
 
 from tests.hosts.network import descriptor
 from tests.threads import until
@@ -150,6 +151,23 @@ def test_rows_arrive_as_packets_between_others(pair: Pair) -> None:
     assert ([b"".join(packet) for packet in packets], packets.nbytes) == (expected, sum(map(len, expected)))
     left.send(packets)
     assert collect(right, len(expected)) == expected
+
+
+@pytest.mark.parametrize("size", [16, 272, 16 + 1024, 16 + 4096])
+@pytest.mark.parametrize("buffer", [1, 20_000, 212_992])
+def test_a_receive_buffer_holds_what_it_says(pair: Pair, size: int, buffer: int) -> None:
+    """Round after round: what has been received may still count."""
+    left, right = pair
+    number = right.fileno()
+    if number is None:
+        return  # it has no such buffer
+    with socket.socket(fileno=os.dup(number)) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    held = packets_held(number, size)
+    assert held >= max(1, buffer // (3 * size + 2048))
+    for _ in range(3):
+        left.send([(bytes(size),)] * held)
+        assert len(collect(right, held)) == held
 
 
 def test_receiving_nothing_waits_as_long_as_told(pair: Pair) -> None:

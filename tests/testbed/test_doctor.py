@@ -107,6 +107,16 @@ def test_without_root_nothing_of_that_is_needed(here: Machine, monkeypatch: pyte
     assert (found["root"].state, found["tools"].state) == ("ok", "missing"), "`make` uses it"
 
 
+def test_receive_buffers_that_hold_less_than_a_window(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "enlarge_buffers", lambda _sock: None)
+    monkeypatch.setattr(machine, "packets_held", lambda _number, _size: 37)
+    found = here.findings()["buffers"]
+    assert (found.state, found.found) == ("optional", "receive buffers hold 37 of a window's 128 blocks")
+    assert "net.core.rmem_max=8388608" in found.remedy
+    monkeypatch.setattr(machine, "packets_held", lambda _number, _size: 128)
+    assert here.findings()["buffers"].state == "ok"
+
+
 def test_ports_that_are_taken(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

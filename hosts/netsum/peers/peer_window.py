@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -312,6 +312,9 @@ class PeerWindow:
 
     def use(self, settings: Settings) -> None:
         self._table = settings.table
+
+    def fit(self, holds: Callable[[int], int]) -> None:
+        """Nothing to do: TCP sends no more than there is room for."""
 
     def explain(self, now: float) -> tuple[str, tuple[int, ...]]:
         """Names only ranks that have said they have not reached the oldest block, that leave questions unanswered, or that have

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import select
 import socket
 import sys
@@ -17,13 +18,15 @@ from netsum.rows import Packet, Packets, Received, Rows
 from netsum.transports.messages import MessageArray
 from netsum.transports.only_from import Address, hear_only
 
-BATCH = 64
+BATCH = 128
 """Most packets that one :meth:`SocketBatch.recv` returns."""
 
 BUFFER_BYTES = 8 << 20
 """Size of the socket buffers to ask for: more than a window of the largest blocks, so that the kernel drops none."""
 
 _SLOT_BYTES = 8704  # the largest packet, one of memory in the network, and its headers, rounded up
+_ADDED_BYTES = 512  # at most, by headers and the kernel, to a packet, before it rounds up to a power of two
+_APART_BYTES = 256  # that the kernel keeps about a packet elsewhere
 _SEND_PATIENCE_MS = 100
 LOST = frozenset(
     {
@@ -178,6 +181,15 @@ def enlarge_buffers(sock: socket.socket) -> None:
     else:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+
+
+def packets_held(descriptor: int, size: int) -> int:
+    """How many packets of so many bytes wait in a socket's receive buffer before it loses one, 1 at least. The kernel counts the
+    memory that a packet takes, and what has been received it may count on, up to a quarter of the buffer (udp_rmem_release)."""
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    taken = (1 << (size + _ADDED_BYTES - 1).bit_length()) + _APART_BYTES
+    return max(1, buffer * 3 // 4 // taken)
 
 
 def parse_address(text: str) -> Address:

@@ -11,7 +11,7 @@ which the members combine each other's contributions. No other code may need to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from netsum.settings import Settings
@@ -127,6 +127,10 @@ class Window(Protocol):
 
     def use(self, settings: Settings) -> None:
         """Begin further blocks with these settings; the same on all ranks from the same block on, and between calls."""
+
+    def fit(self, holds: Callable[[int], int]) -> None:
+        """Have no more blocks under way than the link's receive buffer ``holds``, which tells how many packets of a size that
+        is."""
 
     def explain(self, now: float) -> Whom | None:
         """Whom the oldest block waits for, as far as this member knows. None: only the controller can tell."""

@@ -9,9 +9,9 @@ DCTCP leaves TCP little of a link that both use. Hence two differences: only win
 or b would be tiny beside a TCP that halves its own; and the window grows by 3b / (2 - b) blocks in a round trip instead of one,
 which gives both as much (RFC 9438, section 4.3, has it for CUBIC). Up to where the timer has cut it, it doubles (slow start).
 
-The window begins as large as the job's, and never gets larger: where nothing is congested, nothing is held back. While it is
-smaller, blocks are paced: they leave at the rate at which results come, or a little faster, and never more than half a window at
-once.
+The window begins as large as the job's, or as what the receive buffer holds, and never gets larger: where nothing is congested,
+nothing is held back. While it is smaller, blocks are paced: they leave at the rate at which results come, or a little faster, and
+never more than half a window at once.
 
 This only ever holds blocks back. All ranks of a job send the same blocks, so a job is as fast as the rank whose links are the
 most congested, and the others have no more under way than that one lets through.
@@ -52,6 +52,12 @@ class Congestion:
         self._credit = 0.0  # blocks that may leave now
         self._filled = 0.0  # when it was last increased
         self.until = 0.0
+
+    def limit(self, most: int) -> None:
+        """From now on the window is at most this large."""
+        self._most = min(self._most, float(most))
+        self.window, self._threshold = min(self.window, self._most), min(self._threshold, self._most)
+        self._round = min(self._round, most)
 
     def marked(self, number: int, under_way: int) -> None:
         """So many packets came with a mark; so many blocks are under way."""

@@ -22,7 +22,7 @@ result means, one by one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -227,6 +227,9 @@ class SwitchWindow:
 
     def use(self, settings: Settings) -> None:
         self._way.narrow(settings.window)
+
+    def fit(self, holds: Callable[[int], int]) -> None:
+        self._congestion.limit(holds(HEADER_BYTES + self._largest))
 
     def explain(self, now: float) -> None:
         """Always None: only the controller can read the switch's records."""

@@ -12,6 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from netsum.transports.sockets import BUFFER_BYTES, enlarge_buffers, packets_held
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS
+from netsum_controller.config.job_spec import DEFAULT_WINDOW
+
 from netsum_testbed.doctor.finding import Finding
 from netsum_testbed.kernel import EGRESS, HTB, VETH, complaint
 
@@ -54,6 +58,7 @@ def examine_machine() -> Iterator[Finding]:
     yield _tools()
     yield _mininet()
     yield from _kernel()
+    yield _buffers()
     yield _ports()
 
 
@@ -133,6 +138,16 @@ def _packet_sockets() -> Finding:
         remedy = "Linux, and CAP_NET_RAW in a container"
         return Finding("AF_PACKET", False, f"no raw frames: {error}", remedy, needed=True)
     return Finding("AF_PACKET", True, "raw frames")
+
+
+def _buffers() -> Finding:
+    """Whether a member's receive buffer holds a window of the largest blocks."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        enlarge_buffers(sock)
+        held = packets_held(sock.fileno(), HEADER_BYTES + MAX_CHUNKS * CHUNK_BYTES)
+    found = f"receive buffers hold {held} of a window's {DEFAULT_WINDOW} blocks"
+    remedy = f"sysctl -w net.core.rmem_max={BUFFER_BYTES}: no more blocks are under way"
+    return Finding("buffers", held >= DEFAULT_WINDOW, found, "" if held >= DEFAULT_WINDOW else remedy)
 
 
 def _ports() -> Finding:
