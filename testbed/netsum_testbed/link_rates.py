@@ -15,7 +15,7 @@ from netsum_testbed.netns import NamespaceError
 
 BURST: Final = "64kb"
 QUEUE: Final = "1mb"
-"""Four windows of 64 blocks; more is lost at the host."""
+"""Two windows of 128 blocks; more is lost at the host."""
 LEAST: Final = "4096"
 """The minimum number of bytes that a packet counts as."""
 

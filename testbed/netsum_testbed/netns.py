@@ -18,7 +18,7 @@ from netsum_testbed.errors import TestbedError
 Result = TypeVar("Result")
 
 _CLONE_NEWNET: Final = 0x40000000
-OFFLOADS: Final = ("tso", "gso", "gro", "tx", "rx", "sg")
+OFFLOADS: Final = ("tso", "gso", "gro", "tx", "rx")
 _PATIENCE: Final = 10.0
 """Seconds within which a link is up."""
 _libc = ctypes.CDLL(None, use_errno=True)

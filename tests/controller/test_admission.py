@@ -44,7 +44,7 @@ def other(
 
 
 def spec(*members: str, chunks: int | None = None, tenant: str = "default") -> JobSpec:
-    return JobSpec(name="new", members=members or ("h1", "h2"), chunks=chunks, tenant=tenant)
+    return JobSpec(name="new", members=members or ("h1", "h2"), window=64, chunks=chunks, tenant=tenant)
 
 
 def where(placement: Placement) -> tuple[str, int, int, int, int]:

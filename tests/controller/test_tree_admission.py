@@ -29,7 +29,7 @@ def other(switch: str, job_id: int, slot_base: int = 0, slots: int = 2, **option
 
 
 def spec(*members: str, **options: object) -> JobSpec:
-    return JobSpec.model_validate({"name": "new", "members": members or HOSTS, **options})
+    return JobSpec.model_validate({"name": "new", "members": members or HOSTS, "window": 64, **options})
 
 
 def bases(placement: Placement) -> dict[str, int]:

@@ -42,8 +42,9 @@ from netsum_controller.config.topology import Name
 from netsum_controller.config.yaml_marks import Strict, load_yaml, parse_yaml, validate
 from netsum_controller.state.model import DEFAULT_TENANT, Job, Late
 
-DEFAULT_WINDOW = 64
-"""Blocks in flight: 64 of 4 KiB are 256 KiB, several round trips' worth for a software switch."""
+DEFAULT_WINDOW = 128
+"""Blocks in flight: 128 of 4 KiB are 512 KiB, several round trips' worth for a software switch; and the more results come at
+once, the less a host spends on each."""
 HOST_WINDOW = 256
 """Without a switch: a message carries many blocks and often waits for one rank; others use the links meanwhile."""
 MAX_WINDOW = schema.SLOTS // 2
