@@ -29,6 +29,7 @@ from netsum.wire.schema import Lane
 
 Array = NDArray[Any]
 Counts = NDArray[np.int64]
+"""A number of ranks for each row."""
 Numbers = range | NDArray[np.int64]
 """Ascending numbers of blocks; a range has no gaps."""
 
@@ -104,7 +105,7 @@ _LARGEST: Final = {4: 126, 8: 1022}
 
 def _powers(shift: NDArray[np.int64], size: int) -> Any:
     """2^shift as floats of this size, as an operand; None if they are not all normal numbers."""
-    if are_equal(shift):
+    if _are_equal(shift):
         return _power(int(shift[0]), size)
     if np.maximum.reduce(np.abs(shift), initial=0) > _LARGEST[size]:
         return None
@@ -116,7 +117,7 @@ def _power(shift: int, size: int) -> Any:
     return np.ldexp(_ONE[size], shift) if abs(shift) <= _LARGEST[size] else None
 
 
-def are_equal(numbers: Array) -> bool:
+def _are_equal(numbers: Array) -> bool:
     """Whether there are numbers and all are equal: one for all rows of an array takes numpy a third of the time."""
     return len(numbers) > 0 and bool((numbers == numbers[0]).all())
 
@@ -162,8 +163,8 @@ def decode_integers(
     may be ``lanes``). They fit, because n * B <= (2^w - 1) / 2."""
     unsigned = HOST_LANES[lane]
     offset: Any
-    if are_equal(data_cnt):
-        offset = unsigned.type(int(data_cnt[0]) * bias(lane, workers))
+    if _are_equal(data_cnt):
+        offset = unsigned.type(int(data_cnt[0]) * bias(lane, workers) & ((1 << lane.bits) - 1))
     else:
         offset = (data_cnt.astype(np.uint64) * np.uint64(bias(lane, workers))).astype(unsigned)[:, None]
     rest: Array = np.subtract(lanes, offset, out=out)
@@ -182,7 +183,7 @@ def floats(
     """What sums in quanta mean, as ``dtype``; the means if a ``divisor`` is given for each row. Rounded once from the exact sum,
     twice for float64 lanes and means. What can be calculated in place is, in ``out`` if given."""
     shift = exponents - scale_bits(lane, workers)
-    if divisor is not None and are_equal(divisor) and (by := int(divisor[0])).bit_count() == 1:
+    if divisor is not None and _are_equal(divisor) and (by := int(divisor[0])).bit_count() == 1:
         shift, divisor = shift - (by.bit_length() - 1), None  # a power of two, by which division is exact
     with np.errstate(over="ignore", under="ignore"):
         single = divisor is None and dtype == np.float32 and lane <= Lane.L32
