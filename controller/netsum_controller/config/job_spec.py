@@ -4,7 +4,7 @@
 
     name: resnet
     members: [h1, h2, h3, h4]     # rank order; the same host may hold several ranks
-    window: 64                    # optional: blocks in flight; the default is 256 without a switch
+    window: 64                    # optional: blocks in flight (default: 128, or 256 without a switch)
     chunks: 16                    # optional: payload of a block in 256-byte chunks
     late: degrade                 # optional: go on without members that are late (default: wait for them)
     block_exp: 50                 # optional, in a degrade job: least milliseconds that a block waits
