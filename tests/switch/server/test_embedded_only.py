@@ -126,8 +126,10 @@ def test_an_election_id_that_another_has(p4rt_embedded: EmbeddedUnderTest) -> No
 def test_streams_by_the_hundred_leave_room_for_others() -> None:
     """Strangers open streams on many connections and say nothing: all but a bounded number are refused, and whoever asks
     something is still answered; afterwards everything is free again."""
+    # Channels to one address share a connection unless told not to, and a connection has a limit of its own.
+    apart = [("grpc.use_local_subchannel_pool", 1)]
     with EmbeddedSwitch(device_id=1) as switch, ExitStack() as stack:
-        strangers = [stack.enter_context(grpc.insecure_channel(switch.grpc_address)) for _ in range(4)]
+        *strangers, asker = [stack.enter_context(grpc.insecure_channel(switch.grpc_address, apart)) for _ in range(5)]
         for channel in strangers:
             grpc.channel_ready_future(channel).result(timeout=90)
         silence = threading.Event()
@@ -141,6 +143,5 @@ def test_streams_by_the_hundred_leave_room_for_others() -> None:
         codes = {refused.get(timeout=90) for _ in range(len(streams) - MAX_STREAMS)}
         assert codes == {StatusCode.RESOURCE_EXHAUSTED}
         assert sum(stream.is_active() for stream in streams) == MAX_STREAMS
-        capabilities = P4RuntimeStub(stack.enter_context(grpc.insecure_channel(switch.grpc_address))).Capabilities
-        assert capabilities(p4rt.CapabilitiesRequest(), timeout=30).p4runtime_api_version
+        assert P4RuntimeStub(asker).Capabilities(p4rt.CapabilitiesRequest(), timeout=30).p4runtime_api_version
         silence.set()
