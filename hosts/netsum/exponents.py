@@ -1,6 +1,6 @@
 """What the ranks agree on before they send a call's data: its signature, and how large its values are.
 
-Every call starts with an in-network MAX over 16-bit lanes. Its first block is one chunk on every rank, whatever the call:
+A call in which they agree starts with an in-network MAX over 16-bit lanes. Its first block is one chunk on every rank:
 
     lanes 0..3    a hash of what must be equal on all ranks
     lanes 4..31   the call in words, two bytes a lane, and a checksum of them
@@ -51,11 +51,15 @@ _FLOAT_OFFSET: Final = 1100  # float64's exponents are -1073..1024: codes 27..21
 Codes = NDArray[np.uint16]
 
 
+def call_digest(*parts: object) -> bytes:
+    """A digest of a call with these parts."""
+    return hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=HASH_BYTES).digest()
+
+
 def signature_lanes(*parts: object) -> Codes:
     """The first block's signature lanes for a call with these parts."""
-    text = "\0".join(map(str, parts)).encode()
     words = cut_short(spoken(*parts)).encode().ljust(WORDS_BYTES, b"\0")
-    own = hashlib.blake2b(text, digest_size=HASH_BYTES).digest() + _checked(words)
+    own = call_digest(*parts) + _checked(words)
     lanes = np.frombuffer(own, ">u2").astype(np.uint16)
     return np.concatenate([lanes, _LARGEST - lanes])
 

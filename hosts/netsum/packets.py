@@ -74,7 +74,7 @@ _MAX_LANES = schema.CHUNK_BYTES * schema.MAX_CHUNKS
 
 
 class Netsum(Packet):
-    """Trio-ML header and netsum extension, 16 bytes; ``grad_cnt`` is in two parts, as on the wire."""
+    """Trio-ML header and netsum extension, 24 bytes; ``grad_cnt`` is in two parts, as on the wire."""
 
     name = "netsum"
     fields_desc: ClassVar = _layer_fields(schema.HEADER_FIELDS, _DEFAULTS)

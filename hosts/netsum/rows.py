@@ -20,19 +20,18 @@ class Packets(Sequence[Packet]):
         self.parts: list[Packet | Rows] = list(packets)
         """Single packets, and arrays whose rows are packets of one size."""
         self._number = len(self.parts)
+        self.nbytes = sum(sum(map(len, packet)) for packet in packets)
         self._singly: list[Packet] | None = None
 
     def add(self, packet: Packet) -> None:
         self.parts.append(packet)
         self._number += 1
+        self.nbytes += sum(map(len, packet))
 
     def add_rows(self, rows: Rows) -> None:
         self.parts.append(rows)
         self._number += len(rows)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.size if isinstance(part, np.ndarray) else sum(map(len, part)) for part in self.parts)
+        self.nbytes += rows.size
 
     def __len__(self) -> int:
         return self._number

@@ -13,7 +13,7 @@
 #define NETSUM_FIELDS hdr.netsum.job_id, hdr.netsum.block_id, hdr.netsum.age_op, hdr.netsum.final, \
                       hdr.netsum.degraded, hdr.netsum.firm, hdr.netsum.give_way, hdr.netsum.src_id, hdr.netsum.src_cnt, \
                       hdr.netsum.gen_id, hdr.netsum.hop, hdr.netsum.grad_cnt_high, hdr.netsum.grad_cnt, hdr.netsum.version, \
-                      hdr.netsum.op, hdr.netsum.lane, hdr.netsum.status, hdr.netsum.dest, hdr.netsum.data_cnt
+                      hdr.netsum.op, hdr.netsum.lane, hdr.netsum.status, hdr.netsum.dest, hdr.netsum.data_cnt, hdr.netsum.call, hdr.netsum.spare
 
 #define CHUNKS1(h) h.f0
 #define CHUNKS2(h) CHUNKS1(h), h.f1

@@ -15,6 +15,7 @@ const bit<16> ARP_REQUEST    = 1;
 const bit<16> ARP_REPLY      = 2;
 const bit<16> IPV4_BYTES     = 20;
 const bit<16> UDP_BYTES      = 8;
+const bit<16> HEADERS        = UDP_BYTES + NETSUM_HEADER_BYTES;    // what UDP's length counts besides the payload
 
 header ethernet_h {
     bit<48> dst_addr;

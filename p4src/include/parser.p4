@@ -79,11 +79,11 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     state netsum {
         packet.extract(hdr.netsum);
         meta.address = hdr.ipv4.dst_addr;
-        // UDP length = 8 + 16 + 256 * chunks: bits 8..12 are the chunks.
+        // UDP's length is that of the headers + 256 * chunks: bits 8..12 are the chunks.
         transition select(hdr.udp.length) {
-            0x1018:            chunks16;
-            0x0018 &&& 0xf0ff: chunks8_or_less;
-            default:           accept;
+            HEADERS + 0x1000:   chunks16;
+            HEADERS &&& 0xf0ff: chunks8_or_less;
+            default:            accept;
         }
     }
     state chunks16 {
@@ -92,7 +92,7 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
     state chunks8_or_less {
         transition select(hdr.udp.length) {
-            0x0018:            accept;
+            HEADERS:           accept;
             0x0800 &&& 0x0800: chunks8;
             default:           chunks4_or_less;
         }

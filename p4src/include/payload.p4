@@ -18,8 +18,8 @@ control DropPayload(inout headers_t hdr) {
 // Makes IPv4 and UDP say so many bytes of payload.
 control SetLengths(inout headers_t hdr, in bit<16> payload) {
     apply {
-        hdr.udp.length = payload + (UDP_BYTES + NETSUM_HEADER_BYTES);
-        hdr.ipv4.total_length = payload + (IPV4_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES);
+        hdr.udp.length = payload + HEADERS;
+        hdr.ipv4.total_length = payload + (IPV4_BYTES + HEADERS);
     }
 }
 

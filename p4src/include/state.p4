@@ -23,7 +23,7 @@ register<record_raw_t, bit<32>>(SLOTS) record_register;
 register<frontier_raw_t, bit<8>>(256) frontier_register;    // by job
 
 // A packet's signature, in its place in the record.
-#define SIGNATURE(h) (AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) | AS_LANE(h.lane))
+#define SIGNATURE(h) (AS_CALL(h.call) | AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) | AS_LANE(h.lane))
 
 // Whether an open block need not wait any longer: nobody is missing (since a source was evicted, perhaps); or enough workers
 // have waited long enough for the late; or only suspects are missing, who have not been heard of since they were late the

@@ -6,7 +6,7 @@
 
 const bit<16> NETSUM_PORT = 12000;
 const bit<4> NETSUM_VERSION = 1;
-const bit<16> NETSUM_HEADER_BYTES = 16;
+const bit<16> NETSUM_HEADER_BYTES = 24;
 const bit<16> MAX_PAYLOAD_BYTES = 4096;
 const bit<8> EVERYONE = 255;
 const bit<9> CPU_PORT = 510;
@@ -18,7 +18,7 @@ const bit<48> GIVE_WAY_US = 20000;
 const bit<32> SLOTS = 8192;
 const bit<32> OUTCOME_COUNTERS = 8192;
 typedef bit<2048> chunk_t;
-typedef bit<448> record_raw_t;
+typedef bit<504> record_raw_t;
 typedef bit<320> frontier_raw_t;
 const chunk_t TOP_BITS_8 = 0x80808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080;
 const chunk_t TOP_BITS_16 = 0x80008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000;
@@ -162,6 +162,8 @@ header netsum_h {
     bit<4>    status;          // outcome, see Status
     bit<8>    dest;            // rank that gets the result; 255: every member
     bit<8>    data_cnt;        // how many of the src_cnt contributions carried a payload
+    bit<56>   call;            // digest of what the call is; 0: its first block says that
+    bit<8>    spare;           // zero
 }
 
 header chunks1_h {
@@ -210,11 +212,12 @@ header chunks16_h {
     bit<2048> f15;             // one chunk
 }
 
-// The block record, 448 bits in one register cell:
+// The block record, 504 bits in one register cell:
 //   seen           256  sources seen, one bit each
 //   start           48  ingress timestamp of the block's first packet, microseconds
 //   epoch           32  epoch of the job that wrote the record
 //   block_id        32  the block that the slot holds
+//   call            56  signature: digest of the block's call
 //   gen_id          16  signature: generation of the block
 //   dest             8  signature: rank that gets the result
 //   op               4  signature: operation
@@ -230,14 +233,16 @@ header chunks16_h {
 //   firm             1  never ages out
 //   congested        1  a contribution came with the mark CE of a congested link (RFC 3168)
 
-#define RECORD_SEEN(r)         r[447:192]
-#define AS_SEEN(x)             ((record_raw_t)(x) << 192)
-#define RECORD_START(r)        r[191:144]
-#define AS_START(x)            ((record_raw_t)(x) << 144)
-#define RECORD_EPOCH(r)        r[143:112]
-#define AS_EPOCH(x)            ((record_raw_t)(x) << 112)
-#define RECORD_BLOCK_ID(r)     r[111:80]
-#define AS_BLOCK_ID(x)         ((record_raw_t)(x) << 80)
+#define RECORD_SEEN(r)         r[503:248]
+#define AS_SEEN(x)             ((record_raw_t)(x) << 248)
+#define RECORD_START(r)        r[247:200]
+#define AS_START(x)            ((record_raw_t)(x) << 200)
+#define RECORD_EPOCH(r)        r[199:168]
+#define AS_EPOCH(x)            ((record_raw_t)(x) << 168)
+#define RECORD_BLOCK_ID(r)     r[167:136]
+#define AS_BLOCK_ID(x)         ((record_raw_t)(x) << 136)
+#define RECORD_CALL(r)         r[135:80]
+#define AS_CALL(x)             ((record_raw_t)(x) << 80)
 #define RECORD_GEN_ID(r)       r[79:64]
 #define AS_GEN_ID(x)           ((record_raw_t)(x) << 64)
 #define RECORD_DEST(r)         r[63:56]
@@ -266,10 +271,11 @@ header chunks16_h {
 #define AS_FIRM(x)             ((record_raw_t)(x) << 1)
 #define RECORD_CONGESTED(r)    r[0:0]
 #define AS_CONGESTED(x)        ((record_raw_t)(x) << 0)
-#define HAS_SEEN(r, x)         ((r & 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff000000000000000000000000000000000000000000000000) == AS_SEEN(x))
-#define HAS_START(r, x)        ((r & 0xffffffffffff000000000000000000000000000000000000) == AS_START(x))
-#define HAS_EPOCH(r, x)        ((r & 0xffffffff0000000000000000000000000000) == AS_EPOCH(x))
-#define HAS_BLOCK_ID(r, x)     ((r & 0xffffffff00000000000000000000) == AS_BLOCK_ID(x))
+#define HAS_SEEN(r, x)         ((r & 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff00000000000000000000000000000000000000000000000000000000000000) == AS_SEEN(x))
+#define HAS_START(r, x)        ((r & 0xffffffffffff00000000000000000000000000000000000000000000000000) == AS_START(x))
+#define HAS_EPOCH(r, x)        ((r & 0xffffffff000000000000000000000000000000000000000000) == AS_EPOCH(x))
+#define HAS_BLOCK_ID(r, x)     ((r & 0xffffffff0000000000000000000000000000000000) == AS_BLOCK_ID(x))
+#define HAS_CALL(r, x)         ((r & 0xffffffffffffff00000000000000000000) == AS_CALL(x))
 #define HAS_GEN_ID(r, x)       ((r & 0xffff0000000000000000) == AS_GEN_ID(x))
 #define HAS_DEST(r, x)         ((r & 0xff00000000000000) == AS_DEST(x))
 #define HAS_OP(r, x)           ((r & 0xf0000000000000) == AS_OP(x))
@@ -284,8 +290,8 @@ header chunks16_h {
 #define HAS_CHUNKS(r, x)       ((r & 0x7c) == AS_CHUNKS(x))
 #define HAS_FIRM(r, x)         ((r & 0x2) == AS_FIRM(x))
 #define HAS_CONGESTED(r, x)    ((r & 0x1) == AS_CONGESTED(x))
-const record_raw_t SIGNATURE_BITS = 0xffffffff000000000000;
-const record_raw_t SEEN_BITS = 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff000000000000000000000000000000000000000000000000;
+const record_raw_t SIGNATURE_BITS = 0xffffffffffffffffffffff000000000000;
+const record_raw_t SEEN_BITS = 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff00000000000000000000000000000000000000000000000000000000000000;
 const record_raw_t PAYLOAD_BITS = 0xffff0000007c;
 
 // The frontier, 320 bits in one register cell:

@@ -4,8 +4,6 @@
 // A child switch's contribution to a COPY, whose payload has gone ahead (see "Copies" in docs/protocol.md).
 #define COUNTS_COPY(h) (h.hop == HOP_UP && h.op == OP_COPY && h.status == STATUS_OK && h.data_cnt != 0)
 
-const bit<16> HEADERS = UDP_BYTES + NETSUM_HEADER_BYTES;    // what UDP's length counts besides the payload
-
 control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     // An action, because p4c would otherwise compute these anew wherever they are used.
     action measure() {
@@ -19,6 +17,7 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
             meta.outcome = OUTCOME_CHECKSUM;
         } else if (standard.parser_error != error.NoError
                 || hdr.netsum.version != NETSUM_VERSION
+                || hdr.netsum.spare != 0
                 || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
                 || !LANE_IS_KNOWN(hdr.netsum.lane)
                 || meta.grad_cnt > MAX_PAYLOAD_BYTES

@@ -28,6 +28,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.netsum.status = RECORD_STATUS(meta.record);
         hdr.netsum.dest = RECORD_DEST(meta.record);
         hdr.netsum.data_cnt = RECORD_DATA_CNT(meta.record);
+        hdr.netsum.call = RECORD_CALL(meta.record);
     }
     action congested() {
         hdr.ipv4.version_ihl_tos = hdr.ipv4.version_ihl_tos | ECN_CE;
@@ -61,6 +62,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.netsum.hop = HOP_HOST;
         hdr.netsum.final = 0;
         hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
+        hdr.netsum.call = RECORD_CALL(meta.record);
     }
     action nothing_counted() {
         hdr.netsum.src_cnt = 0;

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from netsum.frames import PREFIX_BYTES
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS
+
 from netsum_testbed.netns import NamespaceError
 
 BURST: Final = "64kb"
@@ -24,7 +27,7 @@ SMALL_BURST: Final = "10kb"
 """What a link sends at once after a pause: a packet of the largest MTU."""
 VIRTUAL: Final = 0.8
 """Rate of the virtual queue, as a part of the link's: a fifth of the packets of a full link are marked."""
-FRAME_BYTES: Final = 4154
+FRAME_BYTES: Final = PREFIX_BYTES + HEADER_BYTES + CHUNK_BYTES * MAX_CHUNKS
 """Of a block of 4096 bytes, with its headers: what a packet counts as in the virtual queue."""
 
 

@@ -7,6 +7,7 @@ import struct
 from netsum.descriptor import Descriptor
 from netsum.frames import FrameFormat
 from netsum.wire import Header, Lane, Status, pack_header, parse_header
+from netsum.wire.schema import HEADER_BYTES
 from netsum_controller import Controller, JobSpec
 
 from tests.controller.members import TOKEN, join_all
@@ -43,7 +44,7 @@ def receive(switch: SwitchUnderTest, member: Descriptor) -> tuple[Header, bytes]
     packets = FrameFormat.of(member).payloads([memoryview(frame)])
     assert packets, f"not for {member.host}: {frame.hex()}"
     (packet,) = packets
-    return parse_header(bytes(packet)), bytes(packet[16:])
+    return parse_header(bytes(packet)), bytes(packet[HEADER_BYTES:])
 
 
 def summed(switch: SwitchUnderTest, members: list[Descriptor], block: int, values: list[int]) -> int:

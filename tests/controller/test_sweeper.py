@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from netsum.frames import PREFIX_BYTES
 from netsum.wire import parse_header
+from netsum.wire.schema import HEADER_BYTES
 from netsum_controller import Controller, JobSpec
 from netsum_controller.state.model import Late
 from netsum_controller.watching import sweeper as module
@@ -64,7 +66,7 @@ def test_a_job_is_swept_when_everyone_has_joined(controller: Controller, switch:
     frame = next_sweep(switch)
     own = controller.topology.switches["s1"]
     assert frame[:6].hex(":") == own.mac
-    assert len(frame) == 14 + 20 + 8 + 16
+    assert len(frame) == PREFIX_BYTES + HEADER_BYTES
     header = parse_header(frame[42:])
     assert (header.job_id, header.src_cnt, header.data_cnt, header.grad_cnt) == (job.job_id, 1, 0, 0)
     assert header.job_id != waiting.job_id

@@ -22,6 +22,7 @@ from netsum_testbed.bench.compare import Row
 from netsum_testbed.bench.operations import OPERATIONS, REDUCTIONS, Arrays, Place, make_call
 from netsum_testbed.bench.plots import Plots
 from netsum_testbed.errors import TestbedError
+from netsum_testbed.link_rates import FRAME_BYTES
 from netsum_testbed.opening import open_fabric
 
 from tests.full.commands import invoke
@@ -98,10 +99,10 @@ def test_the_straggler_is_who_begins_last() -> None:
 
 
 def test_shares_of_a_link() -> None:
-    """4154 bytes, a block's frame, in 2 ms on a link of 20 Mbit/s: 5000 bytes fit into that time."""
-    row = Row("switch", line([[2e-3]] * 2, link=(4154,), rate_mbps=20), ring=5e-3)
-    assert row.line.link_share(0) == pytest.approx(4154 / 5000)
-    assert row.payload_share == pytest.approx(4154 / 5000)
+    """A block's frame in 2 ms on a link of 20 Mbit/s: 5000 bytes fit into that time."""
+    row = Row("switch", line([[2e-3]] * 2, link=(FRAME_BYTES,), rate_mbps=20), ring=5e-3)
+    assert row.line.link_share(0) == pytest.approx(FRAME_BYTES / 5000)
+    assert row.payload_share == pytest.approx(FRAME_BYTES / 5000)
     assert row.over_ring == 2.5
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from netsum.transports.faulty import Faults
+from netsum.wire.schema import HEADER_BYTES
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.cells import KINDS, Cell, Kind
@@ -87,7 +88,7 @@ def test_a_member_sends_a_broadcast_once(fabric: Fabric) -> None:
         with joined(fabric, JobSpec(name=f"collectives-{next(_numbers)}", members=members, window=8)) as there:
             check(there.communicators, [Cell((1, 0, 0), 0, Kind("broadcast", "", "float32"), workers, 8192)])
             stats = there.communicators[0].stats
-            sent[workers] = stats.bytes_sent - 4112 * stats.retransmissions
+            sent[workers] = stats.bytes_sent - (4096 + HEADER_BYTES) * stats.retransmissions
             assert stats.bytes_sent >= np.dtype("float32").itemsize * 8192
-    assert sent[2] <= 8192 * 4 + 8 * 16 + 272
-    assert sent[6] <= 8192 * 4 + 8 * 16 + 272
+    assert sent[2] <= 8192 * 4 + 8 * HEADER_BYTES + 256 + HEADER_BYTES
+    assert sent[6] <= 8192 * 4 + 8 * HEADER_BYTES + 256 + HEADER_BYTES

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from netsum import Communicator, Descriptor
-from netsum.frames import FrameFormat
+from netsum.frames import PREFIX_BYTES, FrameFormat
 from netsum.wire.codec import Header, pack_header
-from netsum.wire.schema import BlockState, Outcome
+from netsum.wire.schema import HEADER_BYTES, BlockState, Outcome
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Host
 from netsum_controller.p4runtime.client import SwitchClient
@@ -186,7 +186,7 @@ def changed_under_sum(aim: Aim) -> bytes:
 
 def packet_out(aim: Aim, kind: int) -> bytes:
     """What the controller sends the switch, sent by a host."""
-    return bytes((kind,)) + bytes(6) + good(aim, src_cnt=1, data_cnt=0, grad_cnt=0)[:58]
+    return bytes((kind,)) + bytes(6) + good(aim, src_cnt=1, data_cnt=0, grad_cnt=0)[: PREFIX_BYTES + HEADER_BYTES]
 
 
 STRANGERS = [
@@ -265,7 +265,7 @@ def test_the_block_that_all_of_them_wanted_is_finished_by_its_member(fabric: Fab
         site.exchange(2)  # what was flooded meanwhile
         [result] = site.exchange(2, good(site))
         assert site.state(1) == BlockState.DONE
-        assert np.frombuffer(result[58:], ">u4").tolist() == (3 * GRADIENTS).tolist()
+        assert np.frombuffer(result[PREFIX_BYTES + HEADER_BYTES :], ">u4").tolist() == (3 * GRADIENTS).tolist()
 
 
 def arp(frame: bytes, operation: int) -> bytes:

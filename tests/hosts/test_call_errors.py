@@ -133,14 +133,18 @@ def test_a_mismatch_of_counts_that_the_first_block_has_no_room_for() -> None:
         assert "another rank's has other options, or counts" in str(outcome)
 
 
-def test_different_predicted_calls_are_a_mismatch_too() -> None:
-    """Their data blocks look alike: only the signature differs."""
+@pytest.mark.parametrize("size", [5, 5000])
+@pytest.mark.parametrize("options", [{"scale": "predicted"}, {"exact": True}], ids=str)
+def test_different_calls_without_an_opening_are_a_mismatch_too(size: int, options: dict[str, Any]) -> None:
+    """Their blocks look alike but for the digest of the call."""
+    ones, ops = np.ones(size, np.float32), ("sum", "mean")
     with ranks(2) as communicators:
-        for op in ("sum", "mean"):
-            good(allreduce(communicators, [np.ones(5, np.float32)] * 2, op=op, scale="predicted"))
-        ones, ops = np.ones(5, np.float32), ("sum", "mean")
-        outcomes = on_each(communicators, lambda comm: comm.allreduce(ones, op=ops[comm.rank], scale="predicted"))
-        assert [type(each) for each in outcomes] == [Mismatch] * 2
+        for op in ops:
+            good(allreduce(communicators, [ones] * 2, op=op, **options))
+        outcomes = on_each(communicators, lambda comm: comm.allreduce(ones, op=ops[comm.rank], **options))
+    for rank, outcome in enumerate(outcomes):
+        assert isinstance(outcome, Mismatch)
+        assert f"allreduce float32 ({size},) {ops[rank]}" in str(outcome)
 
 
 @pytest.mark.parametrize(

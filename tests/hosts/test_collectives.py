@@ -14,6 +14,7 @@ from netsum import Communicator, wait_all
 from netsum.collectives.sending import Sender
 from netsum.peers.peer_window import PeerWindow
 from netsum.window.switch_window import SwitchWindow
+from netsum.wire.schema import HEADER_BYTES
 from netsum_testbed.verify.cells import COLLECTIVES, KINDS, Cell, Kind
 from netsum_testbed.verify.check import Checker
 from netsum_trials.bytes.hosts import RANKS, measure
@@ -250,7 +251,7 @@ def test_bytes_are_what_the_formulas_say() -> None:
             assert (sent, volume.again) == (0, 0), volume
             # Payloads that came ahead of their results, which are headers.
             copied = volume.collective in ("broadcast", "all_gather", "gather", "scatter", "all_to_all")
-            assert received in range(0, 1 + copied * 16 * RANKS * size // block, 16), volume
+            assert received in range(0, 1 + copied * HEADER_BYTES * RANKS * size // block, HEADER_BYTES), volume
 
 
 def test_the_check_finds_what_is_wrong() -> None:

@@ -29,6 +29,7 @@ from netsum.transports import (
     open_link,
 )
 from netsum.transports.sockets import packets_held
+from netsum.wire.schema import HEADER_BYTES
 
 from tests.hosts.network import descriptor
 from tests.threads import until
@@ -122,7 +123,7 @@ def test_is_a_transport(pair: Pair) -> None:
     assert all(isinstance(end, Transport) for end in pair)
 
 
-@pytest.mark.parametrize("size", [16, 17, 272, 16 + 4096])
+@pytest.mark.parametrize("size", [HEADER_BYTES, HEADER_BYTES + 1, HEADER_BYTES + 256, HEADER_BYTES + 4096])
 def test_parts_arrive_as_one_whole_packet(pair: Pair, size: int) -> None:
     left, right = pair
     data = os.urandom(size)
@@ -153,7 +154,7 @@ def test_rows_arrive_as_packets_between_others(pair: Pair) -> None:
     assert collect(right, len(expected)) == expected
 
 
-@pytest.mark.parametrize("size", [16, 272, 16 + 1024, 16 + 4096])
+@pytest.mark.parametrize("size", [HEADER_BYTES + payload for payload in (0, 256, 1024, 4096)])
 @pytest.mark.parametrize("buffer", [1, 20_000, 212_992])
 def test_a_receive_buffer_holds_what_it_says(pair: Pair, size: int, buffer: int) -> None:
     """Round after round: what has been received may still count."""

@@ -16,6 +16,7 @@ def malformed(packet: Packet) -> bool:
     h, payload_bytes = packet.header, len(packet.payload) * CHUNK_BYTES
     if (
         h.version != VERSION
+        or h.spare != 0
         or h.lane > Lane.L64
         or (h.grad_cnt != 0 and payload_bytes != h.payload_bytes)
         or len(packet.payload) > MAX_CHUNKS

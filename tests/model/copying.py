@@ -69,8 +69,8 @@ def with_early(met: Record, opened: Record, packet: Packet, slots: int, rules: R
     else:
         return None
     if not record.signed:
-        record = record._replace(gen_id=h.gen_id, dest=h.dest, op=h.op, lane=h.lane, signed=1, firm=h.firm)
-    if (h.gen_id, h.dest, h.op, h.lane) != record.signature or record.grad_cnt not in (0, h.grad_cnt):
+        record = record.signed_by(h)._replace(firm=h.firm)
+    if h.signature != record.signature or record.grad_cnt not in (0, h.grad_cnt):
         return None
     return record if record.grad_cnt else record._replace(grad_cnt=h.grad_cnt, buffer=packet.payload)
 
@@ -78,6 +78,6 @@ def with_early(met: Record, opened: Record, packet: Packet, slots: int, rules: R
 def completes(met: Record, header: Header) -> bool:
     """Whether a notice is all that was missing: the payload is here. That of a child whose contribution is not in the result may
     be another than the result's."""
-    same = met.signed and (header.gen_id, header.dest, header.op, header.lane) == met.signature
+    same = met.signed and header.signature == met.signature
     anothers = header.age_op == AgeOp.LATE and met.data_cnt > 0
     return bool(same and header.op == Op.COPY and met.grad_cnt and not anothers)

@@ -19,6 +19,7 @@ class Rules:
     sticky_status: bool = True  # the highest status stays; off: the last one does
     abort_exempt: bool = True  # ABORT and MISMATCH pass whatever the signature
     abort_does_not_sign: bool = True
+    calls_sign: bool = True  # what a call is belongs to the signature of its blocks
     evicted_do_not_count: bool = True  # a block needs the job's sources; off: exactly those, no evicted one
     quorum: bool = True  # no block is closed partially with fewer workers
     firm_waits: bool = True  # no firm block is closed partially

@@ -43,6 +43,7 @@ class Call(NamedTuple):
 
     gen: int
     blocks: tuple[int | None, ...]
+    kind: int = 0  # what the call is, besides its operation: a type, a mean
     op: int = int(Op.SUM)
     dest: int = EVERYONE
     predicted: bool = False
@@ -270,6 +271,7 @@ def contribution(host: Host, index: int) -> Packet:
         status=status,
         dest=call.dest,
         data_cnt=int(value is not None),
+        call=call.kind,
     )
     room = int(index in host.fetching or not (status != Status.OK or call.bare))
     congested = int(todo.phase == Phase.DATA and todo.offset in call.congested)
@@ -303,7 +305,8 @@ def _take(host: Host, index: int, reply: Reply, rules: HostRules) -> Host:
     h, payload = reply.header, reply.payload
     todo = host.plan[index]
     exempt = h.status in GIVING_UP and rules.mismatch_exempt
-    if h.gen_id != host.program[todo.call].gen and not exempt:
+    meant = host.program[todo.call]
+    if (h.gen_id, h.call) != (meant.gen, meant.kind) and not exempt:
         return host._replace(ended=True) if host.degrades else host  # the others' call, closed before this rank's came
     held = host.results[index]
     if h.status == Status.OK and h.data_cnt and not payload and h.dest in (EVERYONE, host.rank):

@@ -19,7 +19,7 @@ def header_of(job_id: int, record: Record) -> Header:
     return Header(
         job_id, record.block_id, degraded=record.degraded, firm=record.firm, src_cnt=record.src_cnt, gen_id=record.gen_id,
         grad_cnt=record.grad_cnt, op=record.op, lane=record.lane, status=record.status, dest=record.dest,
-        data_cnt=record.data_cnt,
+        data_cnt=record.data_cnt, call=record.call,
     )  # fmt: skip
 
 
@@ -68,6 +68,7 @@ def answers(job: Job, packet: Packet, record: Record, status: Status) -> tuple[R
         final=0,
         src_cnt=0,
         gen_id=record.gen_id,
+        call=record.call,
         grad_cnt=record.grad_cnt if again else 0,
         lane=record.lane if again else packet.header.lane,
         data_cnt=0,

@@ -90,7 +90,7 @@ def _disagreement(record: Record, h: Header, rules: Rules) -> Outcome | None:
         return None
     if h.op not in _OPS:
         return Outcome.UNSUPPORTED
-    if record.signed and (h.gen_id, h.dest, h.op, h.lane) != record.signature:
+    if record.signed and (h if rules.calls_sign else h._replace(call=record.call)).signature != record.signature:
         return Outcome.SIGNATURE
     if h.op == Op.COPY:
         return _second_copy(record, h, rules)
@@ -114,7 +114,7 @@ def _signed(record: Record, h: Header, rules: Rules) -> Record:
         return record
     signs = h.status not in GIVING_UP or not rules.abort_does_not_sign
     firm = h.firm if signs else record.firm
-    return record._replace(gen_id=h.gen_id, dest=h.dest, op=h.op, lane=h.lane, signed=int(signs), firm=firm)
+    return record.signed_by(h, signed=int(signs))._replace(firm=firm)
 
 
 def _joined(member: Member, record: Record, packet: Packet, rules: Rules) -> Record:

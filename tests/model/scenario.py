@@ -143,7 +143,7 @@ class Scenario:
         if any(todo.call >= len(program) for program in programs):
             return None
         calls = [program[todo.call] for program in programs]
-        meant = {(call.gen, call.op, call.dest, len(call.blocks)) for call in calls if not call.aborts}
+        meant = {(call.gen, call.kind, call.op, call.dest, len(call.blocks)) for call in calls if not call.aborts}
         return _combined(calls, todo, host.rank) if len(meant) < 2 else None
 
     def _of_one_run(self, host: Host) -> tuple[tuple[Call, ...], ...]:

@@ -73,6 +73,9 @@ BLIND_ABORT = Scenario(
     change(change(sums(2, (2, 1)), 0, 0, op=int(Op.MAX)), 1, 0, aborts=True, op=7, gen=0),
 )
 MISMATCH = Scenario("calls differ", change(sums(2, (2, 2)), 1, 1, op=int(Op.MAX)), calls_differ=True)
+MISMATCH_KIND = Scenario(
+    "calls differ in nothing but their kind", change(sums(2, (2, 2)), 1, 1, kind=1), calls_differ=True
+)
 MISMATCH_GENERATION = Scenario(
     "one rank has made a call less", (sums(2, (1, 2))[0], sums(2, (2, 1))[1]), calls_differ=True
 )
@@ -110,7 +113,8 @@ OLD_STATE = replace(
 
 _NAMED = (
     PLAIN, NARROW, CONGESTED, EMPTIES, BARE, REDO, SMALL, COARSE, COARSE_OF_ONE, ABORT, BLIND_ABORT, MISMATCH,
-    MISMATCH_GENERATION, RESTART, TWO_RESTARTS, RESTART_REDO, REPLACED, PORTS_COME_ROUND, IDS_COME_AGAIN, OLD_STATE,
+    MISMATCH_KIND, MISMATCH_GENERATION, RESTART, TWO_RESTARTS, RESTART_REDO, REPLACED, PORTS_COME_ROUND, IDS_COME_AGAIN,
+    OLD_STATE,
 )  # fmt: skip
 SCENARIOS = (
     *_NAMED,
@@ -138,6 +142,7 @@ MUTATIONS = (
     switch_rule("sticky_status", ABORT, "wrong result"),
     switch_rule("abort_exempt", BLIND_ABORT, "UNSUPPORTED"),
     switch_rule("abort_does_not_sign", BLIND_ABORT, "SIGNATURE"),
+    switch_rule("calls_sign", MISMATCH_KIND, STUCK),
     host_rule("window_over_all_calls", PLAIN, "STALE and still needed"),
     host_rule("keep_window", RESTART, "contribution is gone"),
     host_rule("fence", REDO, "SIGNATURE"),

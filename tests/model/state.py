@@ -108,6 +108,7 @@ class Record(NamedTuple):
     data_cnt: int = 0
     status: int = 0
     signed: int = 0
+    call: int = 0
     gen_id: int = 0
     dest: int = 0
     op: int = 0
@@ -123,8 +124,12 @@ class Record(NamedTuple):
         return len(self.buffer) if self.grad_cnt else 0
 
     @property
-    def signature(self) -> tuple[int, int, int, int]:
-        return self.gen_id, self.dest, self.op, self.lane
+    def signature(self) -> tuple[int, int, int, int, int]:
+        return self.call, self.gen_id, self.dest, self.op, self.lane
+
+    def signed_by(self, h: Header, *, signed: int = 1) -> Record:
+        """The record with the signature of a packet."""
+        return self._replace(call=h.call, gen_id=h.gen_id, dest=h.dest, op=h.op, lane=h.lane, signed=signed)
 
 
 class Frontier(NamedTuple):

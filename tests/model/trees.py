@@ -74,7 +74,7 @@ def from_parent(job: Job, met: Record, opened: Record, packet: Packet, frontier:
     if h.status not in MEMBER_STATUSES or (notice and not here):
         told = met.state == BlockState.SENT or (rules.told_of_open and h.status != Status.REFUSED)
         return _told(job, met, packet, rules) if told else IGNORED
-    disagrees = met.signed and h.status not in GIVING_UP and (h.gen_id, h.dest, h.op, h.lane) != met.signature
+    disagrees = met.signed and h.status not in GIVING_UP and h.signature != met.signature
     if disagrees and not rules.any_signature_comes_down:
         return IGNORED
     late = h.age_op == AgeOp.LATE
@@ -82,18 +82,13 @@ def from_parent(job: Job, met: Record, opened: Record, packet: Packet, frontier:
         missing = job.all_sources & ~met.seen
         current = ageing.current(job, frontier, rules)
         frontier = current._replace(suspects=current.suspects | missing)
-    record = met._replace(
+    record = met.signed_by(h)._replace(
         block_id=h.block_id,
         state=BlockState.DONE,
         seen=0 if late and rules.late_is_nobody else met.seen,
         src_cnt=h.src_cnt,
         data_cnt=h.data_cnt,
         status=h.status,
-        signed=1,
-        gen_id=h.gen_id,
-        dest=h.dest,
-        op=h.op,
-        lane=h.lane,
         grad_cnt=met.grad_cnt if here else h.grad_cnt,
         degraded=h.degraded,
         firm=h.firm,

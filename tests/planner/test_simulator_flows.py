@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.frames import PREFIX_BYTES
+from netsum.peers.wire import RECORD
+from netsum.wire.schema import HEADER_BYTES
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator import collectives
 from netsum_planner.simulator.fair_shares import max_min
@@ -30,7 +33,8 @@ RATE = Fraction(20, 8000)
 """20 Mbit/s, in GB/s."""
 BYTES = 2.5e6
 """The same in bytes a second."""
-PACKET, OPENING = 4096 + 58, 256 + 58
+HEADERS = PREFIX_BYTES + HEADER_BYTES
+PACKET, OPENING = 4096 + HEADERS, 256 + HEADERS
 
 
 def shares(
@@ -135,8 +139,8 @@ def test_a_small_window_bounds_the_rate() -> None:
 
 def test_a_ring_takes_2_n_minus_1_steps() -> None:
     """64 blocks between 4 ranks: 6 steps of 16 blocks, after 6 of the opening."""
-    size = (50 + 16 * (4096 + 14)) * 9014 / 8948
-    opening = (50 + 64 * (1 + 14 / 4096)) * 9014 / 8948
+    size = (50 + 16 * (4096 + RECORD.itemsize)) * 9014 / 8948
+    opening = (50 + 64 * (1 + RECORD.itemsize / 4096)) * 9014 / 8948
     found = one(shapes.star(4, RATE), "ring", 64 * 4096)
     assert found.jobs[0].mean == pytest.approx(6 * (size + opening) / BYTES, rel=1e-6)
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.frames import PREFIX_BYTES
 from netsum.window.switch_window import SwitchWindow
+from netsum.wire.schema import HEADER_BYTES
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.network import Network
 from netsum_planner.simulator.outcome import Counts, Outcome
@@ -49,9 +51,10 @@ def test_packets_and_flows_agree_where_nothing_is_lost(topology: Topology) -> No
     flows = run_flows(topology, Scenario(jobs=(JobPlan(size=SIZE, calls=2),)), Wire(window=64))
     assert packets.jobs[0].seconds == pytest.approx(flows.jobs[0].seconds, rel=1e-3)
     assert counts(packets).retransmissions == 0
-    opening = 2 * (256 + 58)
+    headers = PREFIX_BYTES + HEADER_BYTES
+    opening = 2 * (256 + headers)
     assert {link.ends: link.nbytes for link in packets.links if link.ends[0] == "h1"} == {
-        ("h1", topology.neighbours["h1"][0]): 2 * BLOCKS * (4096 + 58) + opening
+        ("h1", topology.neighbours["h1"][0]): 2 * BLOCKS * (4096 + headers) + opening
     }
 
 

@@ -166,8 +166,8 @@ class FrameModel:
 
 
 COMPARED = (
-    "seen", "epoch", "block_id", "gen_id", "dest", "op", "lane", "grad_cnt", "src_cnt", "data_cnt", "status", "state",
-    "signed", "degraded", "chunks", "firm", "congested",
+    "seen", "epoch", "block_id", "call", "gen_id", "dest", "op", "lane", "grad_cnt", "src_cnt", "data_cnt", "status",
+    "state", "signed", "degraded", "chunks", "firm", "congested",
 )  # fmt: skip
 """Fields of a record that the model has: all but the time."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from netsum.frames import PREFIX_BYTES
 from netsum.wire.codec import Header
+from netsum.wire.schema import HEADER_BYTES
 
 from tests.model.rules import Job
 from tests.protocol import star
@@ -108,4 +110,6 @@ def compare_state(model: FrameModel, target: Target) -> None:
 
 def describe(sent: Sequence[tuple[int, bytes]]) -> list[str]:
     """Frames for people: the port, and the first bytes by field."""
-    return [f"port {port}: {len(frame)} bytes: {frame[:58].hex(' ', 2)}" for port, frame in sent]
+    return [
+        f"port {port}: {len(frame)} bytes: {frame[: PREFIX_BYTES + HEADER_BYTES].hex(' ', 2)}" for port, frame in sent
+    ]

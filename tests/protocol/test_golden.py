@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from netsum.wire.schema import EVERYONE, AgeOp, Lane, Op, Outcome, Status
+from netsum.frames import PREFIX_BYTES
+from netsum.wire.schema import EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Outcome, Status
 
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel
@@ -20,7 +21,7 @@ from tests.protocol.targets import Target
 
 GOLDEN = Path(__file__).parent / "golden"
 PAIR = star.JOBS[star.PAIR]
-HEADERS = 58  # bytes of Ethernet, IPv4, UDP and netsum
+HEADERS = PREFIX_BYTES + HEADER_BYTES
 ARP = 42
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from netsum.frames import PREFIX_BYTES
 from netsum.wire.codec import Header
-from netsum.wire.schema import AgeOp, Hop, Lane, Outcome, Status
+from netsum.wire.schema import HEADER_BYTES, AgeOp, Hop, Lane, Outcome, Status
 
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel
@@ -30,7 +31,7 @@ def right_udp_checksum(good: Datagram) -> int:
 
 BAD: dict[str, tuple[Outcome, Callable[[Datagram], bytes]]] = {
     "payload cut short": (Outcome.MALFORMED, lambda d: d.to_bytes()[:-1]),
-    "payload missing": (Outcome.MALFORMED, lambda d: d.to_bytes()[:58]),
+    "payload missing": (Outcome.MALFORMED, lambda d: d.to_bytes()[: PREFIX_BYTES + HEADER_BYTES]),
     "body shorter than grad_cnt says": (Outcome.MALFORMED, lambda d: d.but(body=d.body[:-256]).to_bytes()),
     "body longer than grad_cnt says": (Outcome.MALFORMED, lambda d: d.but(body=d.body + bytes(256)).to_bytes()),
     "not whole chunks": (Outcome.MALFORMED, lambda d: d.but(body=d.body + bytes(4)).to_bytes()),
@@ -47,6 +48,7 @@ BAD: dict[str, tuple[Outcome, Callable[[Datagram], bytes]]] = {
 }
 FIELDS: dict[str, dict[str, int]] = {
     "version": {"version": 2},
+    "spare": {"spare": 1},
     "version 0": {"version": 0},
     "lane": {"lane": 4},
     "lane 15": {"lane": 15},

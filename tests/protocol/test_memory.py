@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from netsum.wire.memory import CHANGING, IDEMPOTENT, MEMORY_PORT, Flag, Instruction, MemoryStatus
 from netsum.wire.memory_codec import MemoryHeader, pack_memory, parse_memory
-from netsum.wire.schema import UDP_PORT
+from netsum.wire.schema import HEADER_BYTES, UDP_PORT
 from netsum_controller.stages import (
     DeviceEntry,
     FromDeviceEntry,
@@ -216,7 +216,7 @@ def test_nobody_speaks_for_memory(mmu: Target) -> None:
         Datagram(device.mac, stranger.mac, stranger.ip, device.ip, MEMORY_PORT, MEMORY_PORT, body).to_bytes(),
         arp(2, (stranger.mac, VIRTUAL_IP), (victim.mac, victim.ip), victim.mac),
         request(ALONE, Instruction.WRITE).but(ip_src=device.ip).to_bytes(),
-        Datagram(VIRTUAL_MAC, stranger.mac, stranger.ip, VIRTUAL_IP, 40000, UDP_PORT, bytes(16)).to_bytes(),
+        Datagram(VIRTUAL_MAC, stranger.mac, stranger.ip, VIRTUAL_IP, 40000, UDP_PORT, bytes(HEADER_BYTES)).to_bytes(),
     ]
     for frame in frames:
         assert mmu.exchange(CLIENT, frame) == []

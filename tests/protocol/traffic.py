@@ -80,10 +80,12 @@ class Traffic:
         if key not in self._calls:
             rng = self._rng
             self._chunks[key] = rng.choice((1, 2, 3, rng.randint(1, MAX_CHUNKS)))
+            gen_id = rng.getrandbits(16)
             self._calls[key] = Header(
                 job_id,
                 block_id,
-                gen_id=rng.getrandbits(16),
+                gen_id=gen_id,
+                call=(gen_id << 40 | gen_id) * (gen_id & 1),
                 op=rng.choice(OPS),
                 lane=rng.choice(list(Lane)),
                 dest=rng.choice((EVERYONE, EVERYONE, 0, 1, 2)),
@@ -129,7 +131,14 @@ class Traffic:
                 payload = payload if ahead else (0,) * rng.choice((0, 0, chunks))
         if 0.25 < odd < 0.35:
             other_op, other_block = rng.randrange(16), rng.getrandbits(32)
-            wrong = {"gen_id": 1, "dest": 3, "op": other_op, "final": 1, "firm": 1, "block_id": other_block}
+            wrong = {
+                "call" if header.call else "gen_id": 1,
+                "dest": 3,
+                "op": other_op,
+                "final": 1,
+                "firm": 1,
+                "block_id": other_block,
+            }
             name, value = rng.choice(list(wrong.items()))
             header, about = header._replace(**{name: value}), f"{name} is {value}"
         datagram = star.contribution(job_id, member, header, payload).but(

@@ -73,7 +73,7 @@ class TreeTraffic(Traffic):
     def _wrong(self, datagram: Datagram, port: int) -> Step:
         """The packet with one defect."""
         rng = self._rng
-        header, payload = datagram.header, datagram.body[16:]
+        header, payload = datagram.header, datagram.payload
         kind = rng.randrange(6)
         if kind == 0:
             return Step(port, datagram.but(udp_src=20049).to_bytes(), "an answer for another UDP port")

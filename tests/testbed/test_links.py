@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import pytest
 from click.testing import CliRunner
+from netsum.frames import PREFIX_BYTES
+from netsum.wire.schema import HEADER_BYTES
 from netsum_controller.config.topologies import leaf_spine, tree
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
@@ -20,7 +22,7 @@ from netsum_trials.bytes.report import LinkTotals
 from tests.switch.harness.launch import KINDS
 
 BLOCK = 4096
-HEADERS = 14 + 20 + 8 + 16
+HEADERS = PREFIX_BYTES + HEADER_BYTES
 FRAME = BLOCK + HEADERS
 SUM = 64 * FRAME + 256 + HEADERS
 """An allreduce on a link, and the agreement."""

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from netsum import Aborted, Communicator
 from netsum.collectives.options import TYPES as SUPPORTED
+from netsum.wire.schema import HEADER_BYTES
 from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import open_fabric
@@ -166,10 +167,11 @@ def test_the_formulas() -> None:
         for cost in COSTS
         for who, formulas in cost.ranks.items()
     }
-    assert by_name["allreduce", "each"] == (2**18 + 64 * 16 + 272, 2**18 + 64 * 16 + 272)
-    assert by_name["allreduce bits=8", "each"] == (2**16 + 16 * 16 + 272, 2**16 + 16 * 16 + 272)
-    assert by_name["gather", "others"] == (2**18 + 3 * 64 * 16 + 272, 3 * 64 * 16 + 272)
-    assert by_name["barrier", "each"] == (272, 272)
+    opening, three_parts = 256 + HEADER_BYTES, 3 * 64 * HEADER_BYTES
+    assert by_name["allreduce", "each"] == (2**18 + 64 * HEADER_BYTES + opening,) * 2
+    assert by_name["allreduce bits=8", "each"] == (2**16 + 16 * HEADER_BYTES + opening,) * 2
+    assert by_name["gather", "others"] == (2**18 + three_parts + opening, three_parts + opening)
+    assert by_name["barrier", "each"] == (opening, opening)
 
 
 @pytest.mark.parametrize("words", [["--workers", "0"], ["--sizes", "many"], ["--loss", "2"], ["--topology", "ring"]])

@@ -16,7 +16,7 @@ from netsum.agent.commands import packet
 from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
 from netsum.frames import FrameFormat
 from netsum.wire.codec import Header, pack_header, parse_header
-from netsum.wire.schema import Lane, Op, Status
+from netsum.wire.schema import HEADER_BYTES, Lane, Op, Status
 from netsum.wire.to_lua import LUA_FILE
 from netsum_testbed.free_ports import free_port
 from scapy.utils import PcapWriter
@@ -69,7 +69,7 @@ class Peer:
 def double(data: bytes) -> list[bytes]:
     """A switch that adds a contribution to itself."""
     header = parse_header(data)
-    lanes = [int.from_bytes(data[at : at + 4], "big") for at in range(16, len(data), 4)]
+    lanes = [int.from_bytes(data[at : at + 4], "big") for at in range(HEADER_BYTES, len(data), 4)]
     summed = b"".join((2 * lane % (1 << 32)).to_bytes(4, "big") for lane in lanes)
     return [pack_header(header._replace(src_cnt=2, data_cnt=2)) + summed]
 
@@ -90,8 +90,8 @@ def test_send_prints_what_went_and_what_came(doubling: Peer) -> None:
     assert done.exit_code == 0, done.output
     (message,) = doubling.received
     assert parse_header(message) == Header(3, 7, gen_id=9, grad_cnt=64, data_cnt=1)
-    assert message[16:28] == bytes.fromhex("00000001 00000002 ffffffff")
-    assert not any(message[28:])
+    assert message[HEADER_BYTES : HEADER_BYTES + 12] == bytes.fromhex("00000001 00000002 ffffffff")
+    assert not any(message[HEADER_BYTES + 12 :])
     lines = done.stdout.splitlines()
     assert " ".join(lines[0].split()) == "sent contribution job 3 block 7 gen 9 source 0 1/1 SUM 64 x 32 bits OK"
     assert lines[2].startswith("received  ")
@@ -105,7 +105,7 @@ def test_send_repeats_values_over_chunks_of_any_lane(doubling: Peer) -> None:
     )
     assert done.exit_code == 0, done.output
     (message,) = doubling.received
-    assert message[16:] == b"\x01\x02" * 384
+    assert message[HEADER_BYTES:] == b"\x01\x02" * 384
     header = parse_header(message)
     assert (header.op, header.lane, header.dest, header.grad_cnt) == (Op.MAX, Lane.L8, 2, 768)
 
@@ -118,7 +118,7 @@ def test_send_empty_contributions_and_what_no_host_would_send(doubling: Peer) ->
     (message,) = doubling.received
     header = parse_header(message)
     assert (header.status, header.version, header.src_cnt, header.grad_cnt) == (Status.ABORT, 7, 0, 0)
-    assert message[16:] == bytes(512)
+    assert message[HEADER_BYTES:] == bytes(512)
     assert "version 7" in done.stdout
 
 

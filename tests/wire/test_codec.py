@@ -17,8 +17,8 @@ def bits_of(header: Header) -> str:
     return "".join(f"{values[field.name]:0{field.bits}b}" for field in schema.HEADER_FIELDS)
 
 
-def test_header_is_sixteen_bytes_with_the_published_trio_fields_first() -> None:
-    assert schema.HEADER_BYTES == 16
+def test_header_is_24_bytes_with_the_published_trio_fields_first() -> None:
+    assert schema.HEADER_BYTES == 24
     assert sum(field.bits for field in schema.TRIO_FIELDS) == 12 * 8
     widths = [field.bits for field in schema.TRIO_FIELDS]
     assert widths == [8, 32, 4, 1, 1, 1, 1, 8, 8, 16, 2, 2, 12]
@@ -26,7 +26,7 @@ def test_header_is_sixteen_bytes_with_the_published_trio_fields_first() -> None:
 
 @given(headers)
 def test_header_packs_to_the_bits_of_the_schema(header: Header) -> None:
-    assert pack_header(header) == int(bits_of(header), 2).to_bytes(16, "big")
+    assert pack_header(header) == int(bits_of(header), 2).to_bytes(24, "big")
 
 
 @given(headers)
@@ -34,14 +34,14 @@ def test_header_round_trip(header: Header) -> None:
     assert parse_header(pack_header(header)) == header
 
 
-@given(st.binary(min_size=16, max_size=40))
-def test_any_sixteen_bytes_parse_and_pack_again(data: bytes) -> None:
-    assert pack_header(parse_header(data)) == data[:16]
+@given(st.binary(min_size=24, max_size=40))
+def test_any_24_bytes_parse_and_pack_again(data: bytes) -> None:
+    assert pack_header(parse_header(data)) == data[:24]
 
 
-@given(st.binary(max_size=15))
+@given(st.binary(max_size=23))
 def test_short_header_is_an_error_that_says_so(data: bytes) -> None:
-    with pytest.raises(ValueError, match=f"16 bytes, this packet has {len(data)}"):
+    with pytest.raises(ValueError, match=f"24 bytes, this packet has {len(data)}"):
         parse_header(data)
 
 
@@ -58,8 +58,8 @@ def test_record_parses_from_the_bits_of_the_schema(record: dict[str, int]) -> No
 
 
 def test_short_record_is_an_error_that_says_so() -> None:
-    with pytest.raises(ValueError, match="56 bytes, this one has 55"):
-        parse_record(bytes(55))
+    with pytest.raises(ValueError, match="63 bytes, this one has 62"):
+        parse_record(bytes(62))
 
 
 def test_reasons_of_refusal_fit_age_op_and_outcomes_their_row() -> None:

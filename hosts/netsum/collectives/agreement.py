@@ -1,9 +1,9 @@
-"""How every collective begins: the ranks agree that they make the same call, and on how large its values are."""
+"""How a collective begins: the ranks agree that they make the same call, and on how large its values are."""
 
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from netsum.exponents import (
     SIGNATURE_LANES,
     ZERO_CODE,
     Codes,
+    call_digest,
     cut_short,
     float_exponents,
     other_call,
@@ -29,7 +30,7 @@ from netsum.exponents import (
 from netsum.fixed_point import WIRE_LANES, Numbers, pick
 from netsum.window.block import Block
 from netsum.wire.codec import Header
-from netsum.wire.schema import CHUNK_BYTES, AgeOp, Lane, Op, Status
+from netsum.wire.schema import CALL_BITS, CHUNK_BYTES, AgeOp, Lane, Op, Status
 from netsum.work import Condition, Flow
 
 _WIRE: Final = WIRE_LANES[CODE_LANE]
@@ -175,25 +176,42 @@ class Agreement:
         return float_exponents(pick(self.values, numbers))
 
 
-def _told(signature: Signature) -> tuple[bytes, str]:
-    """How the first block of a call with this signature begins, and the call in words. (Parts at the same place have the same
-    type, so equal ones have equal words.)"""
+class _Told(NamedTuple):
+    """How the first block of a call begins, if it opens the call; the digest that its blocks carry if none does; the call in
+    words."""
+
+    opening: bytes
+    digest: int
+    words: str
+
+
+def _told(signature: Signature) -> _Told:
+    """What is said of calls with this signature. (Parts at the same place have the same type, so equal ones have equal words.)"""
     try:
         return _remembered(signature)
     except TypeError:  # it cannot be a key, since a list is part of it
         return _made(signature)
 
 
-def _made(signature: Signature) -> tuple[bytes, str]:
-    return signature_lanes(*signature).astype(_WIRE).tobytes(), spoken(*signature)
+def _made(signature: Signature) -> _Told:
+    digest = int.from_bytes(call_digest(*signature), "big") & ((1 << CALL_BITS) - 1)
+    return _Told(signature_lanes(*signature).astype(_WIRE).tobytes(), digest, spoken(*signature))
 
 
 _remembered: Final = lru_cache(maxsize=KINDS)(_made)
 
 
-def open_call(context: Context, signature: Signature, codes: Codes, own_error: CallError | None = None) -> Agreement:
+def begin_unopened(context: Context, signature: Signature) -> None:
+    """Begin a call in which nothing is agreed on first. It has no opening: its blocks carry a digest of what the call is, and the
+    switch refuses them where another rank has made another call. Only for jobs that wait for every rank: elsewhere a late rank
+    learns from the opening what the others do."""
+    told = _told(signature)
+    context.outline.call, context.call = told.words, told.digest
+
+
+def _open(context: Context, signature: Signature, codes: Codes, own_error: CallError | None) -> Agreement:
     """Submit the first block of a call. Its result tells whether all ranks make the same call."""
-    told, words = _told(signature)
+    told, _, words = _told(signature)
     context.outline.call, context.outline.opening = words, 1
     agreed = Agreement(codes, told, words)
     agreed.mute = not context.give
@@ -219,7 +237,7 @@ def agree(context: Context, signature: Signature, codes: Codes, own_error: CallE
     before it where there is no switch.
     """
     own_error = context.error or own_error
-    agreed = open_call(context, signature, codes, own_error)
+    agreed = _open(context, signature, codes, own_error)
     yield lambda: agreed.answered
     agreed.check(own_error)
     agreed.missing = _submit_codes(context, codes, min(len(codes), FIRST_CODES), agreed)

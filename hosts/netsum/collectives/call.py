@@ -48,6 +48,7 @@ class Context:
     Attributes:
         window: takes the call's blocks.
         gen: the call's generation number.
+        call: a digest of what the call is, which its blocks carry if there is no opening block to say that; else 0.
         degrade: blocks of this job age out, unless the call is ``firm``.
         give: whether this rank contributes; if not, it takes part but adds nothing.
         error: why this rank gives the call up, if it does.
@@ -59,6 +60,7 @@ class Context:
     workers: int
     block_bytes: int
     gen: int
+    call: int = field(default=0, kw_only=True)
     degrade: bool = False
     firm: bool = False
     give: bool = True

@@ -39,7 +39,7 @@ def exact_sum(
         statuses = None if error is None else [Status.ABORT] * len(numbers)
         return lanes.encode(sender.cut.rows(blocks, numbers), numbers), statuses
 
-    groups = yield from send_at_once(context, sender, signature, encode, error)
+    groups = yield from send_at_once(context, sender, signature, encode)
     yield SUBMITTED
     for group in groups:
         sender.finish(group)

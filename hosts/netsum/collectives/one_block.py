@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from netsum.collectives.agreement import NO_CODES, open_call
+from netsum.collectives.agreement import begin_unopened
 from netsum.collectives.call import Context
 from netsum.collectives.history import Signature
 from netsum.collectives.options import Options
@@ -77,22 +77,24 @@ class OneBlock:
         return cls(context, values, sender, scale, mean=options.op == "mean")
 
     def send(self, signature: Signature) -> Flow:
-        """Send the block right after the one that opens the call; ends when both have their results."""
+        """Send the block; ends when it has its result."""
         context = self._context
-        opened = open_call(context, signature, NO_CODES)
+        begin_unopened(context, signature)
         block = Block(context.gen, Op.SUM, self._scale.lane, self._encoded(), firm=context.firm, final=True)
-        block.on_result = self._record_result
+        block.call, block.on_result = context.call, self._record_result
         context.window.submit(block)
-        yield lambda: opened.differ or (opened.answered and self._header is not None)
-        opened.check(None)
+        yield lambda: self._header is not None
 
     def _encoded(self) -> memoryview:
         values, scale, lane = self._values, self._scale, self._scale.lane
         quanta = values * scale.up
         np.rint(quanta, out=quanta)
-        lanes = np.full(self._sender.cut.sizes[0] >> lane, scale.bias, HOST_LANES[lane])
-        lanes[: len(values)] += quanta.astype(SIGNED_LANES[lane]).view(HOST_LANES[lane])
-        return lanes.astype(WIRE_LANES[lane]).view(np.uint8).data
+        lanes = quanta.astype(SIGNED_LANES[lane]).view(HOST_LANES[lane])
+        lanes += scale.bias
+        if more := (self._sender.cut.sizes[0] >> lane) - len(lanes):
+            lanes = np.append(lanes, np.full(more, scale.bias, lanes.dtype))
+        wire: Array = lanes.astype(WIRE_LANES[lane])
+        return wire.view(np.uint8).data
 
     def _record_result(self, header: Header, payload: memoryview) -> None:
         self._header, self._payload = header, bytes(payload)

@@ -1,6 +1,6 @@
 """Sums and means of floats at exponents that are predicted from the last call of the same kind.
 
-The data goes out at once, right after the first block, which compares the calls. Blocks that did not fit their exponents on some
+The data goes out at once, without an opening. Blocks that did not fit their exponents on some
 rank, or were far below them on every rank, are repeated at exponents that the ranks agree on.
 
 Cost: the data; where predictions were wrong, another round trip and those blocks again.
@@ -129,7 +129,7 @@ class _PredictedSum:
             rows = np.where(fitting[:, None], rows, np.zeros(1, rows.dtype))
             return self._lanes.encode(rows, numbers), [Status.OK if fit else refused for fit in fitting]
 
-        return (yield from send_at_once(self._context, self.sender, signature, encode, self._error))
+        return (yield from send_at_once(self._context, self.sender, signature, encode))
 
     def receive(self, groups: list[Group]) -> Flow:
         """Decode the results. Returns the numbers of the doubtful blocks, whose exponents must be agreed on, and all exponents

@@ -261,6 +261,7 @@ class Sender:
         rows[:, HEADER_BYTES:].view(WIRE_LANES[self._lane])[:] = lanes
         like = Block(self._context.gen, self._op, self._lane, rows[0, HEADER_BYTES:].data, firm=self._context.firm)
         like.dest, like.more, like.source = self.cut.owner[numbers[0]], more, source
+        like.call = self._context.call
         like.floats, like.number = self._floats, int(numbers[0])  # floats are never left out
         if self._floats and not self._context.window.by_chain:
             raise Desynchronized("the job's members no longer add floats, in the middle of a call with scale='float'")

@@ -18,7 +18,7 @@ from netsum.wire.schema import COMBINING, EVERYONE, GIVING_UP, AgeOp, Lane, Op, 
 _UFUNCS: Final = {op: [getattr(np, name) for name in op.ufuncs.split()] for op in COMBINING}
 """What combines unsigned lanes; sums are modulo 2^w."""
 _MOST: Final = {"op": max(Op), "lane": Lane.L64, "status": Status.MISMATCH, "degraded": 1, "flags": SIGNED | HERE}
-_SIGNATURE: Final = ("gen_id", "op", "lane", "dest")
+_SIGNATURE: Final = ("call", "gen_id", "op", "lane", "dest")
 
 
 class Message(NamedTuple):
@@ -73,7 +73,7 @@ class Batch:
         for row, block in enumerate(blocks):
             size = len(block.payload)
             self._records[row] = (
-                *(row, block.gen, size, block.op, block.lane, block.dest, block.status),
+                *(block.call, row, block.gen, size, block.op, block.lane, block.dest, block.status),
                 *(not block.passing, bool(size), block.passing, SIGNED * (block.status not in GIVING_UP)),
             )
             if size:
@@ -177,5 +177,6 @@ class Batch:
             status=status,
             dest=dest,
             data_cnt=int(record["data_cnt"]),
+            call=int(record["call"]),
         )
         return header, self._data[row, :size].data

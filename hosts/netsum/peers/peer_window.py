@@ -28,7 +28,7 @@ from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.window import FAREWELLS, WAIT_SLICE
 from netsum.window.block import ID_MASK, Block, id_distance
-from netsum.window.fits import fits
+from netsum.window.fits import fits, is_of
 from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Outcome, Status
 
@@ -282,7 +282,7 @@ class PeerWindow:
         if header.status != Status.OK:
             return True
         brings = header.data_cnt > 0 and header.dest in (EVERYONE, self._rank)
-        ours = header.gen_id == block.gen and fits(block, header, size, len(self._ranks), degrade=True)
+        ours = is_of(block, header) and fits(block, header, size, len(self._ranks), degrade=True)
         return ours and (size > 0) == brings
 
     def overrule(self, status: Status) -> list[Frame]:  # noqa: ARG002 - there is only one reason

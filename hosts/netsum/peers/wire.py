@@ -81,6 +81,7 @@ MESSAGE: Final = struct.Struct(">IHH")
 
 RECORD: Final = np.dtype(
     [
+        ("call", ">u8"),
         ("row", ">u2"),
         ("gen_id", ">u2"),
         ("size", ">u2"),  # bytes of payload
@@ -97,7 +98,7 @@ RECORD: Final = np.dtype(
 """One row: the header of one contribution, or of several that were combined."""
 
 SIGNED: Final = 1
-"""Flag of a record: gen_id, op, lane and dest come from a rank that has not given up."""
+"""Flag of a record: call, gen_id, op, lane and dest come from a rank that has not given up."""
 HERE: Final = 2
 """Flag of a record: the payload is in the message."""
 

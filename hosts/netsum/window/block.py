@@ -26,7 +26,8 @@ class Block:
     """One contribution. An empty one carries ``room`` bytes of zeros if its result will have a payload (a result can leave the
     switch only in a packet that came with room for it; a COPY's payload comes by itself). A ``firm`` block waits for every rank
     even in a job that degrades. With ``passing``, this rank answers but adds nothing and is not counted. ``on_result`` gets the
-    result's header and payload, which is valid only during that call; ``on_lost`` is called if there will be no result.
+    result's header and payload, which is valid only during that call; ``on_lost`` is called if there will be no result. ``call``
+    is a digest of its call, if no opening block says what that is.
 
     In a job without a switch, ``more`` says that every rank submits the next block together with this one, and ``source`` is the
     only rank with a payload (EVERYONE: any rank may have one). ``floats``: the lanes are floats, which only chains add, in an
@@ -49,3 +50,4 @@ class Block:
     source: int = EVERYONE
     floats: bool = False
     number: int = 0
+    call: int = 0

@@ -9,7 +9,7 @@ from netsum.stats import Stats
 from netsum.wire.codec import Header
 from netsum.wire.schema import HEADER_BYTES, AgeOp, Op, Status
 
-_Kind = tuple[int, int, int, int]
+_Signature = tuple[int, ...]
 
 
 def is_early(header: Header) -> bool:
@@ -25,12 +25,12 @@ class Copies:
 
     def __init__(self, window: int) -> None:
         self._reach = 2 * window
-        self._held: dict[int, tuple[_Kind, Rows]] = {}
+        self._held: dict[int, tuple[_Signature, Rows]] = {}
 
     def put(self, first: int, header: Header, packets: Rows, base: int, stats: Stats) -> None:
         """Copy the payloads from packets, one a row, of blocks from the serial ``first`` on, whose headers differ only in their
         block ids. ``base`` is the oldest block that still needs one."""
-        size, kind = header.payload_bytes, _kind(header)
+        size, kind = header.payload_bytes, header.signature
         if header.op != Op.COPY or not 0 < size <= packets.shape[1] - HEADER_BYTES:
             stats.malformed += len(packets)
             return
@@ -43,7 +43,7 @@ class Copies:
     def of(self, first: int, header: Header, most: int) -> Rows:
         """The payloads, one a row, for results with this header: of at most so many blocks from the serial ``first`` on, as far
         as they are here and of one size."""
-        kind = _kind(header)
+        kind = header.signature
         found: list[Rows] = []
         for serial in range(first, first + most):
             held = self._held.get(serial)
@@ -60,8 +60,3 @@ class Copies:
 
     def clear(self) -> None:
         self._held.clear()
-
-
-def _kind(header: Header) -> _Kind:
-    """What a payload and its block's result have in common."""
-    return header.gen_id, header.op, header.lane, header.dest

@@ -7,6 +7,11 @@ from netsum.wire.codec import Header
 from netsum.wire.schema import AgeOp, Status
 
 
+def is_of(block: Block, header: Header) -> bool:
+    """Whether a packet is about this block's call, not one that another rank has made in its place."""
+    return header.gen_id == block.gen and header.call == block.call
+
+
 def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -> bool:
     """Whether a result with status OK and ``room`` bytes after its header can be this block's: the same operation, a plausible
     number of workers (fewer in a job that ``degrade``s), and not cut off."""
@@ -28,7 +33,7 @@ def ordinary(block: Block, header: Header, size: int, workers: int, degrade: boo
     """Whether a result with ``size`` bytes after its header is this block's, OK, whole, and says nothing besides. ``for_me``:
     this member gets the payload."""
     return (
-        header.gen_id == block.gen
+        is_of(block, header)
         and header.status == Status.OK
         and not header.degraded
         and header.age_op == AgeOp.NORMAL

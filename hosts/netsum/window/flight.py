@@ -74,6 +74,7 @@ class Contributions:
             status=block.status,
             dest=block.dest,
             data_cnt=1 if block.payload else 0,
+            call=block.call,
         )
 
     def packet(self, serial: int, block: Block, room: int) -> Packet:

@@ -55,7 +55,7 @@ class Run(Sequence[Block]):
             like, payload = self.like, self.rows[row, HEADER_BYTES:].data if self.like.payload else b""
             block = Block(like.gen, like.op, like.lane, payload, like.status, like.dest, like.room, firm=like.firm)
             block.delivered, block.source = bool(self._delivered[row]), like.source
-            block.floats, block.number = like.floats, like.number + row
+            block.floats, block.number, block.call = like.floats, like.number + row, like.call
             block.more = like.more or row < len(self._asked) - 1
             block.on_result, block.on_lost = (
                 partial(self._taker.record_result, row),

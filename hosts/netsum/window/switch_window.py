@@ -36,7 +36,7 @@ from netsum.transports.base import Packet, Transport
 from netsum.window.block import Block, id_distance
 from netsum.window.congestion import Congestion
 from netsum.window.copies import Copies, is_early
-from netsum.window.fits import fits, ordinary
+from netsum.window.fits import fits, is_of, ordinary
 from netsum.window.flight import Contributions, Flight
 from netsum.window.give_way import GiveWay
 from netsum.window.repeating import Repeating
@@ -345,7 +345,7 @@ class SwitchWindow:
         sent = self._sent[serial]
         if sent.packet is None:
             sent = self._sent[serial] = sent.alone(serial)
-        alike = header.gen_id == sent.block(serial).gen
+        alike = is_of(sent.block(serial), header)
         if alike and header.status == Status.OK:
             self._result(serial, sent, header, packet[HEADER_BYTES:], now)
         elif not alike and header.status not in GIVING_UP:  # which may have another signature

@@ -33,10 +33,17 @@ class Header(NamedTuple):
     status: int = 0
     dest: int = EVERYONE
     data_cnt: int = 0
+    call: int = 0
+    spare: int = 0
 
     @property
     def payload_bytes(self) -> int:
         return self.grad_cnt << self.lane
+
+    @property
+    def signature(self) -> tuple[int, int, int, int, int]:
+        """What a block's contributions must have in common (``schema.SIGNATURE_FIELDS``)."""
+        return self.call, self.gen_id, self.dest, self.op, self.lane
 
 
 # How a field of the tuple is spread over the wire's fields: grad_cnt is the only one in two parts.
@@ -58,12 +65,12 @@ _STEPS[:, _WORD] = np.arange(len(_STEPS)) << _SHIFT
 
 
 def pack_header(header: Header) -> bytes:
-    """The header's 16 bytes. Values are masked to their widths."""
+    """The header's 24 bytes. Values are masked to their widths."""
     return _pack(header)
 
 
 def parse_header(data: bytes | memoryview) -> Header:
-    """The header at the start of ``data`` (at least 16 bytes; fewer raise :class:`ValueError`)."""
+    """The header at the start of ``data`` (at least 24 bytes; fewer raise :class:`ValueError`)."""
     if len(data) < HEADER_BYTES:
         raise ValueError(f"a netsum header has {HEADER_BYTES} bytes, this packet has {len(data)}")
     return _parse(data)

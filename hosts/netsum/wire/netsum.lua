@@ -10,8 +10,8 @@
 -- generated: begin
 local UDP_PORT = 12000
 local VERSION = 1
-local HEADER_BYTES = 16
-local RECORD_BYTES = 63
+local HEADER_BYTES = 24
+local RECORD_BYTES = 70
 local CHUNK_BYTES = 256
 local MAX_CHUNKS = 16
 local STALE = 8
@@ -50,6 +50,8 @@ local HEADER = {
     {name = "status", doc = "outcome, see Status", offset = 13, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}},
     {name = "dest", doc = "rank that gets the result; 255: every member", offset = 14, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
     {name = "data_cnt", doc = "how many of the src_cnt contributions carried a payload", offset = 15, bytes = 1, kind = ftypes.UINT8},
+    {name = "call", doc = "digest of what the call is; 0: its first block says that", offset = 16, bytes = 7, kind = ftypes.UINT64},
+    {name = "spare", doc = "zero", offset = 23, bytes = 1, kind = ftypes.UINT8},
 }
 local RECORD = {
     {name = "kind", doc = "see PacketOutKind", offset = 0, bytes = 1, kind = ftypes.UINT8},
@@ -60,20 +62,21 @@ local RECORD = {
     {name = "start", doc = "ingress timestamp of the block's first packet, microseconds", offset = 39, bytes = 6, kind = ftypes.UINT64},
     {name = "epoch", doc = "epoch of the job that wrote the record", offset = 45, bytes = 4, kind = ftypes.UINT32},
     {name = "block_id", doc = "the block that the slot holds", offset = 49, bytes = 4, kind = ftypes.UINT32},
-    {name = "gen_id", doc = "signature: generation of the block", offset = 53, bytes = 2, kind = ftypes.UINT16},
-    {name = "dest", doc = "signature: rank that gets the result", offset = 55, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
-    {name = "op", doc = "signature: operation", offset = 56, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}},
-    {name = "lane", doc = "signature: lane width", offset = 56, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "8 bits", [1] = "16 bits", [2] = "32 bits", [3] = "64 bits"}},
-    {name = "grad_cnt", doc = "lanes in the payload; 0: no payload yet", offset = 57, bytes = 2, kind = ftypes.UINT16},
-    {name = "src_cnt", doc = "workers that have contributed", offset = 59, bytes = 1, kind = ftypes.UINT8},
-    {name = "data_cnt", doc = "contributions with payload", offset = 60, bytes = 1, kind = ftypes.UINT8},
-    {name = "status", doc = "highest status contributed", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}},
-    {name = "state", doc = "see BlockState", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0xe, values = {[0] = "EMPTY", [1] = "OPEN", [2] = "DONE", [3] = "SENT", [4] = "DEAD"}},
-    {name = "signed", doc = "the signature is set (a contribution that was not ABORT has come)", offset = 61, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
-    {name = "degraded", doc = "the sum is partial", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x80},
-    {name = "chunks", doc = "payload size in chunks", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x7c},
-    {name = "firm", doc = "never ages out", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
-    {name = "congested", doc = "a contribution came with the mark CE of a congested link (RFC 3168)", offset = 62, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
+    {name = "call", doc = "signature: digest of the block's call", offset = 53, bytes = 7, kind = ftypes.UINT64},
+    {name = "gen_id", doc = "signature: generation of the block", offset = 60, bytes = 2, kind = ftypes.UINT16},
+    {name = "dest", doc = "signature: rank that gets the result", offset = 62, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
+    {name = "op", doc = "signature: operation", offset = 63, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}},
+    {name = "lane", doc = "signature: lane width", offset = 63, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "8 bits", [1] = "16 bits", [2] = "32 bits", [3] = "64 bits"}},
+    {name = "grad_cnt", doc = "lanes in the payload; 0: no payload yet", offset = 64, bytes = 2, kind = ftypes.UINT16},
+    {name = "src_cnt", doc = "workers that have contributed", offset = 66, bytes = 1, kind = ftypes.UINT8},
+    {name = "data_cnt", doc = "contributions with payload", offset = 67, bytes = 1, kind = ftypes.UINT8},
+    {name = "status", doc = "highest status contributed", offset = 68, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}},
+    {name = "state", doc = "see BlockState", offset = 68, bytes = 1, kind = ftypes.UINT8, mask = 0xe, values = {[0] = "EMPTY", [1] = "OPEN", [2] = "DONE", [3] = "SENT", [4] = "DEAD"}},
+    {name = "signed", doc = "the signature is set (a contribution that was not ABORT has come)", offset = 68, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
+    {name = "degraded", doc = "the sum is partial", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x80},
+    {name = "chunks", doc = "payload size in chunks", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x7c},
+    {name = "firm", doc = "never ages out", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
+    {name = "congested", doc = "a contribution came with the mark CE of a congested link (RFC 3168)", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
 }
 local MEMORY_PORT = 12001
 local MEMORY_VERSION = 1

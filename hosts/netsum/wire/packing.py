@@ -7,16 +7,27 @@ are generated from the groups, as :mod:`dataclasses` does for its methods.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from netsum.wire.schema import Field, byte_groups
+from netsum.wire.schema import Field, byte_groups, positions
 
 _FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 Made = TypeVar("Made", bound=tuple[int, ...])
+
+
+def _units(fields: Sequence[Field]) -> Iterator[tuple[int, list[tuple[Field, int]]]]:
+    """Fields grouped into numbers that :mod:`struct` has a format for: (bytes, [(field, its lowest bit)])."""
+    group: list[Field] = []
+    for _, _, members in byte_groups(fields):
+        group += [field for field, _ in members]
+        size = sum(field.bits for field in group) // 8
+        if size in _FORMATS:
+            yield size, list(positions(group))
+            group = []
 
 
 def packing(
@@ -27,11 +38,11 @@ def packing(
     """``pack(header)``, which masks values to their widths, and ``parse(data)``, for ``made``, a
     :class:`typing.NamedTuple`. ``split`` says of a field of the wire which field of the tuple it is a part of, and from which
     bit on; others have the same name in both. The tuple may leave out fields that are always 0."""
-    units = list(byte_groups(fields))
-    layout = struct.Struct(">" + "".join(_FORMATS[size] for _, size, _ in units))
+    units = list(_units(fields))
+    layout = struct.Struct(">" + "".join(_FORMATS[size] for size, _ in units))
     packed = []
     parts: dict[str, list[str]] = {name: [] for name in made._fields}  # type: ignore[attr-defined]  # it is a NamedTuple
-    for index, (_, size, members) in enumerate(units):
+    for index, (size, members) in enumerate(units):
         terms = []
         for field, shift in members:
             name, low = (split or {}).get(field.name, (field.name, 0))

@@ -4,7 +4,7 @@ Everything that reads or writes a netsum packet is made from this file: the nump
 the scapy layer (:mod:`netsum.packets`), the P4 header file (``p4src/include/wire.p4``, by :mod:`netsum.wire.to_p4`)
 and the Wireshark dissector (:mod:`netsum.wire.to_lua`).
 
-Ethernet / IPv4 / UDP / Trio-ML header (12 bytes) / netsum extension (4 bytes) / gradients; all fields big-endian.
+Ethernet / IPv4 / UDP / Trio-ML header (12 bytes) / netsum extension (12 bytes) / gradients; all fields big-endian.
 The Trio-ML header has the names and widths of "Using Trio" (SIGCOMM 2022, figure 8); the extension is ours.
 """
 
@@ -29,6 +29,9 @@ MAX_CHUNKS: Final = 16
 
 EVERYONE: Final = 255
 """``dest`` of a block whose result every member gets."""
+
+CALL_BITS: Final = 56
+"""Bits of the digest of a call."""
 
 MAX_WORKERS: Final = 255
 """Members a job can have; ranks and source ids are 0..254."""
@@ -87,6 +90,8 @@ EXTENSION_FIELDS: Final = (
     Field("status", 4, "outcome, see Status"),
     Field("dest", 8, "rank that gets the result; 255: every member"),
     Field("data_cnt", 8, "how many of the src_cnt contributions carried a payload"),
+    Field("call", CALL_BITS, "digest of what the call is; 0: its first block says that"),
+    Field("spare", 8, "zero"),
 )
 
 HEADER_FIELDS: Final = TRIO_FIELDS + EXTENSION_FIELDS
@@ -204,7 +209,7 @@ class Outcome(IntEnum):
     UNKNOWN_JOB = 8  # no job of that id on this switch
     NOT_MEMBER = 9  # no such (job, source) on that port
     WRONG_PORT = 10  # UDP source port is not the one of this epoch
-    SIGNATURE = 11  # op, lane, dest, gen_id or grad_cnt disagree with the block
+    SIGNATURE = 11  # op, lane, dest, gen_id, call or grad_cnt disagree with the block
     WINDOW = 12  # block_id is not one lap ahead of the slot's record
     UNSUPPORTED = 13  # the switch does not run this op
     MALFORMED = 16  # lengths, version, counts or status make no sense: dropped
@@ -247,6 +252,7 @@ RECORD_FIELDS: Final = (
     Field("start", 48, "ingress timestamp of the block's first packet, microseconds"),
     Field("epoch", 32, "epoch of the job that wrote the record"),
     Field("block_id", 32, "the block that the slot holds"),
+    Field("call", CALL_BITS, "signature: digest of the block's call"),
     Field("gen_id", 16, "signature: generation of the block"),
     Field("dest", 8, "signature: rank that gets the result"),
     Field("op", 4, "signature: operation"),
@@ -263,7 +269,7 @@ RECORD_FIELDS: Final = (
     Field("congested", 1, "a contribution came with the mark CE of a congested link (RFC 3168)"),
 )
 """The block record, one per slot: what the switch writes into its ``record`` register and what a query brings back."""
-SIGNATURE_FIELDS: Final = ("gen_id", "dest", "op", "lane")
+SIGNATURE_FIELDS: Final = ("call", "gen_id", "dest", "op", "lane")
 """Fields of the record that a block's first packet fixes; they stand next to each other."""
 RECORD_BITS: Final = sum(field.bits for field in RECORD_FIELDS)
 

@@ -22,7 +22,7 @@ from netsum_testbed.bench.fairness import Setting, SteadyJob, jain
 from netsum_testbed.bench.host import HostFabric
 from netsum_testbed.bench.streaming import stream
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.link_rates import make_link
+from netsum_testbed.link_rates import FRAME_BYTES, make_link
 from netsum_testbed.netns import run_command
 from netsum_testbed.tables import make_table
 
@@ -34,8 +34,6 @@ MTU: Final = 4200
 _UNTIL_STOPPED: Final = 3600.0
 LANES: Final = 2
 """Its arrays' int32 are small enough to travel in lanes of 16 bits."""
-_BLOCK_BYTES: Final = 4154
-"""Of a frame with 4096 bytes of payload."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ def measure(switch: str, case: str, plan: CongestionPlan) -> Shares:
         rate, size = max(plan.rate_mbps // 4, 1), plan.size // 4
         plan = replace(plan, workers=plan.many, queue=plan.short, rate_mbps=rate, size=size)
     setting = Setting(workers=plan.workers, size=plan.size, seconds=plan.seconds)
-    capacity = plan.rate_mbps * 4096 / _BLOCK_BYTES
+    capacity = plan.rate_mbps * 4096 / FRAME_BYTES
     with StackFabric(_links(case, plan), switch) as fabric, ExitStack() as undo:
         other = SteadyJob(fabric, "other", 0, setting, _UNTIL_STOPPED) if case == "jobs" else None
         first, *_, last = fabric.topology.hosts

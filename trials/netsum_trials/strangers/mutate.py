@@ -10,8 +10,9 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from netsum.frames import PREFIX_BYTES
 from netsum.wire.memory import MEMORY_PORT
-from netsum.wire.schema import CHUNK_BYTES, UDP_PORT, Outcome
+from netsum.wire.schema import CALL_BITS, CHUNK_BYTES, HEADER_BYTES, UDP_PORT, VERSION, Outcome
 
 from netsum_trials.strangers.expect import checksum_of, udp_checksum_of
 from netsum_trials.strangers.site import JOBS, PARENT, PORTS, senders
@@ -22,11 +23,15 @@ Rng = random.Random
 _TOTAL_LENGTH, _PROTOCOL, _IP_CHECKSUM, _IP_DST = 16, 23, 24, 30
 _UDP_SRC, _UDP_DST, _UDP_LENGTH, _UDP_CHECKSUM = 34, 36, 38, 40
 _JOB, _BLOCK, _FLAGS, _SRC_ID, _SRC_CNT, _GEN_ID, _GRAD_CNT = 42, 43, 47, 48, 49, 50, 52
-_VERSION_OP, _LANE_STATUS, _DEST, _DATA_CNT = 54, 55, 56, 57
-HEADERS: Final = 58
+_VERSION_OP, _LANE_STATUS, _DEST, _DATA_CNT, _CALL, _SPARE = 54, 55, 56, 57, 58, 65
+HEADERS: Final = PREFIX_BYTES + HEADER_BYTES
 """Bytes in front of the payload."""
 
-_LENGTHS = (0, 1, 7, 8, 23, 24, 25, 279, 280, 281, 4119, 4120, 4121, 4376, 0x8018, 0xFF18, 65535)
+_NO_PAYLOAD = 8 + HEADER_BYTES  # UDP's length
+_LENGTHS = (
+    *(0, 1, 7, 8, 65535),
+    *(_NO_PAYLOAD + more for more in (-1, 0, 1, 255, 256, 257, 4095, 4096, 4097, 4352, 0x8000, 0xFF00)),
+)
 _COUNTS = (0, 1, 2, 3, 127, 128, 254, 255)
 _LANES = (0, 1, 31, 32, 63, 64, 65, 128, 256, 512, 1024, 2048, 4095, 4096, 4097, 0x2000, 0x8040, 0xFFFF)
 
@@ -103,11 +108,13 @@ def _hop(rng: Rng, d: Draft) -> None:
 
 
 def _signature(rng: Rng, d: Draft) -> None:
-    kind = rng.randrange(3)
+    kind = rng.randrange(4)
     if kind == 0:
         d.put(_GEN_ID, rng.choice((0, 1000, 1001, rng.getrandbits(16))), 2)
     elif kind == 1:
         d.put(_VERSION_OP, d.get(_VERSION_OP) & 0xF0 | rng.randrange(16))
+    elif kind == 2:
+        d.put(_CALL, rng.choice((0, 1, rng.getrandbits(CALL_BITS))), CALL_BITS // 8)
     else:
         d.put(_DEST, rng.choice((0, 1, 2, 254, 255, rng.getrandbits(8))))
 
@@ -135,12 +142,12 @@ def _header(rng: Rng, d: Draft) -> None:
     d.frame[_JOB:HEADERS] = rng.randbytes(HEADERS - _JOB)
     if rng.getrandbits(1):
         d.put(_JOB, rng.choice(tuple(JOBS)))
-        d.put(_VERSION_OP, d.get(_VERSION_OP) & 0x0F | 0x10)
+        d.put(_VERSION_OP, d.get(_VERSION_OP) & 0x0F | VERSION << 4)
 
 
 def _lengths(rng: Rng, d: Draft) -> None:
     """UDP's length, IPv4's, or both alike, without the bytes."""
-    length = rng.choice((*_LENGTHS, 24 + CHUNK_BYTES * rng.randrange(18), rng.getrandbits(16)))
+    length = rng.choice((*_LENGTHS, _NO_PAYLOAD + CHUNK_BYTES * rng.randrange(18), rng.getrandbits(16)))
     which = rng.randrange(3)
     if which != 1:
         d.put(_UDP_LENGTH, length, 2)
@@ -153,8 +160,8 @@ def _resized(rng: Rng, d: Draft) -> None:
     size = rng.choice((CHUNK_BYTES * rng.randrange(18), rng.randrange(600)))
     body = bytes(d.frame[HEADERS : HEADERS + size])
     d.frame[HEADERS:] = body + bytes(size - len(body))
-    d.put(_UDP_LENGTH, 24 + size, 2)
-    d.put(_TOTAL_LENGTH, 44 + size, 2)
+    d.put(_UDP_LENGTH, _NO_PAYLOAD + size, 2)
+    d.put(_TOTAL_LENGTH, 20 + _NO_PAYLOAD + size, 2)
 
 
 def _ip_checksum(rng: Rng, d: Draft) -> None:
@@ -254,6 +261,7 @@ FIELDS: Final[tuple[Trick, ...]] = (
     _lanes,
     _half(_LANE_STATUS, 0),
     _half(_VERSION_OP, 4),
+    _field(_SPARE, 1, 0),
     _answer, _header, _lengths, _resized, _ip_checksum,
     _field(_UDP_CHECKSUM, 2, 1, 0xFFFF, 0xFFFE),
     _summed, _ip_head, _FRAGMENT_BITS, _FROM_ELSEWHERE, _elsewhere,
