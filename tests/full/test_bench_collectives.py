@@ -187,7 +187,7 @@ def test_the_switch_hosts_and_gloo_are_compared_on_the_same_wires(tmp_path: Path
     for row in rows:
         assert row["time_us"] > 2 * 500  # at least one round trip
         assert row["link_bytes"] > row["size"]  # whoever combines: with two ranks, everything crosses every link
-        assert 0 < row["payload_share"] < row["link_share"]
+        assert 0 < row["payload_share"] <= row["link_share"]  # equal where nothing but blocks was sent
     ring = np.array([[row["time_us"], row["over_ring"]] for row in rows if row["algorithm"] == "ring"])
     assert (ring[:, 1] == 1).all()
     assert {path.name for path in tmp_path.iterdir()} == {"compare-4K.png", "compare-64K.png"}
