@@ -1,8 +1,8 @@
 """Tells the others that this rank's arguments are wrong, so that nobody waits for it.
 
-This rank cannot know what the others call, but every call begins with one opening block, and an ABORT there ends it for everyone
-after one id. If the others may send their data together with the opening, because scales are predicted or the sum is exact, that
-data is in blocks which this rank cannot count. Then it says MISMATCH, which ends the communicator on every rank.
+This rank cannot know what the others call, but where a call has an opening block, an ABORT there ends it for everyone after one
+id. If the others may send their data at once, because scales are predicted or the sum is exact, that data is in blocks which this
+rank cannot count. Then it says MISMATCH, which ends the communicator on every rank.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sums and means of floats at exponents that are predicted from the last call of the same kind.
 
-The data goes out at once, without an opening. Blocks that did not fit their exponents on some
-rank, or were far below them on every rank, are repeated at exponents that the ranks agree on.
+The data goes out at once, without an opening. Blocks that did not fit their exponents on some rank, or were far below them on
+every rank, are repeated at exponents that the ranks agree on.
 
 Cost: the data; where predictions were wrong, another round trip and those blocks again.
 """

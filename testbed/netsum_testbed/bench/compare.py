@@ -22,11 +22,11 @@ from netsum_controller.state.model import Job
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import Line, time_ranks
 from netsum_testbed.bench.compare_rank import GLOO, PARTIES
-from netsum_testbed.bench.loads import FRAME_BYTES
 from netsum_testbed.commands import without_mininet
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.kernel import HTB, complaint
+from netsum_testbed.link_rates import FRAME_BYTES
 
 RING: Final = "ring"
 ALGORITHMS: Final = (SWITCH, *HOST_ALGORITHMS, CHAIN, MULTICAST, GLOO)

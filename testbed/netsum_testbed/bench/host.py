@@ -23,7 +23,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology
 
-from netsum_testbed.bench.loads import FRAME_BYTES
+from netsum_testbed.link_rates import FRAME_BYTES
 from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.netns import NetworkNamespace, run_command
 from netsum_testbed.processes import Child, said_by

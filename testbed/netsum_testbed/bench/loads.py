@@ -12,12 +12,11 @@ from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, Lane
 
 from netsum_testbed.bench.blast import BLOCK_ID_OFFSET, Load
 from netsum_testbed.bench.flood import PLAIN_PORT, contribution
+from netsum_testbed.link_rates import FRAME_BYTES
 
 PAYLOAD_BYTES: Final = CHUNK_BYTES * MAX_CHUNKS
 LANES: Final = PAYLOAD_BYTES >> Lane.L32
 HOSTS: Final = 4
-FRAME_BYTES: Final = PREFIX_BYTES + HEADER_BYTES + PAYLOAD_BYTES
-"""Of a contribution."""
 
 
 def _payloads(workers: int) -> tuple[list[bytes], bytes]:

@@ -21,9 +21,10 @@ from netsum_switch.pipeline import ENGINE_VARIABLE
 from netsum_testbed.bench.adder import ALL_PORTS, adder_program
 from netsum_testbed.bench.blast import Blasted, Blaster, Load, WrongReplyError
 from netsum_testbed.bench.floor import passing_on
-from netsum_testbed.bench.loads import FRAME_BYTES, HOSTS, aggregate_load, forward_load, raw_load
+from netsum_testbed.bench.loads import HOSTS, aggregate_load, forward_load, raw_load
 from netsum_testbed.bench.wires import bare_wires
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.link_rates import FRAME_BYTES
 from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.switches import BMV2, SwitchProcess, runs_machine_code, usable_switches
