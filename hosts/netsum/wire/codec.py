@@ -48,7 +48,7 @@ class Header(NamedTuple):
 
 # How a field of the tuple is spread over the wire's fields: grad_cnt is the only one in two parts.
 _SPLIT = {"grad_cnt_high": ("grad_cnt", 12), "grad_cnt": ("grad_cnt", 0)}
-_pack, _parse = packing(HEADER_FIELDS, Header, _SPLIT)
+pack_header, parse_header = packing(HEADER_FIELDS, Header, "netsum header", _SPLIT)
 (_ID,) = (
     slice(offset, offset + size)
     for offset, size, members in schema.byte_groups(HEADER_FIELDS)
@@ -62,18 +62,6 @@ _STEPS = np.zeros((256, HEADER_BYTES // _WORDS.itemsize), np.uint64)
 """The differences, in words, between the first of several headers whose block ids count up and each of them, as long as the
 ids do not wrap around to 0."""
 _STEPS[:, _WORD] = np.arange(len(_STEPS)) << _SHIFT
-
-
-def pack_header(header: Header) -> bytes:
-    """The header's 24 bytes. Values are masked to their widths."""
-    return _pack(header)
-
-
-def parse_header(data: bytes | memoryview) -> Header:
-    """The header at the start of ``data`` (at least 24 bytes; fewer raise :class:`ValueError`)."""
-    if len(data) < HEADER_BYTES:
-        raise ValueError(f"a netsum header has {HEADER_BYTES} bytes, this packet has {len(data)}")
-    return _parse(data)
 
 
 def pack_headers(header: Header, rows: NDArray[np.uint8]) -> None:

@@ -40,7 +40,7 @@ class MemoryHeader(NamedTuple):
     version: int = MEMORY_VERSION
 
 
-_pack, _parse = packing(MEMORY_FIELDS, MemoryHeader)
+_pack, parse_memory = packing(MEMORY_FIELDS, MemoryHeader, "memory header")
 
 MEMORY_DTYPE: Final = np.dtype(
     {
@@ -64,13 +64,6 @@ def pack_memory(header: MemoryHeader, segments: Sequence[int] = ()) -> bytes:
     if not segments:
         return _pack(header)
     return _pack(header._replace(segments=len(segments))) + struct.pack(f">{len(segments)}Q", *segments)
-
-
-def parse_memory(data: bytes | memoryview) -> MemoryHeader:
-    """The header at the start of ``data``; fewer than 56 bytes raise :class:`ValueError`."""
-    if len(data) < MEMORY_HEADER_BYTES:
-        raise ValueError(f"a memory header has {MEMORY_HEADER_BYTES} bytes, this packet has {len(data)}")
-    return _parse(data)
 
 
 def split_memory(header: MemoryHeader, data: memoryview) -> tuple[tuple[int, ...], memoryview]:

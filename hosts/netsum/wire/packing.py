@@ -33,11 +33,13 @@ def _units(fields: Sequence[Field]) -> Iterator[tuple[int, list[tuple[Field, int
 def packing(
     fields: Sequence[Field],
     made: type[Made],
+    called: str,
     split: Mapping[str, tuple[str, int]] | None = None,
 ) -> tuple[Callable[[Made], bytes], Callable[[bytes | memoryview], Made]]:
-    """``pack(header)``, which masks values to their widths, and ``parse(data)``, for ``made``, a
-    :class:`typing.NamedTuple`. ``split`` says of a field of the wire which field of the tuple it is a part of, and from which
-    bit on; others have the same name in both. The tuple may leave out fields that are always 0."""
+    """``pack(header)``, which masks values to their widths, and ``parse(data)``, which takes the header at the start of the data
+    and raises :class:`ValueError` if there are too few bytes, for ``made``, a :class:`typing.NamedTuple`; errors say ``called``
+    for it. ``split`` says of a field of the wire which field of the tuple it is a part of, and from which bit on; others have the
+    same name in both. The tuple may leave out fields that are always 0."""
     units = list(_units(fields))
     layout = struct.Struct(">" + "".join(_FORMATS[size] for size, _ in units))
     packed = []
@@ -54,11 +56,14 @@ def packing(
             parts[name].append(f"u{index}" if whole else f"(u{index} >> {shift} & {mask}) << {low}")
         packed.append(" | ".join(terms) or "0")
     taken = ", ".join(f"u{index}" for index in range(len(units)))
+    short = f"a {called} has {layout.size} bytes, this packet has {{len(data)}}"
     source = (
         f"def pack(header):\n    {', '.join(parts)}, = header\n    return _pack({', '.join(packed)})\n"
-        f"def parse(data):\n    {taken} = _unpack(data)\n"
+        f"def parse(data):\n    try:\n        {taken} = _unpack(data)\n"
+        f"    except _error:\n        raise ValueError(f'{short}') from None\n"
         f"    return _make(({', '.join(' | '.join(parts[name]) for name in parts)},))\n"
     )
-    scope: dict[str, Any] = {"_pack": layout.pack, "_unpack": layout.unpack_from, "_make": partial(tuple.__new__, made)}
+    make, error = partial(tuple.__new__, made), struct.error
+    scope: dict[str, Any] = {"_pack": layout.pack, "_unpack": layout.unpack_from, "_make": make, "_error": error}
     exec(source, scope)  # our own schema, nothing from outside
     return cast("Callable[[Made], bytes]", scope["pack"]), cast("Callable[[bytes | memoryview], Made]", scope["parse"])
