@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -75,7 +76,7 @@ class FrameFormat:
         self._addresses = ours + theirs
         self._ports = struct.pack(">HH", source_port, destination_port)
         self._expected = theirs + ours + struct.pack(">HH", destination_port, source_port)
-        self._joined = b""
+        self._joined = self._expected
         self._prefixes: dict[int, bytes] = {}
 
     @classmethod
@@ -110,13 +111,15 @@ class FrameFormat:
         """The UDP payloads of those frames that are well-formed packets of this conversation from the other end."""
         if not isinstance(frames, Received):
             return [packet for frame in frames if (packet := self._payload(frame)) is not None]
-        first = self._payload(frames[0])
-        heads = frames.rows[:, :PREFIX_BYTES]
-        alike = len(frames) == 1 or (are_alike(heads) and are_alike(frames.sizes))
-        if first is None or not alike:
+        number, heads = len(frames), frames.rows[:, :PREFIX_BYTES]
+        head = heads[0].tobytes()
+        size = self._payload_bytes(head)
+        alike = number == 1 or (are_alike(heads) and are_alike(frames.sizes))
+        if not alike or not 0 <= size <= frames.sizes[0] - PREFIX_BYTES:
             return self._differing(frames)
-        congested = len(frames) if is_congested(heads[0, _TOS]) else 0
-        return Received(frames.rows[:, PREFIX_BYTES:], np.full(len(frames), len(first), np.int64), congested)
+        sizes = np.empty(number, np.int64)
+        sizes.fill(size)
+        return Received(frames.rows[:, PREFIX_BYTES:], sizes, number if is_congested(head[_TOS]) else 0)
 
     def _differing(self, frames: Received) -> Sequence[memoryview]:
         ours, congested = [], 0
@@ -130,27 +133,28 @@ class FrameFormat:
         return Received.of(ours, congested) if congested else ours
 
     def _payload(self, frame: memoryview) -> memoryview | None:
-        if len(frame) < PREFIX_BYTES or frame[_CONVERSATION] not in (self._expected, self._joined):
-            return None
-        return _udp_payload(frame)
+        size = self._payload_bytes(bytes(frame[:PREFIX_BYTES]))
+        return frame[PREFIX_BYTES : PREFIX_BYTES + size] if 0 <= size <= len(frame) - PREFIX_BYTES else None
+
+    def _payload_bytes(self, head: bytes) -> int:
+        """The payload's size according to a frame's first bytes; below 0 if it is not of this conversation."""
+        ours = len(head) == PREFIX_BYTES and head[_CONVERSATION] in (self._expected, self._joined)
+        return _udp_bytes(head) if ours else -1
 
 
-def _udp_payload(frame: memoryview) -> memoryview | None:
-    """What is in a frame of at least the prefix's size, if it is a whole UDP packet."""
-    if frame[12:14] != _IPV4_TYPE or frame[14:15] != _START or frame[23] != _UDP:
-        return None
-    size = (frame[38] << 8 | frame[39]) - UDP_BYTES
-    if size < 0 or PREFIX_BYTES + size > len(frame):
-        return None
-    return frame[PREFIX_BYTES : PREFIX_BYTES + size]
+@lru_cache(maxsize=256)  # frames of one conversation and size are mostly alike
+def _udp_bytes(head: bytes) -> int:
+    """The payload's size according to the prefix; below 0 if it is not that of a UDP packet."""
+    udp = head[12:14] == _IPV4_TYPE and head[14:15] == _START and head[23] == _UDP
+    return (head[38] << 8 | head[39]) - UDP_BYTES if udp else -1
 
 
 def parse_frame(frame: memoryview, ip: bytes, port: int) -> tuple[str, tuple[str, int], memoryview] | None:
     """A frame for this address and port, whoever sent it: the sender's MAC, its address and UDP port, and the payload."""
     if len(frame) < PREFIX_BYTES or frame[30:34] != ip or frame[36] << 8 | frame[37] != port:
         return None
-    payload = _udp_payload(frame)
-    if payload is None:
+    size = _udp_bytes(bytes(frame[:PREFIX_BYTES]))
+    if not 0 <= size <= len(frame) - PREFIX_BYTES:
         return None
     sender = socket.inet_ntoa(frame[26:30]), frame[34] << 8 | frame[35]
-    return frame[6:12].hex(":"), sender, payload
+    return frame[6:12].hex(":"), sender, frame[PREFIX_BYTES : PREFIX_BYTES + size]

@@ -17,31 +17,32 @@ class Packets(Sequence[Packet]):
     """Packets to send, in the order in which they are added."""
 
     def __init__(self, packets: Sequence[Packet] = ()) -> None:
-        self.parts: list[Packet | Rows] = list(packets)
+        self.parts: list[Packet | Rows] = []
         """Single packets, and arrays whose rows are packets of one size."""
-        self._number = len(self.parts)
-        self.nbytes = sum(sum(map(len, packet)) for packet in packets)
+        self.number = self.nbytes = 0
         self._singly: list[Packet] | None = None
+        for packet in packets:
+            self.add(packet)
 
     def add(self, packet: Packet) -> None:
         self.parts.append(packet)
-        self._number += 1
+        self.number += 1
         self.nbytes += sum(map(len, packet))
 
     def add_rows(self, rows: Rows) -> None:
         self.parts.append(rows)
-        self._number += len(rows)
+        self.number += len(rows)
         self.nbytes += rows.size
 
     def __len__(self) -> int:
-        return self._number
+        return self.number
 
     @overload
     def __getitem__(self, at: int) -> Packet: ...
     @overload
     def __getitem__(self, at: slice) -> list[Packet]: ...
     def __getitem__(self, at: int | slice) -> Packet | list[Packet]:
-        if self._singly is None or len(self._singly) != self._number:
+        if self._singly is None or len(self._singly) != self.number:
             self._singly = []
             for part in self.parts:
                 self._singly += [(row.data,) for row in part] if isinstance(part, np.ndarray) else [part]

@@ -190,7 +190,7 @@ def payloads(comm: Communicator) -> list[bytes]:
     assert isinstance(window, PeerWindow | SwitchWindow)
     if isinstance(window, PeerWindow):
         return [bytes(block.payload) for block in window._blocks.values()]
-    return [bytes(sent.block(serial).payload) for serial, sent in window._kept.items()]
+    return [bytes(sent.block(serial).payload) for sent in window._kept for serial in range(sent.start, sent.end)]
 
 
 def test_results_are_new_arrays_and_what_was_given_may_change_afterwards() -> None:

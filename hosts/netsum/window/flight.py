@@ -14,7 +14,8 @@ from netsum.wire.codec import Header, pack_header, pack_headers
 
 @dataclass(slots=True)
 class Flight:
-    """Blocks that were sent together: of ``blocks``, whose first has the serial ``origin``, those up to the serial ``end``.
+    """Blocks that were sent together: of ``blocks``, whose first has the serial ``origin``, those from the serial ``start`` up to
+    ``end``.
 
     Attributes:
         time: of the first transmission.
@@ -25,6 +26,7 @@ class Flight:
 
     blocks: Sequence[Block]
     origin: int
+    start: int
     end: int
     time: float
     order: int
@@ -45,7 +47,7 @@ class Flight:
             return self
         self.block(serial)  # now it has been asked for
         packet = (run.rows[serial - self.origin].data,)
-        return Flight(self.blocks, self.origin, serial + 1, self.time, self.order, packet, self.tries)
+        return Flight(self.blocks, self.origin, serial, serial + 1, self.time, self.order, packet, self.tries)
 
 
 class Contributions:
@@ -61,7 +63,7 @@ class Contributions:
     def header(self, serial: int, block: Block) -> Header:
         return Header(
             job_id=self._descriptor.job_id,
-            block_id=self.block_id(serial),
+            block_id=self._descriptor.first_block_id + serial,  # what packs it masks it
             final=int(block.final),
             degraded=int(block.passing),
             firm=int(block.firm and self._degrade),

@@ -35,12 +35,14 @@ class Sent(Protocol):
 class Repeating:
     """``again`` are the serials to be sent again, in this order; ``alarm`` is when the timer expires (None: it does not run).
     After :meth:`look`, so many of them are ``due``, whatever else holds blocks back, and ``stalled`` says that nothing has come
-    after what the timer repeated before."""
+    after what the timer repeated before. ``hasty``: the timer is faster than a round trip (the network may have duplicated a few
+    results)."""
 
     def __init__(self, block_id: Callable[[int], int], roots: Sequence[int]) -> None:
         self._block_id = block_id
         self._repeated: set[int] = set()  # serials that the timer has repeated
         self._twice = 0  # how many of those got a second result since a block got its own at the first try
+        self.hasty = False
         self.trip = RoundTrip()
         # Seconds between results, if the timer did not expire meanwhile: what was lost comes when it lets it. A short one counts,
         # since stragglers lengthen them; not the shortest, since results on two ways may come together.
@@ -51,6 +53,7 @@ class Repeating:
     def begin_anew(self, roots: Sequence[int]) -> None:
         """Nothing is under way; the ``roots`` may have changed."""
         self._overtaking = Overtaking(roots)
+        self.next_order = self._overtaking.next_order
         self.again: dict[int, None] = {}
         self.alarm: float | None = None
         self._backoff = 1
@@ -58,15 +61,6 @@ class Repeating:
         self._needed = False  # a repeated block got its result since the timer expired
         # When the latest result came, unless nothing is waited for or the timer has expired.
         self._latest: float | None = None
-
-    @property
-    def hasty(self) -> bool:
-        """Whether the timer is faster than a round trip. (The network may have duplicated a few results.)"""
-        return self._twice > 8
-
-    def next_order(self, number: int = 1) -> int:
-        """The order of the next transmission, of which so many are numbered."""
-        return self._overtaking.next_order(number)
 
     def start(self, now: float, pause: float | None = None) -> None:
         if pause is None:
@@ -114,15 +108,15 @@ class Repeating:
         and learn the round-trip time. A repeated block's result may be for either transmission (Karn): it tells nothing about
         time, and about order only if nothing more arrives for a round trip, as a straggler's would."""
         first_try, rtt, last = sent.tries == 1, now - sent.time, first + number - 1
-        for serial in range(max(first, last - self._overtaking.stripes), last):
-            self._overtaking.arrived(self._way(serial), sent.order + serial)
         if number > 1:
+            for serial in range(max(first, last - self._overtaking.stripes), last):
+                self._overtaking.arrived(self._way(serial), sent.order + serial)
             self.trip.learn(rtt, number - 1)
         way, order = self._way(last), sent.order + last
         if first_try:
             if self.hasty:
                 self.trip.begin_anew(rtt)
-            self._twice, self._needed = 0, False
+            self._twice, self.hasty, self._needed = 0, False, False
         if not self.hasty:
             self._backoff = 1
             if not first_try:
@@ -158,8 +152,9 @@ class Repeating:
 
     def came_twice(self, serial: int) -> None:
         self._twice += serial in self._repeated
+        self.hasty = self._twice > 8
 
-    def forget(self, serials: range) -> None:
-        """These blocks are no longer kept."""
+    def forget(self, end: int) -> None:
+        """Blocks up to this serial are no longer kept."""
         if self._repeated:
-            self._repeated.difference_update(serials)
+            self._repeated = {serial for serial in self._repeated if serial >= end}

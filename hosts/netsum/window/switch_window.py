@@ -29,11 +29,11 @@ import numpy as np
 
 from netsum.descriptor import Descriptor
 from netsum.refusal import Disagreement, Refusal
-from netsum.rows import Packets, Received, congested
+from netsum.rows import Packets, Received
 from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
-from netsum.window.block import Block, id_distance
+from netsum.window.block import ID_MASK, Block, id_distance
 from netsum.window.congestion import Congestion
 from netsum.window.copies import Copies, is_early
 from netsum.window.fits import fits, is_of, ordinary
@@ -79,8 +79,7 @@ class SwitchWindow:
         self._degrade = descriptor.block_exp_ms > 0
         self._queue: deque[tuple[int, Sequence[Block]]] = deque()  # with the first one's serial; some may be sent
         self._sent: dict[int, Flight] = {}
-        self._kept: dict[int, Flight] = {}
-        self._kept_from = 0
+        self._kept: deque[Flight] = deque()  # all with blocks from base - W on, also those under way
         self._held: set[int] = set()  # held beyond `base`
         self._copies = Copies(self._size)
         self._repeating = Repeating(self._contributions.block_id, descriptor.roots)
@@ -100,7 +99,7 @@ class SwitchWindow:
         return self.submitted - self.next_serial
 
     def block_id(self, serial: int) -> int:
-        return self._contributions.block_id(serial)
+        return (self._first_id + serial) & ID_MASK
 
     def submit(self, block: Block) -> int:
         self.submit_all([block])
@@ -121,8 +120,11 @@ class SwitchWindow:
         first = self._serial(first_block_id)
         self._queue = deque([(first, blocks)] if blocks else ())
         self.base = self.next_serial = first
-        for serial in [serial for serial in self._kept if serial >= first]:
-            del self._kept[serial]
+        kept = self._kept
+        while kept and kept[-1].start >= first:
+            kept.pop()
+        if kept:
+            kept[-1].end = first
         self._sent.clear()
         self._held.clear()
         self._copies.clear()
@@ -132,10 +134,9 @@ class SwitchWindow:
 
     def blocks_from(self, block_id: int) -> list[Block] | None:
         first = self._serial(block_id)
-        sent = [self._sent.get(at) or self._kept.get(at) for at in range(first, self.next_serial)]
-        if first > self.next_serial or None in sent:
+        if not (self._kept[0].start if self._kept else self.next_serial) <= first <= self.next_serial:
             return None
-        begun = [each.block(serial) for serial, each in enumerate(sent, first) if each is not None]
+        begun = [each.block(at) for each in self._kept for at in range(max(first, each.start), each.end)]
         queue = self._queue
         return begun + [block for origin, blocks in queue for block in blocks[max(0, self.next_serial - origin) :]]
 
@@ -154,7 +155,8 @@ class SwitchWindow:
         room = min(room, self._way.room(now) - len(self._sent), self.base + self._size - self.next_serial)
         while room > 0 and self._queue:
             room -= self._begin(room, now, packets)
-        if not (number := len(packets)):
+        number = packets.number
+        if not number:
             return []
         self._congestion.sent(number)
         stats = self.stats
@@ -202,15 +204,15 @@ class SwitchWindow:
         serial, (origin, blocks) = self.next_serial, self._queue[0]
         alike = min(blocks.alike(serial - origin), most) if type(blocks) is Run else 0
         number = alike or 1
-        sent = Flight(blocks, origin, serial + number, now, self._repeating.next_order(number) - serial)
+        sent = Flight(blocks, origin, serial, serial + number, now, self._repeating.next_order(number) - serial)
         if alike and (run := sent.run) is not None:
             packets.add_rows(self._contributions.rows(serial, run, serial - origin, number))
         else:
-            block = sent.block(serial)
+            block = blocks[serial - origin]
             sent.packet = self._contributions.packet(serial, block, block.room)
             packets.add(sent.packet)
-        for at in range(serial, serial + number):
-            self._sent[at] = sent
+        self._sent.update(dict.fromkeys(range(serial, serial + number), sent))
+        self._kept.append(sent)
         self.next_serial += number
         self.stats.blocks += number
         if self.next_serial == origin + len(blocks):
@@ -235,7 +237,7 @@ class SwitchWindow:
         """Always None: only the controller can read the switch's records."""
 
     def next_deadline(self) -> float | None:
-        if self.queued and not self._sent and self._way.until:
+        if self._way.until and self.queued and not self._sent:
             return self._way.until
         alarm, paced = self._repeating.alarm, self._congestion.until
         if not paced or not (self.queued or self._repeating.again):
@@ -254,12 +256,13 @@ class SwitchWindow:
         ]
 
     def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
-        if marked := congested(packets):
-            self.stats.congested += marked
-            self._congestion.marked(marked, self._under_way)
+        batch = packets if isinstance(packets, Received) else None
+        if batch is not None and batch.congested:
+            self.stats.congested += batch.congested
+            self._congestion.marked(batch.congested, self._under_way)
         at, number = 0, len(packets)
         while at < number:
-            taken = self._take(packets, at, now) if isinstance(packets, Received) else 0
+            taken = self._take(batch, at, now) if batch is not None else 0
             if not taken:
                 self.receive(packets[at], now)
             at += taken or 1
@@ -267,15 +270,12 @@ class SwitchWindow:
     def _take(self, packets: Received, at: int, now: float) -> int:
         """If the next packets are the ordinary results of the oldest blocks, or payloads that come ahead of results, do with them
         what :meth:`receive` does with each; returns how many they are."""
-        first, size = self.base, int(packets.sizes[at])
+        first = self.base
         sent = self._sent.get(first)
-        if (
-            sent is None
-            or sent.packet is not None
-            or (run := sent.run) is None
-            or self._repeating.hasty
-            or size < HEADER_BYTES
-        ):
+        if sent is None or sent.packet is not None or (run := sent.run) is None or self._repeating.hasty:
+            return 0
+        size = int(packets.sizes[at])
+        if size < HEADER_BYTES:
             return 0
         header = parse_header(packets.rows[at, :HEADER_BYTES].data)
         if (header.version, header.job_id) != (VERSION, self._job_id):
@@ -309,7 +309,7 @@ class SwitchWindow:
         self.present = header.src_cnt
         self.stats.stored += payloads.size
         run.deliver(row, header, payloads)
-        self._settle(first, sent, number)
+        self._settle(first, number)
         return number
 
     def _take_early(self, packets: Received, at: int, header: Header) -> int:
@@ -345,9 +345,10 @@ class SwitchWindow:
         sent = self._sent[serial]
         if sent.packet is None:
             sent = self._sent[serial] = sent.alone(serial)
-        alike = is_of(sent.block(serial), header)
+        block = sent.blocks[serial - sent.origin]
+        alike = is_of(block, header)
         if alike and header.status == Status.OK:
-            self._result(serial, sent, header, packet[HEADER_BYTES:], now)
+            self._result(serial, sent, block, header, packet[HEADER_BYTES:], now)
         elif not alike and header.status not in GIVING_UP:  # which may have another signature
             stats.malformed += 1
             if self._degrade and header.status in MEMBER_STATUSES:
@@ -368,7 +369,7 @@ class SwitchWindow:
         elif header.status not in MEMBER_STATUSES:
             stats.malformed += 1
         else:
-            self._result(serial, sent, header, packet[HEADER_BYTES:], now)
+            self._result(serial, sent, block, header, packet[HEADER_BYTES:], now)
 
     def _not_waited_for(self, serial: int, header: Header) -> None:
         if 0 <= serial < self.next_serial:
@@ -389,8 +390,7 @@ class SwitchWindow:
             return  # the timer repeats it
         raise refusal
 
-    def _result(self, serial: int, sent: Flight, header: Header, payload: memoryview, now: float) -> None:
-        block = sent.block(serial)
+    def _result(self, serial: int, sent: Flight, block: Block, header: Header, payload: memoryview, now: float) -> None:
         if header.status == Status.OK and not fits(block, header, len(payload), self._workers, self._degrade):
             self.stats.malformed += 1
             return
@@ -416,7 +416,7 @@ class SwitchWindow:
                 self.present = header.src_cnt
             if block.on_result is not None:
                 block.on_result(header, payload[:size])
-        self._settle(serial, sent)
+        self._settle(serial)
 
     def _lose(self, serial: int, sent: Flight, now: float) -> None:
         """The others went on without us and the result is gone."""
@@ -426,7 +426,7 @@ class SwitchWindow:
         block.delivered = True
         if block.on_lost is not None:
             block.on_lost()
-        self._settle(serial, sent)
+        self._settle(serial)
 
     def _fetch(self, serial: int, sent: Flight) -> None:
         """The result is in the slot but did not fit into the packet that announced it: repeat with one that has room."""
@@ -436,12 +436,10 @@ class SwitchWindow:
             sent.packet = self._contributions.packet(serial, block, self._largest)
         self._repeating.again[serial] = None
 
-    def _settle(self, serial: int, sent: Flight, number: int = 1) -> None:
+    def _settle(self, serial: int, number: int = 1) -> None:
         """Nothing more is to be done about a block, or about so many from the oldest on."""
-        serials = range(serial, serial + number)
-        for at in serials:
+        for at in range(serial, serial + number):
             del self._sent[at]
-            self._kept[at] = sent
         if serial != self.base:
             self._held.add(serial)
         else:
@@ -451,10 +449,9 @@ class SwitchWindow:
                 self.base += 1
             self.prefix = max(self.prefix, self.base)
             self._copies.forget(range(serial, self.base))
-            if gone := range(self._kept_from, self.base - self._size):
-                for at in gone:
-                    self._kept.pop(at, None)
-                self._repeating.forget(gone)
-                self._kept_from = gone.stop
+            while self._kept[0].end <= self.base - self._size:
+                self._kept.popleft()
+            self._repeating.forget(self.base - self._size)
         self._congestion.arrived(number)
-        self._overtaken(self._repeating.find_overtaken(self._sent))
+        if self._sent:
+            self._overtaken(self._repeating.find_overtaken(self._sent))
