@@ -109,6 +109,7 @@ class Communicator(Reductions, Exchanges):
         window = open_window(descriptor, join_deadline if membership is None else 0.0)
         self._engine = Engine(window, transport, self._explain, self._recovery, self._log)
         self._block_bytes = descriptor.block_bytes
+        self._degrades = descriptor.block_exp_ms > 0
         self._gen = 0
         self._opens = descriptor.one_run and descriptor.by_switch
         self._history = History(self._count_redone)
@@ -301,6 +302,8 @@ class Communicator(Reductions, Exchanges):
         began = time.monotonic()
 
         def ended(error: BaseException | None) -> None:
+            if not self.watchers and not report.partial:
+                return
             end = CallEnd(call.collective, time.monotonic() - began, call.nbytes, error, context.report)
             self._log.call_ended(end)
             for tell in self.watchers:
@@ -310,15 +313,16 @@ class Communicator(Reductions, Exchanges):
             if self._opens:
                 self._open(bound)
             gen = self._gen & 0xFFFF
-            size = self._block_bytes
+            mine, size = self._descriptor, self._block_bytes
             context = Context(
-                self._engine, self.rank, self.size, size, gen, self._degrades, call.firm, call.give, error
+                self._engine, mine.rank, mine.workers, size, gen, self._degrades, call.firm, call.give, error
             )
-            flow = call.flow(context)
-            options: dict[str, Any] = {"report": context.report, "outline": context.outline, "ended": ended}
-            work = self._engine.start(flow, gen, bound, background=background, **options)
+            flow, report, outline = call.flow(context), context.report, context.outline
+            work = self._engine.start(
+                flow, gen, bound, background=background, report=report, ended=ended, outline=outline
+            )
             self._gen += 1
-            self._report = context.report
+            self._report = report
         return work
 
     def _give_up(

@@ -94,13 +94,13 @@ class Driver(ABC, Generic[AnyWork]):
         """Run until ``work`` is done or ``timeout`` seconds are over."""
         self.home.check()
         until = None if timeout is None else time.monotonic() + timeout
-        while not work.done() and (until is None or time.monotonic() < until):
+        while not work.over and (until is None or time.monotonic() < until):
             if not self._lock.acquire(blocking=False):
                 # Another thread drives this call too. Not a wait for the lock: it is unfair, and that could take long.
                 work.finished(WAIT_SLICE if until is None else min(WAIT_SLICE, max(0.0, until - time.monotonic())))
                 continue
             try:
-                if not work.done():
+                if not work.over:
                     self._step(until)
             finally:
                 self._lock.release()
@@ -156,8 +156,10 @@ class Driver(ABC, Generic[AnyWork]):
         if not works:
             return 0.0
         now, rtt = time.monotonic(), self.window.stats.rtt
-        moments = self.window.next_deadline(), until, *[work.deadline for work in works]
-        end = min([now + (LONE_SLICE if self._alone else WAIT_SLICE), *(each for each in moments if each is not None)])
+        end = now + (LONE_SLICE if self._alone else WAIT_SLICE)
+        for moment in (self.window.next_deadline(), until, *[work.deadline for work in works]):
+            if moment is not None and moment < end:
+                end = moment
         if self._batch < self._awaited // _SHARES and rtt and end > now:
             time.sleep(min(rtt / _SHARES, end - now))
             now = time.monotonic()

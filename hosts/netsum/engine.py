@@ -62,7 +62,7 @@ class Engine(Driver[Work[Any]]):
         self._attach()
 
     def submit(self, block: Block) -> None:
-        self.window.submit(block)
+        self.window.submit_all((block,))
 
     def submit_all(self, blocks: Sequence[Block]) -> None:
         self.window.submit_all(blocks)
@@ -90,8 +90,7 @@ class Engine(Driver[Work[Any]]):
         ended: Ended | None = None,
         outline: Outline | None = None,
     ) -> Work[Any]:
-        """Begin a call after all earlier ones; see :class:`Work`."""
-        self.home.check()
+        """Begin a call after all earlier ones; see :class:`Work`. The caller has checked that it is at home."""
         work: Work[Any] = Work(self, flow, gen, timeout, report, ended, outline)
         return self._begin(work, background=background)
 
@@ -185,7 +184,7 @@ class Engine(Driver[Work[Any]]):
 
     @property
     def _alone(self) -> bool:
-        return super()._alone and not self.window.needs_tending
+        return self._thread is None and not self.window.needs_tending
 
     @property
     def _awaited(self) -> int:
@@ -205,6 +204,7 @@ class Engine(Driver[Work[Any]]):
                     break
             while works and works[0].over:
                 works.popleft()
+            moved = moved and len(works) > 1  # a call alone has gone as far as it can
 
     def _resume(self, work: Work[Any]) -> None:
         if work.outline.first is None:
@@ -234,6 +234,8 @@ class Engine(Driver[Work[Any]]):
                 work.waiting = yielded
 
     def _time_out(self, now: float) -> None:
+        if not self._works and not self.window.speaks:
+            return
         self._wonder(now)
         for work in list(self._works):
             if work.over or work.deadline is None:

@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.fixed_point import bias
+from netsum.fixed_point import bias, scale_bits
 from netsum.wire.schema import CHUNK_BYTES, Lane
 
 CODE_LANE: Final = Lane.L16
@@ -136,6 +136,20 @@ def predicted_exponents(codes: Codes) -> NDArray[np.int64]:
     repeated at a scale that fits."""
     codes = codes & np.uint16(NOT_FINITE - 1)
     return np.where(codes == ZERO_CODE, LOWEST, float_exponents(codes) + 1)
+
+
+def coarseness(lane: Lane, workers: int) -> int:
+    """How many bits a predicted exponent may exceed the one that the ranks would have agreed on: two that the prediction adds,
+    the bits by which a sum may be larger than its parts, and an eighth of the lane's bits, so that values may shrink a little
+    without another round."""
+    return 2 + (workers - 1).bit_length() + scale_bits(lane, workers) // 8
+
+
+def smallest_sum(lane: Lane, workers: int, *, dithered: bool = False) -> int:
+    """If a block's largest sum is at least this many quanta, its values are within :func:`coarseness` of its exponent: some rank
+    has 1/n of the sum, and less than a quantum of that is rounding."""
+    lost = coarseness(lane, workers) - (workers - 1).bit_length()
+    return max(1 << max(scale_bits(lane, workers) - lost, 0), workers + 1 if dithered else 1)
 
 
 def lane_code(largest: int, workers: int) -> int:

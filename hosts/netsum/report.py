@@ -36,5 +36,10 @@ class Report:
     quantum: float = 0.0
     evicted: tuple[int, ...] = ()
 
+    @property
+    def partial(self) -> bool:
+        """Whether the result lacks a late rank's part."""
+        return self.degraded > 0 or self.lost > 0
+
     def note_quantum(self, quantum: float) -> None:
         self.quantum = max(self.quantum, quantum)

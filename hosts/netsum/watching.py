@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from netsum.counting import counted
 from netsum.descriptor import Descriptor
@@ -20,8 +19,7 @@ FAULTS: Final = (
 """The counts of :class:`netsum.Stats` that stay 0 as long as nothing goes wrong."""
 
 
-@dataclass(frozen=True)
-class CallEnd:
+class CallEnd(NamedTuple):
     """A call that has ended.
 
     Attributes:
@@ -43,7 +41,7 @@ class CallEnd:
         """``ok``, ``partial`` (a result that lacks a late rank's part), or the error's name in lower case."""
         if self.error is not None:
             return type(self.error).__name__.lower()
-        return "partial" if self.report.degraded or self.report.lost else "ok"
+        return "partial" if self.report.partial else "ok"
 
 
 Watcher = Callable[[CallEnd], None]
@@ -90,7 +88,7 @@ class MemberLog:
     def call_ended(self, call: CallEnd) -> None:
         """Report partial results, at most once in ten seconds."""
         report = call.report
-        if not (report.degraded or report.lost) or not isinstance(call.error, Degraded | None):
+        if not report.partial or not isinstance(call.error, Degraded | None):
             return
         held = self._seldom.due()
         if held is None:

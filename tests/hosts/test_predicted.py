@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from netsum.collectives.call import Context
 from netsum.collectives.history import Signature
 from netsum.collectives.one_block import OneBlock
-from netsum.collectives.predicted_sum import coarseness
 from netsum.communicator import Communicator
+from netsum.exponents import coarseness
 from netsum.fixed_point import float_lane, scale_bits
 from netsum.transports.base import Packet, Transport
 from netsum.wire.schema import Lane

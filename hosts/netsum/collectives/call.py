@@ -88,6 +88,7 @@ class Caller(ABC):
     """What the collectives need from the communicator whose methods they are."""
 
     _descriptor: Descriptor
+    _degrades: bool
     _history: History
 
     @property
@@ -99,10 +100,6 @@ class Caller(ABC):
     def size(self) -> int:
         """Number of members of the job, including evicted ones: ranks are 0..size-1."""
         return self._descriptor.workers
-
-    @property
-    def _degrades(self) -> bool:
-        return self._descriptor.block_exp_ms > 0
 
     @abstractmethod
     def _start(self, call: Call[Result], timeout: float | None, *, background: bool) -> Work[Result]:

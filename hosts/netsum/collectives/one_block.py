@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from netsum.collectives.agreement import begin_unopened
 from netsum.collectives.call import Context
 from netsum.collectives.history import Signature
+from netsum.collectives.layout import Layout, chunked
 from netsum.collectives.options import Options
-from netsum.collectives.sending import Group, Sender
+from netsum.collectives.sending import Group
+from netsum.exponents import smallest_sum
 from netsum.fixed_point import HOST_LANES, SIGNED_LANES, WIRE_LANES, Array, bias, quantum, scale_bits
 from netsum.window.block import Block
 from netsum.wire.codec import Header
@@ -28,101 +30,99 @@ _MOST_BITS: Final = 96
 """A scale of up to 2^96 neither underflows nor overflows: lanes have 32 bits, float32's exponents go to 127."""
 
 
-class _Scale(NamedTuple):
-    """The numbers that a block's exponent stands for: ``up`` makes quanta of values, ``down`` values of quanta."""
+class _Form:
+    """What calls have in common whose blocks have so many elements, in this lane and at this exponent. All magnitudes are below
+    ``limit``; ``up`` makes quanta of values, ``down`` values of quanta; ``padding`` fills up the last chunk."""
 
-    lane: Lane
-    exponent: int
-    bits: int
-    up: Any
-    down: Any
-    bias: Any
-    quantum: float
+    def __init__(self, lane: Lane, workers: int, exponent: int, count: int) -> None:
+        self.lane, self.count = lane, count
+        self.host, self.signed, self.wire = HOST_LANES[lane], SIGNED_LANES[lane], WIRE_LANES[lane]
+        self.bits, self.exponent, self.limit = scale_bits(lane, workers), exponent, math.ldexp(1.0, exponent)
+        scale = math.ldexp(1.0, self.bits - exponent)
+        # Arrays, with which numpy reckons faster than with its scalars.
+        self.up, self.down = np.array(scale, np.float32), np.array(1 / scale, np.float32)
+        self.bias = np.array(bias(lane, workers), self.host)
+        self.padding = np.full((chunked(count << lane) >> lane) - count, self.bias)
+        self.quantum, self.smallest = quantum(exponent, lane, workers), smallest_sum(lane, workers)
 
 
 @lru_cache(maxsize=256)  # training makes the same calls again and again
-def _scale(lane: Lane, workers: int, exponent: int) -> _Scale | None:
-    bits = scale_bits(lane, workers)
-    shift = bits - exponent
-    if lane > Lane.L32 or not 0 <= shift <= _MOST_BITS:
-        return None
-    up, down = np.float32(math.ldexp(1.0, shift)), np.float32(math.ldexp(1.0, -shift))
-    biased = HOST_LANES[lane].type(bias(lane, workers))
-    return _Scale(lane, exponent, bits, up, down, biased, quantum(exponent, lane, workers))
+def _form(lane: Lane, workers: int, exponent: int, count: int) -> _Form | None:
+    plain = lane <= Lane.L32 and 0 <= scale_bits(lane, workers) - exponent <= _MOST_BITS
+    return _Form(lane, workers, exponent, count) if plain else None
 
 
 class OneBlock:
     """One sum under way."""
 
-    def __init__(self, context: Context, values: Array, sender: Sender, scale: _Scale, *, mean: bool) -> None:
+    def __init__(self, context: Context, values: Array, form: _Form, *, mean: bool) -> None:
         self._context = context
         self._values = values
-        self._sender = sender
-        self._scale = scale
+        self._form = form
         self._mean = mean
         self._header: Header | None = None
         self._payload = b""
 
     @classmethod
-    def of(cls, context: Context, array: Array, options: Options, sender: Sender, exponent: int) -> OneBlock | None:
+    def of(
+        cls, context: Context, array: Array, layout: Layout, options: Options, lane: Lane, exponent: int
+    ) -> OneBlock | None:
         """None: the call is not plain."""
-        scale = _scale(options.float_lane(array.dtype), context.workers, exponent)
-        plain = options.rest is None and not options.propagates and options.rounding == "nearest"
-        if scale is None or not plain or array.dtype != np.float32 or sender.cut.owner != [EVERYONE]:
+        plain = options.rest is None and options.nonfinite == "raise" and options.rounding == "nearest"
+        if not plain or array.dtype != np.float32 or layout.owners != (EVERYONE,):
             return None
-        values = array.reshape(-1)
-        largest = float(np.maximum.reduce(np.abs(values)))
-        if not math.isfinite(largest) or (largest and math.frexp(largest)[1] > exponent):
+        form = _form(lane, context.workers, exponent, array.size)
+        values = array if array.ndim == 1 else array.reshape(-1)
+        if form is None or not np.maximum.reduce(np.abs(values)) < form.limit:  # nor is it if there is a NaN
             return None
-        return cls(context, values, sender, scale, mean=options.op == "mean")
+        return cls(context, values, form, mean=options.op == "mean")
 
     def send(self, signature: Signature) -> Flow:
         """Send the block; ends when it has its result."""
         context = self._context
         begin_unopened(context, signature)
-        block = Block(context.gen, Op.SUM, self._scale.lane, self._encoded(), firm=context.firm, final=True)
+        block = Block(context.gen, Op.SUM, self._form.lane, self._encoded(), firm=context.firm, final=True)
         block.call, block.on_result = context.call, self._record_result
         context.window.submit(block)
         yield lambda: self._header is not None
 
-    def _encoded(self) -> memoryview:
-        values, scale, lane = self._values, self._scale, self._scale.lane
-        quanta = values * scale.up
-        np.rint(quanta, out=quanta)
-        lanes = quanta.astype(SIGNED_LANES[lane]).view(HOST_LANES[lane])
-        lanes += scale.bias
-        if more := (self._sender.cut.sizes[0] >> lane) - len(lanes):
-            lanes = np.append(lanes, np.full(more, scale.bias, lanes.dtype))
-        wire: Array = lanes.astype(WIRE_LANES[lane])
-        return wire.view(np.uint8).data
+    def _encoded(self) -> bytes:
+        form = self._form
+        quanta = np.multiply(self._values, form.up)
+        lanes: Array = np.rint(quanta, quanta).astype(form.signed).view(form.host)
+        np.add(lanes, form.bias, lanes)
+        if len(form.padding):
+            lanes = np.concatenate((lanes, form.padding))
+        return lanes.astype(form.wire).tobytes()
 
     def _record_result(self, header: Header, payload: memoryview) -> None:
         self._header, self._payload = header, bytes(payload)
 
-    def result(self, smallest: int) -> tuple[Array, int] | None:
-        """The sum or mean, and the exponent for the next call. None if it is doubtful: refused, or below ``smallest`` quanta."""
-        header, scale, lane, count = self._header, self._scale, self._scale.lane, len(self._values)
+    def result(self) -> tuple[Array, int] | None:
+        """The sum or mean, and the exponent for the next call. None if it is doubtful: refused, or of too few quanta."""
+        header, form = self._header, self._form
         assert header is not None
-        if header.status != Status.OK or header.payload_bytes < count << lane:
+        if header.status != Status.OK or len(self._payload) < form.count << form.lane:
             return None
-        lanes = np.frombuffer(self._payload, WIRE_LANES[lane], count).astype(HOST_LANES[lane])
-        lanes -= scale.bias * HOST_LANES[lane].type(header.data_cnt)
-        quanta = lanes.view(SIGNED_LANES[lane])
+        lanes = np.frombuffer(self._payload, form.wire, form.count).astype(form.host)
+        lanes -= form.bias * form.host.type(header.data_cnt)
+        quanta = lanes.view(form.signed)
         largest = int(np.maximum.reduce(np.abs(quanta)))
-        if largest < smallest:
+        if largest < form.smallest:
             return None
-        report = self._context.report
-        report.blocks, report.src_cnt_min = 1, header.src_cnt
-        report.note_quantum(scale.quantum)
-        values: Array = quanta.astype(np.float64 if self._mean else np.float32)
-        if self._mean:
-            values /= max(header.src_cnt, 1)
-        values *= scale.down
-        return values.astype(np.float32, copy=False), scale.exponent + 1 - scale.bits + largest.bit_length()
+        report, following = self._context.report, form.exponent + 1 - form.bits + largest.bit_length()
+        report.blocks, report.src_cnt_min, report.quantum = 1, header.src_cnt, form.quantum
+        if not self._mean:
+            sums: Array = quanta.astype(np.float32)
+            return np.multiply(sums, form.down, sums), following
+        means = quanta.astype(np.float64)
+        means /= max(header.src_cnt, 1)
+        means *= form.down
+        return means.astype(np.float32), following
 
-    def group(self) -> Group:
-        """The result as that of a group of one block."""
+    def group(self, width: int) -> Group:
+        """The result as that of a group of one block of ``width`` lanes."""
         assert self._header is not None
-        group = Group(range(1), self._sender.cut.width, self._scale.lane)
+        group = Group(range(1), width, self._form.lane)
         group.record_result(0, self._header, memoryview(self._payload))
         return group

@@ -75,21 +75,35 @@ def check_options(
     scale: str = "agreed",
     late: str = "accept",
     nonfinite: str = "raise",
+    bits: int | None = None,
+    rounding: str = "nearest",
     *,
-    degrade: bool = False,
+    workers: int,
+    degrade: bool,
 ) -> Options:
-    """The options, if values of this type can be reduced that way; otherwise Unsupported, before anything is sent.
+    """The options, if values of this type can be reduced that way; otherwise Unsupported, before anything is sent. Sums of floats
+    are in lanes of so many ``bits`` (None: the type's own).
 
     A job that degrades does not predict scales: all ranks would have to repeat a block that does not fit, even those that did
     not see it fail.
     """
     try:
-        return _checked(dtype, op, scale, late, nonfinite, degrade=degrade)
+        return _checked(dtype, op, scale, late, nonfinite, bits, rounding, workers, degrade)
     except TypeError:  # something that cannot be a key; the errors say what
-        return _check(dtype, op, scale, late, nonfinite, degrade=degrade)
+        return _check(dtype, op, scale, late, nonfinite, bits, rounding, workers, degrade)
 
 
-def _check(dtype: np.dtype[Any], op: str, scale: str, late: str, nonfinite: str, *, degrade: bool) -> Options:
+def _check(
+    dtype: np.dtype[Any],
+    op: str,
+    scale: str,
+    late: str,
+    nonfinite: str,
+    bits: int | None,
+    rounding: str,
+    workers: int,
+    degrade: bool,
+) -> Options:
     name = type_name(dtype)
     given = {
         "op": (op, OPERATIONS),
@@ -111,7 +125,8 @@ def _check(dtype: np.dtype[Any], op: str, scale: str, late: str, nonfinite: str,
     agreed = op not in ARITHMETIC or name in INTEGERS or (degrade and scale != "float")
     if scale == "float" and not agreed and name not in ADDED:
         raise Unsupported(f"scale='float' adds {' and '.join(sorted(ADDED))} as they are; this is {name}")
-    return Options(op, "agreed" if agreed else scale, late if degrade else "accept", nonfinite=nonfinite)
+    options = Options(op, "agreed" if agreed else scale, late if degrade else "accept", nonfinite=nonfinite)
+    return _compressed(options, dtype, bits, rounding, workers)
 
 
 _checked: Final = lru_cache(maxsize=256)(_check)  # training makes the same calls again and again
@@ -123,8 +138,7 @@ def _why(dtype: np.dtype[Any], op: str) -> str:
     return f"dtype {dtype.str} cannot be reduced with op={op!r}; use one of {', '.join(sorted(TYPES[op]))}"
 
 
-def compressed(options: Options, dtype: np.dtype[Any], bits: int | None, rounding: str, workers: int) -> Options:
-    """The options for a sum of floats in lanes of this many bits (None: the type's own); Unsupported if that is not possible."""
+def _compressed(options: Options, dtype: np.dtype[Any], bits: int | None, rounding: str, workers: int) -> Options:
     if rounding not in ROUNDINGS:
         raise Unsupported(f"rounding {rounding!r} is not one of {', '.join(ROUNDINGS)}")
     if bits is None and rounding == "nearest":

@@ -31,13 +31,15 @@ from netsum.exponents import (
     NOT_FINITE,
     ZERO_CODE,
     Codes,
+    coarseness,
     float_exponents,
     magnitudes,
     predicted_exponents,
+    smallest_sum,
     within,
 )
 from netsum.fixed_point import Array, FloatLanes, Numbers, pick
-from netsum.wire.schema import GIVING_UP, Lane, Op, Status
+from netsum.wire.schema import GIVING_UP, Op, Status
 from netsum.work import SUBMITTED, Flow
 
 
@@ -57,20 +59,19 @@ def predicted_sum(
     must be repeated, and those come first.
     """
     exponents = history.predictions.exponents[signature]
-    lane = options.float_lane(array.dtype)
-    sender = Sender(context, layout, Op.SUM, lane)
-    block = None
+    lane, block = options.float_lane(array.dtype), None
     if len(exponents) == 1 and error is None:
-        block = OneBlock.of(context, array, options, sender, int(exponents[0]))
+        block = OneBlock.of(context, array, layout, options, lane, int(exponents[0]))
     if block is not None:
         yield from block.send(signature)
-        found = block.result(smallest_sum(lane, context.workers))
+        found = block.result()
         if found is not None:
             result, following = found
             history.predictions.learn(signature, np.array([following]))
             return [result]
+    sender = Sender(context, layout, Op.SUM, lane)
     summing = _PredictedSum(context, array, sender, options, exponents, error)
-    groups = [block.group()] if block is not None else (yield from summing.send(signature))
+    groups = [block.group(sender.cut.width)] if block is not None else (yield from summing.send(signature))
     doubtful, following = yield from summing.receive(groups)
     if len(doubtful):
         agreed = yield from agree_codes(context, summing.codes[doubtful])
@@ -191,17 +192,3 @@ class _PredictedSum:
         largest = int(self.exponents.max())
         if largest > LOWEST:
             self._context.report.note_quantum(fixed_point.quantum(largest, self._lane, self._context.workers))
-
-
-def coarseness(lane: Lane, workers: int) -> int:
-    """How many bits a predicted exponent may exceed the one that the ranks would have agreed on: two that the prediction adds,
-    the bits by which a sum may be larger than its parts, and an eighth of the lane's bits, so that values may shrink a little
-    without another round."""
-    return 2 + (workers - 1).bit_length() + fixed_point.scale_bits(lane, workers) // 8
-
-
-def smallest_sum(lane: Lane, workers: int, *, dithered: bool = False) -> int:
-    """If a block's largest sum is at least this many quanta, its values are within :func:`coarseness` of its exponent: some rank
-    has 1/n of the sum, and less than a quantum of that is rounding."""
-    lost = coarseness(lane, workers) - (workers - 1).bit_length()
-    return max(1 << max(fixed_point.scale_bits(lane, workers) - lost, 0), workers + 1 if dithered else 1)

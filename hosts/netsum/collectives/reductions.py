@@ -27,7 +27,7 @@ from netsum.collectives.history import History, Signature
 from netsum.collectives.integer_sum import integer_sum
 from netsum.collectives.lanewise import lanewise
 from netsum.collectives.layout import Layout
-from netsum.collectives.options import ARITHMETIC, Options, check_options, compressed, made_exact
+from netsum.collectives.options import ARITHMETIC, Options, check_options, made_exact
 from netsum.collectives.predicted_sum import predicted_sum
 from netsum.collectives.product import product
 from netsum.collectives.rest import with_rest
@@ -187,13 +187,15 @@ class Reductions(Caller):
         give: bool,
     ) -> Call[Array]:
         array = as_array(x)
-        options = check_options(array.dtype, op, scale, late, nonfinite, degrade=self._degrades)
-        options = compressed(options, array.dtype, bits, rounding, self.size)
+        workers, degrade = self._descriptor.workers, self._degrades
+        options = check_options(
+            array.dtype, op, scale, late, nonfinite, bits, rounding, workers=workers, degrade=degrade
+        )
         if rest is not None:
             options = with_rest(options, array, rest)
         if exact:
             options = made_exact(options, array.dtype, scale)
-        if not give and (not self._degrades or options.firm):
+        if not give and (not degrade or options.firm):
             raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
         error = wrong_out(out, array.shape, array.dtype)
         if op == "product":
@@ -312,4 +314,4 @@ class Reductions(Caller):
         if late == "carry" or op == "product":
             what = "late='carry'" if late == "carry" else "op='product'"
             raise Unsupported(f"{what} is for allreduce, whose result every rank gets")
-        return check_options(array.dtype, op, late=late, nonfinite=nonfinite, degrade=self._degrades)
+        return check_options(array.dtype, op, late=late, nonfinite=nonfinite, workers=self.size, degrade=self._degrades)
