@@ -67,7 +67,6 @@ def scale_bits(lane: Lane, workers: int) -> int:
     return bias(lane, workers).bit_length() - 1
 
 
-@cache
 def float_lane(dtype: np.dtype[Any]) -> Lane:
     """The lane that carries a float type's sum: float16 and float32 in 32 bits, float64 in 64."""
     return _FLOAT_LANES[type_name(dtype)]
