@@ -33,10 +33,9 @@ class Layout:
         self.counts = tuple(counts)
         self.owners = tuple(owners)
 
-    @staticmethod
-    @lru_cache(maxsize=32)
-    def whole(count: int, owner: int = EVERYONE) -> Layout:
-        return Layout((count,), (owner,))
+    @classmethod
+    def whole(cls, count: int, owner: int = EVERYONE) -> Layout:
+        return cls((count,), (owner,))
 
     def cut(self, width: int, per_chunk: int) -> Cut:
         return _cut(self.counts, self.owners, width, per_chunk)
