@@ -17,8 +17,8 @@ from netsum.window.block import Block
 from netsum.window.fits import ordinary
 from netsum.window.run import Run
 from netsum.window.switch_window import SwitchWindow
-from netsum.wire.codec import Header, pack_header
-from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, AgeOp, Lane, Op, Status
+from netsum.wire.codec import Header, pack_header, parse_header
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
 
 from tests.hosts.network import JOB_ID, descriptor
 
@@ -227,6 +227,30 @@ def test_most_results_are_taken_together() -> None:
     stories = [Story(seed) for seed in range(40)]
     together = sum(story.play() for story in stories)
     assert together > sum(len(story.members[0].log) for story in stories) / 2
+
+
+@pytest.mark.parametrize("back", [0, 3, 6])
+def test_what_was_sent_together_is_sent_again_from_any_block(back: int) -> None:
+    member = Member(batches=True, window=8)
+    window = member.window
+    rows = np.repeat(np.arange(8, dtype=np.uint8)[:, None], HEADER_BYTES + CHUNK_BYTES, axis=1)
+    member.submit(rows, {}, Op.SUM, EVERYONE, empty=False)
+
+    def sent() -> list[bytes]:
+        return [b"".join(packet) for packet in window.poll(0.0)]
+
+    def result(packet: bytes) -> bytes:
+        return pack_header(parse_header(packet)._replace(src_cnt=WORKERS, data_cnt=WORKERS)) + packet[HEADER_BYTES:]
+
+    packets = sent()
+    member.receive([result(packet) for packet in packets[:6]], 0.1)
+    assert (window.base, member.runs[0].together) == (6, 6)
+    for _ in range(2):
+        assert window.resume(window.block_id(back))
+        assert sent() == packets[back:]
+    member.receive([result(packet) for packet in packets[back:]], 0.2)
+    assert window.idle
+    assert [(row, payload[0]) for row, _, payload in member.log] == [(row, row) for row in range(8)]
 
 
 @pytest.mark.parametrize("forgotten", ["degraded", "give_way", "gen_id"])
