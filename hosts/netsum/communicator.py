@@ -302,9 +302,7 @@ class Communicator(Reductions, Exchanges):
         began = time.monotonic()
 
         def ended(error: BaseException | None) -> None:
-            if not self.watchers and not report.partial:
-                return
-            end = CallEnd(call.collective, time.monotonic() - began, call.nbytes, error, context.report)
+            end = CallEnd(call.collective, time.monotonic() - began, call.nbytes, error, report)
             self._log.call_ended(end)
             for tell in self.watchers:
                 tell(end)
@@ -313,10 +311,9 @@ class Communicator(Reductions, Exchanges):
             if self._opens:
                 self._open(bound)
             gen = self._gen & 0xFFFF
-            mine, size = self._descriptor, self._block_bytes
-            context = Context(
-                self._engine, mine.rank, mine.workers, size, gen, self._degrades, call.firm, call.give, error
-            )
+            descriptor, size = self._descriptor, self._block_bytes
+            rank, workers = descriptor.rank, descriptor.workers
+            context = Context(self._engine, rank, workers, size, gen, self._degrades, call.firm, call.give, error)
             flow, report, outline = call.flow(context), context.report, context.outline
             work = self._engine.start(
                 flow, gen, bound, background=background, report=report, ended=ended, outline=outline

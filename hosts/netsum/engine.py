@@ -204,7 +204,6 @@ class Engine(Driver[Work[Any]]):
                     break
             while works and works[0].over:
                 works.popleft()
-            moved = moved and len(works) > 1  # a call alone has gone as far as it can
 
     def _resume(self, work: Work[Any]) -> None:
         if work.outline.first is None:
@@ -235,7 +234,7 @@ class Engine(Driver[Work[Any]]):
 
     def _time_out(self, now: float) -> None:
         if not self._works and not self.window.speaks:
-            return
+            return  # nothing is waited for
         self._wonder(now)
         for work in list(self._works):
             if work.over or work.deadline is None:

@@ -113,9 +113,9 @@ class FrameFormat:
             return [packet for frame in frames if (packet := self._payload(frame)) is not None]
         number, heads = len(frames), frames.rows[:, :PREFIX_BYTES]
         head = heads[0].tobytes()
-        size = self._payload_bytes(head)
+        size = self._payload_bytes(head, int(frames.sizes[0]))
         alike = number == 1 or (are_alike(heads) and are_alike(frames.sizes))
-        if not alike or not 0 <= size <= frames.sizes[0] - PREFIX_BYTES:
+        if size < 0 or not alike:
             return self._differing(frames)
         sizes = np.empty(number, np.int64)
         sizes.fill(size)
@@ -133,28 +133,29 @@ class FrameFormat:
         return Received.of(ours, congested) if congested else ours
 
     def _payload(self, frame: memoryview) -> memoryview | None:
-        size = self._payload_bytes(bytes(frame[:PREFIX_BYTES]))
-        return frame[PREFIX_BYTES : PREFIX_BYTES + size] if 0 <= size <= len(frame) - PREFIX_BYTES else None
+        size = self._payload_bytes(bytes(frame[:PREFIX_BYTES]), len(frame))
+        return None if size < 0 else frame[PREFIX_BYTES : PREFIX_BYTES + size]
 
-    def _payload_bytes(self, head: bytes) -> int:
-        """The payload's size according to a frame's first bytes; below 0 if it is not of this conversation."""
-        ours = len(head) == PREFIX_BYTES and head[_CONVERSATION] in (self._expected, self._joined)
-        return _udp_bytes(head) if ours else -1
+    def _payload_bytes(self, head: bytes, length: int) -> int:
+        """As :func:`_udp_bytes`; below 0 also if the frame is not of this conversation."""
+        return _udp_bytes(head, length) if head[_CONVERSATION] in (self._expected, self._joined) else -1
 
 
 @lru_cache(maxsize=256)  # frames of one conversation and size are mostly alike
-def _udp_bytes(head: bytes) -> int:
-    """The payload's size according to the prefix; below 0 if it is not that of a UDP packet."""
-    udp = head[12:14] == _IPV4_TYPE and head[14:15] == _START and head[23] == _UDP
-    return (head[38] << 8 | head[39]) - UDP_BYTES if udp else -1
+def _udp_bytes(head: bytes, length: int) -> int:
+    """The payload's size in a frame of this length that begins so; below 0 if that is not a whole UDP packet."""
+    if length < PREFIX_BYTES or head[12:14] != _IPV4_TYPE or head[14:15] != _START or head[23] != _UDP:
+        return -1
+    size = (head[38] << 8 | head[39]) - UDP_BYTES
+    return size if size <= length - PREFIX_BYTES else -1
 
 
 def parse_frame(frame: memoryview, ip: bytes, port: int) -> tuple[str, tuple[str, int], memoryview] | None:
     """A frame for this address and port, whoever sent it: the sender's MAC, its address and UDP port, and the payload."""
     if len(frame) < PREFIX_BYTES or frame[30:34] != ip or frame[36] << 8 | frame[37] != port:
         return None
-    size = _udp_bytes(bytes(frame[:PREFIX_BYTES]))
-    if not 0 <= size <= len(frame) - PREFIX_BYTES:
+    size = _udp_bytes(bytes(frame[:PREFIX_BYTES]), len(frame))
+    if size < 0:
         return None
     sender = socket.inet_ntoa(frame[26:30]), frame[34] << 8 | frame[35]
     return frame[6:12].hex(":"), sender, frame[PREFIX_BYTES : PREFIX_BYTES + size]

@@ -187,7 +187,7 @@ class Reductions(Caller):
         give: bool,
     ) -> Call[Array]:
         array = as_array(x)
-        workers, degrade = self._descriptor.workers, self._degrades
+        workers, degrade = self.size, self._degrades
         options = check_options(
             array.dtype, op, scale, late, nonfinite, bits, rounding, workers=workers, degrade=degrade
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netsum.descriptor import Descriptor
 from netsum.rows import Packet, Rows
-from netsum.window.block import ID_MASK, Block
+from netsum.window.block import Block
 from netsum.window.run import Run
 from netsum.wire.codec import Header, pack_header, pack_headers
 
@@ -57,13 +57,10 @@ class Contributions:
         self._descriptor = descriptor
         self._degrade = descriptor.block_exp_ms > 0
 
-    def block_id(self, serial: int) -> int:
-        return (self._descriptor.first_block_id + serial) & ID_MASK
-
-    def header(self, serial: int, block: Block) -> Header:
+    def header(self, block_id: int, block: Block) -> Header:
         return Header(
             job_id=self._descriptor.job_id,
-            block_id=self._descriptor.first_block_id + serial,  # what packs it masks it
+            block_id=block_id,
             final=int(block.final),
             degraded=int(block.passing),
             firm=int(block.firm and self._degrade),
@@ -79,14 +76,14 @@ class Contributions:
             call=block.call,
         )
 
-    def packet(self, serial: int, block: Block, room: int) -> Packet:
-        header = pack_header(self.header(serial, block))
+    def packet(self, block_id: int, block: Block, room: int) -> Packet:
+        header = pack_header(self.header(block_id, block))
         if block.payload:
             return header, block.payload
         return (header, bytes(room)) if room else (header,)
 
-    def rows(self, serial: int, run: Run, row: int, number: int) -> Rows:
-        """The packets of so many blocks that are alike, the first of which has this serial."""
+    def rows(self, block_id: int, run: Run, row: int, number: int) -> Rows:
+        """The packets of so many blocks that are alike, the first of which has this id."""
         rows = run.rows[row : row + number]
-        pack_headers(self.header(serial, run.like), rows)
+        pack_headers(self.header(block_id, run.like), rows)
         return rows

@@ -35,14 +35,13 @@ class Sent(Protocol):
 class Repeating:
     """``again`` are the serials to be sent again, in this order; ``alarm`` is when the timer expires (None: it does not run).
     After :meth:`look`, so many of them are ``due``, whatever else holds blocks back, and ``stalled`` says that nothing has come
-    after what the timer repeated before. ``hasty``: the timer is faster than a round trip (the network may have duplicated a few
-    results)."""
+    after what the timer repeated before. ``next_order(number)`` is the order of the next transmission, of which so many are
+    numbered."""
 
     def __init__(self, block_id: Callable[[int], int], roots: Sequence[int]) -> None:
         self._block_id = block_id
         self._repeated: set[int] = set()  # serials that the timer has repeated
         self._twice = 0  # how many of those got a second result since a block got its own at the first try
-        self.hasty = False
         self.trip = RoundTrip()
         # Seconds between results, if the timer did not expire meanwhile: what was lost comes when it lets it. A short one counts,
         # since stragglers lengthen them; not the shortest, since results on two ways may come together.
@@ -61,6 +60,11 @@ class Repeating:
         self._needed = False  # a repeated block got its result since the timer expired
         # When the latest result came, unless nothing is waited for or the timer has expired.
         self._latest: float | None = None
+
+    @property
+    def hasty(self) -> bool:
+        """Whether the timer is faster than a round trip. (The network may have duplicated a few results.)"""
+        return self._twice > 8
 
     def start(self, now: float, pause: float | None = None) -> None:
         if pause is None:
@@ -116,7 +120,7 @@ class Repeating:
         if first_try:
             if self.hasty:
                 self.trip.begin_anew(rtt)
-            self._twice, self.hasty, self._needed = 0, False, False
+            self._twice, self._needed = 0, False
         if not self.hasty:
             self._backoff = 1
             if not first_try:
@@ -152,7 +156,6 @@ class Repeating:
 
     def came_twice(self, serial: int) -> None:
         self._twice += serial in self._repeated
-        self.hasty = self._twice > 8
 
     def forget(self, end: int) -> None:
         """Blocks up to this serial are no longer kept."""

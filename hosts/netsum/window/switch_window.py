@@ -29,7 +29,7 @@ import numpy as np
 
 from netsum.descriptor import Descriptor
 from netsum.refusal import Disagreement, Refusal
-from netsum.rows import Packets, Received
+from netsum.rows import Packets, Received, congested
 from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
@@ -82,7 +82,7 @@ class SwitchWindow:
         self._kept: deque[Flight] = deque()  # all with blocks from base - W on, also those under way
         self._held: set[int] = set()  # held beyond `base`
         self._copies = Copies(self._size)
-        self._repeating = Repeating(self._contributions.block_id, descriptor.roots)
+        self._repeating = Repeating(self.block_id, descriptor.roots)
         self.base = self.prefix = self.heard = self.next_serial = self.submitted = 0
         self.present = self._workers - len(descriptor.evicted)
         self._way = GiveWay(self._size, descriptor.block_exp_ms)
@@ -206,10 +206,10 @@ class SwitchWindow:
         number = alike or 1
         sent = Flight(blocks, origin, serial, serial + number, now, self._repeating.next_order(number) - serial)
         if alike and (run := sent.run) is not None:
-            packets.add_rows(self._contributions.rows(serial, run, serial - origin, number))
+            packets.add_rows(self._contributions.rows(self.block_id(serial), run, serial - origin, number))
         else:
-            block = blocks[serial - origin]
-            sent.packet = self._contributions.packet(serial, block, block.room)
+            block = sent.block(serial)
+            sent.packet = self._contributions.packet(self.block_id(serial), block, block.room)
             packets.add(sent.packet)
         self._sent.update(dict.fromkeys(range(serial, serial + number), sent))
         self._kept.append(sent)
@@ -251,18 +251,17 @@ class SwitchWindow:
             origin, following = self._queue[0] if self._queue else (self.next_serial, [Block(0, Op.MAX, Lane.L16)])
             blocks[self.next_serial] = following[self.next_serial - origin]
         return [
-            self._contributions.packet(at, Block(was.gen, was.op, was.lane, status=status), 0)
+            self._contributions.packet(self.block_id(at), Block(was.gen, was.op, was.lane, status=status), 0)
             for at, was in blocks.items()
         ]
 
     def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
-        batch = packets if isinstance(packets, Received) else None
-        if batch is not None and batch.congested:
-            self.stats.congested += batch.congested
-            self._congestion.marked(batch.congested, self._under_way)
+        if marked := congested(packets):
+            self.stats.congested += marked
+            self._congestion.marked(marked, self._under_way)
         at, number = 0, len(packets)
         while at < number:
-            taken = self._take(batch, at, now) if batch is not None else 0
+            taken = self._take(packets, at, now) if isinstance(packets, Received) else 0
             if not taken:
                 self.receive(packets[at], now)
             at += taken or 1
@@ -345,7 +344,7 @@ class SwitchWindow:
         sent = self._sent[serial]
         if sent.packet is None:
             sent = self._sent[serial] = sent.alone(serial)
-        block = sent.blocks[serial - sent.origin]
+        block = sent.block(serial)
         alike = is_of(block, header)
         if alike and header.status == Status.OK:
             self._result(serial, sent, block, header, packet[HEADER_BYTES:], now)
@@ -433,7 +432,7 @@ class SwitchWindow:
         self.stats.notices += 1
         block = sent.block(serial)
         if not block.payload:
-            sent.packet = self._contributions.packet(serial, block, self._largest)
+            sent.packet = self._contributions.packet(self.block_id(serial), block, self._largest)
         self._repeating.again[serial] = None
 
     def _settle(self, serial: int, number: int = 1) -> None:

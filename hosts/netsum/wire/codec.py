@@ -49,6 +49,8 @@ class Header(NamedTuple):
 # How a field of the tuple is spread over the wire's fields: grad_cnt is the only one in two parts.
 _SPLIT = {"grad_cnt_high": ("grad_cnt", 12), "grad_cnt": ("grad_cnt", 0)}
 pack_header, parse_header = packing(HEADER_FIELDS, Header, "netsum header", _SPLIT)
+"""A header's 24 bytes, its values masked to their widths; and the header at the start of some bytes (fewer than 24 raise
+:class:`ValueError`)."""
 (_ID,) = (
     slice(offset, offset + size)
     for offset, size, members in schema.byte_groups(HEADER_FIELDS)

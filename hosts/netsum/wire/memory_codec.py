@@ -41,6 +41,7 @@ class MemoryHeader(NamedTuple):
 
 
 _pack, parse_memory = packing(MEMORY_FIELDS, MemoryHeader, "memory header")
+"""``parse_memory(data)`` is the header at the start of ``data``; fewer than 56 bytes raise :class:`ValueError`."""
 
 MEMORY_DTYPE: Final = np.dtype(
     {
