@@ -47,7 +47,7 @@ def test_a_link_that_this_machine_cannot_make() -> None:
 @pytest.mark.full
 def test_the_bench_measures_every_case(switch: str, tmp_path: Path) -> None:
     table = tmp_path / "rates.csv"
-    _, found = invoke(bench, f"congestion --switch {switch} --seconds 3 --many 4 --over-time {table}")
+    _, found = invoke(bench, f"congestion --switch {switch} --seconds 6 --many 4 --over-time {table}")
     assert tuple(found[switch]) == CASES
     rows = list(csv.DictReader(table.read_text("utf-8").splitlines()))
     for case, figures in found[switch].items():
