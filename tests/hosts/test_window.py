@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from netsum.refusal import Refusal
+from netsum.rows import Received
 from netsum.window import repeating, round_trip
 from netsum.window.block import Block
 from netsum.window.switch_window import SwitchWindow
@@ -196,6 +197,24 @@ def test_a_block_that_was_sent_twice_tells_no_round_trip_time() -> None:
     window.receive(memoryview(pack_header(RESULT) + payload(2)), deadline + 0.001)
     assert statuses == [Status.OK]
     assert window.stats.rtt == 0.0
+
+
+def test_who_was_kept_waiting_once_is_not_slow_for_long() -> None:
+    """Another rank came half a second late, and the links are congested: round trips without it set the pace."""
+    window = SwitchWindow(descriptor(0, 2))
+    window.submit_all([Block(9, Op.SUM, Lane.L32, payload(1)) for _ in range(100)])
+    now, latency = 0.0, 0.5
+    while not window.idle:
+        sent = [parse_header(packet[0]) for packet in window.poll(now)]
+        if sent:
+            now, latency = now + latency, 2 * LATENCY
+            results = [pack_header(RESULT._replace(block_id=header.block_id)) + payload(2) for header in sent]
+            window.receive_all(Received.of(results, congested=len(results)), now)
+        else:
+            deadline = window.next_deadline()
+            assert deadline is not None
+            now = deadline
+    assert now < 1.0
 
 
 def lonely(**changes: Any) -> tuple[SwitchWindow, list[int]]:

@@ -106,7 +106,7 @@ class MemoryWindow:
         elif repeating.due and self._sent:
             self._look_behind()
         self._come_again(now)
-        room = self._congestion.room(now, len(self._sent) - len(repeating.again), repeating.trip.srtt)
+        room = self._congestion.room(now, len(self._sent) - len(repeating.again), repeating.trip.shortest)
         if repeating.again:
             room -= self._repeat_all(max(room, repeating.due), packets)
         room = min(room, self._free())

@@ -15,33 +15,40 @@ MAX_ESTIMATE: Final = 0.3
 
 
 class RoundTrip:
-    """``rto`` is the seconds to wait before repeating; ``srtt`` the smoothed round trip, None before the first sample."""
+    """``rto`` is the seconds to wait before repeating; ``srtt`` the smoothed round trip, None before the first sample;
+    ``recent`` the lowest of the last samples, of 1 to SAMPLES."""
 
     def __init__(self) -> None:
         self.rto = INITIAL_RTO
         self.srtt: float | None = None
         self._rttvar = 0.0
         self._samples = 0
-        self._lowest = float("inf")  # since the last time that the estimate learnt
+        self.recent = float("inf")
 
     def begin_anew(self, rtt: float) -> None:
         """Forget everything and begin with this sample, because the way has changed."""
-        self.srtt, self._samples, self._lowest = None, 0, float("inf")
+        self.srtt, self._samples, self.recent = None, 0, float("inf")
         self.learn(rtt)
+
+    @property
+    def shortest(self) -> float | None:
+        """The round trip for those who must not be slow for long because it was long once: the estimate learns from few samples,
+        and where blocks wait for it, there are few."""
+        return None if self.srtt is None else min(self.srtt, self.recent)
 
     def learn(self, rtt: float, times: int = 1) -> None:
         """A round trip was this long, or so many of them were."""
         until = -self._samples % SAMPLES  # samples before the next one that counts
         self._samples += times
-        lowest = min(self._lowest, rtt)
+        self.recent = rtt if until == SAMPLES - 1 else min(self.recent, rtt)
         if times <= until:
-            self._lowest = lowest
             return
         rounds, after = divmod(times - until - 1, SAMPLES)
-        self._estimate(lowest)
+        self._estimate(self.recent)
         for _ in range(rounds):
             self._estimate(rtt)
-        self._lowest = rtt if after else float("inf")
+        if rounds or after:
+            self.recent = rtt
         assert self.srtt is not None
         self.rto = min(max(self.srtt + 4 * self._rttvar, MIN_RTO), MAX_ESTIMATE)
 

@@ -149,7 +149,7 @@ class SwitchWindow:
         self.stats.fast_retransmissions += self._repeating.look(self._sent, now)
         if self._repeating.stalled:
             self._congestion.stalled()
-        room = self._congestion.room(now, self._under_way, self._repeating.trip.srtt)
+        room = self._congestion.room(now, self._under_way, self._repeating.trip.shortest)
         if self._repeating.again:
             room -= self._repeat_all(max(room, self._repeating.due), packets)
         room = min(room, self._way.room(now) - len(self._sent), self.base + self._size - self.next_serial)

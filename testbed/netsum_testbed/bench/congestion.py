@@ -114,12 +114,18 @@ def measure(switch: str, case: str, plan: CongestionPlan) -> Shares:
         first, *_, last = fabric.topology.hosts
         arrived = undo.enter_context(stream(fabric, last, first)) if case in WITH_TCP else None
         ends, wrong = SteadyJob(fabric, "one", 0, setting, plan.seconds).results()
+        if len(ends) < 2 or ends[-1] - ends[0] < 1:
+            raise TestbedError(
+                f"{case}: hardly a call has ended: give it more seconds, a higher rate or smaller arrays"
+            )
         flows = {"one": _of_job(ends, plan.size, ends)}
         if other is not None:
             there, wrong_there = other.stop()
             flows["other"], wrong = _of_job(there, plan.size, ends), wrong + wrong_there
         if arrived is not None:
-            flows["tcp"] = _rates(arrived(), ends)
+            if not (received := arrived()):
+                raise TestbedError(f"{case}: no TCP has arrived: give it more seconds or a higher rate")
+            flows["tcp"] = _rates(received, ends)
         return Shares(case, flows, wrong, capacity)
 
 
@@ -128,9 +134,7 @@ def _of_job(ends: Sequence[float], size: int, during: Sequence[float]) -> list[f
 
 
 def _rates(arrived: Sequence[tuple[float, float]], during: Sequence[float]) -> list[float]:
-    """Mbit/s in each second of that time, interpolated between the moments of arrival."""
-    if len(during) < 2 or during[-1] - during[0] < 1 or not arrived:
-        raise TestbedError("hardly a call has ended: give it more seconds, a higher rate or smaller arrays")
+    """Mbit/s in each second of that time, interpolated between the moments of arrival, of which there is at least one."""
     moments = [moment for moment, _ in arrived]
 
     def by(moment: float) -> float:
