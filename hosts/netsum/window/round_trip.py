@@ -15,42 +15,37 @@ MAX_ESTIMATE: Final = 0.3
 
 
 class RoundTrip:
-    """``rto`` is the seconds to wait before repeating; ``srtt`` the smoothed round trip, None before the first sample;
-    ``recent`` the lowest of the last samples, of 1 to SAMPLES."""
+    """``rto`` is the seconds to wait before repeating; ``srtt`` the smoothed round trip, None before the first sample; ``shortest``
+    the shorter of that and the lowest of the last 1 to SAMPLES samples. It is for those who must not be slow for long because a
+    round trip was long once: the estimate learns from few samples, and where blocks wait for it, there are few."""
 
     def __init__(self) -> None:
         self.rto = INITIAL_RTO
         self.srtt: float | None = None
+        self.shortest: float | None = None
         self._rttvar = 0.0
         self._samples = 0
-        self.recent = float("inf")
+        self._lowest = float("inf")
 
     def begin_anew(self, rtt: float) -> None:
         """Forget everything and begin with this sample, because the way has changed."""
-        self.srtt, self._samples, self.recent = None, 0, float("inf")
+        self.srtt, self._samples, self._lowest = None, 0, float("inf")
         self.learn(rtt)
-
-    @property
-    def shortest(self) -> float | None:
-        """The round trip for those who must not be slow for long because it was long once: the estimate learns from few samples,
-        and where blocks wait for it, there are few."""
-        return None if self.srtt is None else min(self.srtt, self.recent)
 
     def learn(self, rtt: float, times: int = 1) -> None:
         """A round trip was this long, or so many of them were."""
         until = -self._samples % SAMPLES  # samples before the next one that counts
         self._samples += times
-        self.recent = rtt if until == SAMPLES - 1 else min(self.recent, rtt)
-        if times <= until:
-            return
-        rounds, after = divmod(times - until - 1, SAMPLES)
-        self._estimate(self.recent)
-        for _ in range(rounds):
-            self._estimate(rtt)
-        if rounds or after:
-            self.recent = rtt
+        self._lowest = rtt if until == SAMPLES - 1 else min(self._lowest, rtt)
+        if times > until:
+            rounds, after = divmod(times - until - 1, SAMPLES)
+            self._estimate(self._lowest)
+            for _ in range(rounds):
+                self._estimate(rtt)
+            if rounds or after:
+                self._lowest = rtt
         assert self.srtt is not None
-        self.rto = min(max(self.srtt + 4 * self._rttvar, MIN_RTO), MAX_ESTIMATE)
+        self.shortest = min(self.srtt, self._lowest)
 
     def _estimate(self, rtt: float) -> None:
         if self.srtt is None:
@@ -58,3 +53,4 @@ class RoundTrip:
         else:
             self._rttvar += (abs(self.srtt - rtt) - self._rttvar) / 4
             self.srtt += (rtt - self.srtt) / 8
+        self.rto = min(max(self.srtt + 4 * self._rttvar, MIN_RTO), MAX_ESTIMATE)
