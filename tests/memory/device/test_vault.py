@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -160,7 +161,16 @@ def killed_at(instant: int, random_: random.Random) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def only_what_is_new() -> Iterator[None]:
+    """Collections of garbage pass over what other tests have left, which takes long."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 9))])
+@pytest.mark.usefixtures("only_what_is_new")
 def test_every_write_may_be_the_last(seed: int, tmp_path: Path) -> None:
     """A device is killed in its first file operation, its second, and so on, also while it recovers; each time the next one
     goes on from what is in the folder."""
@@ -184,8 +194,6 @@ def test_every_write_may_be_the_last(seed: int, tmp_path: Path) -> None:
 
 def release(folder: Path) -> None:
     """A device killed while it was made has left its lock to this process, as no real one does."""
-    import gc
-
     gc.collect()
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
