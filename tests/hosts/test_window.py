@@ -205,7 +205,7 @@ def test_who_was_kept_waiting_once_is_not_slow_for_long() -> None:
     window.submit_all([Block(9, Op.SUM, Lane.L32, payload(1)) for _ in range(100)])
     now, latency = 0.0, 0.5
     while not window.idle:
-        sent = [parse_header(packet[0]) for packet in window.poll(now)]
+        sent = [parse_header(bytes(packet[0])) for packet in window.poll(now)]
         if sent:
             now, latency = now + latency, 2 * LATENCY
             results = [pack_header(RESULT._replace(block_id=header.block_id)) + payload(2) for header in sent]
