@@ -25,7 +25,7 @@ class RoundTrip:
         self.shortest: float | None = None
         self._rttvar = 0.0
         self._samples = 0
-        self._lowest = float("inf")
+        self._lowest = float("inf")  # since the last time that the estimate learnt, or of what it learnt then
 
     def begin_anew(self, rtt: float) -> None:
         """Forget everything and begin with this sample, because the way has changed."""
