@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 from netsum.wire.schema import BlockState
@@ -106,6 +109,15 @@ def test_records_that_do_not_come(switch: FakeSwitch, topology: Topology) -> Non
         switch.lose_packet_ins = 1 << 30
         with pytest.raises(SwitchError, match="2 block records did not arrive in time"):
             client.query_records([1, 2], timeout=0.2)
+
+
+def test_records_of_a_slow_switch(switch: FakeSwitch, topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each comes within the timeout of the one before it, all together take four times as long."""
+    with client_of(topology) as client:
+        client.push_pipeline()
+        clock = itertools.count(time.monotonic(), 6.0)
+        monkeypatch.setattr("netsum_controller.p4runtime.client.time", SimpleNamespace(monotonic=clock.__next__))
+        assert sorted(client.query_records(range(5), timeout=10.0)) == list(range(5))
 
 
 def test_a_claim_whose_answer_is_late_was_not_somebody_elses(controller: Controller, switch: FakeSwitch) -> None:

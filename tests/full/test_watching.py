@@ -45,12 +45,13 @@ def only(snapshot: Snapshot) -> JobStanding:
 
 
 def when(watch: Watch, condition: Callable[[JobStanding], bool], what: str) -> JobStanding:
-    """Take snapshots until one is as it should be."""
+    """Take snapshots until one is as it should be; one for which a busy switch was too slow is none."""
     seen: list[JobStanding] = []
 
     def look() -> bool:
-        seen.append(only(watch.snapshot()))
-        return condition(seen[-1])
+        snapshot = watch.snapshot()
+        seen.extend(snapshot.jobs)
+        return bool(snapshot.jobs) and not snapshot.troubles and condition(seen[-1])
 
     until(look, what)
     return seen[-1]

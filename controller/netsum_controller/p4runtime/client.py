@@ -319,7 +319,8 @@ class SwitchClient:
                 yield entry, (row.counter_data.packet_count, row.counter_data.byte_count)
 
     def query_records(self, slots: Iterable[int], timeout: float = 10.0) -> dict[int, Record]:
-        """Block records of these slots. :class:`SwitchError` if the switch does not return them all in time."""
+        """Block records of these slots. :class:`SwitchError` if ``timeout`` seconds pass without any: a busy switch answers
+        slowly, and that is no fault."""
         assert self._stream is not None, "the client is not open"
         deadline = time.monotonic() + timeout
         waiting = dict.fromkeys(slots, 0.0)
@@ -342,6 +343,7 @@ class SwitchClient:
                 slot = answer.get("slot", -1) if answer.get("kind") == PacketOutKind.QUERY else -1
                 if waiting.pop(slot, None) is not None:
                     records[slot] = Record.parse(slot, packet.payload, answer["closed"])
+                    deadline = time.monotonic() + timeout
         return records
 
     def sweep(self, frame: bytes) -> int:
