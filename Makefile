@@ -25,7 +25,7 @@ MISSING = $(shell scripts/missing)
 testers = $(shell wanted=$$(($$(nproc) + $(1))); echo $$((wanted < 4 ? wanted : 4)))
 PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest --dist worksteal
 
-.PHONY: help setup demo test quick-tests test-all testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check torch-conformance p4 p4-check lint format clean
+.PHONY: help setup demo test quick-tests test-all coverage testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check torch-conformance p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ quick-tests: $(READY)
 
 test-all: test $(TRAINING)  ## everything: `make test`, then the tests marked `full`, and properties on more examples
 	@$(PYTEST) -n $(call testers,1) -m "full or hypothesis" --hypothesis-profile thorough $(ARGS)
+
+coverage: $(READY)  ## branch coverage of the product by the tests of `make test`, file by file
+	@$(PYTEST) -n $(call testers,2) -m "not full" --cov --cov-report=term $(ARGS)
 
 verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION seconds; last line JSON
 	@scripts/as-root $(BIN)/netsum verify --switch $(SWITCH) --duration $(DURATION) $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(ARGS)
@@ -112,6 +115,6 @@ format: $(READY)
 	@$(BIN)/ruff format .
 
 clean:  ## remove the virtual environment and every cache
-	rm -rf .venv .venv-training build hosts/build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum
+	rm -rf .venv .venv-training build hosts/build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum .coverage*
 	find . -name '*.egg-info' -prune -exec rm -rf {} +
 	find . -name __pycache__ -prune -exec rm -rf {} +
