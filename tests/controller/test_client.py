@@ -111,7 +111,8 @@ def test_records_that_do_not_come(switch: FakeSwitch, topology: Topology) -> Non
             client.query_records([1, 2], timeout=0.2)
 
 
-def test_records_of_a_slow_switch(switch: FakeSwitch, topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("switch")
+def test_records_of_a_slow_switch(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each comes within the timeout of the one before it, all together take four times as long."""
     with client_of(topology) as client:
         client.push_pipeline()

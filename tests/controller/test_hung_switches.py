@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -39,23 +38,20 @@ def asking(controller: Controller, old: Job) -> Iterator[None]:
 
 
 def test_members_elsewhere_are_answered(fabric: FakeFabric, controller: Controller, job: Job) -> None:
-    """A leaf has restarted, all ask for the epoch in which they go on, and a spine hangs: it takes 20 times its turn."""
-    controller.site.connect_timeout, controller.site.patience = 5.0, 1.0
+    """A leaf has restarted, all ask for the epoch in which they go on, and a spine hangs. Another job's member waits for
+    neither."""
+    controller.site.connect_timeout, controller.site.patience = 3600.0, 0.2
     near = controller.create_job(JobSpec(name="near", members=HOSTS[:2], window=8, token=TOKEN))
     fabric.switches["leaf2"].restart()
     controller.reconcile()
     fabric.switches["spine1"].answering.clear()
-    longest = 0.0
     with asking(controller, job):
         until(lambda: controller.job("wide").state is JobState.CHANGING)
         for turn in range(20):
-            asked = time.monotonic()
             controller.join("near", TOKEN, 0, f"a{turn // 10}")
-            longest = max(longest, time.monotonic() - asked)
         fabric.switches["spine1"].answering.set()
         until(lambda: controller.job("wide").state is JobState.READY)
     assert controller.job("wide").epoch.resumes == job.epoch.number
-    assert longest < controller.site.connect_timeout, "it waited behind the lock for a switch that is not its own"
     assert near.switches == ("leaf1",)
 
 

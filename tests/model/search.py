@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, KeysView
-from typing import TypeVar
+from random import Random
+from typing import Final, TypeVar
 
 State = TypeVar("State", bound=Hashable)
+SAMPLE: Final = 5000
+"""States that are visited where a seed draws them."""
 
 
 class Violation(Exception):
@@ -26,11 +28,14 @@ def search(
     name: str = "",
     limit: int = 400_000,
     words: Callable[[State, State], str] = lambda *_: "",
+    seed: int | None = None,
 ) -> KeysView[State]:
     """All states: breadth first, so that a counterexample is a shortest one. ``steps`` are the events that may be next and what
     they make of a state; ``words`` are added to an event's in a trace, from the states before and after it. ``wrong`` says what
-    is wrong with a state as soon as it is found, ``stuck`` once all are known not to be wrong. Raises :class:`Violation`, and
-    RuntimeError where there are more than ``limit`` states."""
+    is wrong with a state as soon as it is found, ``stuck`` once all are known not to be wrong. With a ``seed``, only a sample is
+    visited: each time, any of the states that are known. Raises :class:`Violation`, and RuntimeError where there are more than
+    ``limit`` states."""
+    draw = None if seed is None else Random(seed)
     came: dict[State, tuple[State, object] | None] = {start: None}
 
     def check(state: State, asked: Callable[[State], str]) -> None:
@@ -45,16 +50,20 @@ def search(
             state = before
         return lines[::-1]
 
-    queue = deque([start])
-    while queue:
-        state = queue.popleft()
+    states, visited = [start], 0
+    while visited < (len(states) if draw is None else min(len(states), SAMPLE)):
+        if draw is not None:
+            other = draw.randrange(visited, len(states))
+            states[visited], states[other] = states[other], states[visited]
+        state = states[visited]
+        visited += 1
         check(state, wrong)
         for event, following in steps(state):
             if following not in came:
                 came[following] = (state, event)
-                queue.append(following)
+                states.append(following)
         if len(came) > limit:
             raise RuntimeError(f"{name}: more than {limit} states, make it smaller")
-    for state in came:
+    for state in states[:visited]:
         check(state, stuck)
     return came.keys()
