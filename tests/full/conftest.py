@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import pytest
+from netsum import controller_client, overdue
 from netsum.communicator import Communicator
 from netsum.transports import Transport
 from netsum_controller import JobSpec, Topology
@@ -17,6 +18,7 @@ from netsum_controller.errors import NoSuchJob
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 
+from tests.full.calls import PATIENCE
 from tests.switch.harness.launch import KINDS
 
 FABRICS = [
@@ -64,6 +66,14 @@ def pytest_runtest_setup() -> None:
             fabric.start_switch(name)
         if dead:
             fabric.controller.reconcile()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the controller may take long to say whom a block waits for. How long a hung one is waited for is for
+    ``tests/hosts/test_timeouts.py``, and for the files that override this."""
+    monkeypatch.setattr(overdue, "ANSWER", PATIENCE)
+    monkeypatch.setattr(controller_client, "_WHY_TIMEOUT", PATIENCE)
 
 
 @pytest.fixture(params=KINDS)

@@ -22,6 +22,11 @@ from tests.threads import until
 pytestmark = pytest.mark.full
 
 
+@pytest.fixture(autouse=True)
+def patient() -> None:
+    """As in use: this controller hangs."""
+
+
 @pytest.fixture(scope="module", params=FABRICS)
 def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     """A fabric whose controller serves in a separate process."""
