@@ -25,6 +25,9 @@ MISSING = $(shell scripts/missing)
 testers = $(shell wanted=$$(($$(nproc) + $(1))); echo $$((wanted < 4 ? wanted : 4)))
 PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest --dist worksteal
 
+# Tests start hundreds of processes, which would each compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test quick-tests test-all coverage testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check torch-conformance p4 p4-check lint format clean
 
 help:  ## list the targets
