@@ -15,9 +15,12 @@ import pytest
 from netsum import Communicator, Descriptor, JoinError
 from netsum.backend import open_transport
 from netsum.peers import connections
-from netsum.peers.seal import Identity
+from netsum.peers.connections import MAX_RETRY, PATIENCE
+from netsum.peers.framing import STALLED, framed
+from netsum.peers.seal import Identity, Seal
 from netsum.peers.transport import UNPROVEN, PeerSocket, PeerTransport, own_address
-from netsum.peers.wire import FRAME, GREETING
+from netsum.peers.wire import FRAME, GREETING, SIZE
+from netsum.transports.base import Packet
 
 from tests.hosts.calls import good, on_each
 from tests.hosts.peers import KEY, peer_descriptor
@@ -40,12 +43,41 @@ def descriptors(sockets: list[PeerSocket]) -> list[Descriptor]:
     return [peer_descriptor(rank, 3, window=64, peers=addresses) for rank in range(3)]
 
 
+class Time:
+    """Simulated: it passes when a test says so, and by ``step`` seconds each time somebody looks."""
+
+    def __init__(self) -> None:
+        self.now, self.step = 1000.0, 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+@pytest.fixture
+def simulated() -> Time:
+    return Time()
+
+
 @pytest.fixture
 def transports(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> Iterator[list[PeerTransport]]:
     opened = [PeerTransport(*each) for each in zip(sockets, descriptors, strict=True)]
     yield opened
     for each in opened:
         each.close()
+
+
+@pytest.fixture
+def pair(
+    sockets: list[PeerSocket], descriptors: list[Descriptor], simulated: Time
+) -> Iterator[tuple[PeerTransport, PeerTransport]]:
+    """Ranks 0 and 1 in simulated time; 1 has sent something to 0."""
+    one, two = (PeerTransport(sockets[rank], descriptors[rank], clock=simulated) for rank in (0, 1))
+    two.send([(b"\x00", b"before")])
+    assert received(one, two) == [b"\x01before"]
+    yield one, two
+    one.close()
+    two.close()
 
 
 def received(transport: PeerTransport, *others: PeerTransport, number: int = 1) -> list[bytes]:
@@ -167,11 +199,68 @@ def test_somebody_else_who_breaks_in_breaks_the_connection_alone(transports: lis
     assert received(one, two) == [b"\x01before"]
     way = two._outgoing[0]
     assert way._sock is not None
-    way._sock.send(FRAME.pack(5, bytes(16)) + b"wrong")
+    way._sock.send(FRAME.pack(5, bytes(16), bytes(16)) + b"wrong")
     assert received(one, two) == [LOST]
     two.send([(b"\x00", b"after")])
     assert received(one, two) == [b"\x01after"]
     assert one.strangers == 1
+
+
+@pytest.mark.parametrize("bit", [0, 18, 21, 31, 8 * SIZE.size + 1, 8 * FRAME.size - 1, 8 * FRAME.size + 1])
+def test_a_bit_that_is_flipped_on_the_way_breaks_the_connection_at_once(
+    bit: int, pair: tuple[PeerTransport, PeerTransport], simulated: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in the size of a frame: time stands still, and nobody waits for the rest of one that is larger than it was sent."""
+    one, two = pair
+
+    def damaged(seal: Seal, body: Packet) -> bytes:
+        monkeypatch.setattr(connections, "framed", framed)
+        frame = bytearray(framed(seal, body))
+        frame[bit // 8] ^= 0x80 >> bit % 8
+        return bytes(frame)
+
+    monkeypatch.setattr(connections, "framed", damaged)
+    two.send([(b"\x00", b"damaged")])
+    until(lambda: two._outgoing[0]._sock is None, one, two)
+    assert one.strangers == 1
+    simulated.now += MAX_RETRY
+    assert received(one, two) == [LOST]
+    two.send([(b"\x00", b"after")])
+    assert received(one, two) == [b"\x01after"]
+
+
+@pytest.mark.parametrize("size", [1, SIZE.size, FRAME.size, FRAME.size + 3])
+def test_half_a_frame_has_a_deadline(size: int, pair: tuple[PeerTransport, PeerTransport], simulated: Time) -> None:
+    one, two = pair
+    way = two._outgoing[0]
+    assert way._sock is not None
+    assert way._seal is not None
+    way._sock.send(framed(way._seal, (b"message",))[:size])
+    until(lambda: one._incoming[1].stalled(simulated.now + 2 * STALLED), one, two)
+    simulated.now += 0.9 * STALLED
+    assert one.recv(0) == []
+    assert 1 in one._incoming, "it waits for the rest"
+    simulated.now += STALLED
+    until(lambda: way._sock is None, one, two)
+    assert two.last_error == "a member has closed the connection"
+    simulated.now += MAX_RETRY
+    assert received(one, two) == [LOST]
+    assert one.strangers == 0
+
+
+def test_what_comes_while_a_member_stands_still_is_no_half_frame(
+    pair: tuple[PeerTransport, PeerTransport], simulated: Time
+) -> None:
+    one, two = pair
+    way = two._outgoing[0]
+    assert way._sock is not None
+    assert way._seal is not None
+    frame = framed(way._seal, (b"message",))
+    way._sock.send(frame[:30])
+    until(lambda: one._incoming[1].stalled(simulated.now + 2 * STALLED), one, two)
+    way._sock.send(frame[30:])
+    simulated.now += 2 * STALLED
+    assert received(one, two) == [b"\x01message"]
 
 
 def test_the_key_never_travels(transports: list[PeerTransport], sockets: list[PeerSocket]) -> None:
@@ -198,7 +287,7 @@ def test_who_lacks_the_key_or_is_no_other_rank_is_refused(
     rank: int, transports: list[PeerTransport], knock: Knock
 ) -> None:
     stranger = knock(KEY if rank != 1 else bytes(16), rank)
-    stranger.sock.send(stranger.hello + FRAME.pack(4, stranger.seal.tag((b"evil",))) + b"evil")
+    stranger.sock.send(stranger.hello + framed(stranger.seal, (b"evil",)))
     assert stranger.is_refused()
     assert transports[0].strangers == 1
 
@@ -228,15 +317,16 @@ def test_a_member_that_claims_a_frame_too_large_is_not_listened_to(
     transports: list[PeerTransport], knock: Knock
 ) -> None:
     stranger = knock(KEY)
-    stranger.sock.send(stranger.hello + FRAME.pack(1 << 31, bytes(16)))
+    size = SIZE.pack(1 << 31)
+    stranger.sock.send(stranger.hello + size + stranger.seal.tag((size,)) + bytes(16))
     assert stranger.is_refused()
     assert transports[0].strangers == 1
 
 
 def test_strangers_that_say_nothing_are_bounded_in_number_and_time(
-    transports: list[PeerTransport], sockets: list[PeerSocket], monkeypatch: pytest.MonkeyPatch
+    pair: tuple[PeerTransport, PeerTransport], sockets: list[PeerSocket], simulated: Time
 ) -> None:
-    one, two, _ = transports
+    one, two = pair
     address = sockets[0].sock.getsockname()
     silent = [socket.create_connection(address) for _ in range(3 * UNPROVEN)]
     for _ in range(10):
@@ -245,8 +335,9 @@ def test_strangers_that_say_nothing_are_bounded_in_number_and_time(
     two.send([(b"\x00", b"good")])
     assert received(one, two) == [b"\x01good"], "and nobody is kept from connecting"
     assert one.strangers >= 2 * UNPROVEN - 2
-    monkeypatch.setattr("netsum.peers.transport.PATIENCE", 0.05)
-    until(lambda: not one._unproven, one)
+    simulated.now += 2 * PATIENCE
+    one.recv(0)
+    assert not one._unproven
     for each in silent:
         each.close()
 
@@ -262,12 +353,12 @@ def test_who_connects_from_elsewhere_is_refused_unread(
         assert stranger.recv(100) == b""
 
 
-def test_a_member_that_does_not_answer_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PATIENCE", 0.05)
+def test_a_member_that_does_not_answer_is_tried_again(simulated: Time) -> None:
+    simulated.step = 0.25 * PATIENCE
     sock = PeerSocket("127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as hung:
         there = "{}:{}".format(*hung.getsockname())
-        transport = PeerTransport(sock, peer_descriptor(0, 2, peers=(sock.address, there)), owns=True)
+        transport = PeerTransport(sock, peer_descriptor(0, 2, peers=(sock.address, there)), owns=True, clock=simulated)
         transport.send([(b"\x01", b"into the void")])
         until(lambda: transport.last_error == "the connection is not answered", transport)
         hung.setblocking(False)
