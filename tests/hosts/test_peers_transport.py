@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -14,19 +13,14 @@ import numpy as np
 import pytest
 from netsum import Communicator, Descriptor, JoinError
 from netsum.backend import open_transport
-from netsum.peers import connections
-from netsum.peers.connections import MAX_RETRY, PATIENCE
-from netsum.peers.framing import STALLED, framed
-from netsum.peers.seal import Identity, Seal
-from netsum.peers.transport import UNPROVEN, PeerSocket, PeerTransport, own_address
+from netsum.peers.framing import framed
+from netsum.peers.seal import Identity
+from netsum.peers.transport import PeerSocket, PeerTransport, own_address
 from netsum.peers.wire import FRAME, GREETING, SIZE
-from netsum.transports.base import Packet
 
 from tests.hosts.calls import good, on_each
 from tests.hosts.peers import KEY, peer_descriptor
-
-LOST = b"\x01"
-"""What rank 1 sent before may be lost."""
+from tests.hosts.real_peers import LOST, received, until
 
 
 @pytest.fixture
@@ -43,60 +37,12 @@ def descriptors(sockets: list[PeerSocket]) -> list[Descriptor]:
     return [peer_descriptor(rank, 3, window=64, peers=addresses) for rank in range(3)]
 
 
-class Time:
-    """Simulated: it passes when a test says so, and by ``step`` seconds each time somebody looks."""
-
-    def __init__(self) -> None:
-        self.now, self.step = 1000.0, 0.0
-
-    def __call__(self) -> float:
-        self.now += self.step
-        return self.now
-
-
-@pytest.fixture
-def simulated() -> Time:
-    return Time()
-
-
 @pytest.fixture
 def transports(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> Iterator[list[PeerTransport]]:
     opened = [PeerTransport(*each) for each in zip(sockets, descriptors, strict=True)]
     yield opened
     for each in opened:
         each.close()
-
-
-@pytest.fixture
-def pair(
-    sockets: list[PeerSocket], descriptors: list[Descriptor], simulated: Time
-) -> Iterator[tuple[PeerTransport, PeerTransport]]:
-    """Ranks 0 and 1 in simulated time; 1 has sent something to 0."""
-    one, two = (PeerTransport(sockets[rank], descriptors[rank], clock=simulated) for rank in (0, 1))
-    two.send([(b"\x00", b"before")])
-    assert received(one, two) == [b"\x01before"]
-    yield one, two
-    one.close()
-    two.close()
-
-
-def received(transport: PeerTransport, *others: PeerTransport, number: int = 1) -> list[bytes]:
-    """Receive that many packets within ten seconds; meanwhile the others tend their connections."""
-    deadline = time.monotonic() + 10.0
-    packets: list[bytes] = []
-    while time.monotonic() < deadline and len(packets) < number:
-        for other in others:
-            assert other.recv(0) == []
-        packets += map(bytes, transport.recv(0.01))
-    return packets
-
-
-def until(condition: Callable[[], bool], *transports: PeerTransport) -> None:
-    deadline = time.monotonic() + 10.0
-    while not condition():
-        assert time.monotonic() < deadline
-        for each in transports:
-            assert each.recv(0.01) == []
 
 
 class Stranger:
@@ -206,63 +152,6 @@ def test_somebody_else_who_breaks_in_breaks_the_connection_alone(transports: lis
     assert one.strangers == 1
 
 
-@pytest.mark.parametrize("bit", [0, 18, 21, 31, 8 * SIZE.size + 1, 8 * FRAME.size - 1, 8 * FRAME.size + 1])
-def test_a_bit_that_is_flipped_on_the_way_breaks_the_connection_at_once(
-    bit: int, pair: tuple[PeerTransport, PeerTransport], simulated: Time, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also in the size of a frame: time stands still, and nobody waits for the rest of one that is larger than it was sent."""
-    one, two = pair
-
-    def damaged(seal: Seal, body: Packet) -> bytes:
-        monkeypatch.setattr(connections, "framed", framed)
-        frame = bytearray(framed(seal, body))
-        frame[bit // 8] ^= 0x80 >> bit % 8
-        return bytes(frame)
-
-    monkeypatch.setattr(connections, "framed", damaged)
-    two.send([(b"\x00", b"damaged")])
-    until(lambda: two._outgoing[0]._sock is None, one, two)
-    assert one.strangers == 1
-    simulated.now += MAX_RETRY
-    assert received(one, two) == [LOST]
-    two.send([(b"\x00", b"after")])
-    assert received(one, two) == [b"\x01after"]
-
-
-@pytest.mark.parametrize("size", [1, SIZE.size, FRAME.size, FRAME.size + 3])
-def test_half_a_frame_has_a_deadline(size: int, pair: tuple[PeerTransport, PeerTransport], simulated: Time) -> None:
-    one, two = pair
-    way = two._outgoing[0]
-    assert way._sock is not None
-    assert way._seal is not None
-    way._sock.send(framed(way._seal, (b"message",))[:size])
-    until(lambda: one._incoming[1].stalled(simulated.now + 2 * STALLED), one, two)
-    simulated.now += 0.9 * STALLED
-    assert one.recv(0) == []
-    assert 1 in one._incoming, "it waits for the rest"
-    simulated.now += STALLED
-    until(lambda: way._sock is None, one, two)
-    assert two.last_error == "a member has closed the connection"
-    simulated.now += MAX_RETRY
-    assert received(one, two) == [LOST]
-    assert one.strangers == 0
-
-
-def test_what_comes_while_a_member_stands_still_is_no_half_frame(
-    pair: tuple[PeerTransport, PeerTransport], simulated: Time
-) -> None:
-    one, two = pair
-    way = two._outgoing[0]
-    assert way._sock is not None
-    assert way._seal is not None
-    frame = framed(way._seal, (b"message",))
-    way._sock.send(frame[:30])
-    until(lambda: one._incoming[1].stalled(simulated.now + 2 * STALLED), one, two)
-    way._sock.send(frame[30:])
-    simulated.now += 2 * STALLED
-    assert received(one, two) == [b"\x01message"]
-
-
 def test_the_key_never_travels(transports: list[PeerTransport], sockets: list[PeerSocket]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         there = "{}:{}".format(*listening.getsockname())
@@ -323,25 +212,6 @@ def test_a_member_that_claims_a_frame_too_large_is_not_listened_to(
     assert transports[0].strangers == 1
 
 
-def test_strangers_that_say_nothing_are_bounded_in_number_and_time(
-    pair: tuple[PeerTransport, PeerTransport], sockets: list[PeerSocket], simulated: Time
-) -> None:
-    one, two = pair
-    address = sockets[0].sock.getsockname()
-    silent = [socket.create_connection(address) for _ in range(3 * UNPROVEN)]
-    for _ in range(10):
-        one.recv(0)
-    assert len(one._unproven) == UNPROVEN + 2
-    two.send([(b"\x00", b"good")])
-    assert received(one, two) == [b"\x01good"], "and nobody is kept from connecting"
-    assert one.strangers >= 2 * UNPROVEN - 2
-    simulated.now += 2 * PATIENCE
-    one.recv(0)
-    assert not one._unproven
-    for each in silent:
-        each.close()
-
-
 def test_who_connects_from_elsewhere_is_refused_unread(
     transports: list[PeerTransport], sockets: list[PeerSocket]
 ) -> None:
@@ -351,30 +221,6 @@ def test_who_connects_from_elsewhere_is_refused_unread(
         stranger.settimeout(1.0)
         until(lambda: transports[0].strangers == 1, transports[0])
         assert stranger.recv(100) == b""
-
-
-def test_a_member_that_does_not_answer_is_tried_again(simulated: Time) -> None:
-    simulated.step = 0.25 * PATIENCE
-    sock = PeerSocket("127.0.0.1")
-    with socket.create_server(("127.0.0.1", 0)) as hung:
-        there = "{}:{}".format(*hung.getsockname())
-        transport = PeerTransport(sock, peer_descriptor(0, 2, peers=(sock.address, there)), owns=True, clock=simulated)
-        transport.send([(b"\x01", b"into the void")])
-        until(lambda: transport.last_error == "the connection is not answered", transport)
-        hung.setblocking(False)
-        accepted: list[socket.socket] = []
-        while len(accepted) < 2:
-            assert transport.recv(0.01) == []
-            with suppress(BlockingIOError):
-                accepted.append(hung.accept()[0])
-        for each in accepted:
-            each.close()
-    for _ in range(3):
-        transport.send([(b"\x01", b"into the void")])
-        transport.recv(0.02)
-    until(lambda: transport.last_error == "Connection refused", transport)
-    transport.close()
-    assert sock.sock.fileno() == -1, "it owned the socket"
 
 
 def test_addresses() -> None:

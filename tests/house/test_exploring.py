@@ -80,9 +80,8 @@ def test_the_steps_of_a_state_machine_are_printed() -> None:
             self.number += step
             assert self.number < 3
 
-    test = Counting.TestCase()
-    test.settings = EXPLORING
-    (case,) = found(test.runTest)
+    Counting.TestCase.settings = EXPLORING
+    (case,) = found(Counting.TestCase().runTest)
     assert case.splitlines() == ["state = Counting()", "state.count(step=3)", "state.teardown()"]
 
 
