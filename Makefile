@@ -23,16 +23,17 @@ MISSING = $(shell scripts/missing)
 # Most tests wait more than half of their time, so there are more testers than cores, 4 at most: two more for `make test`, one for the
 # heavier rest. Who has nothing left takes over from who has most.
 testers = $(shell wanted=$$(($$(nproc) + $(1))); echo $$((wanted < 4 ? wanted : 4)))
-PYTEST = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python -m pytest --dist worksteal
+TESTING = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python
+PYTEST = $(TESTING) -m pytest --dist worksteal
 
 # Tests start hundreds of processes, which would each compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test quick-tests test-all coverage testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check torch-conformance p4 p4-check lint format clean
+.PHONY: help setup demo test quick-tests test-all coverage explore testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check torch-conformance p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify, matrix, memory-check) MINUTES=n (soak) PACKETS=n SEED=n (fuzz, soak, matrix, memory-check) SCENARIO=file (soak) TOPOLOGY=file (demo, testbed, verify) ARGS='more options'"
+	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify, matrix, memory-check) MINUTES=n (soak, explore) PACKETS=n SEED=n (fuzz, soak, matrix, memory-check) SCENARIO=file (soak) TOPOLOGY=file (demo, testbed, verify) ARGS='more options'"
 
 $(READY): pyproject.toml scripts/setup
 	@scripts/setup
@@ -60,6 +61,9 @@ test-all: test $(TRAINING)  ## everything: `make test`, then the tests marked `f
 
 coverage: $(READY)  ## branch coverage of the product by the tests of `make test`, file by file
 	@$(PYTEST) -n $(call testers,2) -m "not full" --cov --cov-report=term $(ARGS)
+
+explore: $(READY)  ## draw new cases for every property for MINUTES (ARGS=tests/hosts: of a part); prints each it finds as an @example
+	@$(TESTING) -m tests.exploring $(MINUTES) -n $(call testers,1) --dist worksteal -q $(ARGS)
 
 verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION seconds; last line JSON
 	@scripts/as-root $(BIN)/netsum verify --switch $(SWITCH) --duration $(DURATION) $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(ARGS)

@@ -19,10 +19,13 @@ from hypothesis.configuration import set_hypothesis_home_dir
 if os.geteuid() != Path(__file__).stat().st_uid:
     set_hypothesis_home_dir(Path(tempfile.gettempdir()) / f"netsum-hypothesis-{os.geteuid()}")
 
-# How long an example takes says nothing on a shared machine. `make test` runs the default profile, `make test-all` both.
+# How long an example takes says nothing on a shared machine. `make test` runs the default profile, `make test-all` both: examples
+# follow from the property alone, so the same commit gives the same verdict. `make explore` draws them anew.
 _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("default", _patient, max_examples=40)
-settings.register_profile("thorough", _patient, max_examples=200)
+_repeatable = settings(_patient, derandomize=True, database=None)
+settings.register_profile("default", _repeatable, max_examples=40)
+settings.register_profile("thorough", _repeatable, max_examples=200)
+settings.register_profile("explore", _patient, max_examples=100, database=None, print_blob=True)
 settings.load_profile("default")
 
 # A shell starts background jobs with SIGINT ignored, which children inherit, and tests of Ctrl-C would wait for ever.

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from netsum.answers import open_url
 from netsum.errors import Desynchronized, Evicted, JoinError, NetsumError, NoSuchMember, NotReady, Unauthorized
 
 Answer = TypeVar("Answer")
@@ -47,10 +48,7 @@ class Asking:
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         request = urllib.request.Request(f"{self._url}{path}", data, headers, method=method)
-        # No proxy: the controller is a neighbour.
-        tls = urllib.request.HTTPSHandler(context=self._trust)
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), tls)
-        with opener.open(request, timeout=timeout) as answer:
+        with open_url(request, timeout, self._trust) as answer:
             return json.load(answer)
 
     def until(self, deadline: float, ask: Callable[[float], Answer]) -> Answer:

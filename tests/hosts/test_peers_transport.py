@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -14,16 +13,14 @@ import numpy as np
 import pytest
 from netsum import Communicator, Descriptor, JoinError
 from netsum.backend import open_transport
-from netsum.peers import connections
+from netsum.peers.framing import framed
 from netsum.peers.seal import Identity
-from netsum.peers.transport import UNPROVEN, PeerSocket, PeerTransport, own_address
-from netsum.peers.wire import FRAME, GREETING
+from netsum.peers.transport import PeerSocket, PeerTransport, own_address
+from netsum.peers.wire import FRAME, GREETING, SIZE
 
 from tests.hosts.calls import good, on_each
 from tests.hosts.peers import KEY, peer_descriptor
-
-LOST = b"\x01"
-"""What rank 1 sent before may be lost."""
+from tests.hosts.real_peers import LOST, received, until
 
 
 @pytest.fixture
@@ -46,25 +43,6 @@ def transports(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> Iter
     yield opened
     for each in opened:
         each.close()
-
-
-def received(transport: PeerTransport, *others: PeerTransport, number: int = 1) -> list[bytes]:
-    """Receive that many packets within ten seconds; meanwhile the others tend their connections."""
-    deadline = time.monotonic() + 10.0
-    packets: list[bytes] = []
-    while time.monotonic() < deadline and len(packets) < number:
-        for other in others:
-            assert other.recv(0) == []
-        packets += map(bytes, transport.recv(0.01))
-    return packets
-
-
-def until(condition: Callable[[], bool], *transports: PeerTransport) -> None:
-    deadline = time.monotonic() + 10.0
-    while not condition():
-        assert time.monotonic() < deadline
-        for each in transports:
-            assert each.recv(0.01) == []
 
 
 class Stranger:
@@ -167,7 +145,7 @@ def test_somebody_else_who_breaks_in_breaks_the_connection_alone(transports: lis
     assert received(one, two) == [b"\x01before"]
     way = two._outgoing[0]
     assert way._sock is not None
-    way._sock.send(FRAME.pack(5, bytes(16)) + b"wrong")
+    way._sock.send(FRAME.pack(5, bytes(16), bytes(16)) + b"wrong")
     assert received(one, two) == [LOST]
     two.send([(b"\x00", b"after")])
     assert received(one, two) == [b"\x01after"]
@@ -198,7 +176,7 @@ def test_who_lacks_the_key_or_is_no_other_rank_is_refused(
     rank: int, transports: list[PeerTransport], knock: Knock
 ) -> None:
     stranger = knock(KEY if rank != 1 else bytes(16), rank)
-    stranger.sock.send(stranger.hello + FRAME.pack(4, stranger.seal.tag((b"evil",))) + b"evil")
+    stranger.sock.send(stranger.hello + framed(stranger.seal, (b"evil",)))
     assert stranger.is_refused()
     assert transports[0].strangers == 1
 
@@ -228,27 +206,10 @@ def test_a_member_that_claims_a_frame_too_large_is_not_listened_to(
     transports: list[PeerTransport], knock: Knock
 ) -> None:
     stranger = knock(KEY)
-    stranger.sock.send(stranger.hello + FRAME.pack(1 << 31, bytes(16)))
+    size = SIZE.pack(1 << 31)
+    stranger.sock.send(stranger.hello + size + stranger.seal.tag((size,)) + bytes(16))
     assert stranger.is_refused()
     assert transports[0].strangers == 1
-
-
-def test_strangers_that_say_nothing_are_bounded_in_number_and_time(
-    transports: list[PeerTransport], sockets: list[PeerSocket], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two, _ = transports
-    address = sockets[0].sock.getsockname()
-    silent = [socket.create_connection(address) for _ in range(3 * UNPROVEN)]
-    for _ in range(10):
-        one.recv(0)
-    assert len(one._unproven) == UNPROVEN + 2
-    two.send([(b"\x00", b"good")])
-    assert received(one, two) == [b"\x01good"], "and nobody is kept from connecting"
-    assert one.strangers >= 2 * UNPROVEN - 2
-    monkeypatch.setattr("netsum.peers.transport.PATIENCE", 0.05)
-    until(lambda: not one._unproven, one)
-    for each in silent:
-        each.close()
 
 
 def test_who_connects_from_elsewhere_is_refused_unread(
@@ -260,30 +221,6 @@ def test_who_connects_from_elsewhere_is_refused_unread(
         stranger.settimeout(1.0)
         until(lambda: transports[0].strangers == 1, transports[0])
         assert stranger.recv(100) == b""
-
-
-def test_a_member_that_does_not_answer_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PATIENCE", 0.05)
-    sock = PeerSocket("127.0.0.1")
-    with socket.create_server(("127.0.0.1", 0)) as hung:
-        there = "{}:{}".format(*hung.getsockname())
-        transport = PeerTransport(sock, peer_descriptor(0, 2, peers=(sock.address, there)), owns=True)
-        transport.send([(b"\x01", b"into the void")])
-        until(lambda: transport.last_error == "the connection is not answered", transport)
-        hung.setblocking(False)
-        accepted: list[socket.socket] = []
-        while len(accepted) < 2:
-            assert transport.recv(0.01) == []
-            with suppress(BlockingIOError):
-                accepted.append(hung.accept()[0])
-        for each in accepted:
-            each.close()
-    for _ in range(3):
-        transport.send([(b"\x01", b"into the void")])
-        transport.recv(0.02)
-    until(lambda: transport.last_error == "Connection refused", transport)
-    transport.close()
-    assert sock.sock.fileno() == -1, "it owned the socket"
 
 
 def test_addresses() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from netsum import Closed, Communicator, Mismatch, Timeout
-from netsum.descriptor import CHAIN, HOST_ALGORITHMS
+from netsum.descriptor import CHAIN, HOST_ALGORITHMS, MULTICAST
 from netsum.peers import peer_window
 from netsum.peers.peer_window import PeerWindow
 from netsum.window.block import Block
@@ -115,9 +116,26 @@ def batches(draw: st.DrawFn, workers: int) -> list[list[list[Block]]]:
     return made
 
 
-@given(st.data(), st.integers(1, 6), st.sampled_from(["auto", *HOST_ALGORITHMS, CHAIN]))
-def test_results_are_the_switchs_bit_for_bit(data: st.DataObject, workers: int, algorithm: str) -> None:
-    given_batches = data.draw(batches(workers))
+def copies(workers: int, *, passing: bool = False, given: Sequence[bool] = (False,)) -> list[list[list[Block]]]:
+    """A batch of COPY blocks from the last rank, which has a payload only where ``given`` says so."""
+    source, size = workers - 1, CHUNK_BYTES
+
+    def of_rank(rank: int, there: bool) -> Block:
+        if rank == source and there:
+            return Block(0, Op.COPY, Lane.L8, bytes([7]) * size, source=source)
+        return Block(0, Op.COPY, Lane.L8, room=size, passing=passing and rank == source, source=source)
+
+    return [[[of_rank(rank, there) for there in given] for rank in range(workers)]]
+
+
+@given(st.integers(1, 6).flatmap(batches), st.sampled_from(["auto", *HOST_ALGORITHMS, CHAIN, MULTICAST]))
+@example(copies(2), CHAIN)
+@example(copies(3, passing=True), CHAIN)
+@example(copies(4), MULTICAST)
+@example(copies(3, given=(True, False, True)), CHAIN)
+@example(copies(3, given=(False, True, False)), CHAIN)
+def test_results_are_the_switchs_bit_for_bit(given_batches: list[list[list[Block]]], algorithm: str) -> None:
+    workers = len(given_batches[0])
     expected = [sorted(each) for each in by_switch(given_batches, workers)]
     assert [sorted(each) for each in by_peers(given_batches, workers, algorithm)] == expected
 

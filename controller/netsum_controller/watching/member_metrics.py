@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import http.client
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
+from netsum.answers import open_url
 from prometheus_client.parser import text_string_to_metric_families
 
 from netsum_controller.config.topology import Topology
@@ -40,9 +40,8 @@ def retransmissions(job: Job, template: str, topology: Topology) -> dict[int, in
 
 
 def _fetch(url: str) -> str:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # members are neighbours
     try:
-        with opener.open(url, timeout=TIMEOUT) as answer:
+        with open_url(url, TIMEOUT) as answer:
             return str(answer.read(_MOST).decode("utf-8", "replace"))
     except (OSError, ValueError, http.client.HTTPException):
         return ""

@@ -160,7 +160,7 @@ class Batch:
         status, dest, size = int(record["status"]), int(record["dest"]), int(record["size"])
         if status != Status.OK or dest not in (EVERYONE, rank):
             size = 0
-        elif not self._whole[row]:
+        elif size and not self._whole[row]:
             raise RuntimeError(f"block {block_id}: the algorithm has not brought rank {rank} its payload")
         lane, degraded = int(record["lane"]), int(record["degraded"])
         header = Header(

@@ -10,14 +10,14 @@ import contextlib
 import selectors
 import socket
 import sys
-import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from netsum.home import stays_home
+from netsum.peers.framing import BrokenError, FrameReader, framed
 from netsum.peers.seal import Identity, Seal
-from netsum.peers.wire import FRAME, GREETING, HELLO
+from netsum.peers.wire import GREETING, HELLO
 from netsum.transports.base import Packet
 from netsum.transports.only_from import Address
 
@@ -39,10 +39,7 @@ _LINUX: Final = (
 )
 
 Selector = selectors.BaseSelector
-
-
-class BrokenError(OSError):
-    """The connection is unusable: it was closed, or the other end is not who it should be."""
+Clock = Callable[[], float]
 
 
 def prepare(sock: socket.socket) -> socket.socket:
@@ -59,7 +56,7 @@ class Outgoing:
     """The connection to one other member. It is opened when there is something to send, and again when it breaks: an empty
     frame then goes first, because earlier ones may be lost."""
 
-    def __init__(self, identity: Identity, rank: int, host: str, address: Address, room: int) -> None:
+    def __init__(self, identity: Identity, rank: int, host: str, address: Address, room: int, clock: Clock) -> None:
         """``host`` is our own address; ``room`` is how many bytes may wait to be sent, the rest is dropped."""
         self.last_error: str | None = None
         self._identity = identity
@@ -67,6 +64,7 @@ class Outgoing:
         self._host = host
         self._address = address
         self._room = room
+        self._clock = clock
         self._waiting: deque[Packet] = deque()
         self._waiting_bytes = 0
         self._sock: socket.socket | None = None
@@ -84,7 +82,7 @@ class Outgoing:
         self._waiting.append(body)
         self._waiting_bytes += sum(map(len, body))
         if self._sock is None:
-            self.look_after(time.monotonic(), selector)
+            self.look_after(self._clock(), selector)
         elif self._seal is not None and not self._rest:
             self.go_on(selector, selectors.EVENT_WRITE)
 
@@ -140,9 +138,8 @@ class Outgoing:
             while self._rest or self._waiting:
                 if not self._rest:
                     body = self._waiting.popleft()
-                    size = sum(map(len, body))
-                    self._waiting_bytes -= size
-                    self._rest = memoryview(b"".join((FRAME.pack(size, seal.tag(body)), *body)))
+                    self._waiting_bytes -= sum(map(len, body))
+                    self._rest = memoryview(framed(seal, body))
                 self._rest = self._rest[sock.send(self._rest) :]
             wanted = selectors.EVENT_READ
         except BlockingIOError:
@@ -153,7 +150,7 @@ class Outgoing:
     def _break(self, why: str, selector: Selector) -> None:
         """Close the connection; what was sent on it may be lost."""
         self.last_error = why
-        now = time.monotonic()
+        now = self._clock()
         self._pause = RETRY if now - self._began > PATIENCE else min(2 * self._pause, MAX_RETRY)
         self._next = now + self._pause
         if self._seal is not None:
@@ -171,17 +168,19 @@ class Outgoing:
 class Incoming:
     """A connection that was accepted. ``rank`` is that of the member at the other end, once it has proven who it is."""
 
-    def __init__(self, identity: Identity, sock: socket.socket, ranks: Collection[int], largest: int) -> None:
+    def __init__(
+        self, identity: Identity, sock: socket.socket, ranks: Collection[int], largest: int, now: float
+    ) -> None:
         """``ranks`` are those that may be at the other end; ``largest`` is the most bytes of a frame's body. Raises OSError if
         the connection is already broken."""
         self.rank: int | None = None
-        self.began = time.monotonic()
+        self.began = now
         self._identity = identity
         self._sock = prepare(sock)
         self._ranks = ranks
         self._largest = largest
-        self._come = bytearray()
-        self._seal: Seal | None = None
+        self._hello = b""
+        self._reader: FrameReader | None = None
         self._greeting = identity.greet()
         self._sock.send(self._greeting)
 
@@ -189,46 +188,32 @@ class Incoming:
         """The socket's file descriptor; -1 once it is closed."""
         return self._sock.fileno()
 
-    def read(self) -> list[bytes]:
+    def read(self, now: float) -> list[bytes]:
         """The bodies of the frames that have arrived. Raises OSError when the connection is unusable: :class:`BrokenError` if
         the other end is not a member's process, or somebody has altered what it sent."""
         try:
-            data = self._sock.recv(HELLO.size - len(self._come) if self._seal is None else READ_BYTES)
+            data = self._sock.recv(HELLO.size - len(self._hello) if self._reader is None else READ_BYTES)
         except BlockingIOError:
             return []
         if not data:
             raise ConnectionResetError
-        self._come += data
-        if self._seal is None:
-            return self._meet()
-        return self._frames(self._seal)
-
-    def _meet(self) -> list[bytes]:
-        if len(self._come) == HELLO.size:
-            met = self._identity.meet(self._greeting, bytes(self._come)) if self._come[0] in self._ranks else None
-            if met is None:
-                raise BrokenError
-            self.rank, self._seal = met
-            self._come.clear()
+        if self._reader is not None:
+            return self._reader.take(data, now)
+        self._hello += data
+        if len(self._hello) == HELLO.size:
+            self._reader = self._meet(self._hello)
         return []
 
-    def _frames(self, seal: Seal) -> list[bytes]:
-        bodies = []
-        start, end = 0, len(self._come)
-        while end - start >= FRAME.size:
-            size, tag = FRAME.unpack_from(self._come, start)
-            if size > self._largest:
-                raise BrokenError
-            if end - start < FRAME.size + size:
-                break
-            start += FRAME.size
-            body = bytes(memoryview(self._come)[start : start + size])
-            start += size
-            if not seal.holds(tag, (body,)):
-                raise BrokenError
-            bodies.append(body)
-        del self._come[:start]
-        return bodies
+    def _meet(self, hello: bytes) -> FrameReader:
+        met = self._identity.meet(self._greeting, hello) if hello[0] in self._ranks else None
+        if met is None:
+            raise BrokenError("a process connects that is not a member's")
+        self.rank, seal = met
+        return FrameReader(seal, self._largest)
+
+    def stalled(self, now: float) -> bool:
+        """Whether half a frame has come, and nothing more for too long."""
+        return self._reader is not None and self._reader.stalled(now)
 
     def close(self) -> None:
         self._sock.close()

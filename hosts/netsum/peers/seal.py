@@ -1,9 +1,9 @@
 """Proves who is at the other end of a connection, and that every frame on it is theirs, unaltered and in order.
 
 Each process draws a random number, its *session*, and each connection gets another. Both ends derive the connection's key from
-these, from the two ranks and from the epoch's key, which members never send each other. A frame carries a keyed hash of its
-body and of its position in the connection. So what a stranger records is useless on any other connection, to any other member
-or process, and in any other order; what it adds or alters ends the connection, and the member connects again.
+these, from the two ranks and from the epoch's key, which members never send each other. A frame carries keyed hashes of its
+size, of its body, and of where in the connection these are. So what a stranger records is useless on any other connection, to
+any other member or process, and in any other order; what it adds or alters ends the connection, and the member connects again.
 
 A member accepts the first process of a rank that proves itself and no other (copies of one descriptor may run twice). Frames are
 not secret: anyone who captures them can read them. No socket.
@@ -23,19 +23,19 @@ _PERSON: Final = b"netsum peers"
 
 
 class Seal:
-    """The seal of one connection. Both ends make the same: one tags the frames, the other checks them."""
+    """The seal of one connection. Both ends make the same: one tags what it sends, the other checks it."""
 
     def __init__(self, key: bytes, between: bytes) -> None:
         """``between`` is everything that distinguishes this connection from others."""
         own_key = blake2b(between, key=key, digest_size=32, person=_PERSON).digest()
         self._keyed = blake2b(key=own_key, digest_size=TAG_BYTES, person=_PERSON)
-        self._frames = 0
+        self._tags = 0
 
     def tag(self, body: Packet) -> bytes:
-        """The tag of the connection's next frame."""
+        """The tag of what comes next on the connection."""
         tag = self._keyed.copy()
-        tag.update(self._frames.to_bytes(8, "big"))
-        self._frames += 1
+        tag.update(self._tags.to_bytes(8, "big"))
+        self._tags += 1
         for part in body:
             tag.update(part)
         return tag.digest()

@@ -15,7 +15,8 @@ from typing import Final
 from netsum.descriptor import MULTICAST, Descriptor, is_chain
 from netsum.errors import JoinError
 from netsum.home import stays_home
-from netsum.peers.connections import PATIENCE, BrokenError, Incoming, Outgoing
+from netsum.peers.connections import PATIENCE, Clock, Incoming, Outgoing
+from netsum.peers.framing import BrokenError
 from netsum.peers.seal import Identity
 from netsum.peers.wire import DATAGRAM, DATAGRAM_HEAD, HEAD, RANK, RECORD, is_datagram, message_bytes
 from netsum.transports.base import Packet
@@ -89,8 +90,11 @@ class PeerTransport:
     that byte says that earlier ones from there may be lost. Connections from an address that is no member's, or that cannot
     prove to be a member's, are closed and counted in ``strangers``."""
 
-    def __init__(self, sock: PeerSocket, descriptor: Descriptor, *, owns: bool = False) -> None:
+    def __init__(
+        self, sock: PeerSocket, descriptor: Descriptor, *, owns: bool = False, clock: Clock = time.monotonic
+    ) -> None:
         """``descriptor`` has the peers and the key. ``owns``: closing the transport closes the socket."""
+        self._clock = clock
         self._owned = sock if owns else None
         self.strangers = 0
         self._listener = sock.sock
@@ -110,7 +114,7 @@ class PeerTransport:
         room = 4 * descriptor.window * (RECORD.itemsize + descriptor.block_bytes)
         here = str(self._listener.getsockname()[0])
         self._outgoing = {
-            rank: Outgoing(self._identity, rank, here, address, room) for rank, address in self._peers.items()
+            rank: Outgoing(self._identity, rank, here, address, room, clock) for rank, address in self._peers.items()
         }
         self._unproven: dict[Incoming, None] = {}  # the oldest first
         self._incoming: dict[int, Incoming] = {}
@@ -162,14 +166,15 @@ class PeerTransport:
     def recv(self, timeout: float | None) -> list[memoryview]:
         if self._closed:
             return []
-        self._look(time.monotonic())
+        self._look(self._clock())
         for key, events in self._selector.select(timeout):
             key.data(self._selector, events)
         come, self._come = self._come, []
         return come
 
     def _look(self, now: float) -> None:
-        """Now and then: open connections that are due, abandon those that nobody answers."""
+        """Now and then: open connections that are due, abandon those that nobody answers, or that stall in the middle of a
+        frame."""
         if now < self._next_look:
             return
         self._next_look = now + _LOOK
@@ -177,6 +182,10 @@ class PeerTransport:
             outgoing.look_after(now, self._selector)
         for incoming in [each for each in self._unproven if now - each.began > PATIENCE]:
             self._refuse(incoming)
+        for incoming in [each for each in self._incoming.values() if each.stalled(now)]:
+            self._read(incoming, self._selector, selectors.EVENT_READ)  # perhaps only this process has stood still
+            if incoming.fileno() >= 0 and incoming.stalled(now):
+                self._close(incoming)
 
     def _accept(self, _selector: selectors.BaseSelector, _events: int) -> None:
         for _ in range(BATCH):
@@ -188,7 +197,7 @@ class PeerTransport:
             try:
                 if not ranks:
                     raise BrokenError
-                incoming = Incoming(self._identity, sock, ranks, self._largest)
+                incoming = Incoming(self._identity, sock, ranks, self._largest, self._clock())
             except OSError:
                 self.strangers += 1
                 sock.close()
@@ -208,7 +217,7 @@ class PeerTransport:
             return  # closed after it was found readable
         known = incoming.rank
         try:
-            bodies = incoming.read()
+            bodies = incoming.read(self._clock())
         except BrokenError:
             self._refuse(incoming)
             return

@@ -25,8 +25,9 @@ GREETING: Final = struct.Struct(">16s16s")
 """The session of the process that accepted, and a random number for this connection."""
 HELLO: Final = struct.Struct(f">B16s{TAG_BYTES}s")
 """The rank and session of the process that connected, and the tag that proves both (:mod:`netsum.peers.seal`)."""
-FRAME: Final = struct.Struct(f">I{TAG_BYTES}s")
-"""The number of bytes of the body, and its tag."""
+SIZE: Final = struct.Struct(">I")
+FRAME: Final = struct.Struct(f"{SIZE.format}{TAG_BYTES}s{TAG_BYTES}s")
+"""The number of bytes of the body (:data:`SIZE`), the tag of this number, and the tag of the body."""
 
 HEAD: Final = struct.Struct(">BBIQQ")
 """Flags (:class:`Flag`); the sender's algorithm (:func:`algorithm_number`); the first block that it has not begun; the message's
