@@ -16,9 +16,9 @@ from typing import Any
 import grpc
 import pytest
 from grpc import StatusCode
+from netsum_p4runtime import p4runtime_pb2 as p4rt
+from netsum_p4runtime import p4runtime_pb2_grpc
 from netsum_switch.options import parse
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 
 from tests.controller.certificates import make_certificates
 from tests.switch.harness.controller import INSERT, PROGRAMS, Controller, Program

@@ -24,7 +24,7 @@ from netsum_trials.conformance.chosen import UNSUPPORTED, chosen
 
 ROOT: Final = Path(__file__).parents[3]
 TRAINING: Final = ROOT / ".venv-training" / "bin" / "python"
-"""The Python that has torchft (scripts/training)."""
+"""The Python that has torchft (scripts/environment training)."""
 RANKS: Final = 4
 FOLDERS: Final = ("barrier", "test_dir", "init_dir")
 """That torch's tests expect in their temporary folder."""
@@ -43,7 +43,7 @@ def conformance(tests: tuple[str, ...]) -> None:
     os.environ["PYTHONPATH"] = f"{ROOT / 'trials'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
     ours = [name for name in tests if name.startswith(torchft_worker.PREFIX)]
     if (ours or not tests) and not TRAINING.exists():
-        raise click.ClickException("torchft is not installed: run scripts/training")
+        raise click.ClickException("torchft is not installed: run scripts/environment training")
     with tempfile.TemporaryDirectory(prefix="netsum-torch-") as folder, RootlessFabric(star(RANKS)) as fabric:
         if ours or not tests:
             _run_torchft(fabric, folder, ours)
