@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from netsum.agent.tables import table_console
 from netsum.counting import counted
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology, load_topology
@@ -80,7 +81,7 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
     from netsum_testbed.demo.run import run_demo  # noqa: PLC0415
 
     end_on_signals()
-    console = Console()
+    console = table_console()
     reason = "--rootless" if rootless else without_mininet()
     topology, workers = choose_topology(topology_file, workers)
     kind = "rootless" if reason else "mininet"

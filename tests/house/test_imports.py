@@ -69,7 +69,7 @@ def test_scapy_is_imported_in_one_module() -> None:
 
 def test_command_line_packages_stay_out_of_netsum() -> None:
     users = {name_of(path) for path in modules("netsum") if packages(path) & {"click", "rich"}}
-    assert users <= {"hosts/netsum/agent/commands.py"}
+    assert users <= {"hosts/netsum/agent/commands.py", "hosts/netsum/agent/tables.py"}
 
 
 def test_core_of_the_switch_knows_no_p4runtime() -> None:

@@ -25,14 +25,13 @@ def open_link(descriptor: Ends) -> Transport:
             return FramesTransport(FrameFormat.of(descriptor), local, remote)
         return PacketTransport(FrameFormat.of(descriptor), link.interface or "")
     except (OSError, ValueError, NetsumError) as error:
-        if link.kind == "udp" and isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL:
+        of_a_job = (
+            isinstance(descriptor, Descriptor) and descriptor.job != ""
+        )  # not of packets made by hand, nor of memory
+        if of_a_job and link.kind == "udp" and isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL:
             raise JoinError(
-                f"{_who(descriptor)} belongs on the host with the address {host.ip}, which this host does not have: start it "
-                "there (a job's ranks are on its `members`, in their order)"
+                f"rank {descriptor.rank} of job {descriptor.job!r} belongs on the host with the address {host.ip}, which this "
+                "host does not have: start it there (a job's ranks are on its `members`, in their order)"
             ) from error
         where = {"udp": f"{host.ip}:{host.udp_port}", "frames": link.local, "packet": link.interface}[link.kind]
         raise JoinError(f"cannot open the {link.kind} link at {where}: {error}") from error
-
-
-def _who(ends: Ends) -> str:
-    return f"rank {ends.rank} of job {ends.job!r}" if isinstance(ends, Descriptor) else "this client"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
+from netsum.agent.tables import table_console
 
 from netsum_testbed.bench.advice import MEASURED, basis, check, forecast, read
 from netsum_testbed.bench.compare_rank import GLOO
@@ -44,7 +44,7 @@ def advise(size: int, workers: int, rate_mbps: float | None, compute_ms: float, 
     link = "links without a limit" if rate_mbps is None else f"links of {rate_mbps:g} Mbit/s"
     title = f"{size / 1e6:.1f} MB of gradients, {workers} workers, {link}"
     columns = "sums by", ">sums\nms", ">step\nms", ">speed\nGloo = 1"
-    console = Console()
+    console = table_console()
     console.print(basis(figures, size, workers, rate_mbps), highlight=False, soft_wrap=True)
     console.print(make_table(title, columns, rows))
     console.print(
