@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from rich.console import Console
 from netsum_testbed.checking import count_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
+from netsum_testbed.kernel import no_interfaces
 
 MAX_WORKERS: Final = 64
 WORKERS: Final = 4
@@ -55,8 +55,8 @@ def choose_topology(file: Path | None, workers: int | None) -> tuple[Topology, i
 
 def without_mininet() -> str | None:
     """Why Mininet cannot run here, or None if it can."""
-    if os.geteuid() != 0:
-        return "we are not root"
+    if reason := no_interfaces():
+        return reason
     if shutil.which("mnexec") is None:
         return "Mininet is not installed"
     if subprocess.run(["mnexec", "-n", "true"], capture_output=True, check=False).returncode:

@@ -23,6 +23,7 @@ from netsum_switch.pipeline import ENGINE_VARIABLE
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.free_ports import free_port
+from netsum_testbed.kernel import no_interfaces
 from netsum_testbed.processes import Child
 
 STARTS: Final = 60.0
@@ -36,9 +37,12 @@ class SwitchStartError(TestbedError):
 
 
 def usable_switches() -> list[str]:
-    """Kinds of switch that work here: ``bmv2`` if simple_switch_grpc is on PATH, starts, and we are root, for its interfaces; and
-    ``embedded``. That it is there and does not start is said on standard error."""
-    if os.geteuid() != 0 or shutil.which(BMV2) is None:
+    """Kinds of switch that work here: ``bmv2`` if simple_switch_grpc is on PATH, starts, and we can make its interfaces; and
+    ``embedded``. That it is there and does not start, or that root lacks a capability, is said on standard error."""
+    reason = no_interfaces()
+    if reason and os.geteuid() == 0:
+        print(f"*** {reason}: running rootless (`netsum doctor` says more) ***", file=sys.stderr, flush=True)
+    if reason or shutil.which(BMV2) is None:
         return ["embedded"]
     if trouble := bmv2_trouble():
         words = f"*** {trouble}; the embedded switch takes its place (`netsum doctor` says more) ***"
@@ -53,6 +57,8 @@ def choose_switch(wish: str) -> str:
         return usable_switches()[0]
     if wish == "bmv2" and shutil.which(BMV2) is None:
         raise SwitchStartError(f"{BMV2} is not on PATH; install p4lang-bmv2 or use --switch embedded")
+    if wish == "bmv2" and (reason := no_interfaces()):
+        raise SwitchStartError(f"{reason}: {BMV2} needs network interfaces; use --switch embedded")
     return wish
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +49,7 @@ def table_of(
     ),
     st.integers(40, 200),
 )
-def test_words_stay_whole_and_lines_fit(rows: list[list[str]], look: dict[str, object], width: int) -> None:
+def test_words_stay_whole_and_lines_fit(rows: list[list[str]], look: dict[str, Any], width: int) -> None:
     """Whatever the words, the widths and the borders are. Every column is there, or named as missing."""
     columns = [f"C{at}" for at in range(len(rows[0]))]
     said = shown(table_of(columns, rows, **look), width)

@@ -38,8 +38,16 @@ class FittingTable(Table):
             gone.append(kept.pop(self._next_to_go(kept)))
         fitted = copy.copy(self)
         fitted.columns = [
-            replace(column, _index=at, width=width, no_wrap=False, overflow="fold")
-            for at, (column, width) in enumerate(zip(kept, widths or [None], strict=True))
+            replace(
+                column,
+                header=_text(column.header),
+                _cells=[_text(cell) for cell in column.cells],
+                _index=at,
+                width=None if widths is None else widths[at],
+                no_wrap=False,
+                overflow="fold",
+            )
+            for at, column in enumerate(kept)
         ]
         yield from Table.__rich_console__(fitted, console, options.update(width=room))
         if names := [" ".join(_plain(column.header).split()) for column in gone]:
@@ -78,3 +86,8 @@ def _lines(column: Column) -> Iterator[str]:
 
 def _plain(cell: Any) -> str:
     return cell.plain if isinstance(cell, Text) else str(cell)
+
+
+def _text(cell: Any) -> Text:
+    """The cell without rich's markup: names and addresses may have brackets, or `:b:`."""
+    return cell if isinstance(cell, Text) else Text(str(cell))

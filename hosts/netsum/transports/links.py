@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from netsum.descriptor import Descriptor, Ends
+from netsum.descriptor import Ends
 from netsum.errors import JoinError, NetsumError
 from netsum.frames import FrameFormat
 from netsum.transports.base import Transport
@@ -25,12 +25,10 @@ def open_link(descriptor: Ends) -> Transport:
             return FramesTransport(FrameFormat.of(descriptor), local, remote)
         return PacketTransport(FrameFormat.of(descriptor), link.interface or "")
     except (OSError, ValueError, NetsumError) as error:
-        of_a_job = (
-            isinstance(descriptor, Descriptor) and descriptor.job != ""
-        )  # not of packets made by hand, nor of memory
-        if of_a_job and link.kind == "udp" and isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL:
+        job, rank = getattr(descriptor, "job", ""), getattr(descriptor, "rank", None)
+        if job and link.kind == "udp" and isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL:
             raise JoinError(
-                f"rank {descriptor.rank} of job {descriptor.job!r} belongs on the host with the address {host.ip}, which this "
+                f"rank {rank} of job {job!r} belongs on the host with the address {host.ip}, which this "
                 "host does not have: start it there (a job's ranks are on its `members`, in their order)"
             ) from error
         where = {"udp": f"{host.ip}:{host.udp_port}", "frames": link.local, "packet": link.interface}[link.kind]
