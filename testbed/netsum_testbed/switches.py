@@ -82,6 +82,14 @@ def runs_machine_code() -> bool:
     return os.environ.get(ENGINE_VARIABLE) != "python" and find_spec("llvmlite") is not None
 
 
+@cache
+def _say_if_slow() -> None:
+    """Once a process: what a switch itself says goes into its log."""
+    if find_spec("llvmlite") is None and os.environ.get(ENGINE_VARIABLE) != "python":
+        words = "*** llvmlite is missing: the embedded switch runs as Python, several times slower (pip install llvmlite) ***"
+        print(words, file=sys.stderr, flush=True)
+
+
 def switch_version(kind: str) -> str:
     if kind.startswith("embedded"):
         code = "machine code" if kind == "embedded" and runs_machine_code() else "Python"
@@ -121,6 +129,8 @@ def switch_command(
 ) -> list[str]:
     """The command line of a switch that serves P4Runtime at ``address``. ``interfaces``: arguments of its ``-i``, such as
     ``PORT@INTERFACE``."""
+    if kind == "embedded":
+        _say_if_slow()
     program = [BMV2] if kind == "bmv2" else [sys.executable, "-m", "netsum_switch.cli"]
     words = [word for interface in interfaces for word in ("-i", interface)]
     target = ["--grpc-server-addr", address, "--cpu-port", str(CPU_PORT), *_tls_words(tls)]
