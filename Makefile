@@ -12,6 +12,8 @@ ARGS     ?=
 
 BIN   := .venv/bin
 READY := .venv/.ready
+TESTS := .venv/.ready-tests
+SHELL_PACKAGES := .venv-shell/.ready
 TRAINING := .venv-training/.ready
 # The trials run from the checkout; no wheel has them.
 TRIALS := env PYTHONPATH=$(CURDIR)/trials $(BIN)/python -m netsum_trials
@@ -33,15 +35,19 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify, matrix, memory-check) MINUTES=n (soak, explore) PACKETS=n SEED=n (fuzz, soak, matrix, memory-check) SCENARIO=file (soak) TOPOLOGY=file (demo, testbed, verify) ARGS='more options'"
+	@echo "  variables: WORKERS=$(WORKERS) SWITCH=auto|bmv2|embedded DURATION=seconds (verify, matrix, memory-check) MINUTES=n (soak, explore) PACKETS=n SEED=n (fuzz, soak, matrix, memory-check) SCENARIO=file (soak) TOPOLOGY=file (demo, testbed, verify) ARGS='more options' PIP_ARGS='of pip, such as --extra-index-url URL' (setup, test)"
 
-$(READY): pyproject.toml scripts/setup
+$(READY): pyproject.toml scripts/setup scripts/pip_install.py
 	@scripts/setup
 
-$(TRAINING): pyproject.toml scripts/training $(READY)
-	@scripts/training
+# What `make test` needs and no command: torch, and so gigabytes on most machines.
+$(TESTS): $(READY)
+	@scripts/setup tests
 
-setup: $(READY)  ## virtual environment, Debian packages (as root or with sudo), Python packages
+$(SHELL_PACKAGES) $(TRAINING): .venv-%/.ready: scripts/environment $(TESTS)
+	@scripts/environment $*
+
+setup: $(READY)  ## virtual environment, Debian packages (as root or with sudo), Python packages that the commands need
 
 demo: $(READY)  ## train a real model on WORKERS workers through a P4 switch
 	@scripts/as-root $(BIN)/netsum demo $(NETWORK) --switch $(SWITCH) $(ARGS)
@@ -49,20 +55,20 @@ demo: $(READY)  ## train a real model on WORKERS workers through a P4 switch
 testbed: $(READY)  ## a Mininet network with controller and a job ready; ends in Mininet's prompt
 	@scripts/as-root $(BIN)/netsum testbed $(NETWORK) --switch $(SWITCH) $(ARGS)
 
-test: $(READY)  ## what finds ordinary mistakes, in minutes: lint, types, and every test that is not marked `full`
+test: $(TESTS) $(SHELL_PACKAGES)  ## what finds ordinary mistakes, in minutes: lint, types, and every test that is not marked `full`
 	@scripts/missing --say
 	@$(MAKE) --no-print-directory -j lint p4-check quick-tests
 
-quick-tests: $(READY)
+quick-tests: $(TESTS) $(SHELL_PACKAGES)
 	@$(PYTEST) -n $(call testers,2) -m "not full" $(ARGS)
 
 test-all: test $(TRAINING)  ## everything: `make test`, then the tests marked `full`, and properties on more examples
 	@$(PYTEST) -n $(call testers,1) -m "full or hypothesis" --hypothesis-profile thorough $(ARGS)
 
-coverage: $(READY)  ## branch coverage of the product by the tests of `make test`, file by file
+coverage: $(TESTS)  ## branch coverage of the product by the tests of `make test`, file by file
 	@$(PYTEST) -n $(call testers,2) -m "not full" --cov --cov-report=term $(ARGS)
 
-explore: $(READY)  ## draw new cases for every property for MINUTES (ARGS=tests/hosts: of a part); prints each it finds as an @example
+explore: $(TESTS)  ## draw new cases for every property for MINUTES (ARGS=tests/hosts: of a part); prints each it finds as an @example
 	@$(TESTING) -m tests.exploring $(MINUTES) -n $(call testers,1) --dist worksteal -q $(ARGS)
 
 verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION seconds; last line JSON
@@ -101,7 +107,7 @@ simulate-check: $(READY)  ## simulated allreduces next to measured ones, on link
 predict-check: $(READY)  ## predicted training steps next to measured ones, on links with rates; last line JSON
 	@scripts/as-root $(TRIALS) predict-check $(ARGS)
 
-torch-conformance: $(READY) $(TRAINING)  ## torch's own tests of torch.distributed, and torchft's, on netsum; last line JSON
+torch-conformance: $(TRAINING)  ## torch's own tests of torch.distributed, and torchft's, on netsum; last line JSON
 	@$(TRIALS) torch-conformance $(ARGS)
 
 p4: $(READY)  ## compile the P4 program and regenerate everything that comes from the wire schema (needs p4c)
@@ -112,16 +118,16 @@ p4: $(READY)  ## compile the P4 program and regenerate everything that comes fro
 p4-check: $(READY)
 	@$(BIN)/python p4src/compile.py --check
 
-lint: $(READY)  ## ruff and mypy --strict
+lint: $(TESTS)  ## ruff and mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: $(READY)
+format: $(TESTS)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
 clean:  ## remove the virtual environment and every cache
-	rm -rf .venv .venv-training build hosts/build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum .coverage*
+	rm -rf .venv .venv-training .venv-shell build hosts/build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum .coverage*
 	find . -name '*.egg-info' -prune -exec rm -rf {} +
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -49,20 +49,21 @@ NEEDED: dict[str, tuple[Callable[[], object], str]] = {
     "p4c": (lambda: shutil.which("p4c-bm2-ss"), "p4c-bm2-ss is not on PATH: install p4c"),
     "root": (lambda: os.geteuid() == 0, "we are not root: run the tests as root"),
     "tshark": (lambda: shutil.which("tshark"), "tshark is not on PATH: install it"),
-    "torch": (lambda: importlib.util.find_spec("torch"), "PyTorch is not installed: pip install 'netsum[torch]'"),
+    "torch": (lambda: importlib.util.find_spec("torch"), "PyTorch is not installed: run scripts/setup tests"),
     "cuda": (_has_gpu, "PyTorch finds no GPU: run the tests where one is, with a PyTorch made for it"),
     "training": (
         (ROOT / ".venv-training" / ".ready").exists,
-        "torchft, Ray and JAX are not installed: run scripts/training",
+        "torchft, Ray and JAX are not installed: run scripts/environment training",
     ),
     "chromium": (
         lambda: shutil.which("chromium") and importlib.util.find_spec("playwright"),
-        "Chromium or Playwright is missing: apt install chromium, pip install 'netsum[browser]'",
+        "Chromium or Playwright is missing: apt install chromium, pip install '.[browser]'",
     ),
-    "atheris": (lambda: importlib.util.find_spec("atheris"), "atheris is not installed: pip install 'netsum[fuzz]'"),
-    "llvmlite": (
-        lambda: importlib.util.find_spec("llvmlite"),
-        "llvmlite is not installed: pip install 'netsum[native]'",
+    "atheris": (lambda: importlib.util.find_spec("atheris"), "atheris is not installed: run scripts/setup tests"),
+    "llvmlite": (lambda: importlib.util.find_spec("llvmlite"), "llvmlite is not installed: pip install llvmlite"),
+    "shell": (
+        lambda: (ROOT / ".venv-shell" / ".ready").exists() or importlib.util.find_spec("p4runtime_sh"),
+        "p4runtime-shell is not installed: run scripts/environment shell",
     ),
 }
 """What a test may need of a machine, by the marker that says so: whether it is there, and what to do where it is not."""

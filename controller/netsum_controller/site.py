@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import grpc
-from p4.v1 import p4runtime_pb2_grpc
+from netsum_p4runtime import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.errors import ControllerError, InputError, SwitchError

@@ -2,6 +2,6 @@
 
 import sys
 
-from netsum.command import netsum
+from netsum_cli import netsum
 
 sys.exit(netsum())

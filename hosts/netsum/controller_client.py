@@ -35,7 +35,10 @@ class ControllerClient(Asking):
         missing = [name for name, value in given.items() if value is None]
         if job is None or rank is None or token is None or controller is None:
             names = ", ".join(f"`{name}` (or NETSUM_{name.upper()})" for name in missing)
-            raise JoinError(f"to join a job, give {names}; or a descriptor file (NETSUM_DESCRIPTOR)")
+            raise JoinError(
+                f"to join a job, give {names}; or a descriptor file (NETSUM_DESCRIPTOR); "
+                "`netsum run -n N SCRIPT.py` sets all this"
+            )
         return cls(job, rank, token, controller)
 
     @classmethod

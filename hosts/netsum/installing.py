@@ -6,28 +6,45 @@ import json
 from importlib.metadata import distributions
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
+
+OF_THE_LIBRARY: Final = {"metrics", "packet", "torch", "bfloat16"}
+"""The extras that the library alone has; the clone has all."""
 
 
 def _origin() -> dict[str, Any]:
-    """What pip noted of where netsum came from (PEP 610); nothing if that was an index."""
+    """What pip noted of where netsum came from (PEP 610), or the clone that it runs from; nothing if that was an index."""
     # In a clone, a build leaves metadata that Python finds before those of the installation.
     noted = (found.read_text("direct_url.json") for found in distributions(name="netsum"))
     origin: dict[str, Any] = json.loads(next(filter(None, noted), "{}"))
+    hosts = Path(__file__).parents[1]
+    if not origin and (hosts / "pyproject.toml").exists():
+        return {"url": hosts.as_uri(), "dir_info": {}}
     return origin
 
 
 def advice(extra: str) -> str:
-    """The command line that installs the extra."""
+    """The command line that installs the extra, or without one (""), the library alone."""
     origin = _origin()
     url = str(origin.get("url", ""))
+    asked = f"[{extra}]" if extra else ""
     if "dir_info" in origin:
-        folder = Path(unquote(urlsplit(url).path))
-        if folder.name == "hosts" and (folder.parent / "pyproject.toml").exists():
-            folder = folder.parent  # the library alone was installed from the clone; extras are the whole's
-        flag = "-e " if origin["dir_info"].get("editable") else ""
-        return f"pip install {flag}{quote(f'{folder}[{extra}]')}"
+        return _from_folder(Path(unquote(urlsplit(url).path)), extra, editable=bool(origin["dir_info"].get("editable")))
     if "vcs_info" in origin:
         url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
-    return f"pip install {quote(f'netsum[{extra}] @ {url}' if url else f'netsum[{extra}]')}"
+    return (
+        f"pip install {quote(f'netsum{asked} @ {url}')}"
+        if url
+        else f"pip install 'DIR{asked}' (DIR: a clone of netsum)"
+    )
+
+
+def _from_folder(folder: Path, extra: str, *, editable: bool) -> str:
+    """From a clone, or its part ``hosts``, which is the library alone."""
+    clone = folder.parent if folder.name == "hosts" and (folder.parent / "pyproject.toml").exists() else folder
+    library = clone / "hosts"
+    if not extra:
+        return f"pip install {quote(str(library if library.is_dir() else folder))}"
+    source = folder if extra in OF_THE_LIBRARY else clone
+    return f"pip install {'-e ' if editable else ''}{quote(f'{source}[{extra}]')}"

@@ -1,4 +1,4 @@
-"""A member's metrics for Prometheus: ``pip install netsum[metrics]``.
+"""A member's metrics for Prometheus: the extra ``metrics``.
 
     comm = netsum.join(...)
     netsum.metrics.serve(comm, 9400)       # GET http://HOST:9400/metrics

@@ -223,8 +223,14 @@ def _signals() -> Iterator[list[int]]:
 
 
 def main() -> int:
-    """``netsum-memory``."""
-    command()
+    """``netsum-memory``; returns the exit code. Raises KeyboardInterrupt before it serves."""
+    try:
+        command.main(standalone_mode=False)
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
     return 0
 
 

@@ -140,5 +140,5 @@ def _lmdb() -> Any:
     try:
         import lmdb  # noqa: PLC0415  only tables need it
     except ImportError:
-        raise OSError("tables need the package lmdb: pip install 'netsum[memory]'") from None
+        raise OSError("tables need the package lmdb: pip install lmdb") from None
     return lmdb

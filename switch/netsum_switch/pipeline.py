@@ -258,7 +258,7 @@ def _load_auto(json_text: str | bytes, drop_port: int, clock: Clock | None) -> P
         return _load("native", json_text, drop_port, clock)
     except UnsupportedError as error:
         program = _load("python", json_text, drop_port, clock)
-        log.info("the program runs as Python, several times slower than as machine code: %s", error)
+        log.warning("the program runs as Python, several times slower than as machine code: %s", error)
         return program
 
 
@@ -272,7 +272,7 @@ def _load(engine: str, json_text: str | bytes, drop_port: int, clock: Clock | No
 
         return PythonPipeline(json_text, drop_port, clock)
     except (ImportError, OSError) as error:  # the latter if its library cannot be loaded
-        advice = "the native engine needs llvmlite: pip install 'netsum[native]'"
+        advice = "the native engine needs llvmlite: pip install llvmlite"
         raise UnsupportedError(f"{advice} ({error})") from error
     except _MALFORMED as error:
         raise JsonError(f"the program is not complete BMv2 JSON: {type(error).__name__} {error}") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
+from netsum_p4runtime import p4info_pb2
 
 from netsum_switch.dataplane import DataPlane
 from netsum_switch.errors import SwitchError

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from netsum.agent.tables import table_console
 from netsum.descriptor import SWITCH
 from netsum_controller.cli.algorithm import Algorithm
 from rich.console import Console
@@ -197,7 +198,7 @@ class Screen:
 def running(totals: Totals, console: Console | None = None) -> Iterator[Screen]:
     """Wrap a run: Ctrl-C ends it, the totals are printed as the last line, and the program exits with their code."""
     end_on_signals()
-    console = console or Console()
+    console = console or table_console()
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from importlib.util import find_spec
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from netsum.agent.tables import table_console
 from netsum.counting import counted
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology, load_topology
@@ -18,6 +18,7 @@ from rich.console import Console
 from netsum_testbed.checking import count_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
+from netsum_testbed.kernel import no_interfaces
 
 MAX_WORKERS: Final = 64
 WORKERS: Final = 4
@@ -54,8 +55,8 @@ def choose_topology(file: Path | None, workers: int | None) -> tuple[Topology, i
 
 def without_mininet() -> str | None:
     """Why Mininet cannot run here, or None if it can."""
-    if os.geteuid() != 0:
-        return "we are not root"
+    if reason := no_interfaces():
+        return reason
     if shutil.which("mnexec") is None:
         return "Mininet is not installed"
     if subprocess.run(["mnexec", "-n", "true"], capture_output=True, check=False).returncode:
@@ -80,7 +81,7 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
     from netsum_testbed.demo.run import run_demo  # noqa: PLC0415
 
     end_on_signals()
-    console = Console()
+    console = table_console()
     reason = "--rootless" if rootless else without_mininet()
     topology, workers = choose_topology(topology_file, workers)
     kind = "rootless" if reason else "mininet"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Sequence
 
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology
 
 from netsum_testbed.fabric import Fabric
+from netsum_testbed.kernel import no_interfaces
 from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.rootless import RootlessFabric
 
@@ -23,8 +23,8 @@ def common_prefix(addresses: Sequence[str]) -> int:
 
 
 def fabric_of(topology: Topology, switch: str, *, rootless: bool = False) -> Fabric:
-    """A fabric for a topology: veths in a namespace as root, the loopback without root or on request."""
-    if rootless or os.geteuid() != 0:
+    """A fabric for a topology: veths in a namespace as root, the loopback on request, or where we cannot make interfaces."""
+    if rootless or no_interfaces():
         return RootlessFabric(topology, switch)
     return NamespaceFabric(topology, switch)
 

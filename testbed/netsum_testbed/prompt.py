@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import IO, Any, Final
 
 from netsum.counting import counted
@@ -135,7 +136,7 @@ def run_prompt(topology: Topology, switch: str, workers: int, memory: Sequence[s
         description = fabric.directory / "topology.yaml"
         description.write_text(fabric.topology.to_yaml(), "utf-8")
         here = {
-            "PATH": search_path(),
+            "PATH": f"{Path(sys.executable).parent}:{search_path()}",  # `netsum` and `python` of the prompt are netsum's own
             "NETSUM_TOPOLOGY": str(description),
             "NETSUM_STATE": str(fabric.directory / "state.db"),
         }

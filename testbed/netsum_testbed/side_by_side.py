@@ -40,6 +40,11 @@ class ProgramFailed(TestbedError):
         super().__init__(f"{name} {ended}{f': {said}' if said else ''}")
         self.exit_code = code
 
+    def with_advice(self, words: str) -> ProgramFailed:
+        """The same failure, with what to do."""
+        self.args = (f"{self}; {words}",)
+        return self
+
 
 def run_side_by_side(programs: Sequence[Program]) -> None:
     """Run them until all have ended. The first failure ends the others, and so does an interrupt; nothing that they started in

@@ -23,6 +23,7 @@ from netsum_switch.pipeline import ENGINE_VARIABLE
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.free_ports import free_port
+from netsum_testbed.kernel import no_interfaces
 from netsum_testbed.processes import Child
 
 STARTS: Final = 60.0
@@ -36,9 +37,12 @@ class SwitchStartError(TestbedError):
 
 
 def usable_switches() -> list[str]:
-    """Kinds of switch that work here: ``bmv2`` if simple_switch_grpc is on PATH, starts, and we are root, for its interfaces; and
-    ``embedded``. That it is there and does not start is said on standard error."""
-    if os.geteuid() != 0 or shutil.which(BMV2) is None:
+    """Kinds of switch that work here: ``bmv2`` if simple_switch_grpc is on PATH, starts, and we can make its interfaces; and
+    ``embedded``. That it is there and does not start, or that root lacks a capability, is said on standard error."""
+    reason = no_interfaces()
+    if reason and os.geteuid() == 0:
+        print(f"*** {reason}: running rootless (`netsum doctor` says more) ***", file=sys.stderr, flush=True)
+    if reason or shutil.which(BMV2) is None:
         return ["embedded"]
     if trouble := bmv2_trouble():
         words = f"*** {trouble}; the embedded switch takes its place (`netsum doctor` says more) ***"
@@ -53,6 +57,8 @@ def choose_switch(wish: str) -> str:
         return usable_switches()[0]
     if wish == "bmv2" and shutil.which(BMV2) is None:
         raise SwitchStartError(f"{BMV2} is not on PATH; install p4lang-bmv2 or use --switch embedded")
+    if wish == "bmv2" and (reason := no_interfaces()):
+        raise SwitchStartError(f"{reason}: {BMV2} needs network interfaces; use --switch embedded")
     return wish
 
 
@@ -74,6 +80,14 @@ def bmv2_trouble() -> str | None:
 def runs_machine_code() -> bool:
     """Whether the embedded switch compiles programs to machine code here."""
     return os.environ.get(ENGINE_VARIABLE) != "python" and find_spec("llvmlite") is not None
+
+
+@cache
+def _say_if_slow() -> None:
+    """Once a process: what a switch itself says goes into its log."""
+    if find_spec("llvmlite") is None and os.environ.get(ENGINE_VARIABLE) != "python":
+        words = "*** llvmlite is missing: the embedded switch runs as Python, several times slower (pip install llvmlite) ***"
+        print(words, file=sys.stderr, flush=True)
 
 
 def switch_version(kind: str) -> str:
@@ -115,6 +129,8 @@ def switch_command(
 ) -> list[str]:
     """The command line of a switch that serves P4Runtime at ``address``. ``interfaces``: arguments of its ``-i``, such as
     ``PORT@INTERFACE``."""
+    if kind == "embedded":
+        _say_if_slow()
     program = [BMV2] if kind == "bmv2" else [sys.executable, "-m", "netsum_switch.cli"]
     words = [word for interface in interfaces for word in ("-i", interface)]
     target = ["--grpc-server-addr", address, "--cpu-port", str(CPU_PORT), *_tls_words(tls)]

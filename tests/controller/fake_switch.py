@@ -18,8 +18,8 @@ from google.protobuf import any_pb2
 from google.rpc import code_pb2, status_pb2
 from netsum.wire.schema import RECORD_BITS, RECORD_FIELDS
 from netsum_controller.p4runtime.p4info import netsum_program
-from p4.v1 import p4runtime_pb2 as p4
-from p4.v1 import p4runtime_pb2_grpc
+from netsum_p4runtime import p4runtime_pb2 as p4
+from netsum_p4runtime import p4runtime_pb2_grpc
 
 FailUpdate = Callable[[Any], str | None]
 """Looks at an Update; a text makes it fail."""

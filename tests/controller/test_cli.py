@@ -280,6 +280,13 @@ def test_serve_until_interrupted(run: Run) -> None:
         assert listed["joined"] == 1
 
 
+@pytest.mark.parametrize("words", [("--host", "::"), ("--advertise", "fe80::2"), ("--advertise", "[fe80::2]:80")])
+def test_serve_is_ipv4_only(run: Run, words: tuple[str, str]) -> None:
+    result = run("serve", "--port", "0", *words)
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert result.err.startswith(f"netsum: {' '.join(words)}: must be a name or an address of IPv4, without a port")
+
+
 @pytest.mark.full
 @pytest.mark.usefixtures("run")
 def test_serve_over_tls_restores_a_switch(switch: FakeSwitch, certificates: Certificates) -> None:

@@ -22,6 +22,7 @@ from tests.controller.live import contribute, port_of, receive, run_job, summed
 from tests.controller.members import TOKEN
 from tests.switch.harness.api import SwitchUnderTest
 from tests.switch.harness.launch import start
+from tests.switch.harness.p4shell import PYTHON as SHELL_PYTHON
 from tests.threads import until
 
 
@@ -139,6 +140,7 @@ def test_a_switch_that_starts_anew_gets_its_jobs_back(kind: str, on_live: Contro
         other.close()
 
 
+@pytest.mark.shell
 def test_the_shell_on_a_live_switch(on_live: Controller, tmp_path: Path) -> None:
     """`netsum shell` reads and writes the program's tables by name; the controller goes on beside it."""
     members = run_job(on_live)
@@ -153,7 +155,7 @@ def test_the_shell_on_a_live_switch(on_live: Controller, tmp_path: Path) -> None
         "exit",
     ]
     done = subprocess.run(
-        [*NETSUM, *where, "shell"],
+        [SHELL_PYTHON, *NETSUM[1:], *where, "shell"],
         input="\n".join([*lines, ""]),
         capture_output=True,
         text=True,

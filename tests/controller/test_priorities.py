@@ -14,7 +14,7 @@ from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError, Refused, SwitchError
 from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import JobState
-from p4.v1 import p4runtime_pb2 as p4
+from netsum_p4runtime import p4runtime_pb2 as p4
 
 from tests.controller.conftest import Run
 from tests.controller.fake_switch import FakeSwitch

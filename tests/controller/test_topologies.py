@@ -140,6 +140,8 @@ def test_sockets_at_ports_in_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     ends = [end for host in made.hosts.values() for end in (host.frames, host.switch_frames)]
     ends += [end for link in made.links.values() for end in link.frames or ()]
     assert ends == [f"127.0.0.1:{9001 + n}" for n in range(8)]
+    with pytest.raises(InputError, match=r"--udp '\[::1\]:9000': an address of IPv6, and netsum is IPv4 only"):
+        cli(["topology", "make", "star", "--rootless", "--udp", "[::1]:9000"], standalone_mode=False)
     with pytest.raises(InputError, match=r"--udp '127\.0\.0\.1:65530': not HOST:PORT with room for 8 ports"):
         cli(["topology", "make", "tree", "--hosts=1", "--rootless", "--udp=127.0.0.1:65530"], standalone_mode=False)
     with pytest.raises(click.UsageError, match="--udp is for the wires of --rootless"):

@@ -6,6 +6,7 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.bench import compare
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import Line, percentile, straggler_note
+from netsum_testbed.bench.collective_command import _plot
 from netsum_testbed.bench.command import bench
 from netsum_testbed.bench.compare import Row
 from netsum_testbed.bench.operations import OPERATIONS, REDUCTIONS, Arrays, Place, make_call
-from netsum_testbed.bench.plots import Plots
+from netsum_testbed.bench.plots import Plots, Run
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.link_rates import FRAME_BYTES
 from netsum_testbed.opening import open_fabric
@@ -134,7 +136,8 @@ def test_runs_are_compared_and_drawn(tmp_path: Path) -> None:
     assert [(run["workers"], run["loss"]) for run in found["runs"]] == [(2, 0.0), (3, 0.0), (2, 0.01)]
     assert found["embedded"] == found["runs"][0]["lines"]
     assert all(sum(line["wrong"]) == 0 < line["link_share"][0] for run in found["runs"] for line in run["lines"])
-    names = {f"broadcast-{what}.png" for what in ("busbw", "latency", "workers", "loss")}
+    each = {f"broadcast-{workers}-{what}.png" for workers in (2, 3) for what in ("busbw", "latency")}
+    names = {*each, "broadcast-workers.png", "broadcast-loss.png"}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert all(path.read_bytes().startswith(PNG) and str(path) in said for path in tmp_path.iterdir())
 
@@ -159,6 +162,21 @@ def test_wrong_options_are_said(words: str, told: str) -> None:
 def test_a_root_must_be_a_rank_of_every_run() -> None:
     ran = CliRunner().invoke(bench, ["broadcast", "--workers", "4,2", "--root", "2"])
     assert (ran.exit_code, "--root 2 is not a rank of 2 workers" in ran.output) == (2, True), ran.output
+
+
+def test_every_number_of_workers_is_drawn() -> None:
+    drawn: list[tuple[str, list[int]]] = []
+    plots: Any = SimpleNamespace(
+        made=[], workers=lambda *_: None, sizes=lambda name, runs: drawn.append((name, [run.workers for run in runs]))
+    )
+    runs = [Run(switch, workers, None, []) for switch in ("bmv2", "embedded") for workers in (2, 4)]
+    calls = SimpleNamespace(operation="allreduce")
+    asked: Any = SimpleNamespace(calls=calls, workers=(2, 4), losses=(0,), runs=lambda: [calls, calls])
+    _plot(plots, asked, runs)
+    assert drawn == [("allreduce-2", [2, 2]), ("allreduce-4", [4, 4])]
+    asked.workers, asked.runs, drawn[:] = (2,), lambda: [calls], []
+    _plot(plots, asked, runs[::2])
+    assert drawn == [("allreduce", [2, 2])]
 
 
 def test_without_matplotlib_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@
     python -m tests.fuzz.guided --target p4runtime --runs 1000000
 
 Run it from the root of the checkout. An input that breaks something is written to ``tests/fuzz/found/TARGET``, where the
-test suite tries it again for ever; the exit code is 1 then. Needs atheris (pip install 'netsum[fuzz]').
+test suite tries it again for ever; the exit code is 1 then. Needs atheris (scripts/setup tests).
 """
 
 from __future__ import annotations

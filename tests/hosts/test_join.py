@@ -166,8 +166,28 @@ def test_everything_may_come_from_the_environment(controller: Controller, monkey
     assert controller.asked[0][3]["rank"] == 1
 
 
+@pytest.mark.parametrize("address", ["[::1]:9000", "fe80::1:9000"])
+def test_an_address_of_ipv6_is_refused_in_one_line(controller: Controller, address: str) -> None:
+    frames = {"kind": "frames", "local": address, "remote": "127.0.0.1:9"}
+    options: list[dict[str, Any]] = [{"peer": address, "transport": None}, {"link": frames, "transport": None}]
+    for each in options:
+        controller.answers = [(200, {**OURS, "link": frames}), (200, {})]
+        with pytest.raises(JoinError, match=r"is an address of IPv6, and netsum is IPv4 only$"):
+            join(controller, **each)
+
+
+def test_a_rank_on_the_wrong_host_is_told_where_it_belongs(controller: Controller) -> None:
+    elsewhere = {**OURS, "host": {**OURS["host"], "ip": "203.0.113.7"}, "link": {"kind": "udp"}}
+    controller.answers = [(200, elsewhere), (200, {})]
+    where = "rank 1 of job .* belongs on the host with the address 203.0.113.7, which this host does not have: start it"
+    with pytest.raises(JoinError, match=where):
+        join(controller, transport=None)
+
+
 def test_what_is_missing_is_named_with_its_variable() -> None:
-    with pytest.raises(JoinError, match=r"`job` \(or NETSUM_JOB\).*`token` \(or NETSUM_TOKEN\)"):
+    with pytest.raises(
+        JoinError, match=r"`job` \(or NETSUM_JOB\).*`token` \(or NETSUM_TOKEN\).*`netsum run -n N SCRIPT.py`"
+    ):
         netsum.join(rank=0, controller="http://127.0.0.1:1")
 
 

@@ -17,13 +17,15 @@ import netsum
 import pytest
 from netsum import installing
 
-from tests.house.tree import ROOT, files
+from tests.house.tree import ROOT, files, name_of
 
 WHOLE = {
     "netsum",
+    "netsum_cli",
     "netsum_controller",
     "netsum_memory",
     "netsum_p4",
+    "netsum_p4runtime",
     "netsum_planner",
     "netsum_switch",
     "netsum_testbed",
@@ -38,6 +40,9 @@ def project(folder: Path) -> Any:
 
 def test_both_builds_are_described_alike() -> None:
     whole, library = project(ROOT), project(ROOT / "hosts")
+    assert whole.pop("license") == f"{library.pop('license')} AND Apache-2.0", (
+        "P4Runtime's modules are under the latter"
+    )
     extras, own = whole.pop("optional-dependencies"), library.pop("optional-dependencies")
     assert own == {name: extras[name] for name in own}
     plugins, own = whole.pop("entry-points"), library.pop("entry-points")
@@ -51,7 +56,7 @@ def test_both_builds_are_described_alike() -> None:
     [("netsum", "click", "controller"), ("netsum_switch", "grpc", "controller"), ("netsum_memory", "click", "memory")],
 )
 def test_a_program_without_its_extra_says_how_to_get_it(program: str, lacks: str, extra: str) -> None:
-    code = f"import sys; sys.modules[{lacks!r}] = None; from netsum.command import {program}; sys.exit({program}())"
+    code = f"import sys; sys.modules[{lacks!r}] = None; from netsum_cli import {program}; sys.exit({program}())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     told = f"{program.replace('_', '-')}: {lacks} is not installed: {installing.advice(extra)}\n"
@@ -66,7 +71,7 @@ def test_python_m_netsum_is_the_command() -> None:
 @pytest.mark.parametrize(
     ("origin", "command"),
     [
-        ({}, "pip install 'netsum[demo]'"),
+        ({}, f"pip install '{ROOT}[demo]'"),
         ({"url": "file:///src/my%20clone", "dir_info": {}}, "pip install '/src/my clone[demo]'"),
         ({"url": "file:///src/netsum", "dir_info": {"editable": True}}, "pip install -e '/src/netsum[demo]'"),
         ({"url": f"file://{ROOT}/hosts", "dir_info": {}}, f"pip install '{ROOT}[demo]'"),
@@ -84,6 +89,34 @@ def test_advice_names_where_netsum_came_from(
     both = [type("Found", (), {"read_text": lambda *_, text=text: text})() for text in (None, noted)]
     monkeypatch.setattr(installing, "distributions", lambda name: both if name == "netsum" else [])
     assert installing.advice("demo") == command
+
+
+def test_advice_from_the_library_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into an environment of torch go the library and its extras, and nothing of the controller's."""
+    noted = json.dumps({"url": f"file://{ROOT}/hosts", "dir_info": {}})
+    found = type("Found", (), {"read_text": lambda *_: noted})()
+    monkeypatch.setattr(installing, "distributions", lambda name: [found] if name == "netsum" else [])
+    assert installing.advice("torch") == f"pip install '{ROOT}/hosts[torch]'"
+    assert installing.advice("") == f"pip install {ROOT}/hosts"
+    assert set(project(ROOT / "hosts")["optional-dependencies"]) == installing.OF_THE_LIBRARY
+
+
+def test_advice_of_an_index_asks_for_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No index has netsum today: what stands there under that name would not be ours."""
+    monkeypatch.setattr(installing, "distributions", lambda **_: [])
+    monkeypatch.setattr(installing, "__file__", str(tmp_path / "site-packages" / "netsum" / "installing.py"))
+    assert installing.advice("demo") == "pip install 'DIR[demo]' (DIR: a clone of netsum)"
+
+
+def test_nothing_is_said_to_be_on_an_index() -> None:
+    """The name alone installs nothing of ours; what does is in a clone."""
+    texts = [path for path in files() if path.suffix in {".py", ".md", ""} and path != Path(__file__)]
+    wrong = [
+        name_of(path)
+        for path in texts
+        if re.search(r"pip install ['\"]?netsum(?!\{)", path.read_text("utf-8", "replace"))
+    ]
+    assert not wrong, "say `pip install '.[EXTRA]'`, or ask netsum.installing.advice"
 
 
 def built(kind: str, source: Path, out: Path) -> Path:
@@ -115,7 +148,7 @@ def test_wheels_and_sdist_hold_what_they_should(tmp_path: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     library = built("wheel", tree / "hosts", tmp_path / "library")
-    assert top(contents(library)) == {"netsum"}
+    assert top(contents(library)) == {"netsum", "netsum_cli"}
     assert library.stat().st_size < SMALL
     made = contents(built("wheel", tree, tmp_path / "whole"))
     assert top(made) == WHOLE

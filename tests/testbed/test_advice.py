@@ -63,6 +63,13 @@ def test_the_command_says_which_is_fastest_and_how_sure_it_is(tmp_path: Path) ->
     assert found["fastest"] == found["ways"][0]["way"] == "embedded"
     assert found["speedup"] > 1
     assert 0 < found["error"] < found["largest_error"]
+    assert "Nothing was measured at 47.2 MB: run" in ran.output.splitlines()[0]
+    far = ["--gradients", "1M", "--compute-ms", "200", "--rate-mbps", "25000", "--workers", "16"]
+    first = CliRunner().invoke(advise, far).output.splitlines()[0]
+    assert first.startswith("Extrapolated from 6 trainings of 4 workers on 2 cores that workers and switch shared: ")
+    assert " Nothing was measured at 25000 Mbit/s, 16 workers: run `netsum bench train` on such hosts, " in first
+    within = CliRunner().invoke(advise, ["--gradients", "1M", "--compute-ms", "200", "--rate-mbps", "1000"])
+    assert "Nothing was measured" not in within.output
     broken = tmp_path / "broken.json"
     broken.write_text('{"workers": 4}\n')
     ran = CliRunner().invoke(advise, [*words, "--measured", str(broken)])

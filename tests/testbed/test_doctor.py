@@ -6,16 +6,22 @@ import json
 import os
 import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from netsum_controller.config.topologies import star
+from netsum_testbed import kernel, switches
+from netsum_testbed.commands import without_mininet
 from netsum_testbed.doctor import machine, software
 from netsum_testbed.doctor.command import doctor
 from netsum_testbed.doctor.finding import Finding
 from netsum_testbed.doctor.machine import TOOLS, examine_machine
 from netsum_testbed.doctor.software import examine_software
-from netsum_testbed.switches import BMV2, bmv2_trouble, choose_switch
+from netsum_testbed.opening import fabric_of
+from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.switches import BMV2, SwitchStartError, bmv2_trouble, choose_switch
 
 from tests.testbed.conftest import ROOT
 
@@ -54,6 +60,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("PATH", str(made.bin))
     monkeypatch.setattr(machine, "SBIN", (str(made.sbin),))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(machine, "missing_capabilities", list)
+    monkeypatch.setattr(kernel, "missing_capabilities", list)
     return made
 
 
@@ -82,6 +90,48 @@ def test_a_container_without_capabilities(here: Machine) -> None:
     assert found["namespaces"].state == "missing"
     assert "Operation not permitted" in found["namespaces"].found
     assert "nftables" not in found, "it cannot be looked at"
+
+
+@pytest.mark.parametrize("name", ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN"])
+def test_a_root_without_a_capability(here: Machine, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As in a container: rootless by itself, and the capability is named; no module is missing."""
+    monkeypatch.setattr(machine, "missing_capabilities", lambda: [name])
+    monkeypatch.setattr(kernel, "missing_capabilities", lambda: [name])
+    found = here.findings()
+    assert (found["capabilities"].state, found["capabilities"].found) == (
+        "missing",
+        f"root lacks {name} here: netsum runs rootless",
+    )
+    assert found["capabilities"].remedy == f"docker run --cap-add {name.removeprefix('CAP_')}, or --privileged"
+    assert not {"namespaces", "veth", "nftables", "rates"} & found.keys(), "they would be blamed"
+    assert without_mininet() == f"root lacks {name} here"
+    assert isinstance(fabric_of(star(2), "embedded"), RootlessFabric)
+    here.add(BMV2, "exit 1")
+    assert choose_switch("auto") == "embedded"
+    with pytest.raises(SwitchStartError, match=f"root lacks {name} here: {BMV2} needs network interfaces"):
+        choose_switch("bmv2")
+
+
+def test_a_slow_engine_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    switches._say_if_slow.cache_clear()
+    monkeypatch.delenv(switches.ENGINE_VARIABLE, raising=False)
+    monkeypatch.setattr(switches, "find_spec", lambda _name: None)
+    for kind in ("bmv2", "embedded", "embedded"):
+        switches.switch_command(kind, ["1@veth0"], "unix:s", 1)
+    switches._say_if_slow.cache_clear()
+    assert (
+        capsys.readouterr().err.count("llvmlite is missing: the embedded switch runs as Python, several times slower")
+        == 1
+    )
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["net_admin", "net_raw", "sys_admin"])
+def test_capabilities_are_what_the_kernel_says(name: str) -> None:
+    code = "from netsum_testbed.kernel import missing_capabilities; print(*missing_capabilities())"
+    words = ["setpriv", f"--bounding-set=-{name}", f"--inh-caps=-{name}", "--", sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f"CAP_{name.upper()}"]
 
 
 def test_mininet_that_another_python_has(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -12,7 +14,8 @@ import pytest
 from netsum_controller.errors import InputError
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.launch.command import job_spec, run
-from netsum_testbed.launch.ranks import attached_programs, command_line, shared_environment
+from netsum_testbed.launch.ranks import attached_programs, command_line, explain_failure, shared_environment
+from netsum_testbed.side_by_side import ProgramFailed
 
 from tests.testbed.conftest import ROOT, Start
 
@@ -24,10 +27,45 @@ def test_what_a_rank_runs(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.touch()
     assert command_line([str(script), "--lr", "0.1"]) == [sys.executable, str(script), "--lr", "0.1"]
-    assert command_line(["sh", "-c", "true"]) == ["sh", "-c", "true"]
+    assert command_line(["sh", "-c", "true"]) == [shutil.which("sh"), "-c", "true"]
     for missing in (str(tmp_path / "no.py"), "no-such-command"):
         with pytest.raises(click.UsageError, match=missing):
             command_line([missing])
+
+
+def test_a_command_is_what_the_callers_path_and_environment_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not netsum's own Python: the user's packages are in the environment that is active."""
+    for folder, code in (("path", 0), ("active/bin", 0), ("bare", 1)):
+        python = tmp_path / folder / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f"#!/bin/sh\nexit {code}\n", "utf-8")
+        python.chmod(0o755)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:{os.environ['PATH']}")
+    assert command_line(["python", "x.py"]) == [str(tmp_path / "path" / "python"), "x.py"]
+    assert shared_environment(1)["PATH"] == os.environ["PATH"]
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "active"))
+    assert command_line(["python", "x.py"]) == [str(tmp_path / "active" / "bin" / "python"), "x.py"]
+    assert shared_environment(1)["PATH"].startswith(f"{tmp_path / 'active' / 'bin'}:")
+    bare = tmp_path / "bare" / "python"
+    with pytest.raises(
+        TestbedError, match=f"^{bare} has no netsum: {bare} -m pip install {ROOT}/hosts; or run a SCRIPT.py"
+    ):
+        command_line([str(bare), "x.py"])
+
+
+def test_a_rank_that_cannot_import_netsum_is_told_how() -> None:
+    failure = ProgramFailed("rank 1 (h2)", 1, "ModuleNotFoundError: No module named 'netsum'")
+    told = str(explain_failure(failure))
+    assert told.startswith(
+        "rank 1 (h2) failed with exit code 1: ModuleNotFoundError: No module named 'netsum'; install it"
+    )
+    assert told.endswith(f"pip install {ROOT}/hosts")
+    assert failure.exit_code == 1
+    other = ProgramFailed("rank 1 (h2)", 1, "gives up")
+    assert str(explain_failure(other)) == "rank 1 (h2) failed with exit code 1: gives up"
 
 
 def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Training with torchft, Ray and JAX, each in a program of its own. They are in another environment (scripts/training)."""
+"""Training with torchft, Ray and JAX, each in a program of its own. They are in another environment (scripts/environment)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from google.protobuf import text_format
 from netsum.wire import memory, schema
 from netsum.wire.to_lua import LUA_FILE, dissector_text
 from netsum.wire.to_p4 import p4_text
-from p4.config.v1 import p4info_pb2
+from netsum_p4runtime import p4info_pb2
 
 WIRE_P4 = Path(__file__).parents[2] / "p4src" / "include" / "wire.p4"
 Layout = list[tuple[str, int]]

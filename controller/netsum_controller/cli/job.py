@@ -108,6 +108,7 @@ def list_jobs(settings: Settings, as_json: bool) -> None:
             )
             for item in jobs
         ],
+        least=("EPOCH", "BLOCK\nbytes", "SLOTS", "WINDOW\nblocks", "CLASS", "TENANT", "ID"),
     )
 
 

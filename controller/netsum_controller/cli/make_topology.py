@@ -114,6 +114,8 @@ def _with_servers(made: Topology, first: str) -> Topology:
 
 def _with_sockets(made: Topology, first: str) -> Topology:
     """Both ends of every wire."""
+    if ":" in first.rpartition(":")[0]:
+        raise InputError(f"--udp {first!r}: an address of IPv6, and netsum is IPv4 only")
     ends = _in_a_row("--udp", first, 2 * (len(made.hosts) + len(made.links)))
     hosts = {name: {"frames": next(ends), "switch_frames": next(ends)} for name in made.hosts}
     return made.filled(hosts=hosts, links={name: {"frames": (next(ends), next(ends))} for name in made.links})

@@ -51,6 +51,11 @@ def serve(
     """Let members join over HTTP, and keep the switches as they should be, until interrupted."""
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together")
+    for option, value in {"--host": host, "--advertise": advertise or ""}.items():
+        if ":" in value:
+            raise click.UsageError(
+                f"{option} {value}: must be a name or an address of IPv4, without a port; netsum is IPv4 only"
+            )
     tls = (tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     stop = threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from importlib.util import find_spec
 
 import click
 from netsum.installing import advice
@@ -33,6 +35,8 @@ def shell(settings: Settings, name: str | None) -> None:
 
     SWITCH may be omitted if there is only one.
     """
+    if find_spec("p4runtime_sh") is None:
+        raise ControllerError(f"p4runtime-shell is not installed: {advice('shell')}")
     with settings.controller() as controller:
         site = controller.site
         if name is None and len(site.topology.switches) > 1:
@@ -41,12 +45,4 @@ def shell(settings: Settings, name: str | None) -> None:
         with site.client(name) as client:
             site.require_program(client)
         arguments = shell_arguments(site.topology.switches[name])
-    try:
-        from p4runtime_sh import shell as p4runtime_shell  # noqa: PLC0415 - it brings all of IPython
-    except ImportError as error:
-        raise ControllerError(f"p4runtime-shell is not installed ({error}): {advice('controller')}") from None
-    before, sys.argv = sys.argv, ["p4runtime-sh", *arguments]
-    try:
-        p4runtime_shell.main()
-    finally:
-        sys.argv = before
+    os.execv(sys.executable, [sys.executable, "-m", "p4runtime_sh", *arguments])

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import click
+from netsum.agent.tables import FittingTable
 from rich import box
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from netsum_controller.cli.context import Settings
@@ -31,6 +31,7 @@ MIN_INTERVAL = 0.2
 WIDE = 100
 """Terminal columns from which the table is spaced out."""
 
+_LEAST = ("LAST\nblock", "OLDEST", "RESENT\npackets", "PACKETS\nper s", "REPEAT\npackets", "WAITS")
 _WORDS = ("HOST", "STATE", "", "REGION", "SHARDS", "SILENT")
 """Columns that are aligned to the left."""
 
@@ -187,7 +188,7 @@ def _headline(job: JobStanding) -> Text:
     return Text.assemble((of.name, "bold"), "  ", ", ".join(words))
 
 
-def _table(job: JobStanding, *, narrow: bool) -> Table:
+def _table(job: JobStanding, *, narrow: bool) -> FittingTable:
     own = any(member.resent is not None for member in job.members)
     names = ["RANK", "HOST", "STATE", "BYTES\nper s", "PACKETS\nper s", "WAITS", "REPEAT\npackets"]
     names += ["RESENT\npackets"] if own else []
@@ -197,7 +198,7 @@ def _table(job: JobStanding, *, narrow: bool) -> Table:
     return table
 
 
-def _regions(regions: Iterable[RegionStanding], *, narrow: bool) -> Table:
+def _regions(regions: Iterable[RegionStanding], *, narrow: bool) -> FittingTable:
     table = _empty(["REGION", "BYTES\nper s", "PACKETS\nper s", "SHARDS", "SILENT"], narrow=narrow)
     for region in regions:
         words = ", ".join(f"{count} {how}" for how, count in region.shards.items())
@@ -207,10 +208,10 @@ def _regions(regions: Iterable[RegionStanding], *, narrow: bool) -> Table:
     return table
 
 
-def _empty(columns: Iterable[str], *, narrow: bool) -> Table:
-    table = Table(box=None if narrow else box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+def _empty(columns: Iterable[str], *, narrow: bool) -> FittingTable:
+    table = FittingTable(box=None if narrow else box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, least=_LEAST)
     for column in columns:
-        table.add_column(column, justify="left" if column in _WORDS else "right", no_wrap=True)
+        table.add_column(column, justify="left" if column in _WORDS else "right")
     return table
 
 

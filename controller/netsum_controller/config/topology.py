@@ -52,7 +52,7 @@ def _ip(text: Any) -> str:
     try:
         return str(ipaddress.IPv4Address(text if isinstance(text, str) else "?"))
     except ValueError:
-        raise ValueError("not an IPv4 address like 10.0.0.1") from None
+        raise ValueError("not an IPv4 address like 10.0.0.1; netsum is IPv4 only") from None
 
 
 def _name(text: str) -> str:
@@ -76,6 +76,12 @@ def _endpoint(text: str) -> str:
     return text
 
 
+def _udp_endpoint(text: str) -> str:
+    if ":" in _endpoint(text).rpartition(":")[0]:
+        raise ValueError("an address of IPv6, and netsum is IPv4 only")
+    return text
+
+
 def _cpu_port(port: int) -> int:
     if port != schema.CPU_PORT:
         raise ValueError(f"must be {schema.CPU_PORT}, which the P4 program is compiled for")
@@ -93,7 +99,7 @@ Port = Annotated[int, Field(strict=True, ge=0, le=MAX_PORT)]
 Mac = Annotated[str, BeforeValidator(_mac)]
 Ip = Annotated[str, BeforeValidator(_ip)]
 GrpcAddress = Annotated[str, AfterValidator(_grpc_address)]
-Endpoint = Annotated[str, AfterValidator(_endpoint)]
+Endpoint = Annotated[str, AfterValidator(_udp_endpoint)]
 Queue = Annotated[
     int | None, Field(ge=1, description="packets that wait at each end of the link; a testbed sets it, with rate_mbps")
 ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from p4.v1 import p4runtime_pb2 as p4
+from netsum_p4runtime import p4runtime_pb2 as p4
 
 from netsum_controller.config.topology import Tls
 from netsum_controller.errors import InputError

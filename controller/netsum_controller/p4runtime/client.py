@@ -16,8 +16,8 @@ from typing import Any, Self, TypeVar
 
 import grpc
 from netsum.wire.schema import PacketOutKind
-from p4.v1 import p4runtime_pb2 as p4
-from p4.v1 import p4runtime_pb2_grpc
+from netsum_p4runtime import p4runtime_pb2 as p4
+from netsum_p4runtime import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Switch
 from netsum_controller.errors import InputError, SwitchError, Unreachable

@@ -12,8 +12,8 @@ from typing import Any
 
 import netsum_p4
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4
+from netsum_p4runtime import p4info_pb2
+from netsum_p4runtime import p4runtime_pb2 as p4
 
 from netsum_controller.errors import ControllerError
 from netsum_controller.stages import Entry, ForeignEntry, Item, MulticastGroup

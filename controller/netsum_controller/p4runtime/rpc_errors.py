@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 from google.rpc import code_pb2, status_pb2
-from p4.v1 import p4runtime_pb2 as p4
+from netsum_p4runtime import p4runtime_pb2 as p4
 
 from netsum_controller.errors import SwitchError, WriteError
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
-from p4.v1 import p4runtime_pb2 as p4
+from netsum_p4runtime import p4runtime_pb2 as p4
 
 from netsum_controller.errors import SwitchError
 from netsum_controller.p4runtime.rpc_errors import switch_error

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from p4.v1 import p4runtime_pb2_grpc
+from netsum_p4runtime import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Switch
 from netsum_controller.p4runtime.channel import open_channel

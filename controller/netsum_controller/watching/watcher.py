@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-from p4.v1 import p4runtime_pb2_grpc
+from netsum_p4runtime import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Switch, Tls
 from netsum_controller.errors import ControllerError

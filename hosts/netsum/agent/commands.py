@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from netsum import packets
 from netsum.agent import chunk, story
+from netsum.agent.tables import FittingTable, table_console
 from netsum.counting import counted
 from netsum.descriptor import Descriptor
 from netsum.errors import NetsumError
@@ -242,17 +241,13 @@ def dissector() -> None:
 
 
 def _print_table(found: list[Seen]) -> None:
-    table = Table(box=None, pad_edge=False)
+    table = FittingTable(box=None, pad_edge=False, least=("generation", "job"))
     for title in ("ms", "from", "to", *story.COLUMNS):
-        table.add_column(
-            title, no_wrap=True, justify="right" if title in ("ms", "job", "block", "generation") else "left"
-        )
+        table.add_column(title, justify="right" if title in ("ms", "job", "block", "generation") else "left")
     start = found[0].time
     for seen in found:
         table.add_row(f"{(seen.time - start) * 1000:.3f}", seen.source, seen.destination, *_row(seen))
-    console = Console()
-    # A pipe has no width, so nothing must be cut off there.
-    (console if console.is_terminal else Console(width=200)).print(table)
+    table_console().print(table)
 
 
 def _row(seen: Seen) -> story.Row:

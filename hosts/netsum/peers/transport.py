@@ -40,7 +40,10 @@ class PeerSocket:
 
     def __init__(self, address: str) -> None:
         """``address`` is one of this host's, HOST or HOST:PORT; JoinError if it cannot be bound."""
-        host, port = parse_address(address) if ":" in address else (address, 0)
+        try:
+            host, port = parse_address(address) if ":" in address else (address, 0)
+        except ValueError as error:
+            raise JoinError(f"this host's address for the other members: {error}") from None
         for left in reversed(range(_ATTEMPTS)):
             self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -91,5 +91,5 @@ def _bfloat16() -> Any:
     try:
         import ml_dtypes  # noqa: PLC0415  only bfloat16 needs it
     except ImportError:
-        raise Unsupported("sums of bfloat16 need the package ml_dtypes: pip install 'netsum[torch]'") from None
+        raise Unsupported("sums of bfloat16 need the package ml_dtypes: pip install ml_dtypes") from None
     return ml_dtypes.bfloat16

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from netsum.descriptor import Ends
 from netsum.errors import JoinError, NetsumError
 from netsum.frames import FrameFormat
@@ -23,5 +25,11 @@ def open_link(descriptor: Ends) -> Transport:
             return FramesTransport(FrameFormat.of(descriptor), local, remote)
         return PacketTransport(FrameFormat.of(descriptor), link.interface or "")
     except (OSError, ValueError, NetsumError) as error:
+        job, rank = getattr(descriptor, "job", ""), getattr(descriptor, "rank", None)
+        if job and link.kind == "udp" and isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL:
+            raise JoinError(
+                f"rank {rank} of job {job!r} belongs on the host with the address {host.ip}, which this "
+                "host does not have: start it there (a job's ranks are on its `members`, in their order)"
+            ) from error
         where = {"udp": f"{host.ip}:{host.udp_port}", "frames": link.local, "packet": link.interface}[link.kind]
         raise JoinError(f"cannot open the {link.kind} link at {where}: {error}") from error

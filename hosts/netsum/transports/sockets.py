@@ -195,6 +195,8 @@ def packets_held(descriptor: int, size: int) -> int:
 def parse_address(text: str) -> Address:
     """``HOST:PORT`` as a tuple; ValueError for anything else."""
     host, colon, port = text.rpartition(":")
+    if ":" in host:
+        raise ValueError(f"{text!r} is an address of IPv6, and netsum is IPv4 only")
     if not colon or not port.isdigit():
         raise ValueError(f"{text!r} is not HOST:PORT")
     return host, int(port)

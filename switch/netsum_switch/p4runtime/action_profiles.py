@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
+from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.action_profile import GROUP, MEMBER, ActionProfile
 from netsum_switch.errors import MemberInUseError, TableError

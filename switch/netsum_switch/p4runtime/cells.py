@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
+from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.p4runtime.match_key import write_key
 from netsum_switch.p4runtime.p4info import TableSpec, by_id

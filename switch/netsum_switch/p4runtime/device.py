@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
+from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.dataplane import DataPlane
 from netsum_switch.errors import SwitchError

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
+from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.p4runtime.bytestrings import encode
 from netsum_switch.p4runtime.p4info import DigestSpec, P4Info

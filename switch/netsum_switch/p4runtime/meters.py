@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
+from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.errors import MeterError
 from netsum_switch.meter import MeterArray

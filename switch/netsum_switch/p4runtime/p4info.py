@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from google.rpc import code_pb2
-from p4.config.v1 import p4info_pb2
+from netsum_p4runtime import p4info_pb2
 
 from netsum_switch.p4runtime.status import RpcError, invalid_id
 

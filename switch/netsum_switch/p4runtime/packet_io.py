@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
+from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.p4runtime.bytestrings import decode, encode
 from netsum_switch.p4runtime.p4info import Field, P4Info

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
+from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.p4runtime.status import RpcError, invalid
 from netsum_switch.p4runtime.updates import check_type

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from p4.v1 import p4runtime_pb2
+from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.errors import SwitchError
 from netsum_switch.p4runtime.device import Device

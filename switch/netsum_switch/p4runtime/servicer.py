@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
+from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.p4runtime.arbitration import MAX_CONNECTIONS, Arbitration, Connection, election_value
 from netsum_switch.p4runtime.device import Device, no_pipeline

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, status_pb2
-from p4.v1 import p4runtime_pb2
+from netsum_p4runtime import p4runtime_pb2
 
 # The name under which the reference reports its errors, kept because controllers may check it.
 ERROR_SPACE = "ALL-sswitch-p4org"

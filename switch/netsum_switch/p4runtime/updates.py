@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from p4.v1 import p4runtime_pb2
+from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.p4runtime.status import invalid
 

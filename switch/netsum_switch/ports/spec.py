@@ -35,6 +35,8 @@ def parse_port(text: str) -> PortSpec:
         raise PortError(f"{text!r}: port numbers go from 0 to {MAX_PORT}")
     if not where.startswith("udp:"):
         return PortSpec(number, interface=where)
+    if "[" in where:
+        raise PortError(f"{text!r}: an address of IPv6, and UDP ports are IPv4 only")
     parts = where.removeprefix("udp:").split(":")
     if len(parts) not in (2, 4):
         raise PortError(f"{text!r} is not a port: write {_FORMS}")

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from netsum.counting import counted
+
 from netsum_testbed.bench.compare_rank import GLOO
 from netsum_testbed.errors import TestbedError
 
@@ -83,6 +85,29 @@ def forecast(
         sums = 1e3 * way.sums(size, workers, rate_mbps)
         found.append(Forecast(way.name, sums, compute_ms + sums))
     return sorted(found, key=lambda each: each.step_ms)
+
+
+def basis(measured: Mapping[str, Any], size: int, workers: int, rate_mbps: float | None) -> str:
+    """What forecasts are extrapolated from, and how far: in one sentence or two."""
+    trainings = [run for each in runs(measured).values() for run in each]
+    rates = sorted({run["rate_mbps"] for run in trainings} - {None})
+    most = max(run["gradient_bytes"] for run in trainings)
+    cores = (
+        f"{counted(measured['cores'], 'core')} that workers and switch shared" if "cores" in measured else "one machine"
+    )
+    told = (
+        f"Extrapolated from {counted(len(trainings), 'training')} of {measured['workers']} workers on {cores}: "
+        f"{most / 1e6:.1f} MB of gradients, links of {''.join(f'{rate:g} Mbit/s, ' for rate in rates)}without a limit."
+    )
+    beyond = {
+        f"{rate_mbps or 0:g} Mbit/s": (rate_mbps or 0) > max(rates, default=0),
+        counted(workers, "worker"): workers > measured["workers"],
+        f"{size / 1e6:.1f} MB": size > most,
+    }
+    if any(beyond.values()):
+        where = ", ".join(name for name, is_beyond in beyond.items() if is_beyond)
+        told += f" Nothing was measured at {where}: run `netsum bench train` on such hosts, and give --measured."
+    return told
 
 
 def check(measured: Mapping[str, Any]) -> list[tuple[str, int | None, float, float]]:

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
+from netsum.agent.tables import table_console
 
-from netsum_testbed.bench.advice import MEASURED, check, forecast, read
+from netsum_testbed.bench.advice import MEASURED, basis, check, forecast, read
 from netsum_testbed.bench.compare_rank import GLOO
 from netsum_testbed.bench.frame import read_size
 from netsum_testbed.tables import make_table
@@ -44,11 +44,11 @@ def advise(size: int, workers: int, rate_mbps: float | None, compute_ms: float, 
     link = "links without a limit" if rate_mbps is None else f"links of {rate_mbps:g} Mbit/s"
     title = f"{size / 1e6:.1f} MB of gradients, {workers} workers, {link}"
     columns = "sums by", ">sums\nms", ">step\nms", ">speed\nGloo = 1"
-    console = Console()
+    console = table_console()
+    console.print(basis(figures, size, workers, rate_mbps), highlight=False, soft_wrap=True)
     console.print(make_table(title, columns, rows))
     console.print(
-        f"Forecast of the {len(errors)} measured trainings: off by {statistics.median(errors):.0%} (median), "
-        f"{max(errors):.0%} at most.",
+        f"Forecast of those trainings themselves: off by {statistics.median(errors):.0%} (median), {max(errors):.0%} at most.",
         highlight=False,
         soft_wrap=True,
     )

@@ -198,7 +198,8 @@ def _show(run: Run, calls: Calls) -> None:
 
 def _plot(plots: Plots, asked: Asked, runs: Sequence[Run]) -> None:
     name, each = asked.calls.operation, len(asked.runs())
-    plots.sizes(name, runs[::each])
+    for at, workers in enumerate(asked.workers):
+        plots.sizes(name if len(asked.workers) == 1 else f"{name}-{workers}", runs[at::each])
     by_switch = [runs[at : at + each] for at in range(0, len(runs), each)]
     if len(asked.workers) > 1:
         plots.workers(name, [run for of in by_switch for run in of[: len(asked.workers)]])

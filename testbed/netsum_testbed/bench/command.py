@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich.console import Console
+from netsum.agent.tables import table_console
 
 from netsum_testbed.bench.algorithms import algorithms
 from netsum_testbed.bench.collective_command import collectives
@@ -58,7 +58,7 @@ def host(switch: str, sizes: Sequence[int], **given: Any) -> None:
     Needs root: over raw frames, and over the kernel's UDP.
     """
     require_root("this bench makes network namespaces")
-    plan, console = HostPlan(size=sizes[0], **given), Console()
+    plan, console = HostPlan(size=sizes[0], **given), table_console()
     found: list[HostFigures] = []
     with console.status("without a switch") as status:
         kernel = {transport: kernel_us(transport) for transport in TRANSPORTS}

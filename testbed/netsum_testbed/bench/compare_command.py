@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
+from netsum.agent.tables import table_console
 
 from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.compare import ALGORITHMS, Row, compare_all, missing, require_links
@@ -20,7 +20,7 @@ from netsum_testbed.bench.plots import Plots, in_bytes
 from netsum_testbed.checking import comma, count_option, list_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.switches import choose_switch
-from netsum_testbed.tables import make_table, wide_console
+from netsum_testbed.tables import make_table
 
 RATE_MBPS: Final = 100
 MOST_WORKERS: Final = 16
@@ -67,7 +67,7 @@ def compare(
     there = [name for name in algorithms if name not in lacking]
     if not there:
         raise TestbedError("there is nothing left to compare")
-    name, console = choose_switch("embedded" if switch == "auto" else switch), Console()
+    name, console = choose_switch("embedded" if switch == "auto" else switch), table_console()
     rows: list[Row] = []
     before = os.getloadavg()[0]
     with console.status("starting") as status:
@@ -76,7 +76,7 @@ def compare(
             for found in compare_all(name, calls, there, rate_mbps, delay_us, status.update):
                 rows += found
     links = f"links of {rate_mbps} Mbit/s" + (f", {delay_us} us long" if delay_us else "")
-    wide_console().print(_table(f"allreduce, {name} switch, {links}", rows))
+    table_console().print(_table(f"allreduce, {name} switch, {links}", rows))
     if plots is not None:
         _plot(plots, rows, links)
         click.echo(f"wrote {', '.join(str(path) for path in plots.made)}")

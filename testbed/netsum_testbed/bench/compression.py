@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from netsum.agent.tables import table_console
 from netsum.counting import counted
 from netsum.descriptor import SWITCH
 from netsum_controller.config.job_spec import JobSpec
-from rich.console import Console
 from rich.table import Table
 
 from netsum_testbed.bench.compression_rank import METHODS
@@ -89,7 +89,7 @@ def curves_table(switch: str, workers: int, curves: list[Curve]) -> Table:
 @count_option("--steps", default=150, told="of each training")
 def compression(switch: str, workers: int, steps: int) -> None:
     """Train the same classifier with each way to carry gradients in fewer bytes: accuracy over bytes and over time."""
-    console = Console()
+    console = table_console()
     found: dict[str, dict[str, Any]] = {}
     for name in names_of(switch):
         curves: list[Curve] = []

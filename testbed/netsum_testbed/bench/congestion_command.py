@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
+from netsum.agent.tables import table_console
 
 from netsum_testbed.bench.congestion import CASES, CongestionPlan, Shares, measure, shares_table, write_over_time
 from netsum_testbed.bench.frame import every_switch, file_option, print_figures, require_root
@@ -26,7 +26,7 @@ def congestion(switch: str, over_time: Path | None, **given: Any) -> None:
     Needs root: the links are shaped in network namespaces.
     """
     require_root("this bench makes network namespaces")
-    names, plan, console = names_of(switch), CongestionPlan(**given), Console()
+    names, plan, console = names_of(switch), CongestionPlan(**given), table_console()
     found: list[tuple[str, Shares]] = []
     for name in names:
         with console.status(f"{name}: starting") as status:

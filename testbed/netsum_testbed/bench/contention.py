@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from netsum.agent.tables import table_console
 from netsum.counting import counted
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import InputError
@@ -136,6 +137,6 @@ def _print(topology: Topology, algorithm: str, size: int, loads: Mapping[str, Lo
         for name, (load, rate) in each.ways.items()
     ]
     heads = ("order", ">contention", "", "largest load on", ">arrays", ">Mbit/s")
-    Console().print(make_table(f"{algorithm} of {len(topology.hosts)} ranks on {topology.name}", heads, rows))
+    table_console().print(make_table(f"{algorithm} of {len(topology.hosts)} ranks on {topology.name}", heads, rows))
     told = {order: each.to_json() for order, each in loads.items()}
     print_figures({"topology": topology.name, "algorithm": algorithm, "size": size, **told})

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+from netsum.agent.tables import table_console
 from netsum.counting import counted
 from netsum_controller.config.topologies import star
-from rich.console import Console
 from rich.table import Table
 
 from netsum_testbed.bench.fairness import NEIGHBOURS, Setting, Summary, measure_all
@@ -39,7 +39,7 @@ priorities = _command("priorities", "Time a job beside others of the same, a low
 
 def measure_beside(neighbours: Sequence[str], names: Sequence[str], setting: Setting) -> None:
     """Measure, show the results, and print the line of JSON."""
-    console = Console()
+    console = table_console()
     topology = star(setting.hosts, rate_mbps=setting.rate_mbps)
     found: dict[str, dict[str, object]] = {}
     for name in names:

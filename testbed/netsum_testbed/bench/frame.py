@@ -14,6 +14,7 @@ from netsum.counting import parse_size
 
 from netsum_testbed.checking import Decorator, switch_option
 from netsum_testbed.errors import TestbedError
+from netsum_testbed.kernel import no_interfaces
 
 every_switch = switch_option("every switch on this machine; without root the embedded one")
 
@@ -62,8 +63,8 @@ def algorithms_option(known: Sequence[str], default: str, told: str | None = Non
 
 def require_root(why: str, instead: str = "one of the other benches") -> None:
     """Raises TestbedError without root: ``why`` root is needed, and what to run ``instead``."""
-    if os.geteuid() != 0:
-        raise TestbedError(f"{why}: run it as root, or {instead}")
+    if reason := no_interfaces():
+        raise TestbedError(f"{why}, and {reason}: run it as root, or {instead}")
 
 
 def machine() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console
+from netsum.agent.tables import table_console
 
 from netsum_testbed.bench.frame import print_figures, require_root
 from netsum_testbed.bench.loads import HOSTS
@@ -53,7 +53,7 @@ def instructions(rounds: int) -> None:
     for program, package in (("simple_switch_grpc", "p4lang-bmv2"), ("valgrind", "valgrind")):
         if shutil.which(program) is None:
             raise TestbedError(f"{program} is not on PATH (Debian: apt install {package})")
-    console = Console()
+    console = table_console()
     found = {}
     with console.status("starting") as status:
         for load in (AGGREGATE, ADDER):

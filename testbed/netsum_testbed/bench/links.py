@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
+from netsum.agent.tables import table_console
 from netsum_controller.config.topology import load_topology
 from netsum_planner.topologies.files import exact, installed, to_yaml
 from netsum_planner.topologies.model import Pair, Topology
@@ -127,7 +128,7 @@ def bench_links(file: Path, switch: str, seconds: float, output: Path | None) ->
         output.write_text(to_yaml(found), "utf-8")
     told = {f"{one} -> {other}": rate * 8 / 1e6 for (one, other), rate in carried.items()}
     rows = [(link, f"{mbps:.2f}") for link, mbps in told.items()]
-    Console().print(make_table(f"links of {topology.name}", ("link", ">Mbit/s"), rows))
+    table_console().print(make_table(f"links of {topology.name}", ("link", ">Mbit/s"), rows))
     print_figures(
         {"topology": topology.name, "seconds": seconds, "mbps": {link: round(mbps, 3) for link, mbps in told.items()}}
     )

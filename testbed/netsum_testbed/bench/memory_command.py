@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import click
-from rich.console import Console
+from netsum.agent.tables import table_console
 from rich.table import Table
 
 from netsum_testbed.bench.frame import every_switch, print_figures, sizes_option
@@ -43,7 +43,7 @@ def bench_memory(switch: str, sizes: Sequence[int], **given: Any) -> None:
     if wrong:
         raise click.UsageError(f"--sizes: an instruction here is about 8, 16, ... or 8192 bytes, not {wrong[0]}")
     plan = MemoryPlan(sizes=tuple(sizes), **given)
-    console = Console()
+    console = table_console()
     found: dict[str, Any] = {}
     with console.status("without a switch") as status:
         with on_loopback() as targets:

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from netsum.agent.tables import table_console
 from netsum_controller.config.topologies import star
-from rich.console import Console
 
 from netsum_testbed.bench.frame import every_switch, plot_option, sizes_option
 from netsum_testbed.bench.optimizer import WAYS, Optimizers, optimizer_table
 from netsum_testbed.bench.plots import Plots
 from netsum_testbed.checking import count_option, names_of
 from netsum_testbed.commands import open_topology, without_mininet
-from netsum_testbed.tables import wide_console
 
 
 @click.command()
@@ -33,13 +32,13 @@ def optimizer(switch: str, sizes: tuple[int, ...], plot: Path | None, **given: A
     Counts the bytes of frames that rank 0 sends and receives in a step, that all ranks send to memory, and that memory sends.
     """
     plots = None if plot is None else Plots(plot)
-    plan, console, reason = Optimizers(sizes=sizes, **given), Console(), without_mininet()
+    plan, console, reason = Optimizers(sizes=sizes, **given), table_console(), without_mininet()
     found: dict[str, list[dict[str, Any]]] = {}
     for name in names_of(switch):
         topology = star(plan.workers + plan.devices)
         with console.status(name), open_topology(topology, name, reason, console) as fabric:
             found[name] = plan.run(fabric)
-        wide_console().print(optimizer_table(name, plan, found[name]))
+        table_console().print(optimizer_table(name, plan, found[name]))
         if plots is not None:
             _plot(plots, name, found[name])
     if plots is not None:

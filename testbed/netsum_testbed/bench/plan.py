@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from netsum.agent.tables import table_console
 from netsum.counting import counted
 from netsum.descriptor import PLAN, SWITCH
 from netsum.peers.plans.from_file import PlanFile, load_plan
@@ -189,5 +190,5 @@ def _print(plan: Mapping[str, Any], found: Mapping[Way, float]) -> None:
         told[way.name] = {"GBps": rate, "over_optimum": over, "predicted_GBps": way.predicted}
         predicted = "-" if way.predicted is None else f"{8000 * way.predicted:.2f}"
         rows.append((way.name, f"{8000 * rate:.2f}", predicted, "-" if over is None else f"{over:.3f}"))
-    Console().print(make_table("", ("way", ">Mbit/s", ">predicted", ">over optimum"), rows))
+    table_console().print(make_table("", ("way", ">Mbit/s", ">predicted", ">over optimum"), rows))
     print_figures({"optimum_GBps": optimum, "chunk_bytes": plan.get("chunk_bytes"), "ways": told})

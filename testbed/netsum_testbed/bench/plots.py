@@ -48,8 +48,8 @@ class Plots:
         self.made: list[Path] = []
 
     def sizes(self, name: str, runs: Sequence[Run]) -> None:
-        """busbw and latency by size, a curve for each switch."""
-        title = f"{name}, {runs[0].workers} workers"
+        """busbw and latency by size for one number of workers, a curve for each switch."""
+        title = f"{runs[0].lines[-1].operation}, {runs[0].workers} workers"
         busbw = {run.switch: [(line.size, line.busbw(0)) for line in run.lines] for run in runs}
         self.draw(f"{name}-busbw", busbw, title, "size (bytes)", "busbw (GB/s)", sizes=True)
         latency: dict[str, Points] = {}

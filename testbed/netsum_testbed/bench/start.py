@@ -12,11 +12,11 @@ from pathlib import Path
 
 import click
 import netsum_p4
+from netsum.agent.tables import table_console
 from netsum_controller.config.topologies import star
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.p4info import Program
 from netsum_switch.pipeline import ENGINE_VARIABLE
-from rich.console import Console
 
 from netsum_testbed.bench.blast import process_cpu_seconds
 from netsum_testbed.bench.frame import print_figures
@@ -41,7 +41,7 @@ class Start:
 @count_option("--repetitions", default=3, told="of each")
 def start(repetitions: int) -> None:
     """Time the start of a switch with netsum's program: cold, where it is compiled, and warm."""
-    console = Console()
+    console = table_console()
     starts: dict[str, list[Start]] = {}
     engines = engines_here()
     with console.status("starting") as status:

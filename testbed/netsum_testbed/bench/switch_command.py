@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
+from netsum.agent.tables import table_console
 from netsum.counting import counted
 from rich.console import Console
 from rich.table import Table
@@ -77,7 +78,7 @@ def switch(**given: Any) -> None:
         plan = {"run_seconds": measures.run_seconds, "deadline": deadline}
         take_turns(cases, measures.repetitions, **plan, progress=progress)
     found = {engine: {case.load: case for case in cases if case.engine == engine} for engine in (FLOOR, *engines)}
-    console = Console()
+    console = table_console()
     console.print(_table(found))
     for remark in _remarks(found, before):
         console.print(remark)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
-from rich.console import Console
+from netsum.agent.tables import table_console
 from rich.table import Table
 
 from netsum_testbed.bench.frame import every_switch, print_figures, require_root
@@ -94,7 +94,7 @@ def switches(switch: str, **given: Any) -> None:
     Needs root: the packets are raw frames in a network namespace.
     """
     require_root("the packets of this bench are raw frames")
-    names, plan, console = names_of(switch), Plan(**given), Console()
+    names, plan, console = names_of(switch), Plan(**given), table_console()
     if "embedded" in names and runs_machine_code():
         names.append(PYTHON)
     engines = {"embedded": "native" if runs_machine_code() else "python", PYTHON: "python"}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from netsum.agent.tables import table_console
 from netsum.descriptor import CHAIN, HOST_ALGORITHMS, torus_sides
 from netsum.peers.rings import torus_rings
 from netsum_controller.errors import InputError
@@ -27,7 +28,7 @@ from netsum_testbed.bench.frame import algorithms_option, print_figures, sizes_o
 from netsum_testbed.checking import count_option
 from netsum_testbed.direct_hosts import MTU, DirectHosts
 from netsum_testbed.processes import Child
-from netsum_testbed.tables import make_table, wide_console
+from netsum_testbed.tables import make_table
 
 RATE_MBPS: Final = 100
 _PORT: Final = 12100
@@ -137,4 +138,4 @@ def _print(name: str, rate_mbps: int, found: Sequence[Loads]) -> None:
                 str(line.wrong[0]),
             )
         )
-    wide_console().print(make_table(f"{name}, links of {rate_mbps} Mbit/s: what each carries", heads, rows))
+    table_console().print(make_table(f"{name}, links of {rate_mbps} Mbit/s: what each carries", heads, rows))

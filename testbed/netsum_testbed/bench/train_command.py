@@ -7,16 +7,15 @@ from importlib.util import find_spec
 from typing import Any
 
 import click
+from netsum.agent.tables import table_console
 from netsum.installing import advice
 from netsum_controller.config.topologies import star
-from rich.console import Console
 
 from netsum_testbed.bench.frame import every_switch, print_figures
 from netsum_testbed.bench.train import Training, training_table
 from netsum_testbed.checking import count_option, list_option, names_of
 from netsum_testbed.commands import open_topology, without_mininet
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.tables import wide_console
 
 
 @click.command()
@@ -43,7 +42,7 @@ def train(switch: str, rates: tuple[int, ...], **given: Any) -> None:
     reason = without_mininet()
     if reason is not None:
         rates = (0,)
-    training, console = Training(**given), Console()
+    training, console = Training(**given), table_console()
     found: dict[str, list[dict[str, Any]]] = {}
     for name in names_of(switch):
         runs: dict[int, dict[str, Any]] = {}
@@ -54,6 +53,6 @@ def train(switch: str, rates: tuple[int, ...], **given: Any) -> None:
                 open_topology(topology, name, reason, console) as fabric,
             ):
                 runs[rate] = training.run(fabric)
-        wide_console().print(training_table(name, training, runs))
+        table_console().print(training_table(name, training, runs))
         found[name] = [{"rate_mbps": rate or None, **run} for rate, run in runs.items()]
     print_figures(found, asdict(training))

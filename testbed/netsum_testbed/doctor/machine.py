@@ -17,7 +17,7 @@ from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS
 from netsum_controller.config.job_spec import DEFAULT_WINDOW
 
 from netsum_testbed.doctor.finding import Finding
-from netsum_testbed.kernel import EGRESS, HTB, VETH, complaint
+from netsum_testbed.kernel import EGRESS, HTB, VETH, complaint, missing_capabilities
 
 TOOLS: Final = {
     "ip": "iproute2",
@@ -32,6 +32,7 @@ TOOLS: Final = {
 }
 """Commands that fabrics and tests use as root, and Debian's packages of them."""
 
+CAP: Final = "CAP_"
 SBIN: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 PORTS: Final = {8080: "netsum serve --port 0 takes a free one", 9559: "netsum topology make --p4runtime names another"}
 
@@ -109,6 +110,11 @@ def _mininet() -> Finding:
 def _kernel() -> Iterator[Finding]:
     if os.geteuid() != 0:
         yield Finding("kernel", False, "not looked at without root", "sudo netsum doctor")
+        return
+    if missing := missing_capabilities():
+        remedy = f"docker run {' '.join(f'--cap-add {name.removeprefix(CAP)}' for name in missing)}, or --privileged"
+        found = f"root lacks {', '.join(missing)} here: netsum runs rootless"
+        yield Finding("capabilities", False, found, remedy, needed=True)
         return
     if trouble := complaint("true", _everywhere()):
         remedy = "a container needs CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged)"

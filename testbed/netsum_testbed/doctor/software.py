@@ -15,7 +15,13 @@ from netsum_testbed.doctor.machine import may_be_root
 from netsum_testbed.switches import BMV2, bmv2_trouble, has_thrift, switch_version
 
 OLDEST: Final = (3, 11)
-DEMO: Final = {"numpy": "numpy", "grpc": "grpcio", "p4.v1": "p4runtime", "scapy": "scapy", "sklearn": "scikit-learn"}
+DEMO: Final = {
+    "numpy": "numpy",
+    "grpc": "grpcio",
+    "google.rpc": "googleapis-common-protos",
+    "scapy": "scapy",
+    "sklearn": "scikit-learn",
+}
 TESTS: Final = {
     "pytest": "pytest",
     "pytest_timeout": "pytest-timeout",

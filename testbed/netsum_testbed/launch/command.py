@@ -26,8 +26,14 @@ from netsum_testbed.commands import MAX_WORKERS, WORKERS, choose_topology, open_
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.launch.memory import load_memory, start_memory
-from netsum_testbed.launch.ranks import attached_programs, command_line, fabric_programs, join_environment
-from netsum_testbed.side_by_side import run_side_by_side
+from netsum_testbed.launch.ranks import (
+    attached_programs,
+    command_line,
+    explain_failure,
+    fabric_programs,
+    join_environment,
+)
+from netsum_testbed.side_by_side import ProgramFailed, run_side_by_side
 
 JOB: Final = "run"
 ANSWERS: Final = 10.0
@@ -70,17 +76,21 @@ def run(context: click.Context, /, command: tuple[str, ...], attach: str | None,
     """Run a program as the ranks of a job: brings up a fabric, the controller and the job, and one process for each rank.
 
     In the program `netsum.join()` joins the job, and torch's env:// works. Each line that a rank prints has the rank in front.
-    The first rank that fails ends all, with its exit code. A SCRIPT.py runs with the Python of netsum; put `--` before a COMMAND.
+    The first rank that fails ends all, with its exit code. A SCRIPT.py runs with the Python of netsum; put `--` before a
+    COMMAND, which PATH finds.
     """
     _require_sense(context, attach)
     words = command_line(command)
     end_on_signals()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # whatever a rank prints
-    if attach is None:
-        _run_in_fabric(words, options)
-    else:
-        _run_attached(words, attach, options["job"], options["token"], options["ranks"])
+    try:
+        if attach is None:
+            _run_in_fabric(words, options)
+        else:
+            _run_attached(words, attach, options["job"], options["token"], options["ranks"])
+    except ProgramFailed as error:
+        raise explain_failure(error) from None
 
 
 def _require_sense(context: click.Context, attach: str | None) -> None:

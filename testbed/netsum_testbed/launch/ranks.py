@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -12,33 +14,53 @@ from typing import Final
 
 import click
 from netsum.controller_client import ControllerClient
+from netsum.installing import advice
 from netsum_controller.state.model import Job
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.free_ports import hold_address
-from netsum_testbed.side_by_side import Program
+from netsum_testbed.side_by_side import Program, ProgramFailed
 
+_PYTHON: Final = re.compile(r"python[\d.]*")
 MASTER_PORT: Final = 29500
 """torch's own default; each host of a Mininet has all its ports to itself."""
 
 
 def search_path() -> str:
-    """PATH with netsum's own Python first, so that `python` finds the library."""
-    return f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+    """The caller's PATH, with an active virtual environment first: `sudo` and others may have lost that."""
+    path, active = os.environ.get("PATH", os.defpath), os.environ.get("VIRTUAL_ENV")
+    return f"{active}/bin:{path}" if active else path
 
 
 def command_line(words: Sequence[str]) -> list[str]:
-    """What each rank runs: a ``.py`` file with this Python, anything else as it is. :class:`click.UsageError` if there is no
-    such program."""
+    """What each rank runs: a ``.py`` file with this Python, anything else as the caller's PATH finds it.
+    :class:`click.UsageError` if there is no such program, :class:`TestbedError` if it is a Python without netsum."""
     program = words[0]
     if program.endswith(".py"):
         if not Path(program).is_file():
             raise click.UsageError(f"there is no file {program}")
         return [sys.executable, *words]
-    if shutil.which(program, path=search_path()) is None:
+    found = shutil.which(program, path=search_path())
+    if found is None:
         raise click.UsageError(f"{program!r} is neither a .py file nor a command on PATH")
-    return list(words)
+    if _PYTHON.fullmatch(Path(found).name) and not _has_netsum(found):
+        raise TestbedError(
+            f"{found} has no netsum: {found} -m {advice('')}; or run a SCRIPT.py, with netsum's own Python"
+        )
+    return [found, *words[1:]]
+
+
+def _has_netsum(python: str) -> bool:
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('netsum') is None)"
+    return not subprocess.run([python, "-c", code], capture_output=True, check=False).returncode
+
+
+def explain_failure(error: ProgramFailed) -> ProgramFailed:
+    """The failure of a rank, with what to do if its Python lacks netsum."""
+    if "No module named 'netsum'" in str(error):
+        return error.with_advice(f"install it where the rank's program finds it: {advice('')}")
+    return error
 
 
 def shared_environment(ranks: int) -> dict[str, str]:

@@ -7,11 +7,11 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2
+from netsum_p4runtime import p4runtime_pb2 as p4
 from netsum_switch.dataplane import DataPlane
 from netsum_switch.p4runtime.device import Device
 from netsum_switch.p4runtime.outbox import Outbox
 from netsum_switch.p4runtime.servicer import Servicer
-from p4.v1 import p4runtime_pb2 as p4
 
 from tests.fuzz.targets.api import FuzzTarget
 from tests.switch.harness.controller import Program

@@ -13,9 +13,8 @@ import grpc
 import pytest
 from google.protobuf import text_format
 from google.rpc import status_pb2
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
+from netsum_p4runtime import p4info_pb2, p4runtime_pb2_grpc
+from netsum_p4runtime import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.api import ARRIVES, DEVICE_ID
 

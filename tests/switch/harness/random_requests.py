@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
+from netsum_p4runtime import p4info_pb2
+from netsum_p4runtime import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.controller import Program
 

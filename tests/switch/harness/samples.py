@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
+from netsum_p4runtime import p4info_pb2
+from netsum_p4runtime import p4runtime_pb2 as p4rt
 from netsum_switch.errors import SwitchError
 from netsum_switch.p4runtime.control import Control
 from netsum_switch.p4runtime.p4info import P4Info
 from netsum_switch.p4runtime.status import RpcError
 from netsum_switch.pipeline import load_pipeline
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
 
 # Where programs are: those in P4_14 as p4c translates them.
 _FOLDERS = {"p4_16_samples": "p4_16_samples", "p4_14_samples": "p4_14_samples_outputs"}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2 as p4rt
+from netsum_p4runtime import p4runtime_pb2 as p4rt
 
 from tests.switch.harness import launch
 from tests.switch.harness.api import SwitchUnderTest

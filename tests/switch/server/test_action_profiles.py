@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from google.rpc import code_pb2
+from netsum_p4runtime import p4runtime_pb2 as p4rt
 from netsum_switch.hashes import HASHES
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.core.switches import call
 from tests.switch.harness.api import SwitchUnderTest

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from google.rpc import code_pb2
 from grpc import StatusCode
-from p4.v1 import p4runtime_pb2 as p4rt
+from netsum_p4runtime import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.api import SILENCE
 from tests.switch.harness.controller import INSERT, Controller, Program, refusal

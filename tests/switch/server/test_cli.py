@@ -16,9 +16,9 @@ from typing import Any
 import grpc
 import pytest
 from grpc import StatusCode
+from netsum_p4runtime import p4runtime_pb2 as p4rt
+from netsum_p4runtime import p4runtime_pb2_grpc
 from netsum_switch.options import parse
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1 import p4runtime_pb2_grpc
 
 from tests.controller.certificates import make_certificates
 from tests.switch.harness.controller import INSERT, PROGRAMS, Controller, Program
@@ -180,6 +180,7 @@ def test_taken_address(start: Any) -> None:
 ERRORS = [
     (["--no-p4", "-i", "1@udp:127.0.0.1:notaport"], "notaport is not a UDP address"),
     (["--no-p4", "-i", "veth0"], "'veth0' is not a port"),
+    (["--no-p4", "-i", "1@udp:[::1]:9001"], "an address of IPv6, and UDP ports are IPv4 only"),
     (["--no-p4", "--faults", "{}x"], "netsum-switch: --faults is not JSON"),
     (["--no-p4", "-i", "1@no-such-iface"], "no-such-iface"),
     (["--no-p4", "-i", "1@udp:127.0.0.1:0", "-i", "1@udp:127.0.0.1:0"], "port 1 is given twice"),

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from netsum_p4runtime import p4runtime_pb2 as p4rt
 from netsum_switch.dataplane import DataPlane
 from netsum_switch.fair_lock import FairLock
 from netsum_switch.pipeline import ENGINE_VARIABLE
@@ -15,7 +16,6 @@ from netsum_switch.ports import PortError
 from netsum_switch.ports.base import TURN
 from netsum_switch.ports.udp import UdpPort
 from netsum_switch.runtime import EmbeddedSwitch
-from p4.v1 import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.controller import INSERT, MODIFY, PROGRAMS, Controller, Program
 from tests.switch.harness.embedded import EmbeddedUnderTest

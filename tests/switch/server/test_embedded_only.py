@@ -11,12 +11,12 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 from grpc import StatusCode
+from netsum_p4runtime import p4info_pb2
+from netsum_p4runtime import p4runtime_pb2 as p4rt
+from netsum_p4runtime.p4runtime_pb2_grpc import P4RuntimeStub
 from netsum_switch.p4runtime import device
 from netsum_switch.p4runtime.servicer import MAX_STREAMS
 from netsum_switch.runtime import EmbeddedSwitch
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2 as p4rt
-from p4.v1.p4runtime_pb2_grpc import P4RuntimeStub
 
 from tests.switch.harness.controller import INSERT, Controller, Program, refusal
 from tests.switch.harness.embedded import EmbeddedUnderTest

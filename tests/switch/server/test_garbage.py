@@ -6,7 +6,7 @@ import random
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2 as p4rt
+from netsum_p4runtime import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.api import ARRIVES, SwitchUnderTest
 from tests.switch.harness.controller import INSERT, Controller, Program

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from grpc import StatusCode
-from p4.v1 import p4runtime_pb2 as p4rt
+from netsum_p4runtime import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.api import SILENCE, SwitchUnderTest
 from tests.switch.harness.controller import INSERT, Controller, Program, refusal

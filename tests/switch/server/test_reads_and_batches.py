@@ -8,7 +8,7 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 from grpc import StatusCode
-from p4.v1 import p4runtime_pb2 as p4rt
+from netsum_p4runtime import p4runtime_pb2 as p4rt
 
 from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, details, refusal
 

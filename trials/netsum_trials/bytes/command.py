@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
+from netsum.agent.tables import table_console
 from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_controller.config.topology import Topology
 from netsum_testbed.checking import chosen_switch, rootless_option, running, switch_option
 from netsum_testbed.opening import fabric_of
-from netsum_testbed.tables import wide_console
 
 from netsum_trials.bytes.hosts import RANKS, SIZE
 from netsum_trials.bytes.links import below, collectives, network, stripes
@@ -41,7 +41,7 @@ def links(switch: str, rootless: bool) -> None:
     1 if a link carried less than its formula says.
     """
     name = chosen_switch(switch, rootless=rootless)
-    console = wide_console()
+    console = table_console()
     totals, start = LinkTotals(name), time.monotonic()
     with running(totals):
         for topology, hosts in NETWORKS.values():

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Final
 
 import click
+from netsum.agent.tables import table_console
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.launch.ranks import fabric_programs
 from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.side_by_side import Program, run_side_by_side
-from netsum_testbed.tables import wide_console
-from rich.table import Table
+from netsum_testbed.tables import make_table
 
 from netsum_trials.conformance import torchft_worker
 from netsum_trials.conformance.chosen import UNSUPPORTED, chosen
 
 ROOT: Final = Path(__file__).parents[3]
 TRAINING: Final = ROOT / ".venv-training" / "bin" / "python"
-"""The Python that has torchft (scripts/training)."""
+"""The Python that has torchft (scripts/environment training)."""
 RANKS: Final = 4
 FOLDERS: Final = ("barrier", "test_dir", "init_dir")
 """That torch's tests expect in their temporary folder."""
@@ -43,7 +43,7 @@ def conformance(tests: tuple[str, ...]) -> None:
     os.environ["PYTHONPATH"] = f"{ROOT / 'trials'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
     ours = [name for name in tests if name.startswith(torchft_worker.PREFIX)]
     if (ours or not tests) and not TRAINING.exists():
-        raise click.ClickException("torchft is not installed: run scripts/training")
+        raise click.ClickException("torchft is not installed: run scripts/environment training")
     with tempfile.TemporaryDirectory(prefix="netsum-torch-") as folder, RootlessFabric(star(RANKS)) as fabric:
         if ours or not tests:
             _run_torchft(fabric, folder, ours)
@@ -53,10 +53,8 @@ def conformance(tests: tuple[str, ...]) -> None:
     unsupported = {} if tests else dict(UNSUPPORTED)
     unsupported |= {name: why for name, (came, why) in results.items() if came == "skipped"}
     failed = {name: why for name, (came, why) in results.items() if came == "failed"}
-    table = Table("not supported", "why")
-    for name, why in sorted(unsupported.items()):
-        table.add_row(name, why)
-    console = wide_console()
+    table = make_table("", ("not supported", "why"), sorted(unsupported.items()))
+    console = table_console()
     console.print(table)
     for name, why in failed.items():
         console.print(f"{name} failed:\n{why}", markup=False, highlight=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import click
+from netsum.agent.tables import table_console
 from netsum.descriptor import SWITCH
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import fat_tree, leaf_spine, star, tree
@@ -24,7 +25,6 @@ from netsum_testbed.checking import (
 )
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
-from netsum_testbed.tables import wide_console
 from netsum_testbed.verify.cells import WORKERS
 from netsum_testbed.verify.members import joined
 from rich.table import Table
@@ -85,7 +85,7 @@ def matrix(switch: str, rootless: bool, **given: Any) -> None:
                 run(fabric, options, totals, screen, topology)
                 if not totals.volumes:
                     table = _measure(fabric, totals)
-        wide_console().print(table)
+        table_console().print(table)
 
 
 def _measure(fabric: Fabric, totals: MatrixTotals) -> Table:

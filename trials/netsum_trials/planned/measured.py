@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import click
+from netsum.agent.tables import table_console
 from netsum.descriptor import SWITCH
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
@@ -19,7 +20,6 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import choose_switch
-from netsum_testbed.tables import wide_console
 
 from netsum_trials.planned.errors import Errors, Row, errors_table
 
@@ -66,7 +66,7 @@ def compare(
                     totals.seconds = time.monotonic() - start
             totals.networks += 1
             screen.show(totals)
-        wide_console().print(errors_table(f"{title}, {name} switches", totals.rows))
+        table_console().print(errors_table(f"{title}, {name} switches", totals.rows))
 
 
 @contextmanager

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
+from netsum.agent.tables import table_console
 from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
 from netsum_controller.config.topologies import star
 from netsum_testbed.checking import amount_option, count_option, list_option, seed_option, switch_option
 from netsum_testbed.commands import MAX_WORKERS, open_topology, without_mininet
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
-from rich.console import Console
 
 from netsum_trials.stragglers.pattern import Pattern
 from netsum_trials.stragglers.report import results_table, to_json
@@ -60,7 +60,7 @@ def stragglers(
     if sleepy > workers:
         raise click.UsageError(f"--stragglers {sleepy}: there are {workers} workers")
     end_on_signals()
-    console = Console()
+    console = table_console()
     setting = Setting(workers, steps, compute / 1000, block_exp / 1000, sleepy)
     patterns = [Pattern(chance, points, seed) for chance in probabilities]
     patterns += [Pattern(0.0, points, seed, nap)] if nap else []

@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 
 import click
+from netsum.agent.tables import table_console
 from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
 from netsum_testbed.checking import count_option, list_option, names_of, seed_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.opening import open_fabric
-from rich.console import Console
 
 from netsum_trials.stragglers.detection import Detected, detect
 from netsum_trials.stragglers.detection_report import histogram_table, to_json
@@ -35,7 +35,7 @@ def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) 
     if rootless and switch == "bmv2":
         raise TestbedError("simple_switch_grpc needs network interfaces: run as root, or with --switch embedded")
     end_on_signals()
-    console = Console()
+    console = table_console()
     console.print("From a contribution to the partial result of its block, in units of block_exp.", highlight=False)
     measured: list[Detected] = []
     for name in names_of(switch):
