@@ -77,7 +77,12 @@ def _announce(pip: Sequence[str], arguments: Sequence[str], name: str) -> None:
         return  # the installation itself will say why
     report = json.loads(done.stdout)
     with ThreadPoolExecutor() as pool:
-        sizes = list(pool.map(_size, [each["download_info"]["url"] for each in report["install"]]))
+        sizes = list(
+            pool.map(
+                _size,
+                [each["download_info"]["url"] for each in report["install"] if "dir_info" not in each["download_info"]],
+            )
+        )
     if told := summary(report, name, sizes):
         _say(told)
 

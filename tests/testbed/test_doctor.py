@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from netsum_controller.config.topologies import star
+from netsum_switch.pipeline import ENGINE_VARIABLE
 from netsum_testbed import kernel, switches
 from netsum_testbed.commands import without_mininet
 from netsum_testbed.doctor import machine, software
@@ -114,7 +115,7 @@ def test_a_root_without_a_capability(here: Machine, monkeypatch: pytest.MonkeyPa
 
 def test_a_slow_engine_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     switches._say_if_slow.cache_clear()
-    monkeypatch.delenv(switches.ENGINE_VARIABLE, raising=False)
+    monkeypatch.delenv(ENGINE_VARIABLE, raising=False)
     monkeypatch.setattr(switches, "find_spec", lambda _name: None)
     for kind in ("bmv2", "embedded", "embedded"):
         switches.switch_command(kind, ["1@veth0"], "unix:s", 1)
