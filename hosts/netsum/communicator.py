@@ -329,12 +329,10 @@ class Communicator(Reductions, Exchanges):
         timeout: float | None,
         *,
         background: bool = False,
-        scale: str = "agreed",
     ) -> None:
         """Make the others raise Aborted (:mod:`netsum.collectives.give_up`). Errors of that call are not this caller's."""
         own = error if isinstance(error, CallError) else Unsupported(str(error))
-        at_once = scale == "exact" or (scale == "predicted" and bool(self._history.predictions.exponents))
-        call: Call[Any] = Call(collective, partial(give_up, error=own, at_once=at_once and not self._degrades))
+        call: Call[Any] = Call(collective, partial(give_up, error=own))
         with contextlib.suppress(Exception):
             work = self._start(call, timeout, background=background)
             if not background:
