@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import index
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
@@ -160,17 +161,17 @@ class Communicator(Reductions, Exchanges):
             NotReady: no room for another job at the switch; other :mod:`netsum.errors`.
         """
         self._engine.home.check()
-        membership = self._grouping()
         began = time.monotonic()
-        label, self._splits = f"{self._splits}.{color}", self._splits + 1
         try:
-            if color is not None and not 0 <= color < 1 << 31:
+            membership = self._grouping()
+            if color is not None and not 0 <= index(color) < 1 << 31:
                 raise Unsupported(f"color {color} is not a number from 0 to 2^31 - 1, nor None")
             own = np.array([[-1 if color is None else color, key, self.rank]], np.int64)
         except Exception as error:
             self._give_up("split", error, timeout)
             raise
         table = sorted(self.all_gather(own, timeout=timeout).tolist())  # without ranks that were evicted
+        label, self._splits = f"{self._splits}.{color}", self._splits + 1  # now that every rank has made this call
         deadline = began + timeout
         if color is None:
             return None

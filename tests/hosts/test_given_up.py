@@ -75,3 +75,27 @@ def test_a_sum_of_more_blocks_than_can_be_counted_is_a_mismatch(monkeypatch: pyt
         good(on_each(communicators, KINDS["predicted"]))
         outcomes = one_wrong(communicators, WRONG["type"][0], KINDS["predicted"])
         assert [type(each) for each in outcomes] == [Mismatch, Unsupported, Mismatch]
+
+
+class Groups:
+    """A controller, as far as groups go: each is known by its label."""
+
+    rejoin = open_transport = lambda *_: None
+
+    def group(self, _epoch: int, label: str, ranks: list[int], _deadline: float) -> Any:
+        return label, ranks
+
+
+@pytest.mark.parametrize("color", [-1, 1.5, "x", 2**31, [0]], ids=str)
+def test_a_wrong_split_leaves_the_groups_of_the_next_alike(color: Any) -> None:
+    """Also where the others have made another call in its place, or the split was theirs alone."""
+    others = [lambda comm: comm.split(0), Communicator.barrier]
+    with closing_all(MemoryNetwork(WORKERS).communicators(membership=Groups())) as communicators:
+        for right in others:
+            outcomes = one_wrong(communicators, lambda comm: comm.split(color), right)
+            assert [type(each) for each in outcomes[::2]] == [Aborted] * 2
+            assert isinstance(outcomes[WRONG_RANK], TypeError | ValueError)
+        outcomes = one_wrong(communicators, WRONG["type"][0], others[0])
+        assert [type(each) for each in outcomes] == [Aborted, Unsupported, Aborted]
+        groups = on_each(communicators, lambda comm: comm.split(comm.rank % 2))
+        assert groups == [("0.0", [0, 2]), ("0.1", [1]), ("0.0", [0, 2])]

@@ -68,6 +68,7 @@ WRONG: dict[str, tuple[Call, type[Exception]]] = {
     "all_gather": (lambda comm: comm.all_gather(SHORT, counts=[1, 2, 3]), Unsupported),
     "scatter": (lambda comm: comm.scatter(SHORT, root=WRONG_RANK), Unsupported),
     "all_to_all": (lambda comm: comm.all_to_all(SHORT[:5]), Unsupported),
+    "split": (lambda comm: comm.split(-5), Unsupported),
     "tune": (lambda comm: comm.tune(chunks=100), Unsupported),
     "in the background": (lambda comm: comm.allreduce_async(SHORT, "median"), Unsupported),
     "out in the background": (lambda comm: comm.allreduce_async(SHORT, out=READ_ONLY).wait(), Unsupported),
