@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, Self
 import numpy as np
 
 from netsum.backend import open_window
+from netsum.collectives.arguments import check_state
 from netsum.collectives.call import Call, Context, Result
 from netsum.collectives.exchanges import Exchanges
 from netsum.collectives.give_up import give_up
@@ -256,9 +257,11 @@ class Communicator(Reductions, Exchanges):
             the progress that the state belongs to: where to continue.
 
         Raises:
+            Unsupported, BadTimeout: an argument is wrong. Nothing has changed, and the others wait for this rank.
             Evicted, NotReady, Timeout and other :mod:`netsum.errors`: the communicator has ended; ``resync`` may be called again.
         """
         self._engine.home.check()
+        check_state(state, progress)
         deadline = time.monotonic() + seconds(timeout)
         if self._membership is None:
             raise CommunicatorError(
