@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import index
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
 from netsum.backend import open_window
+from netsum.collectives.arguments import check_state
 from netsum.collectives.call import Call, Context, Result
 from netsum.collectives.exchanges import Exchanges
 from netsum.collectives.give_up import give_up
@@ -160,17 +162,17 @@ class Communicator(Reductions, Exchanges):
             NotReady: no room for another job at the switch; other :mod:`netsum.errors`.
         """
         self._engine.home.check()
-        membership = self._grouping()
         began = time.monotonic()
-        label, self._splits = f"{self._splits}.{color}", self._splits + 1
         try:
-            if color is not None and not 0 <= color < 1 << 31:
+            membership = self._grouping()
+            if color is not None and not 0 <= index(color) < 1 << 31:
                 raise Unsupported(f"color {color} is not a number from 0 to 2^31 - 1, nor None")
             own = np.array([[-1 if color is None else color, key, self.rank]], np.int64)
         except Exception as error:
             self._give_up("split", error, timeout)
             raise
         table = sorted(self.all_gather(own, timeout=timeout).tolist())  # without ranks that were evicted
+        label, self._splits = f"{self._splits}.{color}", self._splits + 1  # now that every rank has made this call
         deadline = began + timeout
         if color is None:
             return None
@@ -255,9 +257,11 @@ class Communicator(Reductions, Exchanges):
             the progress that the state belongs to: where to continue.
 
         Raises:
+            Unsupported, BadTimeout: an argument is wrong. Nothing has changed, and the others wait for this rank.
             Evicted, NotReady, Timeout and other :mod:`netsum.errors`: the communicator has ended; ``resync`` may be called again.
         """
         self._engine.home.check()
+        check_state(state, progress)
         deadline = time.monotonic() + seconds(timeout)
         if self._membership is None:
             raise CommunicatorError(
@@ -329,12 +333,10 @@ class Communicator(Reductions, Exchanges):
         timeout: float | None,
         *,
         background: bool = False,
-        scale: str = "agreed",
     ) -> None:
         """Make the others raise Aborted (:mod:`netsum.collectives.give_up`). Errors of that call are not this caller's."""
         own = error if isinstance(error, CallError) else Unsupported(str(error))
-        at_once = scale == "exact" or (scale == "predicted" and bool(self._history.predictions.exponents))
-        call: Call[Any] = Call(collective, partial(give_up, error=own, at_once=at_once and not self._degrades))
+        call: Call[Any] = Call(collective, partial(give_up, error=own))
         with contextlib.suppress(Exception):
             work = self._start(call, timeout, background=background)
             if not background:

@@ -150,7 +150,7 @@ class Engine(Driver[Work[Any]]):
             raise
         except BaseException:
             with contextlib.suppress(NetsumError, OSError):
-                self._disagree()
+                self.disagree()
             raise
 
     def _wonder(self, now: float) -> None:
@@ -222,7 +222,7 @@ class Engine(Driver[Work[Any]]):
             work.finish(error=error)
             if work.submitting and not isinstance(error, CallError):
                 # The other ranks do not fail here: they expect blocks that this one has not submitted.
-                self._disagree()
+                self.disagree()
                 raise CommunicatorError(f"a call failed half-way ({error!r}); join again") from error
             work.submitting = False
         else:
@@ -257,7 +257,7 @@ class Engine(Driver[Work[Any]]):
     def _refused(self, refusal: Refusal) -> NetsumError:
         block = self.window.block_id(refusal.serial)
         if refusal.reason is Outcome.SIGNATURE:
-            self._disagree()
+            self.disagree()
             ours = self._call_at(refusal.serial)
             return Mismatch(f"block {block}: the other ranks made a different call (operation, type or size); {ours}")
         if refusal.reason in (Outcome.WRONG_PORT, Outcome.STALE):
@@ -266,7 +266,7 @@ class Engine(Driver[Work[Any]]):
         reason = refusal.reason.name if refusal.reason is not None else "unknown"
         return Refused(f"the switch refused block {block}: {reason.lower().replace('_', ' ')}", reason)
 
-    def _disagree(self) -> None:
+    def disagree(self) -> None:
         """Tell the others through the blocks that they wait for: the switch takes MISMATCH whatever the signature."""
         window = self.window
         for _ in range(FAREWELLS):

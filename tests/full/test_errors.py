@@ -7,7 +7,7 @@ from typing import Any
 import netsum
 import numpy as np
 import pytest
-from netsum import Aborted, Communicator, NoSuchMember, NotFinite, Timeout, Unauthorized
+from netsum import Aborted, Communicator, NoSuchMember, NotFinite, Timeout, Unauthorized, Unsupported
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 
@@ -44,6 +44,19 @@ def test_a_number_that_is_none_is_named_and_everyone_told(four: list[Communicato
     assert "rank 2" in str(error)
     assert "[3, 141]" in str(error)
     still_works(four)
+
+
+@pytest.mark.parametrize("options", [{"scale": "predicted"}, {"exact": True}], ids=str)
+@pytest.mark.parametrize("size", [50, 9000])
+def test_a_call_of_another_type_is_told_to_those_who_have_sent_theirs_at_once(
+    four: list[Communicator], options: dict[str, Any], size: int
+) -> None:
+    array = np.ones(size, np.float32)
+    for _ in range(2):
+        assert set(results(on_all(four, lambda comm: total(comm, array, **options)))[0].tolist()) == {4.0}
+        got = on_all(four, lambda comm: total(comm, array * 1j if comm.rank == 2 else array, **options))
+        assert kinds(got) == [Aborted, Aborted, Unsupported, Aborted]
+        still_works(four)
 
 
 def test_a_rank_that_does_not_come_is_named_by_the_others(members: Members) -> None:

@@ -167,6 +167,10 @@ DIFFERENT: dict[str, tuple[Call, Call]] = {
         lambda comm: comm.all_to_all(X, counts=[[2, 4], [3, 3]]),
     ),
     "product": (lambda comm: comm.allreduce(X, "product"), lambda comm: comm.all_gather(X[None])),
+    "shape of factors": (
+        lambda comm: comm.allreduce(X.reshape(2, 3), "product"),
+        lambda comm: comm.allreduce(X.reshape(3, 2), "product"),
+    ),
     "nothing": (lambda comm: comm.all_gather(X[:0]), lambda comm: comm.barrier()),
     "lanes": (lambda comm: comm.allreduce(X, bits=8), lambda comm: comm.allreduce(X, bits=16)),
 }

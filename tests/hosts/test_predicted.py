@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.collectives.call import Context
-from netsum.collectives.history import Signature
 from netsum.collectives.one_block import OneBlock
 from netsum.communicator import Communicator
 from netsum.exponents import coarseness
@@ -221,9 +220,9 @@ def test_what_is_not_simple_is_left_to_the_sum_of_many_blocks(
     made: list[OneBlock] = []
     send = OneBlock.send
 
-    def noted(block: OneBlock, signature: Signature) -> Flow:
+    def noted(block: OneBlock) -> Flow:
         made.append(block)
-        return send(block, signature)
+        return send(block)
 
     monkeypatch.setattr(OneBlock, "send", noted)
     with ranks(2) as communicators:

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Communicator, CommunicatorError, Desynchronized, Evicted, Mismatch, NotReady, Timeout
+from netsum import Communicator, CommunicatorError, Desynchronized, Evicted, Mismatch, NotReady, Timeout, Unsupported
 from netsum.transports import MemoryTransport
 
 from tests.hosts.calls import allreduce, closing_all, good, on_each, running
 from tests.hosts.network import MemoryNetwork
 from tests.hosts.restarts import RestartingNetwork
 from tests.threads import repeatedly, together
+
+READ_ONLY = np.zeros(3)
+READ_ONLY.flags.writeable = False
 
 
 @pytest.mark.parametrize(
@@ -137,6 +140,18 @@ def test_errors_of_joining_come_through_and_it_may_be_tried_again() -> None:
             communicators[0].resync()
         network.evicted.clear()
         assert on_each(communicators, Communicator.resync) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("state", "progress"),
+    [([[1.0, 2.0]], 0), ([np.array([None])], 0), ([READ_ONLY], 0), ([], -1), ([], 2**63), ([], 1.5), ([], "3")],
+    ids=str,
+)
+def test_wrong_arguments_change_nothing(state: Any, progress: Any) -> None:
+    with running(RestartingNetwork(2)) as (_, communicators):
+        with pytest.raises(Unsupported):
+            communicators[0].resync(*state, progress=progress)
+        assert good(allreduce(communicators, [np.ones(3)] * 2)).tolist() == [2.0] * 3
 
 
 def test_a_rank_that_does_not_come_is_a_timeout() -> None:

@@ -10,7 +10,7 @@ from tests.model.forest import HOST_AND_LEAF, THREE_LEVELS, TWO_AND_ONE, TWO_BY_
 from tests.model.host import Call
 from tests.model.mutations import host_rule, switch_rule
 from tests.model.scenario import Scenario
-from tests.model.scenarios import Programs, change, each
+from tests.model.scenarios import Programs, aborted, each
 from tests.model.truth import STUCK
 
 
@@ -46,7 +46,7 @@ COPIES_REPLACED = replace(
     replaced=tuple(tuple(call._replace(blocks=tuple(value and value << 16 for value in call.blocks)) for call in program)
                    for program in copies(2, 3)),
 )  # fmt: skip
-COPIES_ABORT = replace(COPIES, name="the source of copies aborts", programs=change(copies(2, 2), 0, 0, aborts=True))
+COPIES_ABORT = replace(COPIES, name="the source of copies aborts", programs=aborted(copies(2, 3), 0))
 COPIES_DIFFER = Scenario(
     "ranks differ in where copies come from", (copies(2, 2, source=0)[0], copies(2, 2, source=1)[1]), window=1, slots=2,
     calls_differ=True,
@@ -70,7 +70,7 @@ COPIES_TREE_RESTART = replace(
     COPIES_TREE, name="copies around a restart in a tree", programs=copies(2, 1), switch_restarts=1
 )
 COPIES_TREE_ABORT = replace(
-    COPIES_TREE, name="the source of copies in a tree aborts", programs=change(copies(2, 2), 0, 0, aborts=True)
+    COPIES_TREE, name="the source of copies in a tree aborts", programs=aborted(copies(2, 3), 0)
 )
 COPIES_TREE_DIFFER = replace(COPIES_DIFFER, name="leaves differ in where copies come from", tree=TWO_BY_ONE)
 COPIES_LEAF_EVICTED = replace(

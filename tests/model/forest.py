@@ -9,7 +9,7 @@ from netsum.wire.schema import Op
 from tests.model.host import Call
 from tests.model.mutations import epoch_rules, host_rule, switch_rule
 from tests.model.scenario import Scenario
-from tests.model.scenarios import FILES_AGAIN, REPLACED, Programs, change, congested, each, sums
+from tests.model.scenarios import FILES_AGAIN, REPLACED, Programs, aborted, change, congested, each, sums
 from tests.model.topology import Shape
 from tests.model.truth import STUCK
 
@@ -58,10 +58,13 @@ TREE_COARSE = Scenario(
     each(sums(3, (2, 1), predicted=True), 0, small=frozenset({0, 1}), coarse=frozenset({0})),
     tree=TWO_AND_ONE,
 )
-TREE_ABORT = Scenario("a member aborts in a tree", change(sums(3, (2, 1)), 1, 0, aborts=True), tree=TWO_AND_ONE)
+TREE_ABORT = Scenario("a member aborts in a tree", aborted(sums(3, (2, 1)), 1), tree=TWO_AND_ONE)
+LEAVES_ABORT = Scenario(
+    "two members abort in different leaves", aborted(sums(3, (2,)), 0, 2), tree=TWO_AND_ONE, may_differ=True
+)
 TREE_BLIND_ABORT = Scenario(
     "a member of a tree aborts a call whose operation it got wrong",
-    change(each(sums(3, (2, 1)), 0, op=int(Op.MAX)), 2, 0, aborts=True, op=7, gen=0),
+    aborted(each(sums(3, (2, 1)), 0, op=int(Op.MAX)), 2, op=7, gen=0),
     tree=TWO_AND_ONE,
 )
 LEAVES_DIFFER = replace(
@@ -104,7 +107,7 @@ STRIPES_RESTART = replace(
 
 TREES = (
     TREE_FILES, TREE, MIXED, TREE_CONGESTED, WIDE, DEEP, TREE_EMPTIES, TREE_BARE, BARE_BESIDE, DEEP_BARE, TREE_DEST, TREE_REDO,
-    TREE_COARSE, TREE_ABORT, TREE_BLIND_ABORT, LEAVES_DIFFER, WIDE_DIFFER, GENERATIONS_DIFFER, TREE_RESTART,
+    TREE_COARSE, TREE_ABORT, LEAVES_ABORT, TREE_BLIND_ABORT, LEAVES_DIFFER, WIDE_DIFFER, GENERATIONS_DIFFER, TREE_RESTART,
     WIDE_RESTART, TREE_TWO_RESTARTS, BARE_RESTART, TREE_REPLACED, STRIPES, STRIPES_OF_ONE, STRIPES_RESTART,
 )  # fmt: skip
 
@@ -192,6 +195,7 @@ TREE_MUTATIONS = (
     switch_rule("told_of_open", BARE_BESIDE_DEAD, STUCK),
     epoch_rules(BOTH_LATE, "below the quorum", "shares_of_quorum"),
     host_rule("opening_holds_own_mark", TREE_FILES, "wrong result"),
+    host_rule("abort_counts_alike", LEAVES_ABORT, STUCK),
     switch_rule("any_signature_comes_down", LATE_DIFFER, STUCK),
     switch_rule("late_is_nobody", TREE_LATE, "wrong thing about its own contribution"),
 )

@@ -30,6 +30,20 @@ class Phase(IntEnum):
     DATA = 0
     EXPONENTS = 1  # one MAX block after a call with RANGE blocks
     REDO = 2
+    ABORTED = 3  # the call has been given up, and these are the rest of its ids
+
+
+COUNT_BITS = 4
+
+
+def at_once(blocks: int, kind: int = 1) -> int:
+    """The ``kind`` of a call that is sent at once: it tells a member that has to give the call up how many blocks that has."""
+    return kind << COUNT_BITS | blocks
+
+
+def blocks_of(kind: int) -> int:
+    """How many ids a call takes that has been given up: its blocks if it is sent at once, and its opening otherwise."""
+    return kind & ((1 << COUNT_BITS) - 1) or 1
 
 
 class Call(NamedTuple):
@@ -38,12 +52,13 @@ class Call(NamedTuple):
     ``predicted``: with predicted exponents, hence a fence behind it; ``misfits``: offsets of blocks whose values do not
     fit and are RANGE at first; ``small``: offsets of blocks whose sums are small for their scale, as every rank sees in the
     results, and ``coarse``: those of them whose values prove small in the exponent round; ``aborts``: this rank's caller
-    failed; ``opens``: the others follow when the result of the first block is held, and not at all when that is ABORT.
+    failed, so that what it says of its call need not be true; ``opens``: the others follow when the result of the first block is
+    held, and not at all when that is ABORT.
     """
 
     gen: int
     blocks: tuple[int | None, ...]
-    kind: int = 0  # what the call is, besides its operation: a type, a mean
+    kind: int = 0  # what the call is, besides its operation: a type, a mean; of a call sent at once, by :func:`at_once`
     op: int = int(Op.SUM)
     dest: int = EVERYONE
     predicted: bool = False
@@ -77,6 +92,7 @@ class Result(NamedTuple):
     degraded: int = 0
     late: bool = False  # the rank's own contribution is not in it
     congested: int = 0
+    kind: int = 0  # of an aborted block: that of the call that it belongs to
 
 
 LOST = Result(int(Status.STALE), 0, ())
@@ -92,6 +108,11 @@ class HostRules:
     fence: bool = True
     doubts_by_results: bool = True  # whether blocks are small is read from their sums; off: from a rank's own values
     abort_finishes_call: bool = True  # off: a member that aborts sends only the call's first id
+    abort_follows_call: bool = True  # it takes as many ids as the others' call has; off: as its own
+    abort_names_no_call: bool = True  # off: its ABORT bears the kind of the call that it believes to make
+    abort_counts_alike: bool = (
+        True  # who has begun more ids than that call has says MISMATCH; off: it waits for the rest
+    )
     mismatch_exempt: bool = True  # ABORT and MISMATCH results are taken whatever their generation
     window_of_this_epoch: bool = True  # off: results of an earlier epoch open the window too
     rewind: bool = True  # off: after a rejoin only blocks without a result are sent
@@ -178,22 +199,28 @@ def _redo(host: Host, call: int, rules: HostRules = ALL_HOST_RULES) -> tuple[Tod
     return (Todo(call, 0, Phase.EXPONENTS),) if again else ()
 
 
-def _rest(host: Host, call: int) -> tuple[Todo, ...] | None:
-    """What follows the opening of a call that opens: its other blocks; () nothing; None: not known before its result."""
-    opening, *others = _results_of(host, call)
-    if not host.program[call].opens or others:
+def _rest(host: Host, call: int, rules: HostRules = ALL_HOST_RULES) -> tuple[Todo, ...] | None:
+    """What follows the first block of a call that opens, or that this rank gives up: the call's other ids; () nothing; None: not
+    known before its result."""
+    first, *others = _results_of(host, call)
+    meant = host.program[call]
+    if others or not (meant.opens or meant.aborts):
         return ()
-    _, result = opening
+    _, result = first
     if result is None:
         return None
-    given_up = result.status in GIVING_UP
-    return () if given_up else tuple(Todo(call, at, Phase.DATA) for at in range(1, len(host.program[call].blocks)))
+    if result.status == Status.ABORT and rules.abort_finishes_call:
+        count = blocks_of(result.kind) if rules.abort_follows_call else len(meant.blocks)
+        return tuple(Todo(call, at, Phase.ABORTED) for at in range(1, count))
+    if result.status in GIVING_UP or not meant.opens:
+        return ()
+    return tuple(Todo(call, at, Phase.DATA) for at in range(1, len(meant.blocks)))
 
 
 def next_todos(host: Host, rules: HostRules = ALL_HOST_RULES) -> tuple[Todo, ...] | None:
     """What follows the plan: blocks; () when the program is over; None while the fence keeps it from being known."""
     planned = host.plan[-1].call if host.plan else -1
-    if planned >= 0 and (rest := _rest(host, planned)) != ():
+    if planned >= 0 and (rest := _rest(host, planned, rules)) != ():
         return rest
     for call in range(planned if rules.fence else 0, planned + 1):
         more = _redo(host, call, rules) if call >= 0 else ()
@@ -203,9 +230,8 @@ def next_todos(host: Host, rules: HostRules = ALL_HOST_RULES) -> tuple[Todo, ...
         waits = any(_redo(host, call, rules) is None for call in range(len(host.program)))
         return None if waits else ()
     call = planned + 1
-    count = len(host.program[call].blocks)
-    if host.program[call].opens or (host.program[call].aborts and not rules.abort_finishes_call):
-        count = 1
+    meant = host.program[call]
+    count = 1 if meant.opens or meant.aborts else len(meant.blocks)
     return tuple(Todo(call, offset, Phase.DATA) for offset in range(count))
 
 
@@ -231,8 +257,22 @@ def advance(host: Host, rules: HostRules = ALL_HOST_RULES) -> Host:
             host = host._replace(plan=host.plan + more)
         if not may_send(host, host.sent, rules):
             break
+        host = _decided(host)
         host = host._replace(sent=host.sent + 1, results=(*host.results, None))
     return host
+
+
+def _decided(host: Host) -> Host:
+    """The host, about to send a block: one of a call that is known to have been given up brings no values."""
+    todo = host.plan[host.sent]
+    if todo.phase != Phase.DATA or not todo.offset:
+        return host
+    first = host.results[host.sent - todo.offset]
+    if first is None or first.status != Status.ABORT:
+        return host
+    return host._replace(
+        plan=(*host.plan[: host.sent], todo._replace(phase=Phase.ABORTED), *host.plan[host.sent + 1 :])
+    )
 
 
 def exponent_of(call: Call) -> int:
@@ -240,16 +280,19 @@ def exponent_of(call: Call) -> int:
     return 1 + max(call.misfits, default=0)
 
 
-def contribution(host: Host, index: int) -> Packet:
+def contribution(host: Host, index: int, rules: HostRules = ALL_HOST_RULES) -> Packet:
     """The packet of a block that was sent: the same whenever it is sent again, but for MISMATCH and room."""
     todo = host.plan[index]
     call = host.program[todo.call]
-    passes = call.passes or (call.aborts and call.opens and todo.offset > 0)  # the others did not hear of it
-    value: int | None = call.blocks[todo.offset] if todo.phase != Phase.EXPONENTS else exponent_of(call)
+    goes_on = todo.phase == Phase.DATA and todo.offset > 0
+    passes = call.passes or (call.aborts and goes_on)  # the others did not hear of it
+    value = None
+    if todo.phase != Phase.ABORTED and not call.aborts:
+        value = exponent_of(call) if todo.phase == Phase.EXPONENTS else call.blocks[todo.offset]
     status, op = Status.OK, Op.MAX if todo.phase == Phase.EXPONENTS else call.op
     if host.mismatched and host.results[index] is None:
         status = Status.MISMATCH
-    elif call.aborts and not (call.opens and todo.offset):
+    elif todo.phase == Phase.ABORTED or (call.aborts and not goes_on):
         status = Status.ABORT
     elif passes:
         value = None
@@ -271,7 +314,7 @@ def contribution(host: Host, index: int) -> Packet:
         status=status,
         dest=call.dest,
         data_cnt=int(value is not None),
-        call=call.kind,
+        call=0 if status == Status.ABORT and rules.abort_names_no_call else call.kind,
     )
     room = int(index in host.fetching or not (status != Status.OK or call.bare))
     congested = int(todo.phase == Phase.DATA and todo.offset in call.congested)
@@ -283,7 +326,7 @@ def outstanding(host: Host, rules: HostRules = ALL_HOST_RULES) -> Iterator[Packe
     if not host.ended and host.udp_port > 0:
         for index in range(host.first, host.sent):
             if index not in host.settled and may_send(host, index, rules):
-                yield contribution(host, index)
+                yield contribution(host, index, rules)
 
 
 def is_asked(reply: Reply) -> bool:
@@ -316,14 +359,23 @@ def _take(host: Host, index: int, reply: Reply, rules: HostRules) -> Host:
             return host._replace(settled=host.settled | {index}, fetching=host.fetching - {index})
         return host._replace(fetching=host.fetching | {index})
     late = h.age_op == AgeOp.LATE
-    result = Result(h.status, h.data_cnt, payload, h.src_cnt, h.degraded, late, reply.congested)
+    kind = h.call if h.status == Status.ABORT else 0
+    result = Result(h.status, h.data_cnt, payload, h.src_cnt, h.degraded, late, reply.congested, kind)
     if held == LOST:
         return host
     if _is_anothers(host, index, result, rules):
         return host._replace(ended=True)
     if held not in (None, result):
         return host._replace(broken=f"block {index} has two results: {held} and {result}")
-    return _settled(host, index, result)._replace(ended=host.ended or h.status == Status.MISMATCH)
+    host = _settled(host, index, result)._replace(ended=host.ended or h.status == Status.MISMATCH)
+    return host._replace(mismatched=host.mismatched or (rules.abort_counts_alike and _misled(host, todo, result)))
+
+
+def _misled(host: Host, todo: Todo, result: Result) -> bool:
+    """Whether those that gave a call up take another number of ids for it than this rank, which has sent its blocks at once."""
+    meant = host.program[todo.call]
+    own = not meant.opens and not meant.aborts and todo.phase == Phase.DATA and not todo.offset
+    return own and result.status == Status.ABORT and blocks_of(result.kind) != len(meant.blocks)
 
 
 def _copied(host: Host, index: int, h: Header) -> Payload:

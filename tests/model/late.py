@@ -28,7 +28,9 @@ LATE_BARE = replace(
     name="results to be fetched, somebody is late",
     programs=each(change(LATE_EMPTIES.programs, 1, 0, bare=True), 1, bare=True),
 )
-LATE_ABORT = Scenario("a member aborts, somebody is late", change(sums(2, (2, 1)), 1, 0, aborts=True), quorum=1)
+LATE_ABORT = Scenario(
+    "a member aborts, somebody is late", change(each(sums(2, (2, 1)), 0, opens=True), 1, 0, aborts=True), quorum=1
+)
 UNHEARD_ABORT = replace(
     LATE,
     name="a member aborts as a call opens, and the others may not hear of it",

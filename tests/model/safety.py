@@ -44,7 +44,8 @@ class Safety:
         host = self._by.hosts.items[number]
         if host.broken:
             return f"rank {host.rank}: {host.broken}"
-        if host.mismatched and not self._scenario.calls_differ:
+        may_differ = self._scenario.calls_differ or self._scenario.may_differ
+        if host.mismatched and not may_differ:
             return f"rank {host.rank} is refused: SIGNATURE"
         for index, result in enumerate(host.results):
             if self._scenario.partial:
@@ -57,7 +58,7 @@ class Safety:
                 return ""
             if result is None or self._scenario.agree(result, expected):
                 continue
-            if result.status == Status.MISMATCH and self._scenario.calls_differ:
+            if result.status == Status.MISMATCH and may_differ:
                 continue
             return f"rank {host.rank} takes a wrong result for block {index}: {result}, right is {expected}"
         return ""

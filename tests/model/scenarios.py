@@ -7,7 +7,7 @@ from typing import Any
 
 from netsum.wire.schema import Op
 
-from tests.model.host import Call
+from tests.model.host import Call, at_once
 from tests.model.mutations import Mutation, epoch_rules, host_rule, switch_rule
 from tests.model.scenario import EpochRules, Scenario, digits
 from tests.model.truth import STUCK
@@ -67,10 +67,34 @@ def congested(programs: Programs) -> Programs:
 
 
 CONGESTED = Scenario("links are congested", congested(sums(2, (3,))))
-ABORT = Scenario("a member aborts", change(sums(2, (2, 1)), 1, 0, aborts=True))
+
+
+def aborted(programs: Programs, *ranks: int, call: int = 0, **fields: Any) -> Programs:
+    """The same, but that these ranks give a call up of which they know nothing, and that the others send at once."""
+    programs = each(programs, call, kind=at_once(len(programs[0][call].blocks)))
+    for rank in ranks:
+        programs = change(programs, rank, call, **{"blocks": (None,), "kind": 0, "aborts": True, **fields})
+    return programs
+
+
+ABORT = Scenario("a member aborts", aborted(sums(2, (2, 1)), 1))
+LONG_ABORT = Scenario("a member aborts a long call", aborted(sums(2, (5, 1)), 1))
+SHORT_ABORT = Scenario(
+    "a member aborts calls of one block as if they had two",
+    aborted(aborted(sums(2, (1, 1, 1)), 1, blocks=(None, None)), 1, call=1, blocks=(None, None)),
+)
+OPENING_ABORT = Scenario(
+    "a member aborts as if it sent at once a call that opens",
+    change(each(sums(2, (2, 2)), 0, opens=True), 1, 0, aborts=True, opens=False, kind=at_once(2)),
+)
 BLIND_ABORT = Scenario(
     "a member aborts a call whose operation it got wrong",
-    change(change(sums(2, (2, 1)), 0, 0, op=int(Op.MAX)), 1, 0, aborts=True, op=7, gen=0),
+    aborted(each(sums(2, (2, 1)), 0, op=int(Op.MAX)), 1, op=7, gen=0),
+)
+BOTH_ABORT = Scenario(
+    "both members abort, each another call, around a restart",
+    change(aborted(sums(2, (2, 1)), 0, 1, kind=at_once(2)), 1, 0, kind=at_once(1)),
+    switch_restarts=1,
 )
 MISMATCH = Scenario("calls differ", change(sums(2, (2, 2)), 1, 1, op=int(Op.MAX)), calls_differ=True)
 MISMATCH_KIND = Scenario(
@@ -112,9 +136,9 @@ OLD_STATE = replace(
 )
 
 _NAMED = (
-    PLAIN, NARROW, CONGESTED, EMPTIES, BARE, REDO, SMALL, COARSE, COARSE_OF_ONE, ABORT, BLIND_ABORT, MISMATCH,
-    MISMATCH_KIND, MISMATCH_GENERATION, RESTART, TWO_RESTARTS, RESTART_REDO, REPLACED, PORTS_COME_ROUND, IDS_COME_AGAIN,
-    OLD_STATE,
+    PLAIN, NARROW, CONGESTED, EMPTIES, BARE, REDO, SMALL, COARSE, COARSE_OF_ONE, ABORT, LONG_ABORT, SHORT_ABORT,
+    OPENING_ABORT, BLIND_ABORT, BOTH_ABORT, MISMATCH, MISMATCH_KIND, MISMATCH_GENERATION, RESTART, TWO_RESTARTS,
+    RESTART_REDO, REPLACED, PORTS_COME_ROUND, IDS_COME_AGAIN, OLD_STATE,
 )  # fmt: skip
 SCENARIOS = (
     *_NAMED,
@@ -122,7 +146,7 @@ SCENARIOS = (
     Scenario("three workers around a restart", sums(3, (4,)), window=1, slots=2, switch_restarts=1),
     Scenario("block ids wrap", sums(2, (3, 2)), first_block_id=0xFFFFFFFE),
     Scenario("three workers", sums(3, (2, 2)), window=1, slots=2),
-    Scenario("three workers, one aborts", change(sums(3, (2, 1)), 2, 0, aborts=True), window=1, slots=2),
+    Scenario("three workers, one aborts", aborted(sums(3, (2, 1)), 2), window=1, slots=2),
     Scenario("one destination", tuple(tuple(c._replace(dest=1) for c in p) for p in sums(2, (3,)))),
     Scenario("more slots than needed", sums(2, (4, 4)), slots=8),
 )
@@ -148,6 +172,8 @@ MUTATIONS = (
     host_rule("fence", REDO, "SIGNATURE"),
     host_rule("doubts_by_results", COARSE_OF_ONE, "SIGNATURE"),
     host_rule("abort_finishes_call", ABORT, "SIGNATURE"),
+    host_rule("abort_follows_call", LONG_ABORT, "SIGNATURE"),
+    host_rule("abort_names_no_call", BOTH_ABORT, "two results"),
     host_rule("mismatch_exempt", MISMATCH_GENERATION, STUCK),
     host_rule("window_of_this_epoch", RESTART_REDO, "WINDOW"),
     host_rule("rewind", RESTART, STUCK),
@@ -166,7 +192,7 @@ LARGER = (
     Scenario("three workers, a window of two, a restart", sums(3, (4,)), switch_restarts=1),
     Scenario("a window of three", sums(2, (8, 4)), window=3, slots=8),
     Scenario("three workers, calls differ", change(sums(3, (1, 2)), 1, 1, op=int(Op.MAX)), calls_differ=True),
-    Scenario("three workers, one aborts what another must redo", change(_THREE_REDO, 2, 0, aborts=True)),
+    Scenario("three workers, one aborts what another must redo", aborted(_THREE_REDO, 2)),
     replace(COARSE, name="small sums around a restart", switch_restarts=1),
     replace(SMALL, name="small sums that prove right, around a restart", switch_restarts=1),
     replace(BARE, name="results to be fetched around a restart", switch_restarts=1),

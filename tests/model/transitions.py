@@ -167,7 +167,7 @@ class Transitions:
         index = (item.header.block_id - after.origin) & ID_MASK
         if index not in after.fetching or not host_rules.is_asked(item):
             return 0
-        return 1 << self.packets.number(host_rules.contribution(after, index))
+        return 1 << self.packets.number(host_rules.contribution(after, index, self.scenario.host_rules))
 
     def _dead(self, host: int, packets: int) -> int:
         """Which packets mean nothing to this host, now or ever."""

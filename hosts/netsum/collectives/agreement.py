@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum.collectives.aborted import DIGEST_BITS, call_of, take_rest
 from netsum.collectives.call import Context
 from netsum.collectives.history import KINDS, Signature
 from netsum.collectives.layout import chunked
@@ -16,6 +18,7 @@ from netsum.exponents import (
     CODE_LANE,
     FIRST_CODES,
     FIRST_LANES,
+    HASH_BYTES,
     NOT_FINITE,
     SIGNATURE_LANES,
     ZERO_CODE,
@@ -30,7 +33,7 @@ from netsum.exponents import (
 from netsum.fixed_point import WIRE_LANES, Numbers, pick
 from netsum.window.block import Block
 from netsum.wire.codec import Header
-from netsum.wire.schema import CALL_BITS, CHUNK_BYTES, AgeOp, Lane, Op, Status
+from netsum.wire.schema import CHUNK_BYTES, AgeOp, Lane, Op, Status
 from netsum.work import Condition, Flow
 
 _WIRE: Final = WIRE_LANES[CODE_LANE]
@@ -75,6 +78,7 @@ class Agreement:
         self.first: Codes | None = None
         self.verdict = Verdict()
         self.answered = False
+        self.call = 0  # of the first block's result
         self.differ = False  # the first block's result has arrived and says that the ranks made different calls
         self.members: int | None = None  # that were in the first block
         self.late = False
@@ -89,6 +93,7 @@ class Agreement:
         self.late |= header.age_op == AgeOp.LATE
         self.nobody = not header.data_cnt
         self.members = header.src_cnt
+        self.call = header.call
         if len(payload) >= CHUNK_BYTES:
             alike = payload[: len(self._opening)] == self._opening
             if len(self._own) or not alike:
@@ -194,19 +199,22 @@ def _told(signature: Signature) -> _Told:
 
 
 def _made(signature: Signature) -> _Told:
-    digest = int.from_bytes(call_digest(*signature), "big") & ((1 << CALL_BITS) - 1)
+    digest = int.from_bytes(call_digest(*signature), "big") >> (8 * HASH_BYTES - DIGEST_BITS)
     return _Told(signature_lanes(*signature).astype(_WIRE).tobytes(), digest, spoken(*signature))
 
 
 _remembered: Final = lru_cache(maxsize=KINDS)(_made)
 
 
-def begin_unopened(context: Context, signature: Signature) -> None:
-    """Begin a call in which nothing is agreed on first. It has no opening: its blocks carry a digest of what the call is, and the
-    switch refuses them where another rank has made another call. Only for jobs that wait for every rank: elsewhere a late rank
-    learns from the opening what the others do."""
+def begin_unopened(
+    context: Context, signature: Signature, blocks: int, exponents: NDArray[np.int64] | None = None
+) -> None:
+    """Begin a call of so many blocks in which nothing is agreed on first. It has no opening: its blocks carry a digest of what
+    the call is, with the ``exponents`` that were predicted for it, and the switch refuses them where another rank has made
+    another call. Only for jobs that wait for every rank: elsewhere a late rank learns from the opening what the others do."""
     told = _told(signature)
-    context.outline.call, context.call = told.words, told.digest
+    state = 0 if exponents is None else zlib.crc32(exponents.astype("<i8", copy=False).data)
+    context.outline.call, context.call = told.words, call_of(told.digest ^ state, blocks)
 
 
 def _open(context: Context, signature: Signature, codes: Codes, own_error: CallError | None) -> Agreement:
@@ -239,6 +247,8 @@ def agree(context: Context, signature: Signature, codes: Codes, own_error: CallE
     own_error = context.error or own_error
     agreed = _open(context, signature, codes, own_error)
     yield lambda: agreed.answered
+    if agreed.verdict.highest == Status.ABORT:
+        yield from take_rest(context, agreed.call, 1, Op.MAX, CODE_LANE)
     agreed.check(own_error)
     agreed.missing = _submit_codes(context, codes, min(len(codes), FIRST_CODES), agreed)
     if context.window.combiner == "others":  # a message of codes would wait behind those of data, at each of its steps

@@ -35,6 +35,17 @@ def check_plain(array: Array) -> None:
         raise Unsupported(f"dtype {array.dtype} holds objects, which cannot be sent")
 
 
+def check_state(state: Sequence[Any], progress: Any) -> None:
+    """Raise Unsupported if ranks cannot take over such state, or are nowhere near this progress."""
+    for array in state:
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject or not array.flags.writeable:
+            raise Unsupported(
+                "state must be arrays of numbers that can be written to, since another rank's may replace it"
+            )
+    if not isinstance(progress, int | np.integer) or not 0 <= progress < 1 << 63:
+        raise Unsupported(f"progress is {progress!r}, not a number of steps from 0 to 2^63 - 1")
+
+
 def check_root(root: int, size: int) -> None:
     if not 0 <= root < size:
         raise Unsupported(f"root {root} is not one of the {size} ranks")

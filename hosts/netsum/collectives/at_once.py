@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from netsum.collectives.agreement import begin_unopened
+from netsum.collectives.aborted import take_rest
 from netsum.collectives.call import Context
-from netsum.collectives.history import Signature
+from netsum.collectives.give_up import give_up
 from netsum.collectives.sending import Group, Sender
+from netsum.errors import CallError
 from netsum.fixed_point import Array
 from netsum.wire.schema import Status
 from netsum.work import Flow
@@ -19,15 +20,22 @@ Encode = Callable[[range], tuple[Array, Sequence[Status] | None]]
 """Lanes and statuses of these blocks; None: all are OK."""
 
 
-def send_at_once(context: Context, sender: Sender, signature: Signature, encode: Encode) -> Flow:
-    """The flow that sends all blocks; returns the groups, complete."""
-    begin_unopened(context, signature)
+def send_at_once(context: Context, sender: Sender, encode: Encode, error: CallError | None) -> Flow:
+    """The flow that sends all blocks; returns the groups, complete. If the call has been given up, those that are not under way
+    bring no values, and are not among them. ``error`` is why this rank gives it up, if it does, and is raised."""
+    if error is not None:
+        yield from give_up(context, error, sender.cut.number, sender.op, sender.lane)
     groups: list[Group] = []
+    begun = 0
     for numbers in sender.cut.groups():
+        if groups and groups[0].aborted is not None:
+            break
         lanes, statuses = encode(numbers)
-        final = numbers.stop == sender.cut.number
+        begun, final = numbers.stop, numbers.stop == sender.cut.number
         groups.append(sender.submit(lanes, numbers, statuses, final=final))
         if not final:
             yield sender.room()
     yield lambda: not sum([group.missing for group in groups])
+    if (call := groups[0].aborted) is not None:
+        yield from take_rest(context, call, begun, sender.op, sender.lane)
     return groups

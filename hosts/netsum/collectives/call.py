@@ -36,6 +36,9 @@ class Submission(Protocol):
     def combiner(self) -> str:
         """Who combines: ``switch`` or ``others``."""
 
+    def disagree(self) -> None:
+        """Tell the other ranks that this one's call is not theirs, which ends the communicator on all of them."""
+
     @property
     def by_chain(self) -> bool:
         """Whether packets go from member to member, so that lanes may be floats."""
@@ -48,7 +51,7 @@ class Context:
     Attributes:
         window: takes the call's blocks.
         gen: the call's generation number.
-        call: a digest of what the call is, which its blocks carry if there is no opening block to say that; else 0.
+        call: what the call is and how many blocks it has, which these carry if there is no opening block to say that; else 0.
         degrade: blocks of this job age out, unless the call is ``firm``.
         give: whether this rank contributes; if not, it takes part but adds nothing.
         error: why this rank gives the call up, if it does.
@@ -106,9 +109,7 @@ class Caller(ABC):
         """Begin a call, after all earlier ones."""
 
     @abstractmethod
-    def _give_up(
-        self, collective: str, error: Exception, timeout: float | None, *, background: bool, scale: str
-    ) -> None:
+    def _give_up(self, collective: str, error: Exception, timeout: float | None, *, background: bool) -> None:
         """Tell the other ranks that this one cannot make the call."""
 
     def _begin(
@@ -118,13 +119,12 @@ class Caller(ABC):
         timeout: float | None,
         *,
         background: bool = False,
-        scale: str = "agreed",
     ) -> Work[Result]:
         """Check the arguments (``prepare``) and begin the call. If they are wrong, the other ranks are told so that none of them
-        waits. ``background``: a thread also drives the call. ``scale``: how it scales, "exact" if it need not."""
+        waits. ``background``: a thread also drives the call."""
         try:
             call = prepare()
         except Exception as error:
-            self._give_up(collective, error, timeout, background=background, scale=scale)
+            self._give_up(collective, error, timeout, background=background)
             raise
         return self._start(call, timeout, background=background)

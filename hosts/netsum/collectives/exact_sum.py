@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netsum.collectives.agreement import NO_CODES, agree
+from netsum.collectives.agreement import NO_CODES, agree, begin_unopened
 from netsum.collectives.at_once import send_at_once
 from netsum.collectives.call import Context
 from netsum.collectives.history import Signature
@@ -36,14 +36,14 @@ def exact_sum(
         return sender.cut.parts(result)
 
     def encode(numbers: range) -> tuple[Array, Sequence[Status] | None]:
-        statuses = None if error is None else [Status.ABORT] * len(numbers)
-        return lanes.encode(sender.cut.rows(blocks, numbers), numbers), statuses
+        return lanes.encode(sender.cut.rows(blocks, numbers), numbers), None
 
-    groups = yield from send_at_once(context, sender, signature, encode)
+    begin_unopened(context, signature, sender.cut.number)
+    groups = yield from send_at_once(context, sender, encode, error)
     yield SUBMITTED
     for group in groups:
         sender.finish(group)
-    sender.verdict.raise_failure(error)
+    sender.verdict.raise_failure(None)
     result = np.zeros(len(blocks), array.dtype)
     for group in groups:
         sender.store(group, lanes, result)

@@ -120,11 +120,14 @@ def row_bytes(array: Array) -> int:
     return array.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
 
 
-def gather_rows(context: Context, collective: str, array: Array, counts: Sequence[int]) -> Flow:
-    """The flow that brings all ranks' rows to every rank, in the order of ranks. ``counts``: how many rows each rank has."""
+def gather_rows(
+    context: Context, collective: str, array: Array, counts: Sequence[int], shape: tuple[int, ...] | None = None
+) -> Flow:
+    """The flow that brings all ranks' rows to every rank, in the order of ranks. ``counts``: how many rows each rank has;
+    ``shape``: what the ranks compare, if that is not the shape of a row."""
     size = row_bytes(array)
     parts = [Part(rank, EVERYONE, count * size) for rank, count in enumerate(counts)]
-    signature = (collective, array.dtype, array.shape[1:], tuple(counts))
+    signature = (collective, array.dtype, array.shape[1:] if shape is None else shape, tuple(counts))
     got = yield from exchange(context, signature, parts, [as_bytes(array)])
     return join_rows(got, counts, array)
 

@@ -1,39 +1,35 @@
-"""Tells the others that this rank's arguments are wrong, so that nobody waits for it.
+"""Tells the others that this rank cannot make their call, so that no rank waits for it.
 
-This rank cannot know what the others call, but where a call has an opening block, an ABORT there ends it for everyone after one
-id. If the others may send their data at once, because scales are predicted or the sum is exact, that data is in blocks which this
-rank cannot count. Then it says MISMATCH, which ends the communicator on every rank.
+This rank need not know what the others call: ABORT in the first block ends the call for everyone, and the result tells how many
+ids that takes (:mod:`netsum.collectives.aborted`). Where the members combine, blocks travel together, and a rank that does not
+know how many can only end the communicator on every rank: Mismatch.
 """
 
 from __future__ import annotations
 
-from netsum.collectives.agreement import Verdict
+from netsum.collectives.aborted import abort, take_rest
 from netsum.collectives.call import Context
+from netsum.collectives.layout import GROUP
 from netsum.errors import CallError, Desynchronized
 from netsum.exponents import CODE_LANE
-from netsum.window.block import Block
-from netsum.wire.codec import Header
-from netsum.wire.schema import Op, Status
+from netsum.wire.schema import GIVING_UP, Lane, Op
 from netsum.work import Flow
 
 
-def give_up(context: Context, error: CallError, *, at_once: bool) -> Flow:
-    """The flow. Raises ``error``; Mismatch if the others may send ``at_once``; Desynchronized if, in a job
-    that degrades, the others finished the opening without this rank."""
-    verdict = Verdict()
-    heard: list[Header | None] = []
+def give_up(context: Context, error: CallError, blocks: int = 1, op: Op = Op.MAX, lane: Lane = CODE_LANE) -> Flow:
+    """The flow. ``blocks``, ``op`` and ``lane`` are those of the call that the others probably make.
 
-    def record_result(header: Header, _payload: memoryview) -> None:
-        verdict.add(header.status)
-        heard.append(header)
-
-    status = Status.MISMATCH if at_once else Status.ABORT
-    block = Block(
-        context.gen, Op.MAX, CODE_LANE, status=status, on_result=record_result, on_lost=lambda: heard.append(None)
-    )
-    context.window.submit(block)
-    yield lambda: bool(heard)
-    verdict.raise_failure(error)
-    raise Desynchronized(
-        f"the others have gone on without this rank, which cannot make their call ({error}): resync(), or join again"
-    )
+    Raises ``error``; Mismatch if it cannot be told how many blocks the others' call has; Desynchronized if, in a job that
+    degrades, the others finished the opening without this rank.
+    """
+    begun = min(blocks, GROUP) if context.window.combiner == "others" else 1
+    results = yield from abort(context, range(begun), op, lane)
+    yield lambda: bool(results)
+    first = results[0]
+    if first is None or first.status not in GIVING_UP:
+        raise Desynchronized(
+            f"the others have gone on without this rank, which cannot make their call ({error}): resync(), or join again"
+        )
+    yield from take_rest(context, first.call, begun, op, lane)
+    yield lambda: len(results) == begun
+    raise error

@@ -13,9 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from netsum.collectives.agreement import begin_unopened
+from netsum.collectives.aborted import take_rest
 from netsum.collectives.call import Context
-from netsum.collectives.history import Signature
 from netsum.collectives.layout import Layout, chunked
 from netsum.collectives.options import Options
 from netsum.collectives.sending import Group
@@ -77,14 +76,15 @@ class OneBlock:
             return None
         return cls(context, values, form, mean=options.op == "mean")
 
-    def send(self, signature: Signature) -> Flow:
+    def send(self) -> Flow:
         """Send the block; ends when it has its result."""
         context = self._context
-        begin_unopened(context, signature)
         block = Block(context.gen, Op.SUM, self._form.lane, self._encoded(), firm=context.firm, final=True)
         block.call, block.on_result = context.call, self._record_result
         context.window.submit(block)
         yield lambda: self._header is not None
+        if (header := self._header) is not None and header.status == Status.ABORT:
+            yield from take_rest(context, header.call, 1, Op.SUM, self._form.lane)
 
     def _encoded(self) -> bytes:
         form = self._form

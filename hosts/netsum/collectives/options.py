@@ -48,8 +48,10 @@ class Options:
 
     @cached_property
     def agreed(self) -> tuple[object, ...]:
-        """What must be the same on all ranks."""
-        return self.op, self.scale, self.firm, self.lane, *([self.nonfinite] if self.propagates else [])
+        """What must be the same on all ranks. The rounding is: it decides which blocks of a call with predicted exponents are in
+        doubt, and so how many rounds that has."""
+        unusual = [self.nonfinite] * self.propagates + [self.rounding] * (self.rounding != "nearest")
+        return self.op, self.scale, self.firm, self.lane, *unusual
 
     @property
     def propagates(self) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum import fixed_point
-from netsum.collectives.agreement import agree_codes
+from netsum.collectives.agreement import agree_codes, begin_unopened
 from netsum.collectives.at_once import send_at_once
 from netsum.collectives.call import Context
 from netsum.collectives.finite import checked_codes
@@ -39,8 +39,8 @@ from netsum.exponents import (
     within,
 )
 from netsum.fixed_point import Array, FloatLanes, Numbers, pick
-from netsum.wire.schema import GIVING_UP, Op, Status
-from netsum.work import SUBMITTED, Flow
+from netsum.wire.schema import Op, Status
+from netsum.work import Flow
 
 
 def predicted_sum(
@@ -60,19 +60,20 @@ def predicted_sum(
     """
     exponents = history.predictions.exponents[signature]
     lane, block = options.float_lane(array.dtype), None
+    begin_unopened(context, signature, len(exponents), exponents)
     if len(exponents) == 1 and error is None:
         block = OneBlock.of(context, array, layout, options, lane, int(exponents[0]))
     if block is not None:
-        yield from block.send(signature)
+        yield from block.send()
         found = block.result()
         if found is not None:
-            result, following = found
-            history.predictions.learn(signature, np.array([following]))
+            result, exponent = found
+            history.predictions.learn(signature, np.array([exponent]))
             return [result]
     sender = Sender(context, layout, Op.SUM, lane)
     summing = _PredictedSum(context, array, sender, options, exponents, error)
-    groups = [block.group(sender.cut.width)] if block is not None else (yield from summing.send(signature))
-    doubtful, following = yield from summing.receive(groups)
+    groups = [block.group(sender.cut.width)] if block is not None else (yield from summing.send())
+    doubtful, following = summing.receive(groups)
     if len(doubtful):
         agreed = yield from agree_codes(context, summing.codes[doubtful])
         settled = yield from summing.settle(doubtful, agreed)
@@ -116,23 +117,20 @@ class _PredictedSum:
     def _exponents_of(self, numbers: Numbers) -> NDArray[np.int64]:
         return pick(self.exponents, numbers)
 
-    def send(self, signature: Signature) -> Flow:
+    def send(self) -> Flow:
         """Send all blocks at the predicted exponents; returns the groups, complete."""
         fits = within(self.codes, self.exponents)
-        if self._error is not None:
-            fits[:] = False
-        refused = Status.RANGE if self._error is None else Status.ABORT
 
         def encode(numbers: range) -> tuple[Array, list[Status] | None]:
             fitting, rows = pick(fits, numbers), self.sender.cut.rows(self._blocks, numbers)
             if fitting.all():
                 return self._lanes.encode(rows, numbers), None
             rows = np.where(fitting[:, None], rows, np.zeros(1, rows.dtype))
-            return self._lanes.encode(rows, numbers), [Status.OK if fit else refused for fit in fitting]
+            return self._lanes.encode(rows, numbers), [Status.OK if fit else Status.RANGE for fit in fitting]
 
-        return (yield from send_at_once(self._context, self.sender, signature, encode))
+        return (yield from send_at_once(self._context, self.sender, encode, self._error))
 
-    def receive(self, groups: list[Group]) -> Flow:
+    def receive(self, groups: list[Group]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Decode the results. Returns the numbers of the doubtful blocks, whose exponents must be agreed on, and all exponents
         for the next call as far as the results tell: one more than the sum's own, since a sum may be smaller than its parts.
 
@@ -141,9 +139,7 @@ class _PredictedSum:
         """
         for group in groups:
             self.sender.finish(group)
-        if self.sender.verdict.highest in GIVING_UP:
-            yield SUBMITTED
-        self.sender.verdict.raise_failure(self._error)
+        self.sender.verdict.raise_failure(None)
         smallest = smallest_sum(self._lane, self._context.workers, dithered=self._dither is not None)
         largest: list[NDArray[np.float64]] = []
         refused: list[int] = []

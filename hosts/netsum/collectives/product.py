@@ -20,7 +20,7 @@ def product(context: Context, array: Array, *, propagates: bool = False) -> Flow
     """The flow of a product of C-contiguous arrays; returns a new array of the same shape and dtype. ``propagates``: a factor
     need not be finite."""
     name = "product propagate" if propagates else "product"
-    factors = yield from gather_rows(context, name, array.reshape(1, -1), [1] * context.workers)
+    factors = yield from gather_rows(context, name, array.reshape(1, -1), [1] * context.workers, array.shape)
     if array.dtype.name in INTEGERS:
         return _multiply_integers(factors).reshape(array.shape)
     ranks = [rank for rank in range(context.workers) if rank not in context.report.evicted]

@@ -116,7 +116,7 @@ class Reductions(Caller):
             bits: 8 or 16: carry a sum or mean of floats in lanes of this many bits, a quarter or half of float32's bytes; the
                 quantum grows as below, with w = ``bits``. Default: 32, or 64 for float64.
             rounding: ``nearest``, or ``stochastic``: up or down at random, so that errors cancel out over many calls; an element
-                of the sum is then off by less than n quanta.
+                of the sum is then off by less than n quanta. The same on all ranks.
             exact: True: a sum or mean of float32 or float16 is the true one, rounded once: the same whatever the number and
                 order of ranks. NaN and infinities are added as IEEE 754 says. Meant for losses, norms and small layers: it moves
                 ten times the bytes of float32.
@@ -150,7 +150,7 @@ class Reductions(Caller):
         Cost: S bytes of lanes out and S in, whatever the number of ranks, in two round trips (one with predicted scales).
         """
         prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, exact, rest, nonfinite, late, give)
-        return self._begin("allreduce", prepare, timeout, scale="exact" if exact else scale).wait()
+        return self._begin("allreduce", prepare, timeout).wait()
 
     def allreduce_async(
         self,
@@ -170,7 +170,7 @@ class Reductions(Caller):
     ) -> Work[Array]:
         """Begin :meth:`allreduce`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
         prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, exact, rest, nonfinite, late, give)
-        return self._begin("allreduce", prepare, timeout, background=True, scale="exact" if exact else scale)
+        return self._begin("allreduce", prepare, timeout, background=True)
 
     def _allreduce(
         self,

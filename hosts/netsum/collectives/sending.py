@@ -58,6 +58,7 @@ class Group:
         self.statuses = [0] * rows
         self.passed: NDArray[np.bool_] | None = None  # rows that this member did not contribute to
         self.mine: NDArray[np.bool_] | None = None  # rows whose results this member gets; None: all
+        self.aborted: int | None = None  # what call the first row's result says that was given up
         self._late: list[int] = []  # rows whose result lacks this member's contribution
         self._lost: list[int] = []
         self._degraded = 0
@@ -70,6 +71,8 @@ class Group:
         self.statuses[row] = header.status
         self.data_cnt[row] = header.data_cnt
         self.src_cnt[row] = header.src_cnt
+        if header.status == Status.ABORT and not row:
+            self.aborted = header.call
         if header.degraded:
             self._degraded += 1
             if header.age_op == AgeOp.LATE:
@@ -139,8 +142,8 @@ class Sender:
         """``floats``: the lanes are floats."""
         self._context = context
         self._floats = floats
-        self._op = op
-        self._lane = lane
+        self.op = op
+        self.lane = lane
         self.verdict = Verdict()
         self._lanes = context.block_bytes // lane.bytes  # of a block
         per_chunk = per_chunk or CHUNK_BYTES // lane.bytes
@@ -253,13 +256,13 @@ class Sender:
         """Submit rows of lanes, which are copied, as the blocks ``numbers``. A row whose status is not OK becomes an empty
         contribution with that status; ``passed`` rows are answered without adding anything. ``source`` is this rank, if no other
         has payloads for these blocks; ``more`` says that the call's next blocks go together with these."""
-        group = Group(numbers, self._lanes, self._lane)
+        group = Group(numbers, self._lanes, self.lane)
         group.passed = passed
         group.mine = self.cut.mine(self._context.rank, numbers)
         width = self._context.block_bytes
         rows = np.empty((len(numbers), HEADER_BYTES + width), np.uint8)
-        rows[:, HEADER_BYTES:].view(WIRE_LANES[self._lane])[:] = lanes
-        like = Block(self._context.gen, self._op, self._lane, rows[0, HEADER_BYTES:].data, firm=self._context.firm)
+        rows[:, HEADER_BYTES:].view(WIRE_LANES[self.lane])[:] = lanes
+        like = Block(self._context.gen, self.op, self.lane, rows[0, HEADER_BYTES:].data, firm=self._context.firm)
         like.dest, like.more, like.source = self.cut.owner[numbers[0]], more, source
         like.call = self._context.call
         like.floats, like.number = self._floats, int(numbers[0])  # floats are never left out
@@ -284,8 +287,8 @@ class Sender:
     def submit_empty(self, numbers: Numbers, *, source: int, more: bool = False) -> Group:
         """Submit empty contributions to the blocks ``numbers``, whose payloads come from ``source``; ``more`` is as in
         :meth:`submit`."""
-        group = Group(numbers, self._lanes, self._lane)
-        like = Block(self._context.gen, self._op, self._lane, dest=self.cut.owner[numbers[0]], firm=self._context.firm)
+        group = Group(numbers, self._lanes, self.lane)
+        like = Block(self._context.gen, self.op, self.lane, dest=self.cut.owner[numbers[0]], firm=self._context.firm)
         like.more, like.source = more, source
         run = Run(like, np.zeros((len(numbers), HEADER_BYTES), np.uint8), group)
         for row in self.cut.odd(numbers):

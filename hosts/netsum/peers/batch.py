@@ -86,6 +86,12 @@ class Batch:
     def __len__(self) -> int:
         return len(self._records)
 
+    @property
+    def given_up(self) -> bool:
+        """Whether a member has given a row up, as far as is known. It may not know which rows go apart, so the others must not
+        wait for their payloads."""
+        return int(self._records["status"].max()) >= Status.ABORT
+
     def pack(self, first_id: int, rows: Rows, bare: Rows) -> bytes:
         """The message with these rows. Those in ``bare`` travel as records alone."""
         index = np.array(rows)

@@ -253,7 +253,7 @@ class PeerWindow:
         except Differ:
             self._differ(first)
         part = self._parts.get(first)
-        if not execution.done or (part is not None and part.left):
+        if not execution.done or (part is not None and part.left and not batch.given_up):
             return
         del self._executions[first]
         self._parts.pop(first, None)
