@@ -60,15 +60,15 @@ test: $(TESTS) $(SHELL_PACKAGES)  ## what finds ordinary mistakes, in minutes: l
 	@$(MAKE) --no-print-directory -j lint p4-check quick-tests
 
 quick-tests: $(TESTS) $(SHELL_PACKAGES)
-	@$(PYTEST) -n $(call testers,2) -m "not full" $(ARGS)
+	@$(PYTEST) -n $(call testers,2) -m "not (full or explore)" $(ARGS)
 
-test-all: test $(TRAINING)  ## everything: `make test`, then the tests marked `full`, and properties on more examples
-	@$(PYTEST) -n $(call testers,1) -m "full or hypothesis" --hypothesis-profile thorough $(ARGS)
+test-all: test $(TRAINING)  ## all but the hours of `make explore`: `make test`, the tests marked `full`, and properties on more examples
+	@$(PYTEST) -n $(call testers,1) -m "(full or hypothesis) and not explore" --hypothesis-profile thorough $(ARGS)
 
 coverage: $(TESTS)  ## branch coverage of the product by the tests of `make test`, file by file
-	@$(PYTEST) -n $(call testers,2) -m "not full" --cov --cov-report=term $(ARGS)
+	@$(PYTEST) -n $(call testers,2) -m "not (full or explore)" --cov --cov-report=term $(ARGS)
 
-explore: $(TESTS)  ## draw new cases for every property for MINUTES (ARGS=tests/hosts: of a part); prints each it finds as an @example
+explore: $(TESTS)  ## the longest explorations once, and new cases for every property for MINUTES (ARGS=tests/hosts: of a part); prints each it finds as an @example
 	@$(TESTING) -m tests.exploring $(MINUTES) -n $(call testers,1) --dist worksteal -q $(ARGS)
 
 verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION seconds; last line JSON

@@ -1,7 +1,9 @@
-"""Draws new cases for every property, round after round, until the time is over (``make explore``), and prints each case that it
-finds in the form that goes into the test. ``python -m tests.exploring MINUTES [options of pytest]``; exit code 1 if it finds any.
+"""Runs the explorations that take longest, and draws new cases for every property, round after round, until the time is over
+(``make explore``). Prints each case that it finds in the form that goes into the test. ``python -m tests.exploring MINUTES
+[options of pytest]``; exit code 1 if it finds any.
 
-Each round is a run of pytest, in which this module is a plugin. A property that has failed is left out of the next rounds.
+Each round is a run of pytest, in which this module is a plugin. A property that has failed is left out of the next rounds. What
+is marked ``explore`` draws nothing, and is in the first round alone.
 """
 
 from __future__ import annotations
@@ -107,7 +109,8 @@ def main() -> int:
             rounds += 1
             seed = random.SystemRandom().randrange(1 << 32)
             print(f"explore: round {rounds}, seed {seed}", flush=True)
-            chosen = ["-m", "hypothesis", "--hypothesis-profile", "explore", f"--hypothesis-seed={seed}"]
+            kind = "hypothesis or explore" if rounds == 1 else "hypothesis"
+            chosen = ["-m", kind, "--hypothesis-profile", "explore", f"--hypothesis-seed={seed}"]
             command = [sys.executable, "-m", "pytest", "-p", "tests.exploring", *chosen, *sys.argv[2:]]
             code = subprocess.run(
                 command, env={**os.environ, UNTIL: str(until), FOUND: found.name}, check=False

@@ -71,7 +71,7 @@ class Explorer:
         self.by = Transitions(self.scenario)
         self._finishes = cache(self._finishes_once)
 
-    def run(self, *, liveness: bool = True) -> int:
+    def run(self, *, liveness: bool = True, seed: int | None = None) -> int:
         return len(
             search(
                 self._start(),
@@ -80,6 +80,7 @@ class Explorer:
                 stuck=self._stuck if liveness else lambda _: "",
                 name=self.scenario.name,
                 limit=3_000_000,
+                seed=seed,
             )
         )
 
@@ -328,6 +329,6 @@ class Explorer:
         return world
 
 
-def explore(scenario: Scenario, *, liveness: bool = True) -> int:
-    """Number of states, or :class:`~tests.model.search.Violation`."""
-    return Explorer(scenario).run(liveness=liveness)
+def explore(scenario: Scenario, *, liveness: bool = True, seed: int | None = None) -> int:
+    """Number of states, or :class:`~tests.model.search.Violation`. With a ``seed``, a sample of them is visited."""
+    return Explorer(scenario).run(liveness=liveness, seed=seed)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from tests.model.memory.explore import STUCK, explore
 from tests.model.memory.mutations import MUTATIONS, SCENARIOS, Mutation
 from tests.model.memory.scenario import Scenario
-from tests.model.search import Violation
+from tests.model.search import SAMPLE, Violation
 
 QUICK = {
     "nobody fails",
@@ -18,33 +20,35 @@ QUICK = {
     "the only device loses its memory",
 }
 """Explorations of less than a second; the others are for `make test-all`."""
-SLOW = {
-    "a restart waits for all",
-    "epoch and position name a record",
-    "gaps are asked for",
-    "letters are heard in their epoch",
-    "only what is compared is acknowledged",
-    "timers are the last resort",
-    "who joins trusts no log",
+LONG = {
+    "a primary that seemed dead returns",
+    "a shard moves as a copy",
+    "the primary hands over and comes back",
+    "three devices",
 }
-"""Mutations that are found after more than half a second."""
+"""Explorations of more than 20 seconds, for `make explore`; `make test-all` runs a sample of each."""
+
+
+def _marks(scenario: Scenario) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.explore] if scenario.name in LONG else [] if scenario.name in QUICK else [pytest.mark.full]
 
 
 @pytest.mark.parametrize(
-    "scenario",
-    [
-        pytest.param(scenario, id=scenario.name, marks=() if scenario.name in QUICK else pytest.mark.full)
-        for scenario in SCENARIOS
-    ],
+    "scenario", [pytest.param(scenario, id=scenario.name, marks=_marks(scenario)) for scenario in SCENARIOS]
 )
 def test_every_behaviour_is_safe_and_can_finish(scenario: Scenario) -> None:
     assert explore(scenario) > 10
 
 
-@pytest.mark.parametrize(
-    "mutation",
-    [pytest.param(each, id=each.rule, marks=pytest.mark.full if each.rule in SLOW else ()) for each in MUTATIONS],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("scenario", [each for each in SCENARIOS if each.name in LONG], ids=lambda each: each.name)
+@settings(max_examples=2, phases=[Phase.explicit, Phase.generate])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_sample_of_behaviours_is_safe_and_can_finish(scenario: Scenario, seed: int) -> None:
+    assert explore(scenario, seed=seed) > SAMPLE
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.rule)
 def test_without_the_rule_a_violation_is_found(mutation: Mutation) -> None:
     with pytest.raises(Violation) as caught:
         explore(mutation.scenario, liveness=mutation.finds == STUCK)
@@ -58,5 +62,4 @@ def test_the_page_names_every_rule() -> None:
 
 
 def test_what_is_quick_is_there() -> None:
-    assert {scenario.name for scenario in SCENARIOS} >= QUICK
-    assert {mutation.rule for mutation in MUTATIONS} >= SLOW
+    assert {scenario.name for scenario in SCENARIOS} >= QUICK | LONG
