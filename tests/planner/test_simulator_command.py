@@ -148,9 +148,8 @@ def chakra() -> tuple[Any, Any]:
                 each.type_name = ".chakra.Attribute"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    factory: Any = message_factory.MessageFactory(pool)
     metadata, node = (
-        factory.GetPrototype(pool.FindMessageTypeByName(f"chakra.{name}")) for name in ("Metadata", "Node")
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"chakra.{name}")) for name in ("Metadata", "Node")
     )
     return metadata, node
 

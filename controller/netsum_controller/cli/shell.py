@@ -35,8 +35,6 @@ def shell(settings: Settings, name: str | None) -> None:
 
     SWITCH may be omitted if there is only one.
     """
-    if find_spec("p4runtime_sh") is None:
-        raise ControllerError(f"p4runtime-shell is not installed: {advice('shell')}")
     with settings.controller() as controller:
         site = controller.site
         if name is None and len(site.topology.switches) > 1:
@@ -45,4 +43,6 @@ def shell(settings: Settings, name: str | None) -> None:
         with site.client(name) as client:
             site.require_program(client)
         arguments = shell_arguments(site.topology.switches[name])
+    if find_spec("p4runtime_sh") is None:
+        raise ControllerError(f"p4runtime-shell is not installed: {advice('shell')}")
     os.execv(sys.executable, [sys.executable, "-m", "p4runtime_sh", *arguments])
