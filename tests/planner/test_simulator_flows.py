@@ -139,8 +139,8 @@ def test_a_small_window_bounds_the_rate() -> None:
 
 def test_a_ring_takes_2_n_minus_1_steps() -> None:
     """64 blocks between 4 ranks: 6 steps of 16 blocks, after 6 of the opening."""
-    size = (50 + 16 * (4096 + RECORD.itemsize)) * 9014 / 8948
-    opening = (50 + 64 * (1 + RECORD.itemsize / 4096)) * 9014 / 8948
+    size = (66 + 16 * (4096 + RECORD.itemsize)) * 9014 / 8948
+    opening = (66 + 64 * (1 + RECORD.itemsize / 4096)) * 9014 / 8948
     found = one(shapes.star(4, RATE), "ring", 64 * 4096)
     assert found.jobs[0].mean == pytest.approx(6 * (size + opening) / BYTES, rel=1e-6)
 
