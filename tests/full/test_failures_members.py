@@ -59,7 +59,7 @@ def test_a_live_member_that_is_evicted_is_told(fragile: Fabric, options: dict[st
             training.stop()
             assert training.kinds() == [None, Evicted, None, None]
             assert len({training.states[rank].tobytes() for rank in (0, 2, 3)}) == 1
-        (got,) = on_all(communicators[1:2], lambda comm: comm.resync(timeout=2.0))
+        (got,) = on_all(communicators[1:2], lambda comm: comm.resync(timeout=60.0))
         assert isinstance(got.error, Evicted)
 
 

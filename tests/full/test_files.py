@@ -32,7 +32,7 @@ def test_a_run_with_copies_of_used_files_is_refused(fabric: Fabric, tmp_path: Pa
             netsum.join(
                 descriptor=tmp_path / run / path.name,
                 transport=lambda each, host=host: fabric.inside(lambda: fabric.open_transport(each, host)),  # type: ignore[misc]
-                call_timeout=30.0,
+                call_timeout=60.0,
             )
             for path, host in zip(originals, hosts, strict=True)
         ]

@@ -79,7 +79,7 @@ class Files:
         for rank in ranks:
             end = self.network.transports[rank] = MemoryTransport(self.network._deliver(rank))
             transport = end if faults is None else FaultyTransport(end, faults, seed=rank)
-            self._opened.append(Communicator(self.network.descriptors[rank], transport, timeout=30.0))
+            self._opened.append(Communicator(self.network.descriptors[rank], transport, timeout=60.0))
         return self._opened[-len(ranks) :]
 
     def close(self) -> None:

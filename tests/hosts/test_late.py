@@ -75,10 +75,10 @@ def test_values_beyond_the_scale_that_the_others_agreed_on_are_left_out_and_coun
         first = communicators[0].descriptor.first_block_id
         # Only the first block, the agreement, ages out: rank 1's data is held up until the late rank comes.
         network.lost = lambda rank, header: rank == 1 and header.block_id != first
-        works = [communicators[rank].allreduce_async(mine[rank], op, timeout=10.0) for rank in (0, 1)]
+        works = [communicators[rank].allreduce_async(mine[rank], op, timeout=60.0) for rank in (0, 1)]
         while network.age() == 0:
             works[0].finished(0.001)
-        works.append(communicators[2].allreduce_async(mine[2], op, timeout=10.0))
+        works.append(communicators[2].allreduce_async(mine[2], op, timeout=60.0))
         while not works[2].finished(0.001) and communicators[2].stats.packets_sent < 4:
             pass
         network.lost = lambda _rank, _header: False

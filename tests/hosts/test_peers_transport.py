@@ -50,7 +50,7 @@ class Stranger:
 
     def __init__(self, transport: PeerTransport, sock: PeerSocket, key: bytes = bytes(16), rank: int = 1) -> None:
         self._transport = transport
-        self.sock = socket.create_connection(sock.sock.getsockname(), timeout=1.0)
+        self.sock = socket.create_connection(sock.sock.getsockname(), timeout=60.0)
         self.sock.setblocking(False)
         self.greeting = self.read(GREETING.size)
         answer = Identity(key, rank).answer(self.greeting, 0)
@@ -245,7 +245,7 @@ def communicators(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> I
     """The transports of a job over real sockets."""
     for each in sockets:
         each.close()
-    joined = [netsum.join(descriptor=each, call_timeout=30.0) for each in descriptors]
+    joined = [netsum.join(descriptor=each, call_timeout=60.0) for each in descriptors]
     yield joined
     on_each(joined, Communicator.close)
 

@@ -228,7 +228,7 @@ def ragged(comm: Communicator, number: int) -> Any:
     engine = comm._engine
     for row in range(number):
         engine.submit(Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), more=row < number - 1))
-    return comm.barrier(timeout=5.0)
+    return comm.barrier(timeout=60.0)
 
 
 @pytest.mark.parametrize("sizes", [(2, 3, 3), (3, 2, 3), (1, 3, 2)])

@@ -77,7 +77,7 @@ def test_members_join_through_the_openings(fabric: Fabric) -> None:
             if (interface := fabric.opening(host).interface) is not None:
                 link = {"kind": "packet", "interface": interface}
             descriptor = fabric.controller.join(job.name, fabric.tokens[job.name], rank, f"{rank:016x}", link)
-            opened.append(Communicator(descriptor, fabric.opening(host).open(descriptor), timeout=30.0))
+            opened.append(Communicator(descriptor, fabric.opening(host).open(descriptor), timeout=60.0))
         for total in results(on_all(opened, lambda comm: comm.allreduce(np.arange(2000) + comm.rank))):
             np.testing.assert_array_equal(total, 2 * np.arange(2000) + 1)
     finally:

@@ -59,4 +59,4 @@ class NearTransport(MemoryTransport):
 def array(near: Device, described: RegionDescriptor, faults: Faults | None = None, seed: int = 0) -> MemoryArray:
     transport = NearTransport(near, seed)
     link = transport if faults is None else FaultyTransport(transport, faults, seed)
-    return open_memory(descriptor=described, transport=link, call_timeout=20.0)
+    return open_memory(descriptor=described, transport=link, call_timeout=60.0)
