@@ -342,6 +342,11 @@ class Communicator(Reductions, Exchanges):
             if not background:
                 work.wait()
 
+    def give_up(self, collective: str, error: Exception, *, timeout: float | None = None) -> None:
+        """Take part in the next call, in which the other ranks raise Aborted, because this one cannot make it: for who builds on
+        these calls and finds arguments of a caller wrong. Returns at once."""
+        self._give_up(collective, error, timeout, background=True)
+
     def _open(self, bound: float | None) -> None:
         """Before the first call, find out whether all ranks belong to the same run."""
         context = Context(self._engine, self.rank, self.size, self._block_bytes, self._gen, self._degrades, firm=True)

@@ -260,10 +260,11 @@ class FloatLanes:
 
 @dataclass(frozen=True)
 class IntegerLanes:
-    """Sums of integers, decoded as signed integers of the lane's width."""
+    """Sums or means of integers, decoded as signed integers of the lane's width. Means are truncated toward zero."""
 
     lane: Lane
     workers: int
+    mean: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -273,9 +274,17 @@ class IntegerLanes:
         return encode_integers(rows, self.lane, self.workers)
 
     def decode(
-        self, lanes: Array, _numbers: Numbers, data_cnt: Counts, _src: Counts, _out: Array | None = None
+        self, lanes: Array, _numbers: Numbers, data_cnt: Counts, src_cnt: Counts, _out: Array | None = None
     ) -> Array:
-        return decode_integers(lanes, data_cnt, self.lane, self.workers, lanes)
+        sums = decode_integers(lanes, data_cnt, self.lane, self.workers, lanes)
+        return _truncated(sums, np.maximum(src_cnt, 1)) if self.mean else sums
+
+
+def _truncated(sums: Array, divisor: Counts) -> Array:
+    """Each row divided by its divisor, toward zero (numpy's division of integers goes down)."""
+    by = divisor.astype(sums.dtype)[:, None]
+    quotients: Array = (sums - np.fmod(sums, by)) // by
+    return quotients
 
 
 @dataclass(frozen=True)

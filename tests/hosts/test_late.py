@@ -55,6 +55,13 @@ def test_partial_sums_of_every_width(dtype: str) -> None:
         assert result.dtype == dtype
 
 
+def test_a_partial_mean_of_integers_is_over_the_ranks_in_it() -> None:
+    mine = [np.arange(-350, 350, dtype=np.int16) + rank for rank in range(3)]
+    with stragglers(3) as (network, communicators):
+        result = good(one_late(network, communicators, 1, lambda comm: comm.allreduce(mine[comm.rank], "integer_mean")))
+        np.testing.assert_array_equal(result, np.arange(-349, 351, dtype=np.int16))
+
+
 @pytest.mark.parametrize("op", ["sum", "mean"])
 def test_partial_exact_sums(op: str) -> None:
     mine = [np.arange(700, dtype=np.float32) * np.float32(scale) for scale in (1e30, 1.0, -1e30)]

@@ -90,6 +90,9 @@ def test_reference_of_integers() -> None:
         *(("xor", [2**64 - 2, 6]), ("product", [2**64 - 1, 15])),
     ):
         assert reduced(op, [top, other]).tolist() == result
+    signed = [np.array(each, np.int8) for each in ([-3, 3, 127, -128], [0, 0, 127, -128], [0, 0, 126, -127])]
+    assert reduced("integer_mean", signed).tolist() == [-1, 1, 126, -127]
+    assert reduced("integer_mean", signed[:2]).tolist() == [-1, 1, 127, -128]
 
 
 @pytest.fixture(scope="module")

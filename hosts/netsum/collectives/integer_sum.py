@@ -1,4 +1,4 @@
-"""Sums of integers: exact, in the narrowest lanes that hold n times the largest value on any rank."""
+"""Sums and means of integers: exact, in the narrowest lanes that hold n times the largest value on any rank."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from netsum.wire.schema import Lane, Op
 from netsum.work import Flow
 
 
-def integer_sum(context: Context, array: Array, layout: Layout, signature: Signature) -> Flow:
-    """The flow of a sum; returns the layout's segments. Raises DoesNotFit."""
+def integer_sum(context: Context, array: Array, layout: Layout, signature: Signature, *, mean: bool) -> Flow:
+    """The flow of a sum or truncated mean; returns the layout's segments. Raises DoesNotFit."""
     code = exponents.lane_code(exponents.largest_magnitude(array), context.workers)
     agreed = yield from agree(context, signature, np.array([code], np.uint16))
     lane = exponents.lane_of_code(int(agreed.values[0]))
@@ -30,7 +30,7 @@ def integer_sum(context: Context, array: Array, layout: Layout, signature: Signa
         )
     sender = Sender(context, layout, Op.SUM, lane)
     blocks = sender.cut.padded(array)
-    result = yield from sender.send(blocks, IntegerLanes(lane, context.workers), agreed)
+    result = yield from sender.send(blocks, IntegerLanes(lane, context.workers, mean), agreed)
     return [_narrowed(part, array.dtype) for part in sender.cut.parts(result)]
 
 

@@ -14,9 +14,10 @@ from netsum.superaccumulator import TYPES as EXACT
 from netsum.wire.schema import COMBINING, Lane
 
 ARITHMETIC: Final = ("sum", "mean")
+INTEGER_MEAN: Final = "integer_mean"
 ORDER: Final = tuple(op.name.lower() for op in COMBINING if op.values == "order")
 BITS: Final = tuple(op.name.lower() for op in COMBINING if op.values == "bits")
-OPERATIONS: Final = (*ARITHMETIC, "product", *ORDER, *BITS)
+OPERATIONS: Final = (*ARITHMETIC, INTEGER_MEAN, "product", *ORDER, *BITS)
 SCALES: Final = ("agreed", "predicted", "float")
 ROUNDINGS: Final = ("nearest", "stochastic")
 LANES: Final = {8: Lane.L8, 16: Lane.L16, 32: Lane.L32}
@@ -27,6 +28,7 @@ ADDED: Final = frozenset({"float32", "float64"})
 _TYPES: Final = {"floats": FLOATS, "integers": INTEGERS, "bool": frozenset({"bool"})}
 TYPES: Final = {
     "mean": FLOATS,
+    INTEGER_MEAN: INTEGERS,
     "product": FLOATS | INTEGERS,
     **{op.name.lower(): frozenset().union(*(_TYPES[word] for word in op.types.split())) for op in COMBINING},
 }
@@ -136,7 +138,9 @@ _checked: Final = lru_cache(maxsize=256)(_check)  # training makes the same call
 
 def _why(dtype: np.dtype[Any], op: str) -> str:
     if op == "mean" and dtype.name in INTEGERS:
-        return f"the mean of {dtype.name} is not an integer; convert to a float first or use op='sum'"
+        return (
+            f"the mean of {dtype.name} is not an integer; convert to a float first, or use op='sum' or {INTEGER_MEAN!r}"
+        )
     return f"dtype {dtype.str} cannot be reduced with op={op!r}; use one of {', '.join(sorted(TYPES[op]))}"
 
 

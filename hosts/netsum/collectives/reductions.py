@@ -27,7 +27,7 @@ from netsum.collectives.history import History, Signature
 from netsum.collectives.integer_sum import integer_sum
 from netsum.collectives.lanewise import lanewise
 from netsum.collectives.layout import Layout
-from netsum.collectives.options import ARITHMETIC, Options, check_options, made_exact
+from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_options, made_exact
 from netsum.collectives.predicted_sum import predicted_sum
 from netsum.collectives.product import product
 from netsum.collectives.rest import with_rest
@@ -59,12 +59,12 @@ def reduce_array(
         return _checked(context, parts, options, error)
     if options.scale == "float":
         parts = yield from chained_sum(context, array, layout, options, signature, error)
+    elif options.op == INTEGER_MEAN or (options.op == "sum" and type_name(array.dtype) in INTEGERS):
+        parts = yield from integer_sum(context, array, layout, signature, mean=options.op == INTEGER_MEAN)
     elif options.op not in ARITHMETIC:
         if not options.propagates:
             error = error or not_finite(context.rank, array)
         parts = yield from lanewise(context, array, layout, options, signature, error)
-    elif type_name(array.dtype) in INTEGERS:
-        parts = yield from integer_sum(context, array, layout, signature)
     else:
         known = options.scale == "predicted" and signature in history.predictions.exponents
         float_sum = predicted_sum if known else agreed_sum
@@ -106,8 +106,9 @@ class Reductions(Caller):
 
         Args:
             x: array of any shape and size; the same shape and type on all ranks.
-            op: ``sum``, ``mean``, ``product``, or another operation of :class:`netsum.wire.Op`, such as ``max``; docs/hosts.md
-                says which types each takes. ``product`` runs on the hosts, at the cost of an :meth:`all_gather`.
+            op: ``sum``, ``mean``, ``integer_mean``, ``product``, or another operation of :class:`netsum.wire.Op`, such as
+                ``max``; docs/hosts.md says which types each takes. ``product`` runs on the hosts, at the cost of an
+                :meth:`all_gather`.
             out: array for the result, of x's shape and type; may be ``x`` itself. Default: a new one. After an error, what is in
                 it means nothing, unless it is ``x``, which is then as before.
             scale: ``agreed``: the ranks first agree on the range of every block. ``predicted``: they take it from the last call

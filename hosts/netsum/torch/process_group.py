@@ -7,92 +7,36 @@ without a thread.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 
-from netsum.communicator import Communicator
-from netsum.errors import Unsupported
+from netsum.collectives.arguments import check_root
 from netsum.fixed_point import Array
-from netsum.torch.futures import Futures
-from netsum.torch.mailbox import Mailbox
+from netsum.torch.arguments import (
+    Tensors,
+    agreed_counts,
+    check_elements,
+    check_one_each,
+    check_one_type,
+    check_same_counts,
+    elements_by_rank,
+)
+from netsum.torch.group import Group
 from netsum.torch.operations import Operation, operation
-from netsum.torch.sparse import reduce_sparse
-from netsum.torch.tensors import Lent, lend
+from netsum.torch.sparse import check_sparse, reduce_sparse
+from netsum.torch.tensors import Lent, filling, giving_back, lend
 from netsum.torch.words import as_torch_raises
 from netsum.torch.work import Done, Pending, Work
 
-Tensors = Sequence[Tensor]
-After = Callable[[list[Any]], None]
 
-
-class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
+class ProcessGroup(Group):
     """A process group of torch over the ranks of a communicator."""
-
-    def __init__(
-        self,
-        comm: Communicator,
-        store: Any,
-        timeout: timedelta,
-        name: str = "",
-        release: Callable[[Communicator], None] = Communicator.close,
-        another: Callable[[], Communicator] | None = None,
-    ) -> None:
-        """``store`` is torch's for this group: in it the ranks find each other for send and receive. ``timeout`` bounds each
-        call; ``release`` is called with ``comm`` once, when the group is shut down. ``another`` makes a second communicator over
-        the same ranks, for calls from callbacks."""
-        super().__init__(comm.rank, comm.size)
-        self.comm = comm
-        self.reduced = 0
-        """Bytes of the tensors that were reduced so far."""
-        self.copied = 0
-        """Bytes that were copied for that, since numpy cannot share the memory of every tensor."""
-        self._store = store
-        self._timeout = timeout
-        self._name, self._description = name, ""
-        self._release: Callable[[Communicator], None] | None = release
-        self._futures = Futures()
-        self._lock = threading.Lock()
-        self._another = another
-        self._side: Communicator | None = None
-        self._mailbox = Mailbox(comm, store, name)
-
-    # What torch asks about a group.
-
-    def getBackendName(self) -> str:  # noqa: N802  torch's name
-        return "netsum"
-
-    name = getBackendName
-
-    @property
-    def group_name(self) -> str:
-        return self._name
-
-    @property
-    def group_desc(self) -> str:
-        return self._description
-
-    def _set_group_name(self, name: str) -> None:
-        self._name = name
-
-    def _set_group_desc(self, description: str) -> None:
-        self._description = description
-
-    def get_group_store(self) -> Any:
-        return self._store
-
-    def set_timeout(self, timeout: timedelta) -> None:
-        self._timeout = timeout
-
-    def _get_backend(self, _device: Any) -> ProcessGroup:
-        """The group is its own backend, for every device."""
-        return self
 
     # Reductions. A NaN or an infinity is passed on, as GradScaler expects; a job that degrades cannot do that.
 
@@ -102,59 +46,56 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.AllreduceOptions()
         with as_torch_raises():
-            calls: list[Pending] = []
-            lent = []
-            for tensor in tensors:
-                if tensor.is_sparse:
-                    calls.append(self._allreduce_sparse(tensor, opts))
-                    continue
-                own, op = self._lend(tensor, opts.reduceOp)
-                calls.append(
-                    self._reduction("allreduce", opts, op.prepare(own.array), op.name, out=own.array, many=tensors)
-                )
-                lent.append(own)
-            return self._work(calls, tensors, _giving_back(lent))
+            with self._checks("allreduce", opts, len(tensors)):
+                operations = [operation(opts.reduceOp, tensor.dtype) for tensor in tensors]
+                for tensor, op in zip(tensors, operations, strict=True):
+                    if tensor.is_sparse:
+                        check_sparse(op)
+                lent = [None if tensor.is_sparse else self._lend(tensor) for tensor in tensors]
+            calls = [
+                self._allreduce_sparse(tensor, op, opts)
+                if own is None
+                else self._reduction("allreduce", opts, op.prepare(own.array), op.name, out=own.array, many=tensors)
+                for tensor, op, own in zip(tensors, operations, lent, strict=True)
+            ]
+            return self._work(calls, tensors, giving_back([own for own in lent if own is not None]))
 
     allreduce_coalesced = allreduce
 
-    def _allreduce_sparse(self, tensor: Tensor, opts: Any) -> Pending:
+    def _allreduce_sparse(self, tensor: Tensor, op: Operation, opts: Any) -> Pending:
         """Made at once, since what is sent depends on what the ranks say first."""
-        op = operation(opts.reduceOp, tensor.dtype)
-        if op.factor is not None:
-            raise Unsupported("PREMUL_SUM of sparse tensors: multiply them first")
         result = reduce_sparse(self._lane(), tensor, op.name, nonfinite=self._nonfinite(), timeout=self._seconds(opts))
         with torch.no_grad():
             tensor.copy_(result)
         return Done(None)
 
-    def _nonfinite(self) -> str:
-        return "propagate" if self.comm.descriptor.block_exp_ms == 0 else "raise"
-
     def reduce(self, tensors: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.ReduceOptions()
         with as_torch_raises():
-            (tensor,) = tensors
-            own, op = self._lend(tensor, opts.reduceOp)
+            with self._checks("reduce", opts):
+                (tensor,) = tensors
+                op, own = operation(opts.reduceOp, tensor.dtype), self._lend(tensor)
+                check_root(opts.rootRank, self.size())
             out = own.array if self.rank() == opts.rootRank else None
             array = op.prepare(own.array)
             if op.name == "product":  # every rank computes it anyway
                 call = self._reduction("allreduce", opts, array, op.name, out=out)
             else:
                 call = self._reduction("reduce", opts, array, opts.rootRank, op.name, out=out)
-            return self._work([call], tensors, _giving_back([own] if out is not None else []))
+            return self._work([call], tensors, giving_back([own] if out is not None else []))
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
         opts = opts or c10d.ReduceScatterOptions()
         with as_torch_raises():
-            calls, lent = [], []
-            for output, parts in zip(outputs, inputs, strict=True):
-                self._check_one_each(parts, "reduce_scatter")
-                mine, op = self._lend(output, opts.reduceOp)
-                arrays = [lend(part, values=True).array for part in parts]
-                array, counts = op.prepare(np.concatenate(arrays)), [each.size for each in arrays]
-                calls.append(self._reduce_scatter(array, op, mine.array, counts, opts, many=outputs))
-                lent.append(mine)
-            return self._work(calls, outputs, _giving_back(lent))
+            with self._checks("reduce_scatter", opts, len(outputs)):
+                for output, parts in zip(outputs, inputs, strict=True):
+                    check_one_each(parts, self.size(), "reduce_scatter")
+                    check_one_type([output, *parts], "reduce_scatter")
+                    check_elements([output], parts[self.rank()].numel(), "reduce_scatter")
+                operations, lent = self._scattered(outputs, opts)
+                given = [[lend(part, values=True).array for part in parts] for parts in inputs]
+            counts = [[array.size for array in arrays] for arrays in given]
+            return self._reduce_scatter(outputs, operations, list(map(np.concatenate, given)), lent, counts, opts)
 
     def reduce_scatter_single(self, output: Tensor, given: Tensor, opts: Any = None) -> Work:
         return self.reduce_scatter_single_coalesced([output], [given], opts)
@@ -162,50 +103,73 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.ReduceScatterOptions()
         with as_torch_raises():
-            calls, lent = [], []
-            for output, given in zip(outputs, inputs, strict=True):
-                mine, op = self._lend(output, opts.reduceOp)
-                array = op.prepare(lend(given, values=True).array)
-                counts = [array.size // self.size()] * self.size()
-                calls.append(self._reduce_scatter(array, op, mine.array, counts, opts, many=outputs))
-                lent.append(mine)
-            return self._work(calls, outputs, _giving_back(lent))
+            with self._checks("reduce_scatter", opts, len(outputs)):
+                for output, given in zip(outputs, inputs, strict=True):
+                    check_one_type([output, given], "reduce_scatter")
+                    check_elements([given], output.numel() * self.size(), "reduce_scatter")
+                operations, lent = self._scattered(outputs, opts)
+                arrays = [lend(given, values=True).array for given in inputs]
+            counts = [[own.array.size] * self.size() for own in lent]
+            return self._reduce_scatter(outputs, operations, arrays, lent, counts, opts)
+
+    def _scattered(self, outputs: Tensors, opts: Any) -> tuple[list[Operation], list[Lent]]:
+        return [operation(opts.reduceOp, each.dtype) for each in outputs], [self._lend(each) for each in outputs]
 
     def _reduce_scatter(
-        self, array: Array, op: Operation, out: Array, counts: list[int], opts: Any, many: Tensors
-    ) -> Pending:
-        if op.name != "product":
-            return self._reduction("reduce_scatter", opts, array, op.name, out=out, counts=counts, many=many)
-        whole = self._reduction("allreduce", opts, array, op.name, many=many)
-        start = sum(counts[: self.rank()])
-        return _Then(whole, lambda result: np.copyto(out, result[start : start + len(out)]))
+        self,
+        outputs: Tensors,
+        operations: Sequence[Operation],
+        arrays: Sequence[Array],
+        lent: Sequence[Lent],
+        counts: Sequence[list[int]],
+        opts: Any,
+    ) -> Work:
+        calls: list[Pending] = []
+        for op, array, own, rows in zip(operations, arrays, lent, counts, strict=True):
+            if op.name == "product":
+                if len(set(rows)) > 1:
+                    check_same_counts(self._table(rows, opts))
+                whole = self._reduction("allreduce", opts, array, op.name, many=outputs)
+                calls.append(_Then(whole, partial(_copy_part, own.array, sum(rows[: self.rank()]))))
+            else:
+                given = op.prepare(array)
+                calls.append(
+                    self._reduction("reduce_scatter", opts, given, op.name, out=own.array, counts=rows, many=outputs)
+                )
+        return self._work(calls, outputs, giving_back(lent))
 
-    def _lend(self, tensor: Tensor, op: Any) -> tuple[Lent, Operation]:
+    def _lend(self, tensor: Tensor) -> Lent:
         lent = lend(tensor, values=True)
         self.reduced += lent.array.nbytes
         self.copied += lent.copied
-        return lent, operation(op, tensor.dtype)
+        return lent
 
     # Exchanges.
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.BroadcastOptions()
         with as_torch_raises():
-            lent = [lend(tensor) for tensor in tensors]
+            with self._checks("broadcast", opts, len(tensors)):
+                lent = [lend(tensor) for tensor in tensors]
             calls = [
                 self._call("broadcast", opts, own.array, opts.rootRank, out=own.array, many=tensors) for own in lent
             ]
-            return self._work(calls, tensors, _giving_back(lent))
+            return self._work(calls, tensors, giving_back(lent))
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.AllgatherOptions()
         with as_torch_raises():
-            calls = []
-            for parts, given in zip(outputs, inputs, strict=True):
-                self._check_one_each(parts, "all_gather")
-                counts = [part.numel() for part in parts]
-                calls.append(self._call("all_gather", opts, lend(given).array, counts=counts, many=inputs))
-            return self._work(calls, [part for parts in outputs for part in parts], _filling(outputs))
+            with self._checks("all_gather", opts, len(inputs)):
+                for parts, given in zip(outputs, inputs, strict=True):
+                    check_one_each(parts, self.size(), "all_gather")
+                    check_one_type([given, *parts], "all_gather")
+                    check_elements([parts[self.rank()]], given.numel(), "all_gather")
+                lent = [lend(given) for given in inputs]
+            calls = [
+                self._call("all_gather", opts, own.array, counts=[part.numel() for part in parts], many=inputs)
+                for own, parts in zip(lent, outputs, strict=True)
+            ]
+            return self._work(calls, [part for parts in outputs for part in parts], filling(outputs))
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         return self.allgather([list(parts) for parts in zip(*outputs, strict=True)], inputs, opts)
@@ -216,36 +180,47 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.AllgatherOptions()
         with as_torch_raises():
-            lent = [lend(output) for output in outputs]
+            with self._checks("all_gather", opts, len(outputs)):
+                for output, given in zip(outputs, inputs, strict=True):
+                    check_one_type([output, given], "all_gather")
+                    check_elements([output], given.numel() * self.size(), "all_gather")
+                lent = [lend(output) for output in outputs]
+                arrays = [lend(given).array for given in inputs]
             calls = [
-                self._call("all_gather", opts, lend(given).array, out=own.array, many=inputs)
-                for own, given in zip(lent, inputs, strict=True)
+                self._call("all_gather", opts, array, out=own.array, many=inputs)
+                for own, array in zip(lent, arrays, strict=True)
             ]
-            return self._work(calls, outputs, _giving_back(lent))
+            return self._work(calls, outputs, giving_back(lent))
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.GatherOptions()
         with as_torch_raises():
-            (given,) = inputs
-            parts = outputs[0] if self.rank() == opts.rootRank else []
-            if self.rank() == opts.rootRank:
-                self._check_one_each(parts, "gather")
-                if any(part.numel() != given.numel() for part in parts):
-                    raise Unsupported("gather needs tensors of one size on all ranks")
-            call = self._call("gather", opts, lend(given).array, opts.rootRank)
-            return self._work([call], list(parts), _filling([parts] if parts else []))
+            with self._checks("gather", opts):
+                (given,) = inputs
+                parts = outputs[0] if self.rank() == opts.rootRank else []
+                if self.rank() == opts.rootRank:
+                    check_one_each(parts, self.size(), "gather")
+                    check_one_type([given, *parts], "gather")
+                    check_elements(parts, given.numel(), "gather")
+                array = lend(given).array
+            call = self._call("gather", opts, array, opts.rootRank)
+            return self._work([call], list(parts), filling([parts] if parts else []))
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
         opts = opts or c10d.ScatterOptions()
         with as_torch_raises():
-            (output,) = outputs
-            own = lend(output)
-            array = own.array
-            if self.rank() == opts.rootRank:
-                self._check_one_each(inputs[0], "scatter")
-                array = np.concatenate([lend(part).array for part in inputs[0]])
+            with self._checks("scatter", opts):
+                (output,) = outputs
+                own = lend(output)
+                array = own.array
+                if self.rank() == opts.rootRank:
+                    parts = inputs[0]
+                    check_one_each(parts, self.size(), "scatter")
+                    check_one_type([output, *parts], "scatter")
+                    check_elements(parts, output.numel(), "scatter")
+                    array = np.concatenate([lend(part).array for part in parts])
             call = self._call("scatter", opts, array, opts.rootRank, out=own.array)
-            return self._work([call], outputs, _giving_back([own]))
+            return self._work([call], outputs, giving_back([own]))
 
     def all_to_all_single(
         self, output: Tensor, given: Tensor, output_sizes: Sequence[int], input_sizes: Sequence[int], opts: Any = None
@@ -253,29 +228,28 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
         """Sizes are rows along the first axis, one for each rank; empty ones stand for equal parts, on all ranks or on none."""
         opts = opts or c10d.AllToAllOptions()
         with as_torch_raises():
-            own, array = lend(output), lend(given).array
-            counts = None
-            if output_sizes or input_sizes:
-                row = given[:1].numel() if given.numel() else output[:1].numel()
-                rows = input_sizes or [len(given) // self.size()] * self.size()
-                counts = self._matrix([size * row for size in rows], opts)
+            with self._checks("all_to_all", opts):
+                check_one_type([output, given], "all_to_all")
+                sent = elements_by_rank(given, input_sizes, self.size(), "input")
+                expected = elements_by_rank(output, output_sizes, self.size(), "output")
+                own, array = lend(output), lend(given).array
+                if not (split := bool(output_sizes or input_sizes)):
+                    check_elements([output], given.numel(), "all_to_all")
+            counts = agreed_counts(self._table([*sent, *expected], opts)) if split else None
             call = self._call("all_to_all", opts, array, out=own.array, counts=counts)
-            return self._work([call], [output], _giving_back([own]))
+            return self._work([call], [output], giving_back([own]))
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.AllToAllOptions()
         with as_torch_raises():
-            self._check_one_each(inputs, "all_to_all")
-            self._check_one_each(outputs, "all_to_all")
-            counts = self._matrix([part.numel() for part in inputs], opts)
-            array = np.concatenate([lend(part).array for part in inputs])
+            with self._checks("all_to_all", opts):
+                check_one_each(inputs, self.size(), "all_to_all")
+                check_one_each(outputs, self.size(), "all_to_all")
+                check_one_type([*outputs, *inputs], "all_to_all")
+                array = np.concatenate([lend(part).array for part in inputs])
+            counts = agreed_counts(self._table([part.numel() for part in (*inputs, *outputs)], opts))
             call = self._call("all_to_all", opts, array, counts=counts)
-            return self._work([call], outputs, _filling([outputs]))
-
-    def _matrix(self, counts: list[int], opts: Any) -> Array:
-        """How many elements each rank has for each: what netsum wants to know and torch does not say."""
-        own = np.array([counts], np.int64)
-        return self._lane().all_gather(own, timeout=self._seconds(opts))
+            return self._work([call], outputs, filling([outputs]))
 
     def barrier(self, opts: Any = None) -> Work:
         opts = opts or c10d.BarrierOptions()
@@ -295,7 +269,7 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
             (tensor,) = tensors
             own = lend(tensor)
             parcel = self._mailbox.receive(rank, tag, own.array, self._timeout.total_seconds())
-            return self._work([parcel], tensors, _giving_back([own]))
+            return self._work([parcel], tensors, giving_back([own]))
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
         return self.recv(tensors, None, tag)
@@ -307,55 +281,6 @@ class ProcessGroup(distributed.ProcessGroup):  # type: ignore[misc]
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
-
-    # The end.
-
-    def shutdown(self) -> None:
-        """Leave the group; calls under way raise. May be called twice."""
-        release, self._release = self._release, None
-        if release is None:
-            return
-        self._mailbox.close()
-        if self._side is not None:
-            self._side.close()
-        release(self.comm)
-        self._futures.close()
-
-    abort = shutdown
-
-    # How calls are made.
-
-    def _call(self, method: str, opts: Any, *arguments: Any, many: Tensors = (), **options: Any) -> Pending:
-        """Begin a call of the communicator, or make it if torch waits at once; ``many`` are the tensors of all calls that
-        belong together, which are under way at once."""
-        options["timeout"] = self._seconds(opts)
-        comm = self._lane()
-        if getattr(opts, "asyncOp", True) or len(many) > 1:
-            pending: Pending = getattr(comm, f"{method}_async")(*arguments, **options)
-            return pending
-        return Done(getattr(comm, method)(*arguments, **options))
-
-    def _seconds(self, opts: Any) -> float:
-        """The call's own timeout; the group's if it has none."""
-        own: float = opts.timeout.total_seconds()
-        return own if own > 0 else self._timeout.total_seconds()
-
-    def _lane(self) -> Communicator:
-        """The communicator for calls from here. Callbacks on futures have one of their own: which of their calls falls between
-        which calls of the caller's thread differs from rank to rank."""
-        if self._another is None or not self._futures.here:
-            return self.comm
-        with self._lock:
-            if self._side is None:
-                self._side = self._another()
-            return self._side
-
-    def _work(self, calls: list[Pending], tensors: Tensors, after: After) -> Work:
-        return Work(self._futures, calls, list(tensors), after)
-
-    def _check_one_each(self, parts: Tensors, collective: str) -> None:
-        if len(parts) != self.size():
-            raise Unsupported(f"{collective} needs {self.size()} tensors, one for each rank; there are {len(parts)}")
 
 
 class _Then:
@@ -375,26 +300,5 @@ def _nothing(_: list[Any]) -> None:
     pass
 
 
-def _giving_back(lent: Sequence[Lent]) -> After:
-    """The results are in the arrays; put them into the tensors that do not share memory with them."""
-
-    def after(_: list[Any]) -> None:
-        for each in lent:
-            each.give_back()
-
-    return after
-
-
-def _filling(outputs: Sequence[Tensors]) -> After:
-    """Copies each result into a list of tensors, one after the other."""
-
-    def after(results: list[Any]) -> None:
-        for result, parts in zip(results, outputs, strict=False):  # only the root has a list to gather into
-            start = 0
-            for part in parts:
-                own = lend(part)
-                own.array[...] = result[start : start + own.array.size]
-                own.give_back()
-                start += own.array.size
-
-    return after
+def _copy_part(out: Array, start: int, result: Array) -> None:
+    out[...] = result[start : start + len(out)]

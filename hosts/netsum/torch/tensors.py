@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from netsum.errors import Unsupported
+from netsum.errors import CallError, Unsupported
 from netsum.fixed_point import Array
 
 _KNOWN: Final = frozenset(
@@ -36,8 +37,9 @@ class Lent(NamedTuple):
 def lend(tensor: Tensor, *, values: bool = False) -> Lent:
     """The array of a tensor: without a copy if it is dense, contiguous and on the CPU.
 
-    Types that numpy lacks are lent as integers of the same width, unless ``values`` are to be computed with: then bfloat16 is
-    ml_dtypes', a complex number is two floats, and all others raise Unsupported.
+    Types that numpy lacks are lent as records of an integer of the same width, which has the type's name: so ranks whose types
+    differ are told so. But if ``values`` are to be computed with, bfloat16 is ml_dtypes', a complex number is two floats, and all
+    others raise Unsupported.
     """
     if tensor.layout is not torch.strided:
         raise Unsupported(f"the tensor's layout is {tensor.layout}; give a dense one, such as tensor.to_dense()")
@@ -47,6 +49,37 @@ def lend(tensor: Tensor, *, values: bool = False) -> Lent:
     staging = torch.empty(given.shape, dtype=given.dtype, device="cpu", pin_memory=given.device.type == "cuda")
     staging.copy_(given)
     return Lent(_array(staging.view(-1), values), _returning(given, staging), 2 * staging.nbytes)
+
+
+After = Callable[[list[Any]], None]
+"""What becomes of the results of calls."""
+
+
+def giving_back(lent: Sequence[Lent]) -> After:
+    """The results are in the arrays; put them into the tensors that do not share memory with them."""
+
+    def after(_: list[Any]) -> None:
+        for each in lent:
+            each.give_back()
+
+    return after
+
+
+def filling(outputs: Sequence[Sequence[Tensor]]) -> After:
+    """Copies each result into a list of tensors, one after the other."""
+
+    def after(results: list[Any]) -> None:
+        for result, parts in zip(results, outputs, strict=False):  # only the root has a list to gather into
+            if result.size != sum(part.numel() for part in parts):
+                raise CallError("the result lacks the tensors of a rank that was evicted")
+            start = 0
+            for part in parts:
+                own = lend(part)
+                own.array[...] = result[start : start + own.array.size]
+                own.give_back()
+                start += own.array.size
+
+    return after
 
 
 def _nothing() -> None:
@@ -80,7 +113,7 @@ def _array(flat: Tensor, values: bool) -> Array:
         return array
     if not values:
         array = flat.view(_ALIKE[flat.element_size()]).numpy()
-        return array
+        return array.view(np.dtype([(str(flat.dtype), array.dtype)]))
     if flat.dtype != torch.bfloat16:
         raise Unsupported(f"{flat.dtype} cannot be reduced; convert it first, to torch.float32 for example")
     array = flat.view(torch.int16).numpy().view(_bfloat16())

@@ -16,7 +16,7 @@ _CLASSES: Final = {"floats": FLOATS, "integers": INTEGERS, "bool": ("bool",)}
 _OPERATIONS: Final = {
     op.name.lower(): tuple(dtype for name in op.types.split() for dtype in _CLASSES[name]) for op in COMBINING
 }
-TYPES: Final = {"sum": _OPERATIONS["sum"], "mean": FLOATS, **_OPERATIONS}
+TYPES: Final = {"sum": _OPERATIONS["sum"], "mean": FLOATS, "integer_mean": INTEGERS, **_OPERATIONS}
 """Types by operation; products take the types of sums."""
 
 REDUCTIONS: Final = ("allreduce", "reduce", "reduce_scatter")

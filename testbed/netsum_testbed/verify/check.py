@@ -128,16 +128,24 @@ def _brought(cell: Cell, inputs: list[Array], rank: int, without: Collection[int
 
 
 def reduced(op: str, inputs: list[Array]) -> Array:
-    """An exact reduction: a sum of integers, a product, minimum, maximum, or bitwise. +0 is larger than -0."""
+    """An exact reduction: a sum or truncated mean of integers, a product, minimum, maximum, or bitwise. +0 is larger than -0."""
     match op:
         case "sum":
             return reference.exact_integer_sum(inputs)
+        case "integer_mean":
+            return _truncated_mean(inputs)
         case "product":
             return _product(inputs)
         case "and" | "or" | "xor":
             return np.asarray(reduce(getattr(np, f"bitwise_{op}"), inputs))
         case _:
             return np.asarray(reduce(lambda one, other: np.where(_before(op, other, one), other, one), inputs))
+
+
+def _truncated_mean(inputs: list[Array]) -> Array:
+    sums = np.sum([each.astype(np.int64) for each in inputs], axis=0)
+    means = np.sign(sums) * (np.abs(sums) // len(inputs))
+    return np.asarray(means.astype(inputs[0].dtype))
 
 
 def _product(inputs: list[Array]) -> Array:

@@ -72,6 +72,7 @@ def _integers(rng: np.random.Generator, cell: Cell, count: int, rank: int) -> Ar
     low, high = int(info.min), int(info.max)
     if cell.kind.op == "sum":
         low, high = -(-low // cell.workers), high // cell.workers
+    if cell.kind.op in ("sum", "integer_mean"):
         largest = (2**64 - 1) // (2 * cell.workers)  # lanes are symmetric, and none is wider than 64 bits
         low, high = max(low, -largest), min(high, largest)
     if cell.kind.op == "product":

@@ -1,0 +1,147 @@
+"""What every process group of netsum is: what torch asks about it, how it makes calls, and its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from torch import distributed
+
+from netsum.communicator import Communicator
+from netsum.fixed_point import Array
+from netsum.torch.arguments import Tensors
+from netsum.torch.futures import Futures
+from netsum.torch.mailbox import Mailbox
+from netsum.torch.tensors import After
+from netsum.torch.work import Done, Pending, Work
+
+
+class Group(distributed.ProcessGroup):  # type: ignore[misc]
+    """A group over the ranks of a communicator."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        store: Any,
+        timeout: timedelta,
+        name: str = "",
+        release: Callable[[Communicator], None] = Communicator.close,
+        another: Callable[[], Communicator] | None = None,
+    ) -> None:
+        """``store`` is torch's for this group: in it the ranks find each other for send and receive. ``timeout`` bounds each
+        call; ``release`` is called with ``comm`` once, when the group is shut down. ``another`` makes a second communicator over
+        the same ranks, for calls from callbacks."""
+        super().__init__(comm.rank, comm.size)
+        self.comm = comm
+        self.reduced = 0
+        """Bytes of the tensors that were reduced so far."""
+        self.copied = 0
+        """Bytes that were copied for that, since numpy cannot share the memory of every tensor."""
+        self._store = store
+        self._timeout = timeout
+        self._name, self._description = name, ""
+        self._release: Callable[[Communicator], None] | None = release
+        self._futures = Futures()
+        self._lock = threading.Lock()
+        self._another = another
+        self._side: Communicator | None = None
+        self._mailbox = Mailbox(comm, store, name)
+
+    # What torch asks about a group.
+
+    def getBackendName(self) -> str:  # noqa: N802  torch's name
+        return "netsum"
+
+    name = getBackendName
+
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    @property
+    def group_desc(self) -> str:
+        return self._description
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    def _set_group_desc(self, description: str) -> None:
+        self._description = description
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+
+    def _get_backend(self, _device: Any) -> Group:
+        """The group is its own backend, for every device."""
+        return self
+
+    # The end.
+
+    def shutdown(self) -> None:
+        """Leave the group; calls under way raise. May be called twice."""
+        release, self._release = self._release, None
+        if release is None:
+            return
+        self._mailbox.close()
+        if self._side is not None:
+            self._side.close()
+        release(self.comm)
+        self._futures.close()
+
+    abort = shutdown
+
+    # How calls are made.
+
+    @contextmanager
+    def _checks(self, collective: str, opts: Any, calls: int = 1) -> Iterator[None]:
+        """In it, arguments are checked. What is wrong with them is raised, and the other ranks, which may make so many ``calls``
+        of the communicator now, raise Aborted instead of waiting for this one."""
+        try:
+            yield
+        except Exception as error:
+            for _ in range(calls):
+                self._lane().give_up(collective, error, timeout=self._seconds(opts))
+            raise
+
+    def _call(self, method: str, opts: Any, *arguments: Any, many: Tensors = (), **options: Any) -> Pending:
+        """Begin a call of the communicator, or make it if torch waits at once; ``many`` are the tensors of all calls that
+        belong together, which are under way at once."""
+        options["timeout"] = self._seconds(opts)
+        comm = self._lane()
+        if getattr(opts, "asyncOp", True) or len(many) > 1:
+            pending: Pending = getattr(comm, f"{method}_async")(*arguments, **options)
+            return pending
+        return Done(getattr(comm, method)(*arguments, **options))
+
+    def _seconds(self, opts: Any) -> float:
+        """The call's own timeout; the group's if it has none."""
+        own: float = opts.timeout.total_seconds()
+        return own if own > 0 else self._timeout.total_seconds()
+
+    def _lane(self) -> Communicator:
+        """The communicator for calls from here. Callbacks on futures have one of their own: which of their calls falls between
+        which calls of the caller's thread differs from rank to rank."""
+        if self._another is None or not self._futures.here:
+            return self.comm
+        with self._lock:
+            if self._side is None:
+                self._side = self._another()
+            return self._side
+
+    def _work(self, calls: list[Pending], tensors: Tensors, after: After) -> Work:
+        return Work(self._futures, calls, list(tensors), after)
+
+    def _nonfinite(self) -> str:
+        return "propagate" if self.comm.descriptor.block_exp_ms == 0 else "raise"
+
+    def _table(self, row: list[int], opts: Any) -> Array:
+        """Every rank's row of numbers, such as its sizes: what netsum wants to know and torch does not say."""
+        table = np.empty((self.size(), len(row)), np.int64)
+        return self._lane().all_gather(np.array([row], np.int64), table, timeout=self._seconds(opts))
