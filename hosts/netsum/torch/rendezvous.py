@@ -28,7 +28,7 @@ MASTER_PORT: Final = 29500
 
 
 class Meeting(NamedTuple):
-    """The addresses of the ranks' hosts, by rank, and this host's own towards the controller, None if it has none."""
+    """The addresses of the ranks' hosts, by rank, and this host's own for the others, None if it has none."""
 
     addresses: tuple[str, ...]
     own: str | None
@@ -37,6 +37,9 @@ class Meeting(NamedTuple):
         """This host's place among the ``nodes``, by which torchrun numbers ranks; None if all ranks have one address. A switch
         knows a rank by the port that its host is on, so the order must be the job's. Raises JoinError if it cannot be."""
         hosts = list(dict.fromkeys(self.addresses))
+        here = next((place for place, address in enumerate(hosts) if is_local(address)), None)
+        if here is None:
+            raise JoinError(f"this is none of the hosts that the job's members are on: {', '.join(hosts)}")
         if len(hosts) == 1:
             return None
         if len(hosts) != nodes or sorted(self.addresses, key=hosts.index) != list(self.addresses):
@@ -44,13 +47,11 @@ class Meeting(NamedTuple):
                 f"the job's members are on {len(hosts)} hosts: list those of a host one after the other, and start torchrun "
                 f"with --nnodes {len(hosts)}, once on each"
             )
-        here = next((place for place, address in enumerate(hosts) if _is_local(address)), None)
-        if here is None:
-            raise JoinError(f"this is none of the hosts that the job's members are on: {', '.join(hosts)}")
         return here
 
 
-def _is_local(address: str) -> bool:
+def is_local(address: str) -> bool:
+    """True if the address is one of this host's."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             sock.bind((address, 0))
@@ -69,8 +70,9 @@ def meeting(client: ControllerClient, peer: str | None = None) -> Meeting:
                 f"the controller at {client.controller} does not know the address of host {each['host']}: "
                 "set MASTER_ADDR and MASTER_PORT, or give torchrun another --rdzv-backend"
             )
-    own = peer.partition(":")[0] if peer else own_address(client.controller)
-    return Meeting(tuple(str(each["address"]) for each in members), own)
+    addresses = tuple(str(each["address"]) for each in members)
+    here = next(filter(is_local, addresses), None) or own_address(client.controller)
+    return Meeting(addresses, peer.partition(":")[0] if peer else here)
 
 
 def torchrun_handler() -> Callable[[Any], Any]:

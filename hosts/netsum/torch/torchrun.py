@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend, dynamic_rendezvous
+from torch.distributed.elastic.rendezvous import RendezvousConnectionError, c10d_rendezvous_backend, dynamic_rendezvous
 
 from netsum.controller_client import ControllerClient
 from netsum.environment import Environment
 from netsum.errors import JoinError
-from netsum.torch.rendezvous import meeting
+from netsum.torch.rendezvous import is_local, meeting
 
 _NO_ID: Final = "none"
 """What torchrun gives where the user gave no --rdzv-id."""
@@ -35,11 +35,24 @@ def create_handler(parameters: Any) -> Any:
     parameters.endpoint = f"{found.addresses[0]}:{port}"
     parameters.run_id = str(job)
     parameters.local_addr = parameters.local_addr or found.own
-    _, store = c10d_rendezvous_backend.create_backend(parameters)
+    store = _store(parameters, is_local(found.addresses[0]))
     handler = dynamic_rendezvous.create_handler(store, _Backend(store, parameters.run_id), parameters)
     if node is not None:
         handler.next_rendezvous = partial(_numbered, handler.next_rendezvous, node)
     return handler
+
+
+def _store(parameters: Any, serves: bool) -> Any:
+    """The TCP store; ``serves``: it is on this host. Left alone, torch guesses by the hostname, which stands for 127.0.1.1 in the
+    /etc/hosts of many machines; then no node would serve it."""
+    if parameters.get("is_host") is None:
+        parameters.config["is_host"] = serves
+        if serves:
+            try:
+                return c10d_rendezvous_backend.create_backend(parameters)[1]
+            except RendezvousConnectionError:  # another agent on this host serves it
+                parameters.config["is_host"] = False
+    return c10d_rendezvous_backend.create_backend(parameters)[1]
 
 
 class _Backend(c10d_rendezvous_backend.C10dRendezvousBackend):  # type: ignore[misc]
