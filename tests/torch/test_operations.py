@@ -74,7 +74,7 @@ def shares(got: list[Any], whole: Any, given: list[Any], call: str) -> bool:
         return all(torch.equal(each, whole) for each in got)
     if call == "reduce":
         return all(torch.equal(each, wanted) for each, wanted in zip(got, [whole, *given[1:]], strict=True))
-    return torch.equal(torch.cat(got), whole)
+    return bool(torch.equal(torch.cat(got), whole))
 
 
 def test_the_mean_of_integers_is_truncated_as_nccl_truncates_it() -> None:
@@ -141,10 +141,13 @@ def test_sums_and_means_of_complex_numbers(call: str, dtype: str) -> None:
     def given(rank: int) -> Any:
         return torch.tensor([1 + 2j, 3, -4j, 1 - 1j, 0, 8 + 8j], dtype=getattr(torch, dtype)) * (rank + 1)
 
+    def reduced(op: str, group: Any) -> Any:
+        return reduction(group, call, given(group.rank()), reduce_op(op))
+
     tensors = [given(rank) for rank in range(RANKS)]
     with process_groups(RANKS) as groups:
         for op, factor in (("SUM", 6), ("AVG", 2), ("PREMUL_SUM", 3)):
-            got = on_each_group(groups, lambda group, op=op: reduction(group, call, given(group.rank()), reduce_op(op)))
+            got = on_each_group(groups, partial(reduced, op))
             assert shares(got, tensors[0] * factor, tensors, call), op
 
 

@@ -64,7 +64,11 @@ def test_the_node_of_rank_0_serves_the_store_whatever_its_hostname_stands_for(
     from netsum.torch import torchrun
     from netsum.torch.rendezvous import Meeting
     from torch.distributed import HashStore
-    from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
+    from torch.distributed.elastic.rendezvous import (
+        RendezvousConnectionError,
+        RendezvousParameters,
+        c10d_rendezvous_backend,
+    )
 
     asked: list[bool | None] = []
 
@@ -75,7 +79,7 @@ def test_the_node_of_rank_0_serves_the_store_whatever_its_hostname_stands_for(
         return None, HashStore()
 
     monkeypatch.setattr(torchrun, "meeting", lambda _client, _peer: Meeting(addresses, HERE))
-    monkeypatch.setattr(torchrun.c10d_rendezvous_backend, "create_backend", create_backend)
+    monkeypatch.setattr(c10d_rendezvous_backend, "create_backend", create_backend)
     for name, value in (("NETSUM_TOKEN", "token"), ("NETSUM_JOB", "pair"), ("NETSUM_CONTROLLER", "http://127.0.0.1:1")):
         monkeypatch.setenv(name, value)
     parameters = RendezvousParameters("netsum", "", "none", 2, 2, **options)
