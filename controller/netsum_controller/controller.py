@@ -190,6 +190,8 @@ class Controller:
                     feed=feed,
                 )
                 stack.enter_context(closing(server))
+                if feed is not None:
+                    stack.callback(feed.close)  # first: the server waits for the feed's readers
                 scheme = "http" if tls is None else "https"
                 self.site.url = f"{scheme}://{advertise or host}:{server.port}"
                 if watch is not None:

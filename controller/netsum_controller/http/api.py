@@ -136,6 +136,7 @@ class HttpServer:
         self._thread.start()
 
     def close(self) -> None:
+        """Accept nothing more, and end as :meth:`WalledServer.server_close` does."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -209,6 +210,8 @@ class _Handler(WalledHandler):
             status, body = HTTPStatus.SERVICE_UNAVAILABLE, {"error": f"{READERS} pages are open already: close one"}
         except _HttpError as error:
             status, body = error.status, {"error": str(error)}
+        except ConnectionAbortedError:  # the server is closing
+            return
         except Exception:
             log.exception("%s %s", method, printable(self.path))
             status, body = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "the controller failed; see its log"}

@@ -29,7 +29,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
-from netsum_controller.errors import InputError
+from netsum_controller.errors import InputError, StateError
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +49,20 @@ REQUEST_TIME = 10.0
 """Seconds that a client has for its whole request, and again for taking the answer."""
 
 
+CLOSING_TIME = 10.0
+"""Seconds that closing waits for the requests under way."""
+
+
 class RequestTooLarge(Exception):
     """More than :data:`MAX_HEAD` and :data:`MAX_BODY` allow."""
 
 
 class _Requests(io.RawIOBase):
-    """A connection's bytes, ``budget`` of them at most, until ``deadline`` (:func:`time.monotonic`)."""
+    """A connection's bytes, ``budget`` of them at most, until ``deadline`` (:func:`time.monotonic`). When the ``server`` closes,
+    they do not just end, as if half a request were a whole one."""
 
-    def __init__(self, connection: socket.socket, deadline: float, budget: int) -> None:
-        self._connection, self._deadline, self._budget = connection, deadline, budget
+    def __init__(self, connection: socket.socket, deadline: float, budget: int, server: WalledServer) -> None:
+        self._connection, self._deadline, self._budget, self._server = connection, deadline, budget, server
 
     def readable(self) -> bool:
         return True
@@ -70,6 +75,8 @@ class _Requests(io.RawIOBase):
             raise RequestTooLarge
         self._connection.settimeout(left)
         count = self._connection.recv_into(memoryview(buffer)[: self._budget])
+        if not count and self._server.closing:
+            raise ConnectionAbortedError("the server is closing")
         self._budget -= count
         return count
 
@@ -89,7 +96,7 @@ class WalledHandler(BaseHTTPRequestHandler):
         if isinstance(self.connection, ssl.SSLSocket):
             self.connection.do_handshake()
         self.rfile.close()
-        self.rfile = io.BufferedReader(_Requests(self.connection, deadline, MAX_HEAD + MAX_BODY))
+        self.rfile = io.BufferedReader(_Requests(self.connection, deadline, MAX_HEAD + MAX_BODY, self.server))
 
     def parse_request(self) -> bool:
         try:
@@ -112,7 +119,10 @@ class WalledHandler(BaseHTTPRequestHandler):
         return True
 
     def is_awaited(self) -> bool:
-        """Whether the client is still there: it has not closed its side (which shows even behind bytes that nobody has read)."""
+        """Whether the client is still there: it has not closed its side (which shows even behind bytes that nobody has read).
+        Raises :class:`StateError` if the server is closing."""
+        if self.server.closing:
+            raise StateError("the controller is stopping: ask again when it is back")
         poll = select.poll()
         poll.register(self.connection, select.POLLRDHUP)
         return not poll.poll(0)
@@ -172,6 +182,10 @@ class WalledServer(ThreadingHTTPServer):
         self._open: dict[socket.socket, str | None] = {}
         """The connections that hold a place, oldest first, and their address; None for one that has shown a token."""
         self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
+        self._served = 0
+        """Connections that a thread serves, or is about to."""
+        self.closing = False
         self._encrypted = tls is not None
         super().__init__(address, handler)
         if tls is not None:  # each connection's thread makes its handshake
@@ -182,6 +196,38 @@ class WalledServer(ThreadingHTTPServer):
         with self._lock:
             if connection in self._open:
                 self._open[connection] = None
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._served += 1
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there is no thread
+            self._end_one()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._end_one()
+
+    def _end_one(self) -> None:
+        with self._ended:
+            self._served -= 1
+            self._ended.notify_all()
+
+    def server_close(self) -> None:
+        """Close, and wait until requests that have come are answered and all connections have ended, but at most
+        :data:`CLOSING_TIME`. Call it when no more connections are accepted."""
+        super().server_close()
+        with self._ended:
+            self.closing = True
+            for connection in self._open:
+                with suppress(OSError):  # it has ended by itself
+                    socket.socket.shutdown(connection, socket.SHUT_RD)
+            if not self._ended.wait_for(lambda: not self._served, CLOSING_TIME):
+                log.warning("%d requests are still under way, and will be refused the state", self._served)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         with self._lock:

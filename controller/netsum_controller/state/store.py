@@ -55,6 +55,11 @@ class _Database(sqlite3.Connection):
     """An SQLite connection whose disk errors become :class:`StateError`; the caller may try again."""
 
     path = Path()
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
 
     def execute(self, *args: Any) -> sqlite3.Cursor:
         with self._explained():
@@ -66,6 +71,8 @@ class _Database(sqlite3.Connection):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
+        if self.closed:
+            raise StateError(f"{self.path}: the controller has stopped")
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -118,7 +125,9 @@ class Store:
                 schema.add_memory(self._db)
 
     def close(self) -> None:
-        self._db.close()
+        """Close the file, after what other threads are doing in it; what they want to do later raises :class:`StateError`."""
+        with self._guard:  # SQLite does not survive it in the middle of a statement
+            self._db.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -145,7 +154,7 @@ class Store:
     def changing(self) -> bool:
         """Whether this thread is in a transaction: what it reads may yet be undone."""
         with self._guard:
-            return self._db.in_transaction
+            return not self._db.closed and self._db.in_transaction
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._guard:
@@ -159,7 +168,7 @@ class Store:
     # -- counters
 
     def _meta(self, key: str) -> int:
-        return int(self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0])
+        return int(self.rows("SELECT value FROM meta WHERE key = ?", (key,))[0][0])
 
     def _set_meta(self, key: str, value: int) -> None:
         self._db.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
