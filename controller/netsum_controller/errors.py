@@ -94,11 +94,12 @@ class CannotResume(ControllerError):
 
 
 class Busy(ControllerError):
-    """It cannot be done now; ask again in ``retry_ms`` milliseconds."""
+    """It cannot be done now; ask again in ``retry_ms`` milliseconds. ``next_epoch`` is about to resume the member's."""
 
-    def __init__(self, message: str, retry_ms: int) -> None:
+    def __init__(self, message: str, retry_ms: int, next_epoch: int | None = None) -> None:
         super().__init__(message)
         self.retry_ms = retry_ms
+        self.next_epoch = next_epoch
 
 
 class Abandoned(ControllerError):

@@ -79,8 +79,10 @@ class Asking:
 
     def refusal(self, error: urllib.error.HTTPError) -> NetsumError:
         """The error for an HTTP error status."""
+        following = None
         try:
             answer = json.load(error)
+            following = None if answer.get("next_epoch") is None else int(answer["next_epoch"])
             text = str(answer["error"])
             retry = float(answer.get("retry_ms", 1000 * _FIRST_RETRY))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException):
@@ -88,7 +90,7 @@ class Asking:
             text, retry = f"HTTP status {error.code}", 1000 * _FIRST_RETRY
         reason = _REFUSALS.get(error.code, JoinError)(f"{self._about}: {text}")
         if isinstance(reason, NotReady):
-            reason.retry = retry / 1000
+            reason.retry, reason.next_epoch = retry / 1000, following
         return reason
 
 

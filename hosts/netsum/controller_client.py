@@ -12,6 +12,7 @@ from typing import Any, Final
 from netsum.asking import Asking, plain
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
+from netsum.recovery import Stopped
 
 _REJOIN_TIMEOUT: Final = 1.0
 """Seconds. Short, because a call is under way, and its own timeout must not be delayed."""
@@ -50,12 +51,13 @@ class ControllerClient(Asking):
         return cls(descriptor.job, descriptor.rank, token, descriptor.controller)
 
     def rejoin(
-        self, epoch: int, needs: int, link: Mapping[str, str] | None = None, peer: str | None = None
+        self, epoch: int, stopped: Stopped | None, link: Mapping[str, str] | None = None, peer: str | None = None
     ) -> Descriptor:
-        """Ask once what has become of this rank's epoch; ``needs`` is the first block whose result it lacks. ``link`` and
+        """Ask once what has become of this rank's epoch; ``stopped`` is its report, if it was told to make one. ``link`` and
         ``peer`` are as in :meth:`join`. Raises :class:`NotReady` (ask again), :class:`Desynchronized` (it cannot be continued),
         :class:`Evicted`, or what :meth:`join` raises."""
-        body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "needs": needs}
+        report = {} if stopped is None else stopped._asdict()
+        body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, **report}
         body = self._with(body, link, peer)
         return self.once(lambda: Descriptor.from_dict(self.ask("POST", "/join", body, _REJOIN_TIMEOUT)))
 

@@ -57,7 +57,7 @@ class Engine(Driver[Work[Any]]):
         self._log = log or MemberLog(None, None)
         self._recovery = recovery
         self._overdue = Overdue(explain)
-        self._silence = Silence()
+        self._silence = Silence(window.present)
         self._keeper: Keeper | None = None
         self._attach()
 
@@ -178,9 +178,9 @@ class Engine(Driver[Work[Any]]):
         self._attach()
 
     def _outgoing(self, now: float) -> Sequence[Packet]:
-        # While recovery holds, nothing begins: what it told the controller stays true, and the others wait and ask too.
-        holds = self._recovery is not None and self._recovery.holds
-        return self.window.outgoing(now) if holds else self.window.poll(now)
+        # A rank that has stopped begins nothing: what it told the controller stays true, and the others wait and ask too.
+        stopped = self._recovery is not None and self._recovery.stopped
+        return self.window.outgoing(now) if stopped else self.window.poll(now)
 
     @property
     def _alone(self) -> bool:

@@ -68,9 +68,11 @@ class NotReady(JoinError):
 
     Attributes:
         retry: seconds after which the controller wants to be asked again; 0 if it has not said.
+        next_epoch: the epoch that is about to resume the member's, once every member has reported; None if there is none.
     """
 
     retry: float = 0.0
+    next_epoch: int | None = None
 
 
 class CallError(NetsumError):

@@ -3,13 +3,16 @@
 A switch that has restarted knows no job. The controller installs the job again in a new epoch that *resumes* the old one: every
 rank reports the first block whose result it lacks, and all continue from the lowest, using the contributions that they kept
 (docs/protocol.md, "Epochs"). If no switch is left, the members combine in that epoch themselves.
+
+A question changes nothing: until it is answered, however long that takes, the rank sends as before. Only once it has been told
+that another epoch is about to resume its own does it stop, and report: so what it reports stays true.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from netsum.descriptor import Descriptor
 from netsum.errors import CommunicatorError, NetsumError, NotReady
@@ -25,23 +28,31 @@ _LASTING: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WR
 PAUSE: Final = 0.1
 """Least seconds between two questions."""
 BRIEF: Final = 0.02
-"""Seconds to wait for an answer on the spot: most come at once."""
+"""Seconds for which a rank that is refused waits for an answer on the spot: most come at once."""
 LONGEST: Final = 2.0
 """Seconds after which a question is abandoned, even if an answer trickles in byte by byte."""
 
 
+class Stopped(NamedTuple):
+    """The report of a rank that has stopped: it was told of ``next_epoch``, which is to resume its own, and ``needs`` is the
+    first block whose result it lacks."""
+
+    next_epoch: int
+    needs: int
+
+
 class Recovery:
-    """``descriptor`` is that of this member's epoch; ``reason`` says what the member waits for, if anything; ``moving`` says that
-    it waits for the others in order to enter another epoch with them."""
+    """``descriptor`` is that of this member's epoch; ``reason`` says what the member waits for, if anything."""
 
     def __init__(
         self,
         descriptor: Descriptor,
-        ask: Callable[[int, int], Descriptor],
+        ask: Callable[[int, Stopped | None], Descriptor],
         open_transport: Callable[[Descriptor], Transport],
     ) -> None:
-        """``ask(epoch, needs)`` asks the controller once. It returns the current descriptor, or raises :class:`NotReady` if there
-        is none yet, or the error that ends the communicator. ``needs`` is the first block whose result is lacking."""
+        """``ask(epoch, stopped)`` asks the controller once. It returns the current descriptor, or raises :class:`NotReady` if
+        there is none yet, or the error that ends the communicator. ``stopped`` is the member's report, None as long as it goes
+        on."""
         self.descriptor = descriptor
         self.reason = ""
         self._ask = ask
@@ -50,7 +61,7 @@ class Recovery:
         self._question: Question[Descriptor] | None = None
         self._about: Refusal | None = None  # what the question was asked for
         self._wonders = False
-        self.moving = False
+        self._next_epoch: int | None = None  # which is about to resume this one
         self._next = 0.0
 
     def begin(self, refusal: Refusal) -> bool:
@@ -65,14 +76,18 @@ class Recovery:
         self._wonders = True
 
     @property
-    def holds(self) -> bool:
-        """Whether to begin nothing, so that what the controller was told about this member stays true: it is asking, or waiting
-        for others."""
-        return self.moving or self._question is not None
+    def stopped(self) -> bool:
+        """Whether to begin nothing, so that what the member has reported stays true. Until it enters another epoch, even if the
+        controller falls silent: its report is there, or may still arrive."""
+        return self._next_epoch is not None
 
     def due(self, now: float) -> bool:
         """Whether to ask now, or to look for an answer."""
-        return self._question is not None or ((self._refusal is not None or self._wonders) and now >= self._next)
+        return self._question is not None or (self._is_in_doubt and now >= self._next)
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        return self._refusal is not None or self._wonders or self.stopped
 
     def ask(self, needs: int, now: float) -> Descriptor | None:
         """Ask once, or look for the answer. Returns the descriptor of the epoch to continue in; None if there is no answer
@@ -80,8 +95,10 @@ class Recovery:
         question = self._question
         if question is None:
             epoch, self._about = self.descriptor.epoch, self._refusal
-            question = self._question = Question(lambda: self._ask(epoch, needs))
-            question.answered(BRIEF)
+            stopped = None if self._next_epoch is None else Stopped(self._next_epoch, needs)
+            question = self._question = Question(lambda: self._ask(epoch, stopped))
+            if self._about is not None or stopped is not None:  # else there are packets to send and to receive
+                question.answered(BRIEF)
         if not question.answered() and time.monotonic() - question.asked < LONGEST:
             return None
         self._question = None
@@ -96,10 +113,13 @@ class Recovery:
             answer = question.answer()
         except NotReady as error:
             self.reason = str(error)
-            self._next = now + max(PAUSE, error.retry)
-            self.moving = self._wonders = error.retry > 0  # else it is away, and may be back before anything happens
+            self._wonders = error.retry > 0  # else it is away, and may be back before anything happens
+            if error.next_epoch in (None, self._next_epoch):
+                self._next = now + max(PAUSE, error.retry)
+            else:  # stop, and report
+                self._next_epoch, self._next = error.next_epoch, now
             return None
-        self.moving = self._wonders = False
+        self._wonders, self._next_epoch = False, None
         if answer.epoch != self.descriptor.epoch:
             return answer
         if refusal is None:
@@ -114,7 +134,7 @@ class Recovery:
     def resumed(self, descriptor: Descriptor) -> Transport:
         """Move to the new epoch; returns its transport. The old one must be closed."""
         self.descriptor = descriptor
-        self._refusal, self._wonders, self.moving = None, False, False
+        self._refusal, self._wonders, self._next_epoch = None, False, None
         self._question = None
         self.reason = ""
         try:

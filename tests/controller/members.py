@@ -23,10 +23,24 @@ def come_back(controller: Controller, old: Job, needs: int = 0) -> Job:
     place = Progress(old.epoch.number, old.epoch.first_block_id + needs)
     for rank in range(4):
         try:
-            controller.join("wide", TOKEN, rank, "a", progress=place)
+            rejoin(controller, "wide", rank, place)
         except Busy:
             assert rank < 3
     return controller.job("wide")
+
+
+def rejoin(
+    controller: Controller, job: str, rank: int, place: Progress, instance: str = "a", peer: str | None = None
+) -> Descriptor:
+    """Ask as the library does: if there is an epoch that is to resume the member's, once more with a report for it."""
+    known = place if place.next_epoch is not None else Progress(place.epoch)
+    try:
+        return controller.join(job, TOKEN, rank, instance, progress=known, peer=peer)
+    except Busy as error:
+        if error.next_epoch in (None, known.next_epoch):
+            raise
+        told = place._replace(next_epoch=error.next_epoch)
+    return controller.join(job, TOKEN, rank, instance, progress=told, peer=peer)
 
 
 class Member:
@@ -36,12 +50,18 @@ class Member:
         self.controller, self.rank, self.instance, self.job = controller, rank, instance, job
         self.descriptor = controller.join(job, TOKEN, rank, instance)
         self.needs = self.descriptor.first_block_id
+        self.next_epoch: int | None = None
 
     def rejoin(self, finished: int = 0) -> Descriptor:
         """Rejoin, ``finished`` blocks later than last time; a descriptor that resumes is taken."""
         self.needs = (self.needs + finished) % SERIAL
-        place = Progress(self.descriptor.epoch, self.needs)
-        answer = self.controller.join(self.job, TOKEN, self.rank, self.instance, progress=place)
+        place = Progress(self.descriptor.epoch, self.needs, self.next_epoch)
+        try:
+            answer = rejoin(self.controller, self.job, self.rank, place, self.instance)
+        except Busy as error:
+            self.next_epoch = error.next_epoch or self.next_epoch
+            raise
+        self.next_epoch = None
         if answer.epoch == self.descriptor.epoch:
             assert answer.resumes is None
         else:

@@ -18,7 +18,7 @@ from netsum_controller.state.model import Job, JobState, Late
 
 from tests.controller.fake_switch import FakeSwitch, pack_record, touches
 from tests.controller.items import items_on, job_entry
-from tests.controller.members import TOKEN, join_all
+from tests.controller.members import TOKEN, join_all, rejoin
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_evicted_after_a_restart(
     needs = [job.epoch.first_block_id + 5 + rank for rank in range(3)]
     for rank in (0, 1, 2, 0):
         with suppress(Busy):
-            resumed = controller.join("resnet", TOKEN, rank, "a", progress=Progress(job.epoch.number, needs[rank]))
+            resumed = rejoin(controller, "resnet", rank, Progress(job.epoch.number, needs[rank]))
     assert resumed.first_block_id == needs[0]
     switch.records[job.slot_base] = pack_record(epoch=resumed.epoch, block_id=needs[0] + ahead, state=2)
     done = controller.evict("resnet", 1)

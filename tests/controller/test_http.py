@@ -73,10 +73,16 @@ def test_join_and_leave(controller: Controller, call: Caller) -> None:
 def test_rejoin(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
     path = "/v1/jobs/resnet/join"
     first = [call("POST", path, {"rank": rank, "instance": "a"})[1] for rank in range(3)]
-    place = {"instance": "a", "epoch": first[0]["epoch"], "needs": first[0]["first_block_id"] + 7}
+    place = {"instance": "a", "epoch": first[0]["epoch"], "needs": first[0]["first_block_id"] + 7, "next_epoch": 0}
     assert call("POST", path, {"rank": 0, **place})[1]["epoch"] == first[0]["epoch"]
     switch.restart()
     controller.reconcile()
+    told = call("POST", path, {"rank": 0, "instance": "a", "epoch": place["epoch"]})
+    assert (told[0], told[1]["next_epoch"]) == (409, controller.job("resnet").epoch.number)
+    assert call("POST", path, {"rank": 0, **place, "next_epoch": told[1]["next_epoch"] + 1})[0] == 409
+    assert controller.job("resnet").epoch.seats[0].needs is None, "a report for another epoch does not count"
+    assert "ranks 0, 1, 2 must still rejoin" in told[1]["error"]
+    place["next_epoch"] = told[1]["next_epoch"]
     for rank in (0, 1):
         status, body = call("POST", path, {"rank": rank, **place})
         assert (status, body["retry_ms"] > 0) == (409, True)
@@ -97,7 +103,7 @@ def test_rejoin(controller: Controller, switch: FakeSwitch, call: Caller) -> Non
 def test_a_member_of_a_deleted_job_learns_that(controller: Controller, call: Caller) -> None:
     """A stranger does not learn whether the job exists: it only hears that the token is wrong."""
     controller.delete_job("resnet")
-    body = {"rank": 0, "instance": "a", "epoch": 1, "needs": 1}
+    body = {"rank": 0, "instance": "a", "epoch": 1}
     assert call("POST", "/v1/jobs/resnet/join", body)[0] == 404
     assert call("POST", "/v1/jobs/resnet/join", body, "wrong-token")[0] == 401
 
@@ -163,9 +169,10 @@ def test_why(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [
-        ("resnet/join", {**WHO, "epoch": 1}, 400, "needs must be a number"),
+        ("resnet/join", {**WHO, "epoch": 1, "next_epoch": 2}, 400, "needs must be a number"),
         ("resnet/join", {**WHO, "needs": 1}, 400, "epoch must be a number"),
-        ("resnet/join", {**WHO, "epoch": 1, "needs": 1 << 32}, 400, "needs must be 0.."),
+        ("resnet/join", {**WHO, "epoch": 1, "needs": 1}, 400, "next_epoch must be a number"),
+        ("resnet/join", {**WHO, "epoch": 1, "needs": 1 << 32, "next_epoch": 2}, 400, "needs must be 0.."),
         ("resnet/join", {**WHO, "rank": 3}, 404, "has no rank 3"),
         ("resnet/join", {**WHO, "rank": "0"}, 400, "rank must be a number"),
         ("resnet/join", {**WHO, "rank": True}, 400, "rank must be a number"),

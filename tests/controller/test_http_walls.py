@@ -236,7 +236,7 @@ def test_a_question_that_nobody_waits_for_is_dropped(
     note(Membership, "group")
     note(api, "why")
     descriptor = controller.join("resnet", TOKEN, 0, "a")
-    who = {"rank": 0, "instance": "a", "epoch": descriptor.epoch, "needs": descriptor.first_block_id}
+    who = {"rank": 0, "instance": "a", "epoch": descriptor.epoch}
     asked = {"join": {"rank": 0, "instance": "b"}, "rejoin": who, "groups": {**who, "label": "some", "ranks": [0]}}
     question = request(action.removeprefix("re"), asked.get(action))
     raw = serve()

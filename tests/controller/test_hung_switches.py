@@ -16,7 +16,7 @@ from netsum_controller.site import answers
 from netsum_controller.state.model import Job, JobState
 
 from tests.controller.fake_fabric import HOSTS, FakeFabric, controller, job
-from tests.controller.members import TOKEN
+from tests.controller.members import TOKEN, rejoin
 from tests.threads import repeatedly, until
 
 __all__ = ["controller", "job"]  # the fixtures
@@ -29,7 +29,7 @@ def asking(controller: Controller, old: Job) -> Iterator[None]:
 
     def ask(rank: int) -> None:
         with suppress(Busy, SwitchError):
-            controller.join("wide", TOKEN, rank, "a", progress=place)
+            rejoin(controller, "wide", rank, place)
 
     with ExitStack() as stack:
         for rank in range(4):
@@ -115,7 +115,7 @@ def test_a_number_that_another_job_took_meanwhile(
     place = Progress(job.epoch.number, job.epoch.first_block_id + 3)
     for rank in (0, 1, 2, 3) * 2:
         with suppress(Busy):
-            controller.join("wide", TOKEN, rank, "a", progress=place)
+            rejoin(controller, "wide", rank, place)
     now = controller.job("wide")
     assert now.epoch.number > lost.number
     assert (now.state, now.epoch.first_block_id) == (JobState.READY, place.needs)

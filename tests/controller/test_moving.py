@@ -30,7 +30,7 @@ from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.killing import Killed
-from tests.controller.members import TOKEN
+from tests.controller.members import TOKEN, rejoin
 from tests.controller.test_files import refusal
 from tests.controller.test_watcher import PERIOD
 from tests.threads import until
@@ -46,7 +46,9 @@ def ask(controller: Controller, rank: int, place: Progress | None = None, instan
     """One request of a rank; None if it is told to ask again."""
     try:
         who = instance or f"i{rank}"
-        return controller.join("resnet", TOKEN, rank, who, progress=place, peer=peer(rank))
+        if place is not None:
+            return rejoin(controller, "resnet", rank, place, who, peer(rank))
+        return controller.join("resnet", TOKEN, rank, who, peer=peer(rank))
     except Busy:
         return None
 
@@ -174,7 +176,7 @@ def test_there_and_back(controller: Controller, switch: FakeSwitch, spec: JobSpe
     needs = [Progress(old[0].epoch, first + ahead) for ahead in (5, 3, 4)]
     assert ask(controller, 0, needs[0]) is None
     with pytest.raises(Busy, match="its members combine themselves from now on, and rank"):
-        controller.join("resnet", TOKEN, 1, "i1", progress=needs[1], peer=peer(1))
+        rejoin(controller, "resnet", 1, needs[1], "i1", peer(1))
     new = everyone(controller, needs)
     assert {(one.resumes, one.first_block_id, one.algorithm) for one in new} == {(old[0].epoch, first + 3, "ring")}
     assert new[0].peer_key

@@ -19,7 +19,7 @@ from netsum_controller.state.model import JobState
 
 from tests.controller.conftest import NETSUM
 from tests.controller.live import contribute, port_of, receive, run_job, summed
-from tests.controller.members import TOKEN
+from tests.controller.members import TOKEN, rejoin
 from tests.switch.harness.api import SwitchUnderTest
 from tests.switch.harness.launch import start
 from tests.switch.harness.p4shell import PYTHON as SHELL_PYTHON
@@ -201,9 +201,9 @@ def test_a_switch_restarts_and_the_members_go_on(live: SwitchUnderTest, on_live:
     places = [Progress(member.epoch, first + needs) for member, needs in zip(members, (2, 1, 2), strict=True)]
     for rank in (0, 2):
         with pytest.raises(Busy, match="rank"):
-            on_live.join("resnet", TOKEN, rank, "a", progress=places[rank])
-    on_live.join("resnet", TOKEN, 1, "a", progress=places[1])
-    resumed = [on_live.join("resnet", TOKEN, rank, "a", progress=places[rank]) for rank in range(3)]
+            rejoin(on_live, "resnet", rank, places[rank])
+    rejoin(on_live, "resnet", 1, places[1])
+    resumed = [rejoin(on_live, "resnet", rank, places[rank]) for rank in range(3)]
     assert {(one.resumes, one.first_block_id) for one in resumed} == {(members[0].epoch, first + 1)}
     assert summed(live, resumed, first + 1, [10, 20, 30]) == 60
     assert summed(live, resumed, first + 2, [1, 1, 5]) == 7

@@ -21,7 +21,7 @@ from tests.controller.conftest import star4
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.items import items_on
 from tests.controller.killing import Killed, dying_after
-from tests.controller.members import TOKEN
+from tests.controller.members import TOKEN, rejoin
 from tests.examples import one_in
 
 WINDOW = 4
@@ -134,7 +134,7 @@ class Rejoining(RuleBasedStateMachine):
             return
         place = Progress(host.descriptor.epoch, host.needs)
         try:
-            descriptor = self.controller.join("job", TOKEN, rank, host.instance, progress=place)
+            descriptor = rejoin(self.controller, "job", rank, place, host.instance)
         except (Busy, SwitchError):
             return
         except CannotResume:

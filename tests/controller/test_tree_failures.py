@@ -18,7 +18,7 @@ from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_fabric import ALL, HOSTS, FakeFabric, controller, job
 from tests.controller.items import items_on, job_entry
-from tests.controller.members import TOKEN, come_back, join_all
+from tests.controller.members import TOKEN, come_back, join_all, rejoin
 from tests.controller.test_watcher import PERIOD
 from tests.controller.watched import put_record
 from tests.threads import until
@@ -113,7 +113,7 @@ def test_a_root_goes_while_the_members_come_back_from_another_restart(
     fabric.switches["leaf1"].restart()
     controller.reconcile()
     with pytest.raises(Busy):
-        controller.join("wide", TOKEN, 0, "a", progress=Progress(job.epoch.number, job.epoch.first_block_id))
+        rejoin(controller, "wide", 0, Progress(job.epoch.number, job.epoch.first_block_id))
     fabric.switches["spine2"].stop()
     with pytest.raises(SwitchError):
         controller.reconcile()
@@ -307,14 +307,14 @@ def create(controller: Controller) -> None:
         controller.join("wide", TOKEN, rank, "a", peer=f"10.0.0.{rank + 1}:4000")
 
 
-def rejoin(controller: Controller, epoch: int, first: int) -> list[Descriptor]:
+def all_rejoin(controller: Controller, epoch: int, first: int) -> list[Descriptor]:
     """What members that lack everything from ``first`` on get."""
     found: dict[int, Descriptor] = {}
     for _ in range(2):
         for rank in range(controller.job("wide").workers):
             try:
                 place = Progress(epoch, first)
-                found[rank] = controller.join("wide", TOKEN, rank, "a", progress=place, peer=f"10.0.0.{rank + 1}:4000")
+                found[rank] = rejoin(controller, "wide", rank, place, peer=f"10.0.0.{rank + 1}:4000")
             except Busy:
                 continue
     return [found[rank] for rank in sorted(found)]
@@ -332,7 +332,7 @@ def test_a_tree_without_its_root(open_fabric: Open) -> None:
         until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         fabric.switches["root"].stop()
         until(lambda: not controller.job("wide").by_switch)
-        new = rejoin(controller, old.number, old.first_block_id + 3)
+        new = all_rejoin(controller, old.number, old.first_block_id + 3)
         assert {(one.resumes, one.algorithm, one.first_block_id) for one in new} == {
             (old.number, "auto", old.first_block_id + 3)
         }
@@ -340,7 +340,7 @@ def test_a_tree_without_its_root(open_fabric: Open) -> None:
         until(lambda: fabric.installed() == empty)
     done = controller.move("wide", "auto")
     assert (done.job.switches, done.resumes) == (("root", "leaf1", "leaf2"), True)
-    back = rejoin(controller, new[0].epoch, new[0].first_block_id + 5)
+    back = all_rejoin(controller, new[0].epoch, new[0].first_block_id + 5)
     assert {(one.resumes, one.algorithm, one.first_block_id) for one in back} == {
         (new[0].epoch, "switch", old.first_block_id + 8)
     }
@@ -357,9 +357,9 @@ def test_the_last_spine_is_waited_for_by_nobody(open_fabric: Open) -> None:
         until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         fabric.switches["spine1"].stop()
         until(lambda: set(controller.job("wide").epoch.shape.roots) == {"spine2"})
-        around = rejoin(controller, old.number, old.first_block_id)
+        around = all_rejoin(controller, old.number, old.first_block_id)
         assert {(one.algorithm, one.resumes) for one in around} == {("switch", old.number)}
         fabric.switches["spine2"].stop()
         until(lambda: not controller.job("wide").by_switch)
-        last = rejoin(controller, around[0].epoch, around[0].first_block_id)
+        last = all_rejoin(controller, around[0].epoch, around[0].first_block_id)
         assert {(one.algorithm, one.resumes) for one in last} == {("auto", around[0].epoch)}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 from netsum import Communicator, CommunicatorError, Descriptor, Desynchronized, Evicted, NoSuchMember, NotReady, Timeout
-from netsum.recovery import PAUSE, Recovery
+from netsum.recovery import PAUSE, Recovery, Stopped
 from netsum.refusal import Refusal
 from netsum.transports import MemoryTransport
 from netsum.wire.schema import Outcome
@@ -15,6 +16,7 @@ from netsum.wire.schema import Outcome
 from tests.hosts.calls import allreduce, good, on_each, running
 from tests.hosts.network import JOB_ID, descriptor
 from tests.hosts.restarts import RestartingNetwork
+from tests.threads import until
 
 
 def calls(comm: Communicator, number: int) -> list[Any]:
@@ -101,12 +103,12 @@ class Asked:
     """A recovery whose controller answers from a list: a descriptor, or the error that it raises."""
 
     def __init__(self, *answers: Descriptor | Exception) -> None:
-        self.questions: list[tuple[int, int]] = []
+        self.questions: list[tuple[int, Stopped | None]] = []
         self._answers = list(answers)
         self.recovery = Recovery(descriptor(0, 2), self._ask, lambda _descriptor: MemoryTransport())
 
-    def _ask(self, epoch: int, needs: int) -> Descriptor:
-        self.questions.append((epoch, needs))
+    def _ask(self, epoch: int, stopped: Stopped | None) -> Descriptor:
+        self.questions.append((epoch, stopped))
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -143,7 +145,55 @@ def test_the_controller_may_know_of_nothing_yet(reason: Outcome) -> None:
     recovery.resumed(new)
     assert (recovery.descriptor.epoch, recovery.reason) == (8, "")
     assert not recovery.due(9.0)
-    assert asked.questions == [(7, 4711), (7, 4711), (7, 4712)]
+    assert asked.questions == [(7, None)] * 3
+
+
+def resuming(epoch: int, retry: float = 0.1) -> NotReady:
+    """The controller's answer while an epoch is about to resume the rank's."""
+    error = NotReady(f"epoch {epoch} begins when all have rejoined")
+    error.retry, error.next_epoch = retry, epoch
+    return error
+
+
+def test_a_rank_stops_when_it_is_told_of_the_next_epoch_and_then_reports() -> None:
+    asked = Asked(
+        resuming(8), resuming(8), NotReady("nobody answers"), resuming(9), descriptor(0, 2, epoch=9, resumes=7)
+    )
+    recovery = asked.recovery
+    assert recovery.begin(Refusal(3, Outcome.UNKNOWN_JOB))
+    recovery.ask(4711, 1.0)
+    assert (recovery.stopped, recovery.due(1.0)) == (True, True), "its report is not put off"
+    recovery.ask(4711, 1.0)
+    assert not recovery.due(1.0 + PAUSE / 2)
+    recovery.ask(4712, 1.2)  # a result has arrived since
+    assert (recovery.stopped, recovery.due(1.3)) == (True, True), (
+        "the controller has its report, whether it answers or not"
+    )
+    recovery.ask(4712, 1.4)
+    assert recovery.due(1.4), "it was told of another one"
+    new = recovery.ask(4713, 1.4)
+    assert new is not None
+    recovery.resumed(new)
+    assert (recovery.stopped, recovery.due(9.0)) == (False, False)
+    reports = [Stopped(8, 4711), Stopped(8, 4712), Stopped(8, 4712), Stopped(9, 4713)]
+    assert asked.questions == [(7, stopped) for stopped in (None, *reports)]
+
+
+def test_a_rank_whose_question_is_open_goes_on() -> None:
+    answer, told = threading.Event(), threading.Event()
+
+    def ask(_epoch: int, _stopped: Stopped | None) -> Descriptor:
+        told.set()
+        answer.wait()
+        raise resuming(8)
+
+    recovery = Recovery(descriptor(0, 2), ask, lambda _descriptor: MemoryTransport())
+    recovery.wonder()
+    assert recovery.ask(4711, 1.0) is None
+    assert told.wait(60)
+    assert not recovery.stopped
+    answer.set()
+    until(lambda: recovery.ask(4711, 2.0) is None and recovery.stopped)
 
 
 @pytest.mark.parametrize("reason", [Outcome.STALE, Outcome.WINDOW])
@@ -166,6 +216,6 @@ def test_a_link_that_cannot_be_opened_for_the_new_epoch() -> None:
     def closed(_descriptor: Descriptor) -> MemoryTransport:
         raise OSError("no such interface")
 
-    recovery = Recovery(descriptor(0, 2), lambda _epoch, _needs: descriptor(0, 2, epoch=8), closed)
+    recovery = Recovery(descriptor(0, 2), lambda _epoch, _stopped: descriptor(0, 2, epoch=8), closed)
     with pytest.raises(CommunicatorError, match=r"epoch 8.*no such interface"):
         recovery.resumed(descriptor(0, 2, epoch=8))

@@ -76,6 +76,7 @@ class Explorer:
         scenario = self.scenario
         epoch = Epoch(
             switch_restarts=scenario.switch_restarts,
+            moves=scenario.moves,
             replacements=scenario.replacements,
             state_losses=scenario.state_losses,
             mortals=scenario.mortals,
@@ -143,10 +144,10 @@ class Explorer:
         if epoch.switch_restarts and epoch.reports is None and not epoch.away:
             for number in range(len(world.switches)):
                 yield f"switch {number} restarts", self._restart(world, number)
-        if epoch.reports is not None:
-            for rank, report in enumerate(epoch.reports):
-                if report is None and rank not in epoch.dead:
-                    yield f"rank {rank} rejoins", self._report(world, rank)
+        if epoch.moves and epoch.reports is None and not epoch.away:
+            reports = tuple(None for _ in world.hosts)
+            yield "the job moves", world._replace(epoch=epoch._replace(moves=epoch.moves - 1, reports=reports))
+        yield from self._reports(world)
         if epoch.replacements and epoch.reports is None and not epoch.away:
             yield "rank 0 is replaced", self._replace_rank(world)
         if epoch.state_losses:
@@ -172,13 +173,41 @@ class Explorer:
         epoch = epoch._replace(reports=tuple(ID_MASK if rank in gone else None for rank in range(len(world.hosts))))
         return self._became(world._replace(epoch=epoch), number, self.by.switches.number(Switch(None)), 0)
 
-    def _report(self, world: World, rank: int) -> World:
-        """A rank says which block it does not hold; when all have, or the rule is off, the new epoch starts."""
+    def _reports(self, world: World) -> Iterator[tuple[str, World]]:
+        """Reports that come to the controller, and those that ranks send once they are told of the epoch that resumes theirs."""
+        epoch, rules = world.epoch, self.scenario.epoch_rules
+        if not self.scenario.reports_fly:
+            for rank, report in enumerate(epoch.reports or ()):
+                if report is None and rank not in epoch.dead:
+                    yield f"rank {rank} rejoins", self._report(world, rank)
+            return
+        if epoch.reports is not None:
+            for rank, resuming, needs in sorted(epoch.told):
+                before = epoch.reports[rank]
+                newer = before is None or before < needs
+                if newer and (resuming == epoch.number + 1 or not rules.report_names_epoch):
+                    yield (
+                        f"the controller takes rank {rank}'s report of block {needs}",
+                        self._report(world, rank, needs),
+                    )
+        elif rules.report_names_epoch:
+            return
+        for rank, number in enumerate(world.hosts):
+            host = self.by.hosts.items[number]
+            stopped = host._replace(stopped=True) if rules.stops_to_report and epoch.reports is not None else host
+            told = epoch.told | {(rank, epoch.number + 1, host.prefix)}
+            if (stopped, told) != (host, epoch.told):
+                hosts = (*world.hosts[:rank], self.by.hosts.number(stopped), *world.hosts[rank + 1 :])
+                yield f"rank {rank} reports", world._replace(hosts=hosts, epoch=epoch._replace(told=told))
+
+    def _report(self, world: World, rank: int, needs: int | None = None) -> World:
+        """A rank says which block it does not hold, or has said so; when all have, or the rule is off, the new epoch starts."""
         epoch = world.epoch
         assert epoch.reports is not None
         hosts = [self.by.hosts.items[number] for number in world.hosts]
-        reports = (*epoch.reports[:rank], hosts[rank].prefix, *epoch.reports[rank + 1 :])
-        hosts[rank] = host_rules.leave(hosts[rank])
+        reports = (*epoch.reports[:rank], hosts[rank].prefix if needs is None else needs, *epoch.reports[rank + 1 :])
+        if needs is None:
+            hosts[rank] = host_rules.leave(hosts[rank])
         if None in reports and self.scenario.epoch_rules.lowest_of_all:
             return self._world(world.switches, tuple(hosts), epoch._replace(reports=reports), world.network)
         first = min(report for report in reports if report is not None)
@@ -190,7 +219,8 @@ class Explorer:
             else host_rules.rejoin(host, self.scenario.udp_port(host.rank, number), first, self.scenario.host_rules)
             for host in hosts
         )
-        epoch = epoch._replace(number=number, reports=None, resumed=True)
+        told = frozenset() if self.scenario.epoch_rules.report_names_epoch else epoch.told  # else nobody takes them now
+        epoch = epoch._replace(number=number, reports=None, told=told, resumed=True)
         return self._world(self._installed(world, jobs), tuple(rejoined), epoch, world.network)
 
     def _replace_rank(self, world: World) -> World:
@@ -267,7 +297,7 @@ class Explorer:
         """Whether everybody comes to the end when nothing more is lost and no more disaster strikes. Where somebody may
         be late and the controller sweeps, that must do: a member sends again once (or so often as the scenario says), and then
         only what it is asked for."""
-        epoch = epoch._replace(switch_restarts=0, replacements=0, state_losses=0, mortals=())
+        epoch = epoch._replace(switch_restarts=0, moves=0, told=frozenset(), replacements=0, state_losses=0, mortals=())
         world = World(switches, hosts, epoch, 0)
         swept = self.scenario.partial and self.scenario.sweeper
         sent, rounds = [0] * len(hosts), 1

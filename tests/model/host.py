@@ -150,6 +150,7 @@ class Host(NamedTuple):
     mismatched: bool = False  # refused: its call is not the others'
     ended: bool = False  # has seen MISMATCH on a result, or its epoch cannot go on
     degrades: bool = False  # the job's blocks age out
+    stopped: bool = False  # begins no block: another epoch is about to resume its own, and it has reported
     dead: bool = False
     broken: str = ""  # what must never happen
 
@@ -247,7 +248,7 @@ def may_send(host: Host, index: int, rules: HostRules = ALL_HOST_RULES) -> bool:
 def advance(host: Host, rules: HostRules = ALL_HOST_RULES) -> Host:
     """Send all that may be sent (as soon as possible: the network delays as it likes). What a block is for is decided
     when it is sent, not before."""
-    while not (host.ended or host.mismatched):
+    while not (host.ended or host.mismatched or host.stopped):
         if rules.window_over_all_calls and not may_send(host, host.sent, rules):
             break
         if host.sent == len(host.plan):
@@ -477,4 +478,4 @@ def rejoin(host: Host, udp_port: int, first: int, rules: HostRules = ALL_HOST_RU
         return host._replace(broken=f"block {first} is needed again and its contribution is gone")
     settled = frozenset() if rules.rewind else frozenset(range(host.prefix))
     host = host._replace(udp_port=udp_port, first=first, settled=settled, fetching=frozenset(), early=frozenset())
-    return advance(host, rules)
+    return advance(host._replace(stopped=False), rules)

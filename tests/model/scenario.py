@@ -34,6 +34,10 @@ class EpochRules:
     no_eviction_after_resume: bool = True  # until all results are of this epoch; off: in place, at once
     shares_of_quorum: bool = True  # a switch below the root has its share of the quorum, rounded up; off: none
     lowest_of_all: bool = True  # all report before the lowest is installed; off: the first to report decides
+    stops_to_report: bool = True  # a rank begins no block once it has reported; off: it goes on in the old epoch
+    report_names_epoch: bool = (
+        True  # a report counts for the epoch that its rank was told of; off: for any, however old
+    )
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class Scenario:
     second_block_id: int = 0x60000060  # of the run after a replacement; fresh unless EpochRules say otherwise
     replaced: tuple[tuple[Call, ...], ...] = ()
     switch_restarts: int = 0
+    moves: int = 0  # of the job: an epoch resumes another that goes on until its members have stopped
+    reports_fly: bool = False  # reports reach the controller at any time, any number of times, or never
     replacements: int = 0
     files: bool = False  # members come with copies of one run's descriptors: who replaces another is in the same epoch
     state_losses: int = 0  # the controller goes back to its state of before the first epoch
@@ -195,7 +201,9 @@ class Epoch(NamedTuple):
     run: int = 0
     reports: tuple[int | None, ...] | None = None  # not None: the switch has restarted and ranks rejoin
     away: frozenset[int] = frozenset()  # ranks still in the run before the last replacement
+    told: frozenset[tuple[int, int, int]] = frozenset()  # reports in flight: rank, the epoch that they are for, block
     switch_restarts: int = 0
+    moves: int = 0
     replacements: int = 0
     state_losses: int = 0
     forgotten: bool = False  # the controller's state is of before the first epoch

@@ -105,6 +105,8 @@ MISMATCH_GENERATION = Scenario(
 )
 RESTART = Scenario("the switch restarts", sums(2, (3, 1)), switch_restarts=1)
 TWO_RESTARTS = Scenario("the switch restarts twice", sums(2, (3,)), window=1, slots=2, switch_restarts=2)
+REPORTS_FLY = replace(RESTART, name="the switch restarts and reports are late", window=1, slots=2, reports_fly=True)
+MOVES = replace(REPORTS_FLY, name="a job moves", switch_restarts=0, moves=1)
 RESTART_REDO = replace(REDO, name="the switch restarts around a redo", switch_restarts=1)
 REPLACED = Scenario(
     "a rank is replaced", sums(2, (3,)), replacements=1, replaced=sums(2, (3,), seed=40), window=1, slots=2
@@ -184,10 +186,17 @@ MUTATIONS = (
     epoch_rules(REPLACED, "STALE and still needed", "new_epoch_for_taken_rank"),
     epoch_rules(RESTART, STUCK, "raised_after_restart"),
     epoch_rules(RESTART, STUCK, "lowest_of_all"),
+    epoch_rules(MOVES, "contribution is gone", "stops_to_report"),
+    epoch_rules(REPORTS_FLY, "contribution is gone", "report_names_epoch"),
 )
 
 _THREE_REDO = change(sums(3, (2, 1), predicted=True), 0, 0, misfits=frozenset({0}))
 LARGER = (
+    REPORTS_FLY,
+    MOVES,
+    replace(TWO_RESTARTS, name="the switch restarts twice and reports are late", reports_fly=True),
+    replace(MOVES, name="a job moves, a window of two", programs=sums(2, (3,)), window=2, slots=4),
+    replace(REPORTS_FLY, name="a job moves around a restart", programs=sums(2, (3,)), moves=1),
     Scenario("three workers, a window of two", sums(3, (3, 3))),
     Scenario("three workers, a window of two, a restart", sums(3, (4,)), switch_restarts=1),
     Scenario("a window of three", sums(2, (8, 4)), window=3, slots=8),
@@ -199,4 +208,4 @@ LARGER = (
     FILES_AGAIN,
     replace(FILES_AGAIN, name="descriptor files are used again, a window of two", window=2, slots=4),
 )
-"""Explored, not replayed: minutes of replay would show nothing that SCENARIOS do not."""
+"""Explored, not replayed: minutes of replay would show nothing that SCENARIOS do not, nor has a switch a part in reports."""

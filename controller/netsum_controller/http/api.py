@@ -4,7 +4,8 @@
 
     POST /v1/jobs/NAME/join     {"rank": 0, "instance": "random hex", "link": {...} or absent,
                                  "peer": "HOST:PORT" at which the other members reach it}      -> a descriptor
-                                {"rank", "instance", "epoch": 7, "needs": 4711}                -> goes on, see below
+                                {"rank", "instance", "epoch": 7}                               -> goes on, see below
+                                {"rank", "instance", "epoch": 7, "next_epoch": 8, "needs": 4711}
     POST /v1/jobs/NAME/leave    {"rank": 0, "instance": "..."}                                 -> {"left": true}
     POST /v1/jobs/NAME/groups   {"rank": 0, "instance": "...", "epoch": E, "label": "...", "ranks": [0, 2]}
                                 -> {"job": the group's name, "rank": this member's rank in it}
@@ -15,8 +16,9 @@
     GET  /metrics                                                                              -> for Prometheus
     GET  /, /page.js, /page.css, /v1/live                                                      -> the live page, if it is served
 
-With ``epoch`` and ``needs`` a join is a *rejoin*: "I was in that epoch and lack the results from that block on". The descriptor's
-epoch is the same if nothing has changed, or one that ``resumes`` it.
+With ``epoch`` a join is a *rejoin*: "I am in that epoch". The descriptor's epoch is the same if nothing has changed, or one that
+``resumes`` it. If one is about to, the answer is 409 with the ``next_epoch``, and the member stops and reports: "I have been told
+of that epoch, and lack the results from that block on".
 
 An error is ``{"error": "one sentence"}`` with 400, 401, 403 (``reason`` "evicted"), 404, 408, 409 (and ``retry_ms``: ask
 again), 410 (``reason`` "anew": the epoch cannot be continued), 411, 413, 414, 431 or 503.
@@ -203,7 +205,7 @@ class _Handler(WalledHandler):
             status = next((code for kind, code in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
             body = {"error": str(error)}
             if isinstance(error, Busy):
-                body["retry_ms"] = error.retry_ms
+                body |= {"retry_ms": error.retry_ms} | ({"next_epoch": error.next_epoch} if error.next_epoch else {})
             elif isinstance(error, Evicted | CannotResume):
                 body["reason"] = error.reason
         except TooManyReaders:
@@ -338,13 +340,14 @@ def _parse(text: bytes) -> Mapping[str, Any]:
 
 def _progress(body: Mapping[str, Any]) -> Progress | None:
     """How far a rejoining member says it was; None for one that joins."""
-    if "epoch" not in body and "needs" not in body:
+    report = ["needs", "next_epoch"] if "needs" in body or "next_epoch" in body else []
+    if "epoch" not in body and not report:
         return None
-    progress = Progress(_field(body, "epoch", int), _field(body, "needs", int))
-    for name, value in progress._asdict().items():
+    progress = {name: _field(body, name, int) for name in ("epoch", *report)}
+    for name, value in progress.items():
         if not 0 <= value < SERIAL:
             raise InputError(f"{name} must be 0..{SERIAL - 1}, not {value}")
-    return progress
+    return Progress(**progress)
 
 
 def _peer(body: Mapping[str, Any]) -> str | None:

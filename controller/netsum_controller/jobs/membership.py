@@ -116,7 +116,7 @@ class Membership:
                 resumes = progress.epoch if progress.epoch != job.epoch.number else None
             elif job.epoch.resumes is not None and seat.instance == instance and not gone:
                 # It joined, but the switch restarted before it got the answer, so it holds nothing.
-                nothing = Progress(job.epoch.resumes, job.epoch.first_block_id)
+                nothing = Progress(job.epoch.resumes, job.epoch.first_block_id, job.epoch.number)
                 job = rejoin(self._site, job, rank, instance, nothing, peer)
             elif not (seat.active and seat.instance == instance) or (gone and job.epoch.rejoin is Rejoin.WAITING):
                 if self._needs_new_epoch(job, seat, instance):

@@ -1,10 +1,11 @@
 """Rejoining: when a switch has lost an epoch, its members continue in an epoch that resumes it. So do the members of a job that
 moves from a switch to its members, or back.
 
-The switch no longer knows which blocks were finished, but the members do. Each reports the first block whose result it lacks.
-When all have, the epoch begins at the lowest: everybody sends again from there, using the contributions of the last window,
-including blocks whose result it holds (whoever lacks one needs everybody's part). Until then the switch has no job entry, so
-that nothing is added to a block too early.
+The switch no longer knows which blocks were finished, but the members do. A member that asks is told of the epoch that is about
+to resume its own; it stops, and reports the first block whose result it lacks. A report counts for that epoch alone: one that
+comes late, when the member has gone on, changes nothing. When all have reported, the epoch begins at the lowest: everybody sends
+again from there, using the contributions of the last window, including blocks whose result it holds (whoever lacks one needs
+everybody's part). Until then the switch has no job entry, so that nothing is added to a block too early.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ RETRY_MS = 100
 
 
 class Progress(NamedTuple):
-    """Where a member is: the epoch that it last ran in, and the first block whose result it lacks."""
+    """Where a member is: the epoch that it last ran in and, once it has stopped because it was told of the ``next_epoch``, the
+    first block whose result it lacks."""
 
     epoch: int
-    needs: int
+    needs: int | None = None
+    next_epoch: int | None = None
 
 
 def lowest(needs: Sequence[int], window: int) -> int | None:
@@ -56,6 +59,8 @@ def rejoin(site: Site, job: Job, rank: int, instance: str, progress: Progress, p
         job = _finish(site, job)
         seat = job.epoch.seats[rank]
     waits = job.epoch.rejoin is Rejoin.WAITING
+    if waits and (progress.needs is None or progress.next_epoch != job.epoch.number):
+        raise _waiting(job)
     moved = peer is not None and seat.peer != peer
     # Only if something is new: a member asks many times, and every write is a sync.
     if not seat.joined or moved or (waits and seat.needs != progress.needs):
@@ -85,18 +90,16 @@ def _check(site: Site, job: Job, seat: Seat, instance: str, progress: Progress) 
     for other in (seat,) if same else epoch.members:
         if other.left:
             raise cannot(f"rank {other.rank} has left")
-    if not same and epoch.rejoin is Rejoin.DONE and (progress.needs - epoch.first_block_id) % SERIAL > job.window:
-        raise cannot(
-            f"it goes on at block {epoch.first_block_id}, and block {progress.needs} is not within a window of it"
-        )
+    first, needs = epoch.first_block_id, progress.needs
+    if not same and epoch.rejoin is Rejoin.DONE and needs is not None and (needs - first) % SERIAL > job.window:
+        raise cannot(f"it goes on at block {first}, and block {needs} is not within a window of it")
 
 
 def _agree(site: Site, job: Job) -> Job:
     """Begin the epoch at the lowest block that anybody lacks, once all have reported."""
     epoch = job.epoch
-    missing = [seat.rank for seat in epoch.members if seat.needs is None]
-    if missing:
-        raise Busy(f"job {job.name!r}: {happened(job)}, and {some_ranks(missing)} must still rejoin", RETRY_MS)
+    if any(seat.needs is None for seat in epoch.members):
+        raise _waiting(job)
     assert epoch.resumes is not None
     first = lowest([seat.needs for seat in epoch.members if seat.needs is not None], job.window)
     if first is None:
@@ -112,6 +115,12 @@ def _agree(site: Site, job: Job) -> Job:
         extra=about(job, block=first),
     )
     return _finish(site, site.store.job(job.name))
+
+
+def _waiting(job: Job) -> Busy:
+    missing = [seat.rank for seat in job.epoch.members if seat.needs is None]
+    text = f"job {job.name!r}: {happened(job)}, and {some_ranks(missing)} must still rejoin"
+    return Busy(text, RETRY_MS, job.epoch.number)
 
 
 def some_ranks(ranks: Sequence[int]) -> str:

@@ -124,7 +124,7 @@ def target() -> FuzzTarget:
 
     bodies: list[Mapping[str, Any]] = [
         {"rank": 0, "instance": "ab"},
-        {"rank": 0, "instance": "ab", "epoch": 7, "needs": 1},
+        {"rank": 0, "instance": "ab", "epoch": 7, "needs": 1, "next_epoch": 8},
         {"rank": 1, "instance": "ab", "peer": "10.0.0.1:4000"},
         {"rank": True, "instance": "", "link": {"kind": "frames", "local": "a:1", "remote": "b:2"}},
     ]
