@@ -35,7 +35,7 @@ from netsum.errors import (
 )
 from netsum.fixed_point import Array
 from netsum.peers.transport import PeerSocket
-from netsum.recovery import Recovery, Stopped
+from netsum.recovery import Recovery, Told
 from netsum.report import Report
 from netsum.settings import Settings
 from netsum.stats import Stats
@@ -55,8 +55,8 @@ class Membership(Protocol):
     def open_transport(self, descriptor: Descriptor) -> Transport:
         """Open the link to the switch, or to the other members."""
 
-    def rejoin(self, epoch: int, stopped: Stopped | None) -> Descriptor:
-        """Ask what has become of the epoch; ``stopped`` is this rank's report, if it was told to make one."""
+    def rejoin(self, epoch: int, told: Told) -> Descriptor:
+        """Ask what has become of the epoch; ``told`` is this rank's report, or what it waits for."""
 
     def join_anew(self, deadline: float) -> Descriptor:
         """Take the rank again as a new process, which begins a new epoch."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from netsum.asking import Asking, plain
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
-from netsum.recovery import Stopped
+from netsum.recovery import Told
 
 _REJOIN_TIMEOUT: Final = 1.0
 """Seconds. Short, because a call is under way, and its own timeout must not be delayed."""
@@ -51,12 +51,12 @@ class ControllerClient(Asking):
         return cls(descriptor.job, descriptor.rank, token, descriptor.controller)
 
     def rejoin(
-        self, epoch: int, stopped: Stopped | None, link: Mapping[str, str] | None = None, peer: str | None = None
+        self, epoch: int, told: Told, link: Mapping[str, str] | None = None, peer: str | None = None
     ) -> Descriptor:
-        """Ask once what has become of this rank's epoch; ``stopped`` is its report, if it was told to make one. ``link`` and
-        ``peer`` are as in :meth:`join`. Raises :class:`NotReady` (ask again), :class:`Desynchronized` (it cannot be continued),
+        """Ask once what has become of this rank's epoch; ``told`` is its report, or what it waits for. ``link`` and ``peer``
+        are as in :meth:`join`. Raises :class:`NotReady` (ask again), :class:`Desynchronized` (it cannot be continued),
         :class:`Evicted`, or what :meth:`join` raises."""
-        report = {} if stopped is None else stopped._asdict()
+        report = {} if told is None else told._asdict()
         body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, **report}
         body = self._with(body, link, peer)
         return self.once(lambda: Descriptor.from_dict(self.ask("POST", "/join", body, _REJOIN_TIMEOUT)))
@@ -118,9 +118,12 @@ class ControllerClient(Asking):
         return trouble or _STATES.get(state, f"the block is {state} at the switch"), ()
 
 
+_KEPT: Final = (
+    ": does a firewall here keep UDP from the switch, or is this host's MAC address another than in the topology?"
+)
 _STATES: Final = {
     "open": "the block is open at the switch, but which rank it waits for is not known",
     "absent": "no contribution to the block has reached the switch, not even this rank's",
-    "done": "the block is finished at the switch, but its result has not reached this rank",
-    "recycled": "the block is finished at the switch and recycled; its result never reached this rank",
+    "done": f"the block is finished at the switch, but its result has not reached this rank{_KEPT}",
+    "recycled": f"the block is finished at the switch and recycled; its result never reached this rank{_KEPT}",
 }

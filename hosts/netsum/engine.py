@@ -165,7 +165,7 @@ class Engine(Driver[Work[Any]]):
         if not recovery.due(now):
             return
         window = self.window
-        descriptor = recovery.ask(window.block_id(window.prefix), now)
+        descriptor = recovery.ask(window.block_id(window.prefix), now, window.waits())
         if descriptor is None:
             return
         following = resume_window(window, descriptor)

@@ -11,7 +11,7 @@ from netsum.descriptor import AUTO, PLAN, SWITCH, Descriptor, check_torus, of_so
 from netsum.errors import JoinError
 from netsum.peers.plans.from_file import read_plan
 from netsum.peers.transport import PeerSocket, PeerTransport, own_address
-from netsum.recovery import Stopped
+from netsum.recovery import Told
 from netsum.transports.base import Transport
 
 
@@ -53,9 +53,9 @@ class ControllerMembership:
             self._client.leave()
             raise
 
-    def rejoin(self, epoch: int, stopped: Stopped | None) -> Descriptor:
+    def rejoin(self, epoch: int, told: Told) -> Descriptor:
         """See :meth:`ControllerClient.rejoin`."""
-        descriptor = self._client.rejoin(epoch, stopped, self._options.link, self._peer)
+        descriptor = self._client.rejoin(epoch, told, self._options.link, self._peer)
         return with_algorithm(descriptor, self._options.algorithm)
 
     def join_anew(self, deadline: float) -> Descriptor:

@@ -19,6 +19,7 @@ from netsum.errors import CommunicatorError, NetsumError, NotReady
 from netsum.question import Question
 from netsum.refusal import Refusal
 from netsum.transports.base import Transport
+from netsum.window import Waits
 from netsum.wire.schema import Outcome
 
 ASKABLE: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.WINDOW})
@@ -41,18 +42,21 @@ class Stopped(NamedTuple):
     needs: int
 
 
+Told = Stopped | Waits | None
+
+
 class Recovery:
     """``descriptor`` is that of this member's epoch; ``reason`` says what the member waits for, if anything."""
 
     def __init__(
         self,
         descriptor: Descriptor,
-        ask: Callable[[int, Stopped | None], Descriptor],
+        ask: Callable[[int, Told], Descriptor],
         open_transport: Callable[[Descriptor], Transport],
     ) -> None:
-        """``ask(epoch, stopped)`` asks the controller once. It returns the current descriptor, or raises :class:`NotReady` if
-        there is none yet, or the error that ends the communicator. ``stopped`` is the member's report, None as long as it goes
-        on."""
+        """``ask(epoch, told)`` asks the controller once. It returns the current descriptor, or raises :class:`NotReady` if there
+        is none yet, or the error that ends the communicator. ``told`` is the member's report or, as long as it goes on, what it
+        waits for."""
         self.descriptor = descriptor
         self.reason = ""
         self._ask = ask
@@ -89,15 +93,15 @@ class Recovery:
     def _is_in_doubt(self) -> bool:
         return self._refusal is not None or self._wonders or self.stopped
 
-    def ask(self, needs: int, now: float) -> Descriptor | None:
+    def ask(self, needs: int, now: float, waits: Waits | None = None) -> Descriptor | None:
         """Ask once, or look for the answer. Returns the descriptor of the epoch to continue in; None if there is no answer
         yet, or nothing has changed. Raises the error that ends the communicator."""
         question = self._question
         if question is None:
             epoch, self._about = self.descriptor.epoch, self._refusal
-            stopped = None if self._next_epoch is None else Stopped(self._next_epoch, needs)
-            question = self._question = Question(lambda: self._ask(epoch, stopped))
-            if self._about is not None or stopped is not None:  # else there are packets to send and to receive
+            told = waits if self._next_epoch is None else Stopped(self._next_epoch, needs)
+            question = self._question = Question(lambda: self._ask(epoch, told))
+            if self._about is not None or self.stopped:  # else there are packets to send and to receive
                 question.answered(BRIEF)
         if not question.answered() and time.monotonic() - question.asked < LONGEST:
             return None

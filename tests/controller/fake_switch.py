@@ -80,6 +80,7 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         self.counters: dict[tuple[int, int], int] = {}
         self.counted_bytes: dict[tuple[int, int], int] = {}
         self.packets_let_in: dict[tuple[Any, ...], int] = {}
+        self.octets_let_in: dict[tuple[Any, ...], int] = {}
         self.records: dict[int, bytes] = {}
         self.claimed = 0
 
@@ -121,13 +122,14 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
             rows = {row.SerializeToString(deterministic=True) for row in self.rows.values()}
             return rows | {b"group" + group.SerializeToString(deterministic=True) for group in self.groups.values()}
 
-    def let_in(self, packets: dict[int, int]) -> None:
+    def let_in(self, packets: dict[int, int], octets: dict[int, int] | None = None) -> None:
         """Set what the member entries have counted, by source; entries that are not given have counted nothing."""
         table = netsum_program().object_id("tables", "member")
         source = netsum_program()._key("member")["src_id"].id
         for key in self.rows:
             if key[0] == table:
-                self.packets_let_in[key] = packets.get(int.from_bytes(dict(key[1:])[source], "big"), 0)
+                of = int.from_bytes(dict(key[1:])[source], "big")
+                self.packets_let_in[key], self.octets_let_in[key] = packets.get(of, 0), (octets or {}).get(of, 0)
 
     # -- RPCs
 
@@ -229,6 +231,7 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
                     found = p4.Entity(table_entry=row)
                     if entity.table_entry.HasField("counter_data"):
                         found.table_entry.counter_data.packet_count = self.packets_let_in.get(key, 0)
+                        found.table_entry.counter_data.byte_count = self.octets_let_in.get(key, 0)
                     yield found
         elif entity.HasField("counter_entry"):
             found = p4.Entity(counter_entry=entity.counter_entry)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from netsum import Communicator, Descriptor, Desynchronized, Evicted, NotReady
-from netsum.recovery import Stopped
+from netsum.recovery import Stopped, Told
 from netsum.transports import MemoryTransport, Transport
 from netsum.wire.codec import Header
 
@@ -99,7 +99,7 @@ class RestartingNetwork:
             resumes=resumes,
         )
 
-    def rejoin(self, rank: int, epoch: int, stopped: Stopped | None) -> Descriptor:
+    def rejoin(self, rank: int, epoch: int, told: Told) -> Descriptor:
         with self.lock:
             self.asked += 1
             self._answering(rank)
@@ -108,8 +108,8 @@ class RestartingNetwork:
             if epoch != self.resumes:
                 raise Desynchronized(f"epoch {self.epoch} has begun")
             if JOB_ID not in self.switch.jobs:
-                if stopped is not None and stopped.next_epoch == self.epoch:
-                    self.needs[rank] = stopped.needs
+                if isinstance(told, Stopped) and told.next_epoch == self.epoch:
+                    self.needs[rank] = told.needs
                 if missing := sorted(set(range(self.workers)) - set(self.needs)):
                     error = NotReady(f"ranks {missing} must still rejoin")
                     error.retry, error.next_epoch = 0.02, self.epoch
@@ -150,8 +150,8 @@ class MemoryMembership:
         self._network, self._rank = network, rank
         self.open_transport: Callable[[Descriptor], Transport] = network.open
 
-    def rejoin(self, epoch: int, stopped: Stopped | None) -> Descriptor:
-        return self._network.rejoin(self._rank, epoch, stopped)
+    def rejoin(self, epoch: int, told: Told) -> Descriptor:
+        return self._network.rejoin(self._rank, epoch, told)
 
     def join_anew(self, deadline: float) -> Descriptor:  # noqa: ARG002 - it answers at once
         return self._network.join_anew(self._rank)

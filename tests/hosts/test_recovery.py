@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum import Communicator, CommunicatorError, Descriptor, Desynchronized, Evicted, NoSuchMember, NotReady, Timeout
-from netsum.recovery import PAUSE, Recovery, Stopped
+from netsum.recovery import PAUSE, Recovery, Stopped, Told
 from netsum.refusal import Refusal
 from netsum.transports import MemoryTransport
 from netsum.wire.schema import Outcome
@@ -103,12 +103,12 @@ class Asked:
     """A recovery whose controller answers from a list: a descriptor, or the error that it raises."""
 
     def __init__(self, *answers: Descriptor | Exception) -> None:
-        self.questions: list[tuple[int, Stopped | None]] = []
+        self.questions: list[tuple[int, Told]] = []
         self._answers = list(answers)
         self.recovery = Recovery(descriptor(0, 2), self._ask, lambda _descriptor: MemoryTransport())
 
-    def _ask(self, epoch: int, stopped: Stopped | None) -> Descriptor:
-        self.questions.append((epoch, stopped))
+    def _ask(self, epoch: int, told: Told) -> Descriptor:
+        self.questions.append((epoch, told))
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -182,7 +182,7 @@ def test_a_rank_stops_when_it_is_told_of_the_next_epoch_and_then_reports() -> No
 def test_a_rank_whose_question_is_open_goes_on() -> None:
     answer, told = threading.Event(), threading.Event()
 
-    def ask(_epoch: int, _stopped: Stopped | None) -> Descriptor:
+    def ask(_epoch: int, _told: Told) -> Descriptor:
         told.set()
         answer.wait()
         raise resuming(8)

@@ -15,7 +15,7 @@ from netsum.outline import Outline
 from netsum.overdue import ANSWER, Overdue
 from netsum.peers import mailer
 from netsum.peers.peer_window import PeerWindow
-from netsum.recovery import Stopped
+from netsum.recovery import Told
 from netsum.silence import Silence
 from netsum.transports import Transport
 from netsum.window.block import Block
@@ -40,8 +40,8 @@ class Hung:
         self._hang(block, 3.0)
         return "the controller could not be asked why (timed out)", ()
 
-    def rejoin(self, epoch: int, stopped: Stopped | None) -> NoReturn:
-        self._hang((epoch, stopped), 1.0)
+    def rejoin(self, epoch: int, told: Told) -> NoReturn:
+        self._hang((epoch, told), 1.0)
         raise NotReady("the controller does not answer: timed out")
 
     def _hang(self, question: object, limit: float) -> None:

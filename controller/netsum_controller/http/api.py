@@ -6,6 +6,7 @@
                                  "peer": "HOST:PORT" at which the other members reach it}      -> a descriptor
                                 {"rank", "instance", "epoch": 7}                               -> goes on, see below
                                 {"rank", "instance", "epoch": 7, "next_epoch": 8, "needs": 4711}
+                                {"rank", "instance", "epoch": 7, "block": 4711, "sent": 3, "octets": 4120}
     POST /v1/jobs/NAME/leave    {"rank": 0, "instance": "..."}                                 -> {"left": true}
     POST /v1/jobs/NAME/groups   {"rank": 0, "instance": "...", "epoch": E, "label": "...", "ranks": [0, 2]}
                                 -> {"job": the group's name, "rank": this member's rank in it}
@@ -18,7 +19,8 @@
 
 With ``epoch`` a join is a *rejoin*: "I am in that epoch". The descriptor's epoch is the same if nothing has changed, or one that
 ``resumes`` it. If one is about to, the answer is 409 with the ``next_epoch``, and the member stops and reports: "I have been told
-of that epoch, and lack the results from that block on".
+of that epoch, and lack the results from that block on". A member that goes on may say what it waits for: the result of a block
+that it has sent so many times, in packets of so many bytes.
 
 An error is ``{"error": "one sentence"}`` with 400, 401, 403 (``reason`` "evicted"), 404, 408, 409 (and ``retry_ms``: ask
 again), 410 (``reason`` "anew": the epoch cannot be continued), 411, 413, 414, 431 or 503.
@@ -340,10 +342,15 @@ def _parse(text: bytes) -> Mapping[str, Any]:
 
 def _progress(body: Mapping[str, Any]) -> Progress | None:
     """How far a rejoining member says it was; None for one that joins."""
-    report = ["needs", "next_epoch"] if "needs" in body or "next_epoch" in body else []
-    if "epoch" not in body and not report:
+    told = [
+        name
+        for group in (("needs", "next_epoch"), ("block", "sent", "octets"))
+        if body.keys() & group
+        for name in group
+    ]
+    if "epoch" not in body and not told:
         return None
-    progress = {name: _field(body, name, int) for name in ("epoch", *report)}
+    progress = {name: _field(body, name, int) for name in ("epoch", *told)}
     for name, value in progress.items():
         if not 0 <= value < SERIAL:
             raise InputError(f"{name} must be 0..{SERIAL - 1}, not {value}")

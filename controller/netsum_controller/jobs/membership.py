@@ -28,7 +28,7 @@ from netsum_controller.jobs.lifecycle import start_ageing, token_hash, token_is
 from netsum_controller.jobs.rejoin import Progress, happened, rejoin, some_ranks
 from netsum_controller.logs import about
 from netsum_controller.site import Site
-from netsum_controller.state.model import Job, JobState, Rejoin, Seat
+from netsum_controller.state.model import Job, JobState, Rejoin, Seat, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +114,10 @@ class Membership:
             if progress is not None:
                 job = rejoin(self._site, job, rank, instance, progress, peer)
                 resumes = progress.epoch if progress.epoch != job.epoch.number else None
+                if resumes is None and progress.block is not None:
+                    now = self._clock()
+                    told = Waiting(progress.epoch, progress.block, progress.sent, progress.octets, since=now, at=now)
+                    self._site.waits(name, rank, told)
             elif job.epoch.resumes is not None and seat.instance == instance and not gone:
                 # It joined, but the switch restarted before it got the answer, so it holds nothing.
                 nothing = Progress(job.epoch.resumes, job.epoch.first_block_id, job.epoch.number)

@@ -31,11 +31,15 @@ RETRY_MS = 100
 
 class Progress(NamedTuple):
     """Where a member is: the epoch that it last ran in and, once it has stopped because it was told of the ``next_epoch``, the
-    first block whose result it lacks."""
+    first block whose result it lacks. Before that it may say what it waits for: a ``block``, which it has ``sent`` so many times,
+    in packets of so many ``octets``."""
 
     epoch: int
     needs: int | None = None
     next_epoch: int | None = None
+    block: int | None = None
+    sent: int = 0
+    octets: int = 0
 
 
 def lowest(needs: Sequence[int], window: int) -> int | None:

@@ -85,6 +85,18 @@ class Shape:
         return tuple(dict.fromkeys(edge for tree in self.parents.values() for edge in tree.items()))
 
 
+class Waiting(NamedTuple):
+    """What a member of an ``epoch`` has told that it waits for: the result of a ``block``, which it has ``sent`` so many times,
+    in packets of so many ``octets`` (of UDP's payload). ``since`` and ``at`` are when it first and last said so."""
+
+    epoch: int
+    block: int
+    sent: int
+    octets: int
+    since: float
+    at: float
+
+
 @dataclass(frozen=True)
 class Seat:
     """One rank's place in one epoch. ``instance`` is the random name of the process that took it, ``needs`` the first block

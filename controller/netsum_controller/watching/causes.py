@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from netsum.counting import counted
 from netsum.wire.schema import BlockState, Role
 
+from netsum_controller.config.topology import Topology
 from netsum_controller.planning.job_items import home_of
 from netsum_controller.planning.trees import Trees, block_exp_us
 from netsum_controller.stages import JobEntry, MemberEntry, Record
-from netsum_controller.state.model import SERIAL, Job, Late, Rejoin, Seat
+from netsum_controller.state.model import SERIAL, Job, Late, Rejoin, Waiting
+from netsum_controller.watching.paths import Path, refused_checksums
 
 SWEEPS_LATE = 4
 """A block older than this many block_exp should have been closed, since sweeps come twice in each block_exp."""
@@ -19,13 +21,14 @@ SWEEPS_LATE = 4
 
 @dataclass(frozen=True)
 class SwitchState:
-    """What a switch has of a job: the records of its epoch by slot from 0, packets by member entry, and outcomes. ``lost`` says
-    that the switch does not run our program, ``trouble`` why it does not answer."""
+    """What a switch has of a job: the records of its epoch by slot from 0, packets and bytes by member entry, outcomes, and what
+    it has dropped by port. ``lost`` says that the switch does not run our program, ``trouble`` why it does not answer."""
 
     entry: JobEntry | None = None
     records: Mapping[int, Record] = field(default_factory=dict)
-    packets: Mapping[MemberEntry, int] = field(default_factory=dict)
+    traffic: Mapping[MemberEntry, tuple[int, int]] = field(default_factory=dict)
     outcomes: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[int, int] = field(default_factory=dict)
     lost: bool = False
     trouble: str = ""
 
@@ -50,8 +53,15 @@ class Straggler:
         return f"rank {self.rank} ({self.host}) {self.cause}"
 
 
-def stragglers(job: Job, waited: Mapping[int, int], states: Mapping[str, SwitchState]) -> list[Straggler]:
-    """The members in ``waited`` (rank -> oldest block that waits for it), by rank, each with its likely cause."""
+def stragglers(
+    topology: Topology,
+    job: Job,
+    waited: Mapping[int, int],
+    states: Mapping[str, SwitchState],
+    waiting: Mapping[int, Waiting],
+) -> list[Straggler]:
+    """The members in ``waited`` (rank -> oldest block that waits for it), by rank, each with its likely cause. ``waiting`` is
+    what members have told that they wait for."""
     first = job.epoch.first_block_id
     records = {
         name: [((record.block_id - first) % SERIAL, record) for record in state.records.values()]
@@ -60,53 +70,67 @@ def stragglers(job: Job, waited: Mapping[int, int], states: Mapping[str, SwitchS
     newest = max((ahead for own in records.values() for ahead, _ in own), default=None)
     found = []
     for seat in job.epoch.members:
-        home = states.get(home_of(job, seat.rank))
+        switch = home_of(job, seat.rank)
+        home = states.get(switch)
         if seat.rank not in waited or home is None or home.trouble:
             continue
         block = waited[seat.rank]
-        counts = {entry.src_id: count for entry, count in home.packets.items() if isinstance(entry, MemberEntry)}
-        own = [ahead for ahead, record in records[home_of(job, seat.rank)] if record.seen >> seat.src_id & 1]
+        counts = {entry.src_id: both for entry, both in home.traffic.items() if isinstance(entry, MemberEntry)}
+        own = [ahead for ahead, record in records[switch] if record.seen >> seat.src_id & 1]
         last = max(own, default=None)
         behind = None if last is None or newest is None else newest - last
-        cause = _cause(job, seat, (block - first) % SERIAL, last, behind, counts.get(seat.src_id), home.outcomes)
+        packets, octets = counts.get(seat.src_id, (0, 0))
+        host = topology.hosts.get(seat.host)
+        dropped = 0 if host is None else home.dropped.get(host.port, 0)
+        path = Path(topology, seat, switch, packets, octets, dropped, waiting.get(seat.rank))
+        record = next((each for _, each in records[switch] if each.block_id == block), None)
+        if seat.src_id not in counts and seat.joined and not seat.left:
+            cause = f"is missing in the tables of switch {switch}: `netsum reconcile` puts it back"
+        else:
+            others = {rank: told for rank, told in waiting.items() if rank != seat.rank}
+            cause = _cause(job, path, (block - first) % SERIAL, record, last, behind, home.outcomes, others)
         last_block = None if last is None else (first + last) % SERIAL
-        found.append(
-            Straggler(seat.rank, seat.src_id, seat.host, block, last_block, behind, counts.get(seat.src_id, 0), cause)
-        )
+        found.append(Straggler(seat.rank, seat.src_id, seat.host, block, last_block, behind, packets, cause))
     return found
 
 
 def _cause(
     job: Job,
-    seat: Seat,
+    path: Path,
     block: int,
+    record: Record | None,
     last: int | None,
     behind: int | None,
-    packets: int | None,
     outcomes: Mapping[str, int],
+    others: Mapping[int, Waiting],
 ) -> str:
-    """What holds a member up. Blocks are counted from the epoch's first."""
+    """What holds a member up. Blocks are counted from the epoch's first; ``record`` is that of the block."""
+    seat, first = path.seat, job.epoch.first_block_id
     if seat.left:
         return "has left"
     if not seat.joined:
         return "has not joined"
-    if packets is None:
-        return f"is missing in the tables of switch {home_of(job, seat.rank)}: `netsum reconcile` puts it back"
+    if not path.packets and (outcomes.get("not_member") or outcomes.get("checksum")):
+        return f"has joined, and none of its packets has come{path.nothing_comes(outcomes)}"
+    if known := path.not_arriving((first + block) % SERIAL):
+        return known
     if last is not None and last > block:
-        return "has gone on to later blocks: its packet was lost, and it will send it again"
-    if last is not None and behind is not None:
-        stopped = (job.epoch.first_block_id + last) % SERIAL
-        return f"is {counted(behind, 'block')} behind: it is slow, or has stopped after block {stopped}"
-    if packets == 0 and outcomes.get("not_member"):
         return (
-            f"has joined, and none of its packets has come in at the port where the topology has {seat.host}; "
-            f"{outcomes['not_member']} came from a source at a port where it is no member"
+            f"has gone on to later blocks: its packet was lost, and it will send it again{path.none_so_large(record)}"
         )
-    if packets == 0:
-        return "has joined, and none of its packets has come"
+    if known := path.not_returning(first, others):
+        return known
+    if last is not None and behind is not None:
+        slow = f"is {counted(behind, 'block')} behind: it is slow, or has stopped after block {(first + last) % SERIAL}"
+        return f"{slow}{path.none_so_large(record)}"
+    if not path.packets:
+        return f"has joined, and none of its packets has come{path.nothing_comes(outcomes)}"
     if outcomes.get("wrong_port"):
         return f"still sends as in an earlier epoch, from another UDP port than {seat.udp_port}: it must join again"
-    return f"is connected ({counted(packets, 'packet')}), and has contributed to no block that the switch remembers"
+    here = (
+        f"is connected ({counted(path.packets, 'packet')}), and has contributed to no block that the switch remembers"
+    )
+    return f"{here}{path.none_so_large(record)}"
 
 
 def job_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iterator[str]:
@@ -205,7 +229,6 @@ _REFUSALS = {
     "not_member": "{} came from a source on a switch port where it is no member: look at the topology's ports",
     "window": "{} came for a block too far ahead: a rank goes on although others lack results",
     "unsupported": "{} asked for an operation that the switch does not run",
-    "checksum": "{} had a wrong checksum",
     "malformed": "the switch dropped {} as malformed",
     "stale": "{} came for blocks long finished: a few are normal after losses, many come from a descriptor "
     "file that is used for a second run",
@@ -214,4 +237,5 @@ _REFUSALS = {
 
 def refusal_hints(outcomes: Mapping[str, int]) -> Iterable[str]:
     """What the outcome counters say."""
-    return [text.format(counted(outcomes[name], "packet")) for name, text in _REFUSALS.items() if outcomes.get(name)]
+    found = [text.format(counted(outcomes[name], "packet")) for name, text in _REFUSALS.items() if outcomes.get(name)]
+    return [*found, refused_checksums(outcomes["checksum"])] if outcomes.get("checksum") else found

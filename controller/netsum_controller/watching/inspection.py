@@ -153,7 +153,11 @@ def why(site: Site, name: str, block: int | None = None) -> Why:
     blocks = search.open_blocks() if block is None else [search.report(block)]
     waiting = [report for report in blocks if report.state in ("open", "absent")]
     waited = {person["rank"]: report.block for report in reversed(waiting) for person in report.missing}
-    late = [] if any(state.lost for state in states.values()) else stragglers(job, waited, states)
+    late = (
+        []
+        if any(state.lost for state in states.values())
+        else stragglers(site.topology, job, waited, states, site.waiting_in(job))
+    )
     trouble = tuple(job_hints(job, trees, states))
     hints = [
         *trouble,
@@ -181,12 +185,12 @@ def _look(site: Site, job: Job, switch: str, block: int | None) -> SwitchState:
         with site.client(switch) as client:
             if client.pipeline_cookie() != site.program.cookie:
                 return SwitchState(lost=True)
-            return _read(client, job, switch, block)
+            return _read(site, client, job, switch, block)
     except SwitchError as error:
         return SwitchState(trouble=str(error))
 
 
-def _read(client: SwitchClient, job: Job, switch: str, block: int | None) -> SwitchState:
+def _read(site: Site, client: SwitchClient, job: Job, switch: str, block: int | None) -> SwitchState:
     part = job.part(switch)
     assert part is not None
     entries = [item for item in client.read_items() if isinstance(item, JobEntry) and item.job_id == job.job_id]
@@ -195,11 +199,14 @@ def _read(client: SwitchClient, job: Job, switch: str, block: int | None) -> Swi
         start = block - NEIGHBOURS // 2
         slots = [part.slot_base + (start + offset) % job.slots for offset in range(NEIGHBOURS)]
     records = client.query_records(slots, 10.0 + len(slots) / 200)
+    hosts = [site.topology.hosts.get(seat.host) for seat in job.epoch.members]
+    ports = [host.port for host in hosts if host is not None and host.switch == switch]
     return SwitchState(
         entry=entries[0] if entries else None,
         records={slot - part.slot_base: record for slot, record in records.items() if _is_of(job, record)},
-        packets={entry: count for entry, count in client.read_member_packets().items() if entry.job_id == job.job_id},
+        traffic={entry: both for entry, both in client.read_member_traffic().items() if entry.job_id == job.job_id},
         outcomes=client.read_outcomes(job.job_id),
+        dropped={port: counts.dropped for port, counts in client.read_ports(ports).items()} if ports else {},
     )
 
 

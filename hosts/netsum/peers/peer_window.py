@@ -316,6 +316,9 @@ class PeerWindow:
     def fit(self, holds: Callable[[int], int]) -> None:
         """Nothing to do: TCP sends no more than there is room for."""
 
+    def waits(self) -> None:
+        """Nothing: the members tell each other."""
+
     def explain(self, now: float) -> tuple[str, tuple[int, ...]]:
         """Names only ranks that have said they have not reached the oldest block, that leave questions unanswered, or that have
         left."""

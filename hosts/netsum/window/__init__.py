@@ -12,7 +12,7 @@ which the members combine each other's contributions. No other code may need to 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from netsum.settings import Settings
 from netsum.stats import Stats
@@ -22,6 +22,15 @@ from netsum.wire.schema import Status
 
 Whom = tuple[str, tuple[int, ...]]
 """Whom a block waits for: a sentence, and the ranks."""
+
+
+class Waits(NamedTuple):
+    """The oldest ``block`` whose result a rank lacks, and how often it has ``sent`` it, in packets of so many ``octets``."""
+
+    block: int
+    sent: int
+    octets: int
+
 
 WAIT_SLICE: Final = 0.002
 """Longest single wait for packets, in seconds: how soon Ctrl-C, a new call or a deadline is noticed."""
@@ -131,6 +140,9 @@ class Window(Protocol):
     def fit(self, holds: Callable[[int], int]) -> None:
         """Have no more blocks under way than the link's receive buffer ``holds``, which tells how many packets of a size that
         is."""
+
+    def waits(self) -> Waits | None:
+        """What this rank waits for, if somebody else can make use of it."""
 
     def explain(self, now: float) -> Whom | None:
         """Whom the oldest block waits for, as far as this member knows. None: only the controller can tell."""

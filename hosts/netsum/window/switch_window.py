@@ -33,6 +33,7 @@ from netsum.rows import Packets, Received, congested
 from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
+from netsum.window import Waits
 from netsum.window.block import ID_MASK, Block, id_distance
 from netsum.window.congestion import Congestion
 from netsum.window.copies import Copies, is_early
@@ -232,6 +233,14 @@ class SwitchWindow:
 
     def fit(self, holds: Callable[[int], int]) -> None:
         self._congestion.limit(holds(HEADER_BYTES + self._largest))
+
+    def waits(self) -> Waits | None:
+        sent = self._sent.get(self.base)
+        if sent is None:
+            return None
+        packet, run = sent.packet, sent.run
+        octets = run.rows.shape[1] if run is not None else sum(memoryview(part).nbytes for part in packet or ())
+        return Waits(self.block_id(self.base), sent.tries, octets)
 
     def explain(self, now: float) -> None:
         """Always None: only the controller can read the switch's records."""

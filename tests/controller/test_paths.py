@@ -1,0 +1,147 @@
+"""What `netsum job why` says of a member whose packets, or whose results, do not come through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from netsum.wire.schema import BlockState, Outcome
+from netsum_controller import Controller, JobSpec
+from netsum_controller.jobs.rejoin import Progress
+from netsum_controller.stages.outcomes import COUNTER, indices
+from netsum_controller.stages.ports import DROPPED_COUNTER
+from netsum_controller.state.model import Job, Waiting
+
+from tests.controller.fake_switch import FakeSwitch
+from tests.controller.members import TOKEN
+from tests.controller.watched import Watched, put_record
+
+SMALL, LARGE, FRAME = 24, 4120, 42
+"""Bytes of a packet without payload, of one with it (of UDP's payload), and of the headers around both."""
+
+
+@pytest.fixture
+def watched(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> Watched:
+    return Watched(controller, switch, spec)
+
+
+@pytest.fixture
+def job(watched: Watched) -> Job:
+    """Its block 0 is done, and block 1, which has a payload of 4096 bytes, waits for rank 1."""
+    put_record(watched.switch, watched.job, 0, 0b111, BlockState.DONE)
+    put_record(watched.switch, watched.job, 1, 0b101, grad_cnt=1024, lane=2)
+    return watched.job
+
+
+def cause(controller: Controller) -> str:
+    (straggler,) = controller.why("resnet").waiting_for
+    assert straggler.rank == 1
+    return straggler.cause
+
+
+def tells(controller: Controller, job: Job, rank: int, ahead: int, sent: int = 5, octets: int = LARGE) -> None:
+    """A silent rank asks, and says what it waits for."""
+    place = Progress(job.epoch.number, block=job.epoch.first_block_id + ahead, sent=sent, octets=octets)
+    controller.join("resnet", TOKEN, rank, "a", progress=place)
+
+
+@pytest.mark.parametrize(
+    ("packets", "octets", "others"),
+    [
+        (3, 3 * (FRAME + SMALL), "though smaller ones have"),
+        (3, 9000, "though others of it have"),
+        (0, 0, "nor any other"),
+    ],
+)
+def test_a_block_that_was_sent_and_has_not_come(
+    controller: Controller, switch: FakeSwitch, job: Job, packets: int, octets: int, others: str
+) -> None:
+    switch.let_in({1: packets}, {1: octets})
+    tells(controller, job, 1, 1, sent=1)
+    assert "has sent" not in cause(controller), "one packet may be lost by chance"
+    tells(controller, job, 1, 1)
+    said = cause(controller)
+    block = job.epoch.first_block_id + 1
+    assert f"has sent block {block} 5 times (4120 bytes each), and none of these packets has come" in said
+    assert "to port 2 of switch s1" in said
+    assert others in said
+    assert ("4148 bytes (its MTU)" in said) == (packets > 0)
+
+
+def test_small_packets_alone_have_come_from_a_rank_that_tells_nothing(
+    controller: Controller, switch: FakeSwitch, job: Job
+) -> None:
+    slow = f"is 1 block behind: it is slow, or has stopped after block {job.epoch.first_block_id}"
+    switch.let_in({1: 9}, {1: 8 * (FRAME + SMALL) + FRAME + LARGE})
+    assert cause(controller) == slow, "the ninth may have been large"
+    switch.let_in({1: 9}, {1: 8 * (FRAME + SMALL) + FRAME + LARGE - 1})
+    assert cause(controller).startswith(f"{slow}; or its packets of 4120 bytes do not come, only smaller ones have: ")
+
+
+@pytest.mark.parametrize(("later", "known"), [(0.9, False), (1.0, True)])
+def test_a_result_that_others_have_does_not_come_through(
+    controller: Controller, switch: FakeSwitch, job: Job, later: float, known: bool
+) -> None:
+    switch.let_in({1: 7}, {1: 7 * FRAME})
+    first, number = job.epoch.first_block_id, job.epoch.number
+
+    def told(ahead: int, since: float, at: float) -> Waiting:
+        return Waiting(number, first + ahead, 5, LARGE, since, at)
+
+    waits = controller.site.waits
+    waits("resnet", 1, told(0, 5.0, 10.0))
+    assert "it is slow" in cause(controller), "block 0 may still have been open when it asked"
+    waits("resnet", 0, told(1, 10.0, 10.0))
+    waits("resnet", 0, told(1, 14.0, 14.0))
+    waits("resnet", 1, told(0, 10.0 + later, 10.0 + later))
+    said = cause(controller)
+    assert (
+        f"sends (7 packets have come), and does not get the result of block {first}, which other ranks have" in said
+    ) == known
+    host, switch_ip = controller.site.topology.hosts["h2"], controller.site.topology.switches["s1"].ip
+    port = job.epoch.seats[1].udp_port
+    assert all(word in said for word in (f"UDP from {switch_ip} to port {port}", host.mac)) == known
+
+
+def test_what_a_member_told_in_an_earlier_epoch_is_forgotten(controller: Controller, job: Job) -> None:
+    tells(controller, job, 1, 1)
+    assert set(controller.site.waiting_in(job)) == {1}
+    controller.join("resnet", TOKEN, 1, "b")
+    assert controller.site.waiting_in(controller.job("resnet")) == {}
+
+
+def test_words_of_many_members_do_not_pile_up(controller: Controller) -> None:
+    for rank in range(5000):
+        controller.site.waits("other", rank, Waiting(1, 1, 1, 1, 0.0, 0.0))
+    controller.site.waits("other", 904, Waiting(1, 1, 1, 1, 0.0, 0.0))
+    assert len(controller.site.waiting) == 4096
+    assert ("other", 904) in controller.site.waiting
+
+
+def count(controller: Controller, switch: FakeSwitch, counter: str, index: int, number: int) -> None:
+    switch.counters[controller.site.program.object_id("counters", counter), index] = number
+
+
+def test_packets_that_the_switch_drops_at_its_port(controller: Controller, switch: FakeSwitch, job: Job) -> None:
+    put_record(switch, job, 0, 0b101)
+    count(controller, switch, DROPPED_COUNTER, 2, 37)
+    said = cause(controller)
+    assert "none of its packets has come; switch s1 has dropped 37 packets at port 2 (`netsum switch ports`)" in said
+    assert "VLAN tag (make it an untagged port)" in said
+
+
+def test_checksums_that_are_wrong(controller: Controller, switch: FakeSwitch, job: Job) -> None:
+    put_record(switch, job, 0, 0b101)
+    count(controller, switch, COUNTER, indices(job.job_id)[Outcome.CHECKSUM], 4)
+    said: Any = controller.why("resnet")
+    assert "none of its packets has come with a right checksum; 4 packets had a wrong checksum" in cause(controller)
+    assert any("`ethtool -K DEVICE tx off`" in hint for hint in said.hints)
+
+
+def test_only_the_short_last_block_has_come(controller: Controller, switch: FakeSwitch, job: Job) -> None:
+    put_record(switch, job, 2, 0b111, BlockState.DONE)
+    assert cause(controller) == "has gone on to later blocks: its packet was lost, and it will send it again"
+    switch.let_in({1: 2}, {1: 2 * (FRAME + SMALL)})
+    assert "its packets of 4120 bytes do not come, only smaller ones have" in cause(controller)
+    tells(controller, job, 1, 1)
+    assert "and none of these packets has come" in cause(controller)
