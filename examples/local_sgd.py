@@ -55,8 +55,9 @@ def elastic(comm, pull=0.9):
     for first in range(0, STEPS, EVERY):
         weights = local_steps(weights, first, comm)
         apart = weights - centre
-        weights = weights - np.float32(pull / comm.size) * apart
-        centre += np.float32(pull) * comm.allreduce(apart, "mean")  # the centre is the same everywhere
+        mean = comm.allreduce(apart, "mean")
+        weights = weights - np.float32(pull / comm.present) * apart  # of those that are in the mean
+        centre += np.float32(pull) * mean  # the centre is the same everywhere
     return centre
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from netsum.backend import open_window
 from netsum.collectives.arguments import check_state
-from netsum.collectives.call import Call, Context, Result
+from netsum.collectives.call import PART_OF, Call, Context, Result
 from netsum.collectives.exchanges import Exchanges
 from netsum.collectives.give_up import give_up
 from netsum.collectives.history import History
@@ -318,6 +318,7 @@ class Communicator(Reductions, Exchanges):
             descriptor, size = self._descriptor, self._block_bytes
             rank, workers = descriptor.rank, descriptor.workers
             context = Context(self._engine, rank, workers, size, gen, self._degrades, call.firm, call.give, error)
+            context.whole = PART_OF.get()
             flow, report, outline = call.flow(context), context.report, context.outline
             work = self._engine.start(
                 flow, gen, bound, background=background, report=report, ended=ended, outline=outline

@@ -22,6 +22,16 @@ Ended = Callable[[BaseException | None], None]
 Result = TypeVar("Result")
 
 
+def nested(flow: Flow) -> Flow:
+    """Return the flow as a part of another one, which submits more blocks after it: the next call waits for those too."""
+    try:
+        while True:
+            if (step := next(flow)) is not SUBMITTED:
+                yield step
+    except StopIteration as end:
+        return end.value
+
+
 class Drives(Protocol):
     """:class:`netsum.driver.Driver`, as far as a call needs it."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum import Aborted, Behind, Communicator, Desynchronized, Evicted, NoSuchMember
+from netsum.compression import Rotated, TopBlocks
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import PATIENCE, on_all, results
@@ -99,6 +100,9 @@ def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: 
         row = np.array([[comm.rank]])
         got: list[Any] = [comm.all_gather(row).ravel().tolist(), comm.report.evicted]
         got += [comm.allreduce(row + 1, "product", late="wait").ravel().tolist()]
+        ones = np.ones(4000, np.float32)
+        got += [bool(abs(Rotated(comm, bits).allreduce(ones).mean() - 1) < 0.2) for bits in (8, 4)]
+        got += [TopBlocks(comm, 1.0).allreduce(ones, "sum").sum().tolist()]
         with comm.split(0, timeout=PATIENCE) as group:  # type: ignore[union-attr]
             got += [group.size, group.rank, group.all_gather(row).ravel().tolist()]
         return got
@@ -108,7 +112,7 @@ def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: 
         others = [comm for comm in communicators if comm.rank != 1]
         for _ in range(2):
             assert results(on_all(others, calls)) == [
-                [[0, 2, 3], (1,), [12], 3, index, [0, 2, 3]] for index in range(3)
+                [[0, 2, 3], (1,), [12], True, True, 12000.0, 3, index, [0, 2, 3]] for index in range(3)
             ]
 
 

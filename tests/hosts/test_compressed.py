@@ -3,13 +3,14 @@ bounded part and many calls together nothing."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum import Aborted, Communicator, NotFinite, Unsupported
+from netsum import Aborted, Communicator, Mismatch, NotFinite, Unsupported
 from netsum.compression import Rotated, TopBlocks, _hadamard
 from netsum.wire.schema import HEADER_BYTES
 from netsum_testbed.verify.reference import bias
@@ -18,6 +19,7 @@ from tests.hosts.calls import Array, data, good, on_each, ranks
 from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.patience import patient_ranks
 from tests.hosts.test_predicted import block_exponents
+from tests.threads import together
 
 
 @given(
@@ -250,14 +252,16 @@ def test_top_blocks_sends_the_marked_ones_whole() -> None:
 
 
 def test_what_cannot_be_compressed() -> None:
-    with ranks(2) as (comm, _):
-        for words, call in (
-            ("bits is 5", lambda: Rotated(comm, 5)),
-            ("share is 0", lambda: TopBlocks(comm, 0)),
-            ("a sum or mean, not 'max'", lambda: Rotated(comm).allreduce(np.ones(3), "max")),
+    with ranks(2) as communicators:
+        for words, make in (
+            ("bits is 5", lambda comm: Rotated(comm, 5)),
+            ("share is 0", lambda comm: TopBlocks(comm, 0)),
         ):
             with pytest.raises(Unsupported, match=words):
-                call()
+                make(communicators[0])
+        for error in on_each(communicators, lambda comm: Rotated(comm).allreduce(np.ones(3), "max")):
+            assert isinstance(error, Unsupported)
+            assert "a sum or mean, not 'max'" in str(error)
     with ranks(8) as communicators, pytest.raises(Unsupported, match="8 ranks are too many for a sum in 4 bits"):
         Rotated(communicators[0], 4)
 
@@ -274,3 +278,87 @@ def test_what_is_not_finite_ends_the_call_and_is_not_kept(make: Any, bad: float)
         assert np.isfinite(
             good(on_each(communicators, lambda comm: compressors[comm.rank].allreduce(arrays[comm.rank])))
         ).all()
+
+
+DIFFERENT: dict[str, tuple[Any, Any]] = {
+    "op": (
+        lambda comm: Rotated(comm).allreduce(np.ones(1000), "sum"),
+        lambda comm: Rotated(comm).allreduce(np.ones(1000)),
+    ),
+    "size, within a row": (
+        lambda comm: Rotated(comm, 4).allreduce(np.ones(1000)),
+        lambda comm: Rotated(comm, 4).allreduce(np.ones(1020)),
+    ),
+    "shape": (
+        lambda comm: Rotated(comm).allreduce(np.ones((10, 100))),
+        lambda comm: Rotated(comm).allreduce(np.ones((100, 10))),
+    ),
+    "type": (
+        lambda comm: Rotated(comm).allreduce(np.ones(10)),
+        lambda comm: Rotated(comm).allreduce(np.ones(10, np.float32)),
+    ),
+    "seed": (
+        lambda comm: Rotated(comm, seed=1).allreduce(np.ones(9)),
+        lambda comm: Rotated(comm, seed=2).allreduce(np.ones(9)),
+    ),
+    "bits": (lambda comm: Rotated(comm, 8).allreduce(np.ones(9)), lambda comm: Rotated(comm, 4).allreduce(np.ones(9))),
+    "op of top blocks": (
+        lambda comm: TopBlocks(comm, 0.5).allreduce(np.ones(1000), "sum"),
+        lambda comm: TopBlocks(comm, 0.5).allreduce(np.ones(1000), "mean"),
+    ),
+    "size, within a block": (
+        lambda comm: TopBlocks(comm, 0.5).allreduce(np.ones(1001)),
+        lambda comm: TopBlocks(comm, 0.5).allreduce(np.ones(1002)),
+    ),
+    "share": (
+        lambda comm: TopBlocks(comm, 0.5).allreduce(np.ones(99)),
+        lambda comm: TopBlocks(comm, 0.25).allreduce(np.ones(99)),
+    ),
+    "block": (
+        lambda comm: TopBlocks(comm, 0.5, block=8).allreduce(np.ones(99)),
+        lambda comm: TopBlocks(comm, 0.5, block=9).allreduce(np.ones(99)),
+    ),
+    "compressor": (
+        lambda comm: TopBlocks(comm, 0.5).allreduce(np.ones(99)),
+        lambda comm: Rotated(comm).allreduce(np.ones(99)),
+    ),
+    "no compressor": (lambda comm: comm.allreduce(np.ones(99)), lambda comm: Rotated(comm).allreduce(np.ones(99))),
+}
+
+
+@pytest.mark.parametrize(("mine", "other"), DIFFERENT.values(), ids=DIFFERENT)
+def test_calls_that_differ_are_compared(mine: Any, other: Any) -> None:
+    with ranks(3) as communicators:
+        got = on_each(communicators, lambda comm: (other if comm.rank == 1 else mine)(comm))
+    assert [type(each) for each in got] == [Mismatch] * 3, got
+
+
+@pytest.mark.parametrize("make", COMPRESSORS, ids=["8 bits", "4 bits", "top blocks"])
+def test_the_ranks_are_told_what_is_wrong_on_one_and_go_on(make: Any) -> None:
+    """Before anything else is sent, so that no rank waits; the next calls rotate alike on all ranks."""
+    bad: list[Any] = [(np.ones(9), "max"), (np.ones(9, np.complex64), "mean"), (np.ma.ones(9), "mean")]
+    with ranks(2) as communicators:
+        compressors = [make(comm) for comm in communicators]
+        for wrong in bad:
+            calls = [partial(compressors[0].allreduce, np.ones(9)), partial(compressors[1].allreduce, *wrong)]
+            assert [type(each) for each in together(calls)] == [Aborted, Unsupported]
+        mean = good(on_each(communicators, lambda comm: compressors[comm.rank].allreduce(np.ones(9))))
+        assert mean.shape == (9,)
+
+
+@pytest.mark.parametrize("make", COMPRESSORS, ids=["8 bits", "4 bits", "top blocks"])
+@pytest.mark.parametrize("shape", [(0,), (3, 0), ()])
+def test_arrays_of_no_or_one_element_can_be_compressed(make: Any, shape: tuple[int, ...]) -> None:
+    (result,) = repeated(make, [np.ones(shape)] * 2, 1)
+    assert result.shape == shape
+    assert np.allclose(result, 2.0, atol=1.5)
+
+
+def test_values_too_large_to_be_rotated_are_refused() -> None:
+    arrays = [np.full(2000, value, np.float32) for value in (1.0, 1e37)]
+    with ranks(2) as communicators:
+        got = on_each(communicators, lambda comm: Rotated(comm).allreduce(arrays[comm.rank]))
+        assert [type(each) for each in got] == [Aborted, NotFinite]
+        arrays[1] /= np.float32(1e7)
+        result = good(on_each(communicators, lambda comm: Rotated(comm).allreduce(arrays[comm.rank])))
+        np.testing.assert_allclose(result.mean(), 0.5e30, rtol=0.1)

@@ -212,14 +212,14 @@ def begin_unopened(
     """Begin a call of so many blocks in which nothing is agreed on first. It has no opening: its blocks carry a digest of what
     the call is, with the ``exponents`` that were predicted for it, and the switch refuses them where another rank has made
     another call. Only for jobs that wait for every rank: elsewhere a late rank learns from the opening what the others do."""
-    told = _told(signature)
+    told = _told(signature + context.whole)
     state = 0 if exponents is None else zlib.crc32(exponents.astype("<i8", copy=False).data)
     context.outline.call, context.call = told.words, call_of(told.digest ^ state, blocks)
 
 
 def _open(context: Context, signature: Signature, codes: Codes, own_error: CallError | None) -> Agreement:
     """Submit the first block of a call. Its result tells whether all ranks make the same call."""
-    told, _, words = _told(signature)
+    told, _, words = _told(signature + context.whole)
     context.outline.call, context.outline.opening = words, 1
     agreed = Agreement(codes, told, words)
     agreed.mute = not context.give

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-from netsum.collectives.history import History
+from netsum.collectives.history import History, Signature
 from netsum.descriptor import Descriptor
 from netsum.errors import CallError
 from netsum.fixed_point import Array
@@ -17,6 +19,18 @@ from netsum.window.block import Block
 from netsum.work import Flow, Work
 
 Result = TypeVar("Result")
+PART_OF: Final[ContextVar[Signature]] = ContextVar("PART_OF", default=())
+
+
+@contextmanager
+def part_of(*what: object) -> Iterator[None]:
+    """Make the calls that begin within this context part of a larger one. ``what`` must be equal on all ranks, as the calls
+    themselves must be: else they raise Mismatch."""
+    before = PART_OF.set((*PART_OF.get(), *what))
+    try:
+        yield
+    finally:
+        PART_OF.reset(before)
 
 
 class Submission(Protocol):
@@ -52,6 +66,7 @@ class Context:
         window: takes the call's blocks.
         gen: the call's generation number.
         call: what the call is and how many blocks it has, which these carry if there is no opening block to say that; else 0.
+        whole: what the call is part of (:func:`part_of`), which the ranks compare too.
         degrade: blocks of this job age out, unless the call is ``firm``.
         give: whether this rank contributes; if not, it takes part but adds nothing.
         error: why this rank gives the call up, if it does.
@@ -64,6 +79,7 @@ class Context:
     block_bytes: int
     gen: int
     call: int = field(default=0, kw_only=True)
+    whole: Signature = field(default=(), kw_only=True)
     degrade: bool = False
     firm: bool = False
     give: bool = True
@@ -103,6 +119,16 @@ class Caller(ABC):
     def size(self) -> int:
         """Number of members of the job, including evicted ones: ranks are 0..size-1."""
         return self._descriptor.workers
+
+    @property
+    def history(self) -> History:
+        """What is remembered between the calls of an epoch, and of those that resume it; another object after a resync."""
+        return self._history
+
+    def compose(self, collective: str, prepare: Callable[[], Call[Result]], timeout: float | None) -> Result:
+        """Make one call whose flow is composed of several (:func:`netsum.work.nested`), and wait for its result. ``prepare``
+        checks its arguments; if they are wrong, the other ranks are told."""
+        return self._begin(collective, prepare, timeout).wait()
 
     @abstractmethod
     def _start(self, call: Call[Result], timeout: float | None, *, background: bool) -> Work[Result]:

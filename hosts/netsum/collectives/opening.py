@@ -20,7 +20,7 @@ from netsum.collectives.layout import Layout
 from netsum.collectives.options import Options
 from netsum.collectives.reductions import reduce_array
 from netsum.errors import CallError, Desynchronized
-from netsum.work import SUBMITTED, Flow
+from netsum.work import Flow, nested
 
 
 def same_run(context: Context) -> Flow:
@@ -30,13 +30,7 @@ def same_run(context: Context) -> Flow:
     layout, options = Layout.whole(context.workers), Options("or", late="wait")
     flow = reduce_array(context, "opening", marks, layout, options, History(lambda _: None))
     try:
-        step = next(flow)
-        while True:
-            if step is not SUBMITTED:  # the next call waits until this one is over
-                yield step
-            step = next(flow)
-    except StopIteration as end:
-        (table,) = end.value
+        (table,) = yield from nested(flow)  # the next call waits until this one is over
     except (CallError, Desynchronized) as error:
         raise Desynchronized(_used(f"its first block is no longer open: {error}")) from error
     if table[context.rank] != mark:
