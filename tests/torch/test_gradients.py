@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Aborted, Communicator, NotFinite
+from netsum import Aborted, Communicator, Mismatch, NotFinite, Unsupported
 
 from tests.hosts.calls import on_each, ranks
 from tests.torch.groups import attempt, on_each_group, process_groups
@@ -137,6 +138,63 @@ def test_sparse_gradients_send_only_the_rows_that_some_rank_has() -> None:
         assert sorted(each.weight.grad.coalesce().indices()[0].tolist()) == [0, 7, 100, 200, 999]
         assert torch.equal(each.weight.grad.to_dense(), models[0].weight.grad.to_dense())
         torch.testing.assert_close(each.weight.grad.to_dense(), dense)
+
+
+def rows_of(rows: int, shape: tuple[int, ...] = (3,), dtype: str = "float32") -> Any:
+    import torch
+
+    return torch.sparse_coo_tensor(
+        [[0]], torch.ones(1, *shape, dtype=getattr(torch, dtype)), (rows, *shape), check_invariants=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("tensor", "op"),
+    [
+        (partial(rows_of, 997), "sum"),
+        (partial(rows_of, 1000, (3, 1)), "sum"),
+        (partial(rows_of, 1000), "mean"),
+        (partial(rows_of, 1000, dtype="float64"), "sum"),
+        (lambda: rows_of(1000).to_dense().to_sparse(2), "sum"),
+    ],
+    ids=["rows", "columns", "op", "type", "sparse dimensions"],
+)
+def test_sparse_tensors_that_differ_are_compared(tensor: Any, op: str) -> None:
+    """Also where their marks fit into as many bytes, and their rows are as many."""
+    from netsum.torch.sparse import reduce_sparse
+
+    calls = [(lambda: rows_of(1000), "sum"), (tensor, op), (lambda: rows_of(1000), "sum")]
+    with ranks(3) as communicators:
+        got = on_each(communicators, lambda comm: reduce_sparse(comm, calls[comm.rank][0](), calls[comm.rank][1]))
+    assert [type(each) for each in got] == [Mismatch] * 3, got
+
+
+def test_the_ranks_are_told_what_is_wrong_with_a_sparse_tensor_of_one() -> None:
+    from netsum.torch.sparse import reduce_sparse
+
+    with ranks(2) as communicators:
+        for op, dtype in (("max", "float32"), ("mean", "int32")):
+            calls = [("sum", "float32"), (op, dtype)]
+            got = on_each(
+                communicators,
+                lambda comm: reduce_sparse(comm, rows_of(9, (), calls[comm.rank][1]), calls[comm.rank][0]),  # noqa: B023
+            )
+            assert [type(each) for each in got] == [Aborted, Unsupported], got
+        total = on_each(communicators, lambda comm: reduce_sparse(comm, rows_of(9), "sum").to_dense()[0].tolist())
+        assert total == [[2.0] * 3] * 2
+
+
+def test_models_of_other_shapes_are_compared() -> None:
+    """Whose parameters together are as many."""
+    import torch
+    from netsum.torch import average_gradients, broadcast_parameters
+
+    models = [torch.nn.Linear(3, 4, bias=False), torch.nn.Linear(4, 3, bias=False)]
+    for call in (average_gradients, broadcast_parameters):
+        with ranks(2) as communicators:
+            got = on_each(communicators, lambda comm: call(models[comm.rank], comm))  # noqa: B023
+        assert [type(each) for each in got] == [Mismatch] * 2, got
+        assert "average_gradients" in str(got[0]) or "broadcast_parameters" in str(got[0])
 
 
 def test_a_process_group_sums_sparse_tensors() -> None:

@@ -19,8 +19,10 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from netsum.collectives.call import part_of
 from netsum.communicator import Communicator
 from netsum.torch.sparse import reduce_sparse
+from netsum.torch.tensors import shapes_of
 from netsum.work import Work
 
 BUCKET_BYTES: Final = 25 << 20
@@ -45,7 +47,8 @@ def average_gradients(
         scale, timeout: as in :meth:`netsum.Communicator.allreduce`.
 
     float16, float32 and float64 travel as they are, bfloat16 as float32. Gradients may be on any device; they are
-    copied through the host's memory. Raises what ``allreduce`` raises; then the gradients are as they were.
+    copied through the host's memory. Raises what ``allreduce`` raises (Mismatch also if the gradients' shapes differ between
+    ranks); then the gradients are as they were.
 
     Cost: one allreduce a bucket, all under way at once, and for each sparse gradient that of
     :func:`~netsum.torch.sparse.reduce_sparse`.
@@ -56,7 +59,8 @@ def average_gradients(
     buckets = list(_buckets((gradient for gradient in gradients if not gradient.is_sparse), bucket_bytes))
     works: list[Work[Any]] = []
     for bucket in buckets:
-        works.append(comm.allreduce_async(_flatten(bucket), op="mean", scale=scale, timeout=timeout))
+        with part_of("in average_gradients", *shapes_of(bucket)):
+            works.append(comm.allreduce_async(_flatten(bucket), op="mean", scale=scale, timeout=timeout))
     # All results first: if one call fails, no gradient has changed.
     means = [work.wait() for work in works]
     for bucket, mean in zip(buckets, means, strict=True):

@@ -49,14 +49,14 @@ class AllreduceState:
         otherwise the job of the environment, which :meth:`close` leaves again.
 
         ``scale``, ``bits``, ``rounding`` and ``late`` are those of :meth:`netsum.Communicator.allreduce`. ``error_feedback``:
-        what rounding has kept out of a bucket goes into its next average. Raises JoinError.
+        what rounding has kept out of a bucket goes into its next average of the same epoch. Raises JoinError.
         """
         self._owns = comm is None and not isinstance(distributed.group.WORLD, ProcessGroup)
         self.comm = comm if comm is not None else _default()
         self.reports: dict[int, Report] = {}
         self.late = 0
         self.futures = Futures()
-        self._feedback = ErrorFeedback(error_feedback)
+        self._feedback = ErrorFeedback(self.comm, error_feedback)
         waits = self.comm.descriptor.block_exp_ms == 0
         nonfinite = "propagate" if waits or late == "wait" else "raise"
         self._options: dict[str, Any] = {
@@ -70,7 +70,8 @@ class AllreduceState:
     def begin(self, index: int, lent: Lent, tensor: Tensor) -> Work:
         """Begin to average a bucket in place; ``lent`` is the array of its ``tensor``."""
         array = lent.array
-        given = self._feedback.added(index, array)  # of another shape than last time once DDP has rebuilt its buckets
+        # Of another shape than last time once DDP has rebuilt its buckets.
+        given, keep = self._feedback.begin(index, array)
         rest = np.empty(array.shape, widened(array[:0]).dtype) if self._feedback.on else None
         work = self.comm.allreduce_async(given, "mean", out=array, rest=rest, **self._options)
 
@@ -79,7 +80,7 @@ class AllreduceState:
             self.reports[index] = work.report
             self.late += work.report.degraded > 0
             if rest is not None:
-                self._feedback.keep(index, rest)
+                keep(rest)
 
         return Work(self.futures, [work], [tensor], after)
 

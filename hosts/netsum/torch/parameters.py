@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from netsum.collectives.call import part_of
 from netsum.communicator import Communicator
-from netsum.torch.tensors import lend
+from netsum.torch.tensors import lend, shapes_of
 
 
 def broadcast_parameters(
@@ -17,10 +18,12 @@ def broadcast_parameters(
     The model is the same on every rank but for its values, which may be of any dense type and on any device. Raises what
     :meth:`netsum.Communicator.broadcast` raises; then the values are as they were. Cost: one broadcast.
     """
-    lent = [lend(tensor) for tensor in (*model.parameters(), *model.buffers())]
+    tensors = [*model.parameters(), *model.buffers()]
+    lent = [lend(tensor) for tensor in tensors]
     parts = [each.array.view(np.uint8) for each in lent]
     flat = np.concatenate([np.empty(0, np.uint8), *parts])
-    comm.broadcast(flat, root, out=flat, timeout=timeout)
+    with part_of("in broadcast_parameters", *shapes_of(tensors)):
+        comm.broadcast(flat, root, out=flat, timeout=timeout)
     start = 0
     for each, part in zip(lent, parts, strict=True):
         part[...] = flat[start : start + len(part)]

@@ -3,46 +3,80 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN
+from netsum.collectives.call import Call, Context
+from netsum.collectives.lanewise import lanewise
+from netsum.collectives.layout import Layout
+from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_options
+from netsum.collectives.reductions import reduce_array
 from netsum.communicator import Communicator
 from netsum.errors import Unsupported
 from netsum.torch.operations import Operation
 from netsum.torch.tensors import lend
+from netsum.work import Flow, nested
+
+_NAME = "sparse allreduce"
 
 
 def check_sparse(op: Operation) -> None:
     """Raise Unsupported for an operation that is not defined for sparse tensors: what a rank does not send must add nothing."""
     if op.factor is not None:
         raise Unsupported("PREMUL_SUM of sparse tensors: multiply them first")
-    if op.name not in (*ARITHMETIC, INTEGER_MEAN):
-        raise Unsupported(f"a reduction of sparse tensors is a {' or '.join(ARITHMETIC)}, not {op.name!r}")
+    _check_name(op.name)
 
 
-def reduce_sparse(comm: Communicator, tensor: Tensor, op: str, **options: Any) -> Tensor:
+def _check_name(op: str) -> None:
+    if op not in (*ARITHMETIC, INTEGER_MEAN):
+        raise Unsupported(f"a reduction of sparse tensors is a {' or '.join(ARITHMETIC)}, not {op!r}")
+
+
+def reduce_sparse(
+    comm: Communicator, tensor: Tensor, op: str, *, timeout: float | None = None, **options: Any
+) -> Tensor:
     """The sum or mean over all ranks of tensors in COO format and of the same shape; a new tensor, the same bits on all ranks.
 
-    ``options`` are those of :meth:`netsum.Communicator.allreduce`, whose errors this raises. Cost: two calls of
-    it, with a bit for each position (each row of an embedding), and the values at the positions that some rank has.
+    ``options`` are scale, bits, rounding and nonfinite of :meth:`netsum.Communicator.allreduce`, whose errors this raises. It
+    waits for every rank also in a job that degrades. Cost: two calls of it, with a bit for each position (each row of an
+    embedding), and the values at the positions that some rank has.
     """
+    return comm.compose(_NAME, partial(_prepare, comm, tensor, op, options), timeout)
+
+
+def _prepare(comm: Communicator, tensor: Tensor, op: str, options: dict[str, Any]) -> Call[Tensor]:
+    _check_name(op)
     own = tensor.detach().coalesce().cpu()
-    shape = own.shape[: own.sparse_dim()]
+    dtype = lend(own.values()[:0], values=True).array.dtype
+    degrades = comm.descriptor.block_exp_ms > 0
+    checked = check_options(dtype, op, late="wait", workers=comm.size, degrade=degrades, **options)
+
+    def flow(context: Context) -> Flow:
+        made = yield from _flow(context, comm, own, checked)
+        return made.to(tensor.device)
+
+    return Call(_NAME, flow, own.values().nbytes)
+
+
+def _flow(context: Context, comm: Communicator, own: Tensor, options: Options) -> Flow:
+    shape = tuple(own.shape[: own.sparse_dim()])
     mine = np.ravel_multi_index(tuple(own.indices().numpy()), shape)
     marks = np.zeros(math.prod(shape), np.bool_)
     marks[mine] = True
-    timeout = options.get("timeout")
-    joined = comm.allreduce(np.packbits(marks), "or", late="wait", timeout=timeout)
+    packed, either = np.packbits(marks), Options("or", late="wait")
+    signature = (_NAME, str(own.dtype), tuple(own.shape), options.agreed, f"{len(shape)} sparse")
+    (joined,) = yield from nested(lanewise(context, packed, Layout.whole(packed.size), either, signature, None))
     everyones = np.flatnonzero(np.unpackbits(joined, count=len(marks)))
     values = torch.zeros(len(everyones), *own.shape[len(shape) :], dtype=own.dtype)
     values[torch.from_numpy(np.searchsorted(everyones, mine))] = own.values()
     lent = lend(values, values=True)
-    comm.allreduce(lent.array, op, out=lent.array, **options)
-    lent.give_back()
+    (summed,) = yield from reduce_array(
+        context, _NAME, lent.array, Layout.whole(lent.array.size), options, comm.history
+    )
+    lent.array[...] = summed
     indices = np.stack(np.unravel_index(everyones, shape))
-    made = torch.sparse_coo_tensor(indices, values, tensor.shape, is_coalesced=True, check_invariants=False)
-    return made.to(tensor.device)
+    return torch.sparse_coo_tensor(indices, values, own.shape, is_coalesced=True, check_invariants=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -80,6 +80,11 @@ def filling(outputs: Sequence[Sequence[Tensor]]) -> After:
                 start += own.array.size
 
     return after
+
+
+def shapes_of(tensors: Iterable[Tensor]) -> Iterator[str]:
+    """The type and shape of each tensor, as the ranks compare them where several tensors travel together."""
+    return (f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}" for tensor in tensors)
 
 
 def _nothing() -> None:
