@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.errors import Timeout, Unsupported
-from netsum.memory.parameters import Parameters
+from netsum.communicator import Communicator
+from netsum.errors import Mismatch, Timeout, Unsupported
+from netsum.memory.parameters import Parameters, Step
 from netsum.memory.run import Task
 from netsum.transports import Transport
 from netsum.wire.memory import Instruction, LaneType
@@ -22,9 +23,11 @@ from netsum_memory.optimizer_local import LocalOptimizer, elastic
 from netsum_memory.optimizer_options import Options
 from netsum_memory.optimizer_rules import Floats
 
-from tests.hosts.calls import allreduce, ranks
+from tests.hosts.calls import allreduce, on_each, ranks, running
+from tests.hosts.network import MemoryNetwork
+from tests.hosts.stragglers import stragglers
 from tests.memory.inside import Inside
-from tests.threads import returned, until
+from tests.threads import returned, together, until
 
 SHAPES = ((50, 60), (60,), (60, 70))
 SETTINGS = [(0.5,), (0.5,), (0.5,)]
@@ -226,6 +229,53 @@ def test_gradients_that_the_switch_has_summed(optimizer: str) -> None:
             reference.step([parts])
         for member in members:
             same(member.layers, local)
+
+
+def members_of(inside: Inside, communicators: Sequence[Communicator]) -> list[Parameters]:
+    """All ranks' models, whose gradients the switch sums."""
+    members = [Parameters(inside.opened(), model(), comm=comm) for comm in communicators]
+    returned([member.begin for member in members])
+    return members
+
+
+def test_after_an_eviction_the_gradients_of_those_left_count() -> None:
+    inside = Inside("parameters", {"lr": 0.1})
+    with running(MemoryNetwork(3)) as (network, communicators):
+        members = members_of(inside, communicators)
+        assert returned([partial(member.step, gradients(0, 1)) for member in members]) == [(1, 3)] * 3
+        with network.lock:
+            network.evict(2)
+        for step, pushed in (
+            (2, gradients(0, 2)),
+            (3, [np.zeros_like(layer) for layer in model()]),
+        ):  # zeros are not sent
+            assert returned([partial(member.step, pushed) for member in members[:2]]) == [(step, 2)] * 2
+
+
+def test_a_late_ranks_gradient_does_not_count() -> None:
+    inside = Inside("parameters", {"lr": 0.1})
+    with stragglers(3) as (network, communicators):
+        members = members_of(inside, communicators)
+        blocks = 1 + -(-flat(0, 1).nbytes // 1024)  # that tell the call, and that carry it
+
+        def step(comm: Communicator) -> Step:
+            until(lambda: comm.rank != 1 or communicators[0].stats.degraded == blocks)
+            return members[comm.rank].step(gradients(comm.rank, 1))
+
+        with network.ageing():
+            steps = on_each(communicators, step)
+        assert steps == [(1, 2), (1, 0), (1, 2)]
+        assert (
+            returned([partial(member.step, gradients(rank, 2)) for rank, member in enumerate(members)]) == [(2, 3)] * 3
+        )
+
+
+def test_ranks_whose_layers_have_other_shapes_are_told() -> None:
+    inside = Inside("parameters", {})
+    with ranks(2) as communicators:
+        layers = [np.ones((4, 3), np.float32), np.ones((3, 4), np.float32)]
+        members = [Parameters(inside.opened(), [layers[comm.rank]], comm=comm) for comm in communicators]
+        assert [type(each) for each in together([member.begin for member in members])] == [Mismatch] * 2
 
 
 def flat(rank: int, step: int) -> Floats:

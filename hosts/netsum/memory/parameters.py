@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum.collectives.call import part_of
 from netsum.communicator import Communicator
 from netsum.errors import Aborted, InstructionRefused, Unsupported
 from netsum.memory.array import FlowOf, MemoryArray
@@ -146,29 +148,40 @@ class Parameters:
     def _summed_step(self, flat: Floats, settings: Sequence[Settings] | None, timeout: float | None) -> Step:
         assert self._comm is not None
         mean = "mean" if self.memory.descriptor.options.get("mean", True) else "sum"
-        summed = self._comm.reduce(flat, 0, mean, timeout=timeout)
+        with self._compared():
+            summed = self._comm.reduce(flat, 0, mean, timeout=timeout)
+        report = self._comm.report
+        # A gradient of zeros is not sent, and so no result says how many ranks had one.
+        counted = self._comm.present if report.src_cnt_min is None else report.src_cnt_min
         error: Exception | None = None
         if self._pushes:
             try:
                 self._push(np.asarray(summed, np.float32), settings, timeout)
             except Exception as caught:
                 error = caught
-        self._share(timeout, error)
-        return Step(self.number, self._comm.size)
+        counted = self._share(timeout, counted, error)
+        return Step(self.number, 0 if report.missed else counted)
 
-    def _share(self, timeout: float | None, error: Exception | None = None) -> None:
-        """Rank 0's parameters for all, by one multicast; with them the number of steps, or -1 if there was an error."""
+    def _compared(self) -> AbstractContextManager[None]:
+        """The ranks compare the shapes of their layers, which travel as one array."""
+        return part_of("in parameters", *map(str, self._blocks.shapes))
+
+    def _share(self, timeout: float | None, counted: int = 0, error: Exception | None = None) -> int:
+        """Rank 0's parameters for all, by one multicast; with them the number of steps, or -1 if there was an error, and of
+        the gradients ``counted``, which is returned."""
         assert self._comm is not None
-        number = np.array([-1 if error else self.number], np.int64).view(np.float32)
-        mine = np.concatenate([number, self._blocks.joined(self.layers)])
-        shared = self._comm.broadcast(mine.view(np.uint32), 0, timeout=timeout)
+        numbers = np.array([-1 if error else self.number, counted], np.int64).view(np.float32)
+        mine = np.concatenate([numbers, self._blocks.joined(self.layers)])
+        with self._compared():
+            shared = self._comm.broadcast(mine.view(np.uint32), 0, timeout=timeout)
         if error is not None:
             raise error
-        made = int(shared[:2].view(np.int64)[0])
+        made, counted = shared[:4].view(np.int64).tolist()
         if made < 0:
             raise Aborted("rank 0 could not make the step at the memory; its own error says why")
         self._steps[:] = made
-        self._blocks.part(shared[2:].view(np.float32), self.layers)
+        self._blocks.part(shared[4:].view(np.float32), self.layers)
+        return counted
 
     # Flows
 
