@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import parse_topology
-from netsum_controller.errors import Refused
+from netsum_controller.errors import NoSwitch, Refused
 from netsum_controller.planning.admission import Placement, place
 from netsum_controller.state.model import Epoch, Job, JobState, Part, Seat, Shape
 
@@ -101,6 +101,16 @@ def test_members_on_two_switches() -> None:
         place(spec("h1", "h2", "h4"), two, [], 0, TABLE)
     # Jobs on another switch do not count.
     assert where(place(spec("h4"), two, [other(1, 0, 8192)], 0, TABLE)) == ("s2", 1, 0, 128, 16)
+
+
+def test_two_ranks_of_a_host_on_one_endpoint() -> None:
+    """One process can open it. Without a switch nobody does, so a job that may go to its members goes there."""
+    rootless = TOPO.filled(links={}, hosts={"h1": {"frames": "127.0.0.1:9101", "switch_frames": "127.0.0.1:9001"}})
+    with pytest.raises(
+        NoSwitch, match=r"2 ranks on h1, whose `frames` endpoint 127\.0\.0\.1:9101 one process can open"
+    ):
+        place(spec("h1", "h2", "h1"), rootless, [], 0, TABLE)
+    assert where(place(spec("h1", "h2", "h3"), rootless, [], 0, TABLE))[0] == "s1"
 
 
 QUOTAS = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,11 +48,23 @@ def homes_of(members: Sequence[str], topology: Topology) -> tuple[str, ...]:
 
 
 def choose_trees(spec: JobSpec, topology: Topology, down: Collection[str] = ()) -> Trees:
-    """The job's trees; :class:`Refused` when its members cannot be joined."""
+    """The job's trees; :class:`Refused` when its members cannot be joined, :class:`NoSwitch` when not by a switch."""
+    _check_ends(spec, topology)
     try:
         return plan_trees(topology, spec.members, down=frozenset(down), weights=spec.roots)
     except Refused as error:
         raise type(error)(f"job {spec.name!r}: {error}") from None
+
+
+def _check_ends(spec: JobSpec, topology: Topology) -> None:
+    """Refuse several ranks on a host that sends its frames through a UDP endpoint, which one process can open."""
+    for name, count in Counter(spec.members).items():
+        host = topology.hosts.get(name)
+        if host is not None and host.frames is not None and host.switch_frames is not None and count > 1:
+            raise NoSwitch(
+                f"job {spec.name!r}: {count} ranks on {name}, whose `frames` endpoint {host.frames} one process can open; "
+                "give each rank a host, or let the members combine: `--algorithm ring` or another"
+            )
 
 
 def choose_chunks(spec: JobSpec, topology: Topology, trees: Trees) -> int:
