@@ -16,9 +16,12 @@
     +-- Busy                   not now; ``retry_ms`` says when to ask again
     +-- Abandoned              whoever asked has gone away; nothing was changed
     +-- StateError             the state file cannot be used
+    |   +-- Locked             others have the state lock
     +-- SwitchError            a switch could not be reached, or answered an error
         +-- Unreachable        nobody answers at its address
+        +-- NotThere           what was asked for by its key is not there
         +-- WriteError         it refused some updates; ``failed`` names them
+        +-- UnknownOutcome     nobody can tell which updates of a Write were carried out
 """
 
 from __future__ import annotations
@@ -117,8 +120,20 @@ class SwitchError(ControllerError):
     """A switch could not be reached, or refused a call."""
 
 
+class Locked(StateError):
+    """Others have had the state lock for longer than it was waited for."""
+
+
 class Unreachable(SwitchError):
     """Nobody answers at the switch's address."""
+
+
+class NotThere(SwitchError):
+    """A switch does not have what it was asked for by its key."""
+
+
+class UnknownOutcome(SwitchError):
+    """A Write failed, and the switch did not say which of its updates were carried out."""
 
 
 class WriteError(SwitchError):

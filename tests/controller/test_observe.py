@@ -11,7 +11,7 @@ from netsum_controller import Controller, JobSpec
 from netsum_controller.stages import Record
 from netsum_controller.stages.query import AGE_UNIT_US
 from netsum_controller.state.model import Job, Late
-from netsum_controller.watching.observer import SILENT_AFTER, JobView, Observer, Presence
+from netsum_controller.watching.observer import SILENT_AFTER, JobView, Observer, Presence, SwitchView
 from netsum_controller.watching.sampling import MOST, PROBES, Query, sample
 
 from tests.controller.fake_switch import FakeSwitch
@@ -139,16 +139,29 @@ def test_only_the_job_that_was_asked_for(controller: Controller) -> None:
 
 def test_trouble_is_told(controller: Controller, switch: FakeSwitch) -> None:
     observer = Observer(controller.site, patience=0.2)
-    with controller.site.store.lock:
-        busy = observer.look("s1")
-    assert not busy.up
-    assert "has held it for 0 s" in busy.trouble
     switch.restart()
     assert "has no P4 program yet" in observer.look("s1").trouble
     switch.stop()
     gone = observer.look("s1")
-    assert (gone.up, gone.jobs) == (False, ())
+    assert (gone.up, gone.looked, gone.jobs) == (False, True, ())
     assert "is the switch running?" in gone.trouble
+
+
+def test_a_busy_state_lock_says_nothing_about_the_switch(controller: Controller, switch: FakeSwitch) -> None:
+    """The page and `netsum job top` show who has the lock, not a switch that does not work."""
+    observer = Observer(controller.site, patience=0.0)
+
+    def busy() -> SwitchView:
+        with controller.site.store.lock:
+            return observer.look("s1")
+
+    view = busy()
+    assert (view.up, view.looked, view.jobs) == (True, False, ())
+    assert view.trouble.startswith("not looked at: ")
+    assert "has held it for 0 s" in view.trouble
+    switch.stop()
+    assert not observer.look("s1").up
+    assert not busy().up, "as the look before has found it"
 
 
 def records(job: Job, newest: int, opened: int, query: list[int]) -> Query:

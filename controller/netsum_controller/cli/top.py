@@ -86,7 +86,7 @@ class Watch:
         names = memory.regions if self.name is None else ()
         regions = [region_standing(memory, name, self._switches, views) for name in names]
         self._switches = {view.name: view for view in views}
-        return Snapshot(jobs, [view.trouble for view in views if not view.up], regions)
+        return Snapshot(jobs, [view.trouble for view in views if view.trouble], regions)
 
     def every(self, interval: float) -> Iterator[Snapshot]:
         """Snapshots for ever. The first has no rates, so the second follows soon."""

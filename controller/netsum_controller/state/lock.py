@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from netsum_controller.errors import Abandoned, StateError
+from netsum_controller.errors import Abandoned, Locked, StateError
 
 WAIT = 60.0
 """Seconds to wait for another command. Each holds the lock for well under a second, or a few if it loads a program."""
@@ -82,7 +82,7 @@ class StateLock:
                 if not wanted():
                     raise Abandoned
                 if time.monotonic() >= deadline:
-                    raise StateError(f"{self._path}: another thread has held the state for {self._wait:.0f} s")
+                    raise Locked(f"{self._path}: another thread has held the state for {self._wait:.0f} s")
             if not wanted():
                 raise Abandoned
             with self._turnstile.acquire(max(0.0, deadline - time.monotonic())):
@@ -90,7 +90,7 @@ class StateLock:
         except BaseException as error:  # including Ctrl-C while it waits
             self._step_out(turn)
             if isinstance(error, Timeout):
-                raise StateError(f"{self._path}: another netsum command has held it for {self._wait:.0f} s") from None
+                raise Locked(f"{self._path}: another netsum command has held it for {self._wait:.0f} s") from None
             if isinstance(error, OSError):
                 raise StateError(f"{self._path}: {error.strerror}") from None
             raise

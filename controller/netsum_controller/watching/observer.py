@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from netsum.wire.schema import BlockState
 
-from netsum_controller.errors import ControllerError
+from netsum_controller.errors import ControllerError, Locked
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.planning.job_items import home_of
 from netsum_controller.site import Site
@@ -76,7 +76,8 @@ class JobView:
 class SwitchView:
     """One switch: whether it is ``up`` and runs our program, and if not, the ``trouble``. ``seconds`` is how long the look took,
     which ended ``at`` a time (:func:`time.monotonic`); ``ports`` is what has come in at each port, ``regions`` what has come for
-    each region of memory, by its id."""
+    each region of memory, by its id. If it was not ``looked`` at, because others had the state lock (that is the ``trouble``
+    then), ``up`` is what the look before has found."""
 
     name: str
     up: bool
@@ -86,6 +87,7 @@ class SwitchView:
     jobs: tuple[JobView, ...] = ()
     ports: Mapping[int, PortCounts] = field(default_factory=dict)
     regions: Mapping[int, RegionCounts] = field(default_factory=dict)
+    looked: bool = True
 
 
 def whole(views: Iterable[JobView]) -> list[JobView]:
@@ -158,9 +160,17 @@ class Observer:
         self._patience = patience
         self._memory: dict[tuple[str, str], _Memory] = {}
         """By switch and job."""
+        self._up: dict[str, bool] = {}
+        """What the last look at each switch has found."""
 
     def look(self, switch: str, only: str | None = None) -> SwitchView:
         """The current view of a switch and its jobs (or ``only`` one of them). Errors are reported in the view, not raised."""
+        view = self._look(switch, only)
+        if view.looked:
+            self._up[switch] = view.up
+        return view
+
+    def _look(self, switch: str, only: str | None) -> SwitchView:
         began = time.monotonic()
         self._site.topology = self._of.topology  # a testbed may have filled it in since
         try:
@@ -177,6 +187,10 @@ class Observer:
                 ports = client.read_ports(self._site.topology.on_ports(switch)) if only is None else {}
                 has_memory = only is None and self._site.memory.state().regions
                 regions = client.read_region_traffic() if has_memory else {}
+        except Locked as error:
+            now = time.monotonic()
+            up = self._up.get(switch, True)
+            return SwitchView(switch, up, now - began, f"not looked at: {error}", at=now, looked=False)
         except ControllerError as error:
             now = time.monotonic()
             return SwitchView(switch, up=False, seconds=now - began, trouble=str(error), at=now)

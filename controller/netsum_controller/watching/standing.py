@@ -141,7 +141,7 @@ def region_standing(
         count = view.regions.get(region.id, none)
         counts.append(count)
         was = before.get(view.name)
-        if was is not None and was.up and view.up and view.at > was.at:
+        if was is not None and was.up and was.looked and view.up and view.looked and view.at > was.at:
             pairs = zip(was.regions.get(region.id, none), count, strict=True)
             rates.append([_since(*pair) / (view.at - was.at) for pair in pairs])
     packets, octets = map(sum, zip(none, *counts, strict=True))

@@ -205,7 +205,7 @@ function drawSwitches(now) {
       "tr",
       { "data-switch": each.name },
       element("td", {}, each.name),
-      element("td", { class: each.up ? "good" : "bad words" }, each.up ? "up" : each.trouble),
+      element("td", { class: each.trouble ? (each.up ? "words" : "bad words") : "good" }, each.trouble || "up"),
       element("td", { class: "words" }, counts(each.outcomes)),
       element("td", { class: Object.keys(each.refused).length ? "warn words" : "words" }, counts(each.refused)),
     ),
