@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from netsum_controller import Controller, Job, JobSpec, Topology
-from netsum_controller.planning.job_items import belongs_to
+from netsum_controller.planning.job_items import of_job
 from netsum_controller.stages import Item
 
 from tests.controller.fake_switch import FakeSwitch
@@ -55,7 +55,7 @@ class FakeFabric:
         found = {}
         for name in self.switches:
             with controller.site.client(name) as client:
-                found[name] = {item for item in client.read_items() if belongs_to(item, job_id)}
+                found[name] = set(of_job(client.read_items(), job_id))
         return found
 
     def fail_everywhere(self, fail: Callable[[str, Any], str | None]) -> None:

@@ -62,6 +62,10 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         """How many PacketIns are held back until just before the next one."""
         self._held: list[Any] = []
         self.cookies_read = 0
+        self.entities_read = 0
+        """How many entries and groups were returned, in all."""
+        self.requests = 0
+        """How many Reads and Writes came."""
         self.sweeps: list[bytes] = []
         """The frame of every sweep that came from the primary."""
         self.sweeps_close = 0
@@ -176,6 +180,7 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
     def Write(self, request: Any, context: grpc.ServicerContext) -> Any:
         self.on_write(request)
         with self._lock:
+            self.requests += 1
             self._require_primary(request, context)
             self._require_pipeline(context)
             errors = [self._update(update) for update in request.updates]
@@ -218,6 +223,7 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
 
     def Read(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         with self._lock:
+            self.requests += 1
             self._require_pipeline(context)
             answer = p4.ReadResponse()
             for entity in request.entities:
@@ -226,8 +232,11 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
 
     def _read(self, entity: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         if entity.HasField("table_entry"):
-            for key, row in self.rows.items():
-                if row.table_id == entity.table_entry.table_id:
+            asked = entity.table_entry
+            keys = [_row_key(asked)] if asked.match else [key for key in self.rows if key[0] == asked.table_id]
+            for key in keys:
+                if (row := self.rows.get(key)) is not None:
+                    self.entities_read += 1
                     found = p4.Entity(table_entry=row)
                     if entity.table_entry.HasField("counter_data"):
                         found.table_entry.counter_data.packet_count = self.packets_let_in.get(key, 0)
@@ -240,7 +249,11 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
             found.counter_entry.data.byte_count = self.counted_bytes.get(key, 0)
             yield found
         elif entity.HasField("packet_replication_engine_entry"):
-            for group in self.groups.values():
+            group_id = entity.packet_replication_engine_entry.multicast_group_entry.multicast_group_id
+            if group_id and group_id not in self.groups:
+                context.abort(grpc.StatusCode.NOT_FOUND, "Multicast group does not exist")
+            for group in [self.groups[group_id]] if group_id else self.groups.values():
+                self.entities_read += 1
                 found = p4.Entity()
                 found.packet_replication_engine_entry.multicast_group_entry.CopyFrom(group)
                 yield found

@@ -324,7 +324,7 @@ def test_a_controller_that_is_killed_in_a_move(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(*{"ring": (moving, "converge_job"), "switch": (epochs, "install")}[to], die)
+        patched.setattr(*{"ring": (moving, "remove"), "switch": (epochs, "install")}[to], die)
         with pytest.raises(Killed):
             controller.move("resnet", to)
     controller = open_controller()

@@ -13,7 +13,7 @@ import pytest
 from netsum.wire import Outcome, Status
 from netsum.wire.schema import AgeOp
 from netsum_controller import Controller, JobSpec
-from netsum_controller.errors import Busy, StateError
+from netsum_controller.errors import Busy, StateError, SwitchError
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.state.model import JobState
 
@@ -113,6 +113,18 @@ def test_pushing_and_creating_twice_changes_nothing(live: SwitchUnderTest, on_li
     contribute(live, members[1], members[0].first_block_id, 2)
     contribute(live, members[2], members[0].first_block_id, 3)
     assert struct.unpack_from(">I", receive(live, members[0])[1]) == (6,)
+
+
+def test_a_second_netsum_is_named(on_live: Controller, tmp_path: Path) -> None:
+    with (
+        on_live.site.client("s1") as first,
+        Controller(on_live.topology, tmp_path / "another.db") as other,
+        other.site.client("s1"),
+        pytest.raises(
+            SwitchError, match=r"another netsum took over as primary, one with another state file, .*--state"
+        ),
+    ):
+        first.push_pipeline()
 
 
 def test_loading_the_program_again_leaves_no_second_replicas(live: SwitchUnderTest, on_live: Controller) -> None:

@@ -224,7 +224,7 @@ def test_a_job_on_several_switches_is_kept(tmp_path: Path) -> None:
         epoch = Epoch(7, 0, SEATS, edges=edges, shape=shape)
         parts = (Part("spine1", 64), Part("leaf1", 0), Part("leaf2", 16))
         job = job_of(name="wide", job_id=9, parts=parts, epoch=epoch, roots={"spine1": 2, "spine2": 1})
-        store.add_job(job, Claim(7, 11, (13001, 13002, 13005, 13006), ("spine1", "leaf1")))
+        store.add_job(job, Claim(7, 11, (13001, 13002, 13005, 13006), {"spine1": 0, "leaf1": 0}))
         assert not store.has_claimed(7, "leaf2", 9)
         store.set_claimed(7, "leaf2")
     assert store.has_claimed(7, "leaf2", 9)

@@ -16,7 +16,7 @@ from netsum_controller.errors import Refused, StateError, SwitchError
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.planning.allocation import UDP_PORTS, allocate_ports
 from netsum_controller.site import Site
-from netsum_controller.stages import JobEntry, RegionEntry
+from netsum_controller.stages import Item, JobEntry, RegionEntry
 from netsum_controller.state.model import SERIAL, Claim, Job
 
 
@@ -28,14 +28,15 @@ def claim_numbers(site: Site, clients: Mapping[str, SwitchClient], senders: Sequ
     """Claim numbers on all of these switches for an epoch with these ``senders`` (hosts, and switches below others). On a switch
     without any, which has just started, they begin at the current time, because packets from before may still be under way. Call
     it under the state lock. Raises :class:`Refused` (no UDP ports are left), :class:`StateError` or :class:`SwitchError`."""
-    last = [client.claim(0) for client in clients.values()]
+    last = [client.claimed() for client in clients.values()]
     known = site.store.next_epoch
     number = max([known, *(each + 1 for each in last), *([int(time.time())] if 0 in last else [])])
     while True:
         udp_ports, next_number = _ports(site, number, senders)
         taken = max((client.claim(next_number - 1) for client in clients.values()), default=0)
         if taken < number:
-            return Claim(number, next_number, udp_ports, tuple(clients), others=any(each >= known for each in last))
+            switches = {name: _known(client) for name, client in clients.items()}
+            return Claim(number, next_number, udp_ports, switches, others=any(each >= known for each in last))
         last.append(taken)
         number = taken + 1
 
@@ -57,10 +58,13 @@ def claim_again(site: Site, client: SwitchClient, job: Job) -> None:
     :class:`NumberTaken` if the job needs another epoch."""
     epoch = job.epoch
     ours = site.store.has_claimed(epoch.number, client.name, job.job_id)
-    taken = client.claim(epoch.number + len(epoch.seats) + len(epoch.edges) - 1)
+    last = epoch.number + len(epoch.seats) + len(epoch.edges) - 1
+    if ours and client.claimed() >= last:
+        return
+    taken = client.claim(last)
     with site.store.transaction():
         if ours or taken < epoch.number:
-            site.store.set_claimed(epoch.number, client.name)
+            site.store.set_claimed(epoch.number, client.name, _known(client))
             return
         site.store.skip_epochs(taken + 1)
     raise NumberTaken(
@@ -73,10 +77,43 @@ def foreign(site: Site, switch: str, entries: Iterable[JobEntry]) -> list[JobEnt
     return [entry for entry in entries if not site.store.has_claimed(entry.epoch, switch, entry.job_id)]
 
 
+def _known(client: SwitchClient) -> int:
+    """Up to which number all epochs on the switch are this state file's; 0: nobody has looked."""
+    return client.claimed() if client.all_ours else 0
+
+
 def require_ours(site: Site, client: SwitchClient) -> None:
     """Raise :class:`StateError` if the switch has jobs, or regions of memory, of another state file, so that nothing may be
-    changed there."""
-    entries = client.read_entries(JobEntry, RegionEntry)
+    changed there.
+
+    Nobody begins an epoch without a new number. So the jobs are read only if numbers have been taken since they were last found
+    to be this file's (whatever it has claimed itself is)."""
+    known = site.store.known_claims(client.name)
+    if known is None:  # nothing was ever claimed there: it may be a switch that cannot answer claims
+        require_all_ours(site, client, client.read_entries(JobEntry, RegionEntry))
+        return
+    highest = _claimed(client)  # before the jobs are read: a number that is taken later is noticed later
+    if known == highest > 0:
+        require_all_ours(site, client, client.read_entries(RegionEntry))
+    else:
+        require_all_ours(site, client, client.read_entries(JobEntry, RegionEntry))
+        if highest != known:
+            with site.store.transaction():
+                site.store.set_known_claims(client.name, highest)
+    client.all_ours = highest > 0
+
+
+def _claimed(client: SwitchClient) -> int:
+    """The highest number that is taken on a switch; 0 also if it does not answer claims now."""
+    try:
+        return client.claimed()
+    except SwitchError:
+        return 0
+
+
+def require_all_ours(site: Site, client: SwitchClient, installed: Iterable[Item]) -> None:
+    """Raise :class:`StateError` if jobs, or regions of memory, among these items are another state file's."""
+    entries = list(installed)
     jobs = foreign(site, client.name, (entry for entry in entries if isinstance(entry, JobEntry)))
     found = [f"id {entry.job_id} in epoch {entry.epoch}" for entry in jobs]
     regions = [entry.region for entry in entries if isinstance(entry, RegionEntry)]

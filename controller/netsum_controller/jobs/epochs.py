@@ -107,7 +107,8 @@ def _plan(site: Site, job: Job) -> tuple[Trees, tuple[Part, ...]]:
     if site.links_down or not choices:  # without a link, the roots that were asked for may not be able to share
         choices.append(None)
     trees = _first_possible(topology, members, down, choices)
-    return trees, place_again(site.topology, job, trees, site.store.jobs(), table_size(site))
+    new = any(job.part(switch) is None for switch in trees.nodes)  # only then do the others matter
+    return trees, place_again(site.topology, job, trees, site.store.jobs() if new else (), table_size(site))
 
 
 def _first_possible(
@@ -232,7 +233,7 @@ def replace_epoch(site: Site, job: Job, new: Job, clients: Clients) -> Job:
             for name in new.switches:
                 if name in clients and job.part(name) is None:  # the counters there are an earlier job's
                     clients[name].clear_outcomes(new.job_id)
-            install(site, new, clients)
+            install(site, new, clients, before=job)
         except ControllerError as error:
             if not isinstance(error, RollbackError):
                 with site.store.transaction():
@@ -243,7 +244,7 @@ def replace_epoch(site: Site, job: Job, new: Job, clients: Clients) -> Job:
         with site.store.transaction():
             site.store.set_state(job.name, JobState.READY)
         if new.switches != job.switches:
-            settle_quietly(site, clients.values())
+            settle_quietly(site, clients.values(), new)
     return replace(new, state=JobState.READY)
 
 

@@ -125,7 +125,7 @@ def _take_out(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[
         site.store.set_evicted(job.epoch.number, rank)
     new = site.store.job(job.name)
     try:
-        install(site, new, clients, path)
+        install(site, new, clients, path, before=job)
     except ControllerError as error:
         if not isinstance(error, RollbackError):
             with site.store.transaction():

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -17,14 +17,15 @@ from netsum_controller.errors import ControllerError, NoSuchJob, NoSwitch, Refus
 from netsum_controller.jobs.claims import require_ours
 from netsum_controller.jobs.epochs import claim_for, make_epoch, table_size, used_ids
 from netsum_controller.jobs.priorities import settle, settle_quietly
-from netsum_controller.jobs.spread import Clients, converge_job, install, open_clients, spread, taking_part
+from netsum_controller.jobs.spread import Clients, install, open_clients, remove, taking_part
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import SwitchClient
-from netsum_controller.p4runtime.converge import RollbackError
+from netsum_controller.p4runtime.converge import RollbackError, apply, plan
 from netsum_controller.planning.admission import check_plan, check_tenant, choose_chunks, choose_trees, homes_of, place
-from netsum_controller.planning.job_items import home_of, job_trees
+from netsum_controller.planning.job_items import home_of, job_trees, of_job
 from netsum_controller.planning.trees import Trees
 from netsum_controller.site import Site, find_down
+from netsum_controller.stages import Item
 from netsum_controller.state.model import Epoch, Job, JobState, Part, Shape
 
 log = logging.getLogger(__name__)
@@ -145,16 +146,17 @@ def _create_on_switches(site: Site, spec: JobSpec, existing: Job | None) -> Job:
     trees = _trees_now(site, spec)
     with open_clients(site, [*trees.nodes, *left]) as clients:
         for client in clients.values():
-            clean_up(site, client)
+            for gone in clean_up(site, client):
+                settle(site, client, gone)
         job = _record(site, spec, clients)
         try:
             for name in job.switches:
                 clients[name].clear_outcomes(job.job_id)
-                settle(site, clients[name])
-            install(site, job, clients)
+                settle(site, clients[name], job)
+            install(site, job, clients, before=replace(job, parts=()))
         except BaseException as error:
             _abandon(site, job, clean=isinstance(error, SwitchError) and not isinstance(error, RollbackError))
-            settle_quietly(site, clients.values())
+            settle_quietly(site, clients.values(), job)
             raise
         with site.store.transaction():
             site.store.set_state(job.name, JobState.READY)
@@ -216,17 +218,18 @@ def start_ageing(site: Site, job: Job) -> None:
     state lock, after a join is stored. Raises :class:`SwitchError`, in which case the join must be repeated."""
     if job.ageing:
         with open_clients(site, taking_part(job)) as clients:
-            if install(site, job, clients):
+            if install(site, job, clients, before=job):
                 epoch = job.epoch.number
                 log.info("job %s: everyone has joined epoch %d, blocks age out", job.name, epoch, extra=about(job))
 
 
-def clean_up(site: Site, client: SwitchClient) -> list[str]:
-    """Remove what killed commands left half done on this switch; returns the names of the jobs. Their parts on other switches
-    stay until those are cleaned up."""
-    left = [job for job in site.store.jobs(client.name) if not job.exists]
+def clean_up(site: Site, client: SwitchClient, installed: Iterable[Item] | None = None) -> list[Job]:
+    """Remove what killed commands left half done on this switch, and return those jobs; ``installed`` is all that is there, if it
+    has been read. Their parts on other switches stay until those are cleaned up."""
+    left = site.store.half_done(client.name)
+    items = list(client.read_items() if left and installed is None else installed or ())
     for job in left:
-        converge_job(client, job.job_id, [])
+        apply(client, plan([], of_job(items, job.job_id)))
         parts = [part for part in job.parts if part.switch != client.name]
         with site.store.transaction():
             if any(part.switch in site.topology.switches for part in parts):
@@ -235,7 +238,7 @@ def clean_up(site: Site, client: SwitchClient) -> list[str]:
             else:
                 site.store.remove_job(job.name)
         log.info("job %s: removed what an interrupted command had left", job.name, extra=about(job))
-    return [job.name for job in left]
+    return left
 
 
 def delete_job(site: Site, name: str, *, force: bool = False) -> Job:
@@ -281,11 +284,11 @@ def _remove_from_switches(site: Site, job: Job, *, force: bool) -> None:
             site.store.set_used_ids(job.epoch.number, used)
             site.store.set_state(job.name, JobState.DELETING)
         try:
-            spread(clients, job.job_id, {name: [] for name in clients})
+            remove(site, job, clients)
         except RollbackError:
             raise
         except SwitchError:
             with site.store.transaction():
                 site.store.set_state(job.name, job.state)
             raise
-        settle_quietly(site, clients.values())
+        settle_quietly(site, clients.values(), job)

@@ -24,7 +24,7 @@ from netsum_controller.jobs.epochs import (
     table_size,
 )
 from netsum_controller.jobs.priorities import settle
-from netsum_controller.jobs.spread import converge_job, open_clients, taking_part
+from netsum_controller.jobs.spread import open_clients, remove, taking_part
 from netsum_controller.logs import about
 from netsum_controller.planning.admission import check_plan, place
 from netsum_controller.site import Site, answers, find_down
@@ -128,8 +128,8 @@ def _remove(site: Site, job: Job, switches: Iterable[str]) -> None:
             with site.client(name) as client:
                 if client.pipeline_cookie() == site.program.cookie:
                     require_ours(site, client)
-                    converge_job(client, job.job_id, [])
-                    settle(site, client)
+                    remove(site, job, {name: client})
+                    settle(site, client, job)
         except ControllerError as error:
             log.warning("job %s stays on switch %s until it is reconciled: %s", job.name, name, error, extra=about(job))
 

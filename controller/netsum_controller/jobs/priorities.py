@@ -8,7 +8,7 @@ epoch; members only notice that they are told to give way.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from netsum_controller.errors import SwitchError
@@ -21,38 +21,39 @@ from netsum_controller.state.model import Job, JobState
 log = logging.getLogger(__name__)
 
 
-def entry_priority(job: Job, there: Iterable[Job]) -> int:
-    """The priority in a job's entry on a switch with these jobs (the job itself may be among them)."""
-    classes = {job.priority, *(other.priority for other in there if other.state is not JobState.DELETING)}
-    return job.priority + 1 if len(classes) > 1 else 0
+def entry_priority(job: Job, classes: Collection[int]) -> int:
+    """The priority in a job's entry on a switch whose jobs are of these classes (its own may be among them)."""
+    return job.priority + 1 if len({job.priority, *classes}) > 1 else 0
 
 
 def priority_on(site: Site, job: Job, switch: str) -> int:
     """The priority in a job's entry on one of its switches."""
-    return entry_priority(job, site.store.jobs(switch))
+    return entry_priority(job, site.store.classes(switch))
 
 
-def settle(site: Site, client: SwitchClient) -> int:
-    """Update only the priority of every job entry of a switch; returns how many changed. Call it under the state lock, once the
-    store knows which job comes or goes. Raises :class:`SwitchError`; then nothing has changed."""
+def settle(site: Site, client: SwitchClient, because: Job) -> int:
+    """Update only the priority of every other job entry of a switch, because a job comes or goes; returns how many changed. Call
+    it under the state lock, once the store knows. Raises :class:`SwitchError`; then nothing has changed."""
+    others = site.store.classes(client.name, but=because.name)
+    if others <= {because.priority} or len(others) > 1:
+        return 0  # with it or without, they are of one class, or of several
+    classes = site.store.classes(client.name)
     jobs = {job.job_id: job for job in site.store.jobs(client.name) if job.state is not JobState.DELETING}
-    if not jobs:
-        return 0
     steps = []
-    for item in client.read_items():
+    for item in client.read_entries(JobEntry):
         if isinstance(item, JobEntry) and item.job_id in jobs:
-            priority = entry_priority(jobs[item.job_id], jobs.values())
+            priority = entry_priority(jobs[item.job_id], classes)
             if item.priority != priority:
                 steps.append(Step(Update(Kind.MODIFY, replace(item, priority=priority)), item))
     apply(client, steps)
     return len(steps)
 
 
-def settle_quietly(site: Site, clients: Iterable[SwitchClient]) -> None:
+def settle_quietly(site: Site, clients: Iterable[SwitchClient], because: Job) -> None:
     """:func:`settle` on several switches, where failure must not undo what was done before; ``netsum reconcile`` repairs it."""
     for client in clients:
         try:
-            settle(site, client)
+            settle(site, client, because)
         except SwitchError as error:
             log.warning(
                 "switch %s: priorities stay as they were: %s", client.name, error, extra={"switch": client.name}

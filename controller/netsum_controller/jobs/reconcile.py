@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from netsum_controller.errors import ControllerError, StateError, SwitchError
 from netsum_controller.jobs.claims import NumberTaken, claim_again, foreign, require_ours
 from netsum_controller.jobs.epochs import goes_around, is_resumable, record_epoch
 from netsum_controller.jobs.lifecycle import clean_up
-from netsum_controller.jobs.priorities import priority_on, settle_quietly
-from netsum_controller.jobs.spread import install, open_clients, taking_part
+from netsum_controller.jobs.priorities import entry_priority, settle_quietly
+from netsum_controller.jobs.spread import Clients, desired_on, open_some, spread, taking_part
 from netsum_controller.logs import about
 from netsum_controller.memory.items import memory_items
 from netsum_controller.p4runtime.client import Kind, SwitchClient
 from netsum_controller.p4runtime.converge import apply, plan
-from netsum_controller.planning.job_items import job_items
-from netsum_controller.planning.switch_items import switch_items
+from netsum_controller.planning.job_items import by_job, job_items, job_of, of_job
+from netsum_controller.planning.switch_items import check_room, switch_items
 from netsum_controller.site import Site, find_down
 from netsum_controller.stages import Item, JobEntry
 from netsum_controller.state.model import Job, JobState, Rejoin
 
 log = logging.getLogger(__name__)
+
+TURN: Final = 16
+"""Jobs that are restored before others get the state lock: this takes a fraction of a second."""
 
 
 @dataclass
@@ -67,52 +70,190 @@ def reconcile_switch(site: Site, name: str, *, force: bool = False, take_over: b
 
 
 def _reconcile(site: Site, name: str, *, force: bool, take_over: bool) -> Report:
+    restoring = _Restoring(site, name, Report(name))
     with site.store.lock, site.client(name) as client:
-        report = Report(name)
+        restoring.begin(client, force=force, take_over=take_over)
+    while restoring.left:
+        # Not under one lock: members of the jobs that are restored already, and whoever else waits for it, go on in between.
+        with site.store.lock, site.client(name) as client:
+            restoring.take_turn(client)
+    log.info("switch %s: %s", name, restoring.report, extra={"switch": name})
+    return restoring.report
+
+
+class _Restoring:
+    """One switch that is made what it should be. It is read once, at the beginning; then some jobs are installed at a time. A
+    job that somebody else has changed since it was read is read again."""
+
+    def __init__(self, site: Site, name: str, report: Report) -> None:
+        self._site, self._name, self.report = site, name, report
+        self.left: list[Job] = []
+        """The jobs that need a new epoch, or whose epoch a killed command has left half installed; as they were then."""
+        self._take_over = False
+        self._lost: set[str] = set()
+        self._others: set[int] = set()
+        """The ids of jobs of another state file that were there."""
+        self._there: dict[str, dict[int, list[Item]]] = {}
+        """What each switch that has been read had of each job, by its id."""
+        self._changed: set[str] = set()
+        """The jobs that others have changed since then."""
+        self._troubles: dict[str, ControllerError] = {}
+        """What is wrong with other switches that cannot be used."""
+
+    def begin(self, client: SwitchClient, *, force: bool, take_over: bool) -> None:
+        """Load the program where it is missing, and correct everything but the jobs that are ``left``. Call it under the state
+        lock, and :meth:`take_turn` under another one as long as there are some."""
+        site, report = self._site, self.report
+        base = switch_items(site.topology, self._name, frozenset(site.down))
+        base += memory_items(site.topology, site.memory.state(), self._name, frozenset(site.down))
+        check_room(site.topology.name, self._name, base, lambda table: site.program.size("tables", table))
         runs_ours = client.pipeline_cookie() == site.program.cookie
+        self._take_over = take_over
         if runs_ours and not take_over:
             require_ours(site, client)
         if force or not runs_ours:
             client.push_pipeline()
             report.program_pushed = True
-        report.cleaned_up = clean_up(site, client)
         installed = client.read_items()
-        fresh = _begin_epochs(site, client, installed, report)
-        desired = switch_items(site.topology, name, frozenset(site.down))
-        desired += memory_items(site.topology, site.memory.state(), name, frozenset(site.down))
-        for job in site.store.jobs(name):
-            desired += job_items(site.topology, job, name, priority=priority_on(site, job, name))
+        half_done = clean_up(site, client, installed)
+        report.cleaned_up = [job.name for job in half_done]
+        gone = {job.job_id for job in half_done}
+        installed = [item for item in installed if job_of(item) not in gone]
+        kept = self._sort(client, installed)
+        waiting = {job.job_id for job in self.left}
+        classes = site.store.classes(self._name)
+        for job in kept:
+            base += job_items(site.topology, job, self._name, priority=entry_priority(job, classes))
+        self._apply(client, base, [item for item in installed if job_of(item) not in waiting])
+
+    def _sort(self, client: SwitchClient, installed: list[Item]) -> list[Job]:
+        """The jobs that stay as they are; the others are ``left``."""
+        entries = [item for item in installed if isinstance(item, JobEntry)]
+        self._others = {entry.job_id for entry in foreign(self._site, self._name, entries)}
+        self._there[self._name] = by_job(installed)
+        known = {entry.job_id for entry in entries} - self._others
+        kept: list[Job] = []
+        # In order of their numbers: claiming one takes all those below it, too.
+        for job in sorted(self._site.store.jobs(self._name), key=lambda job: job.epoch.number):
+            wanted = any(isinstance(item, JobEntry) for item in job_items(self._site.topology, job, self._name))
+            if wanted and job.job_id not in known and not _nobody_has(job):
+                self._lost.add(job.name)
+            renewed = self._needs_epoch(client, job)
+            (self.left if renewed or job.state is JobState.CHANGING else kept).append(job)
+        return kept
+
+    def _needs_epoch(self, client: SwitchClient, job: Job) -> bool:
+        return job.name in self._lost or goes_around(self._site, job) or not _keeps_number(self._site, client, job)
+
+    def _apply(self, client: SwitchClient, desired: list[Item], installed: list[Item]) -> None:
         steps = plan(desired, installed)
         apply(client, steps)
-        for job in site.store.jobs(name):
-            if name in fresh.get(job.name, ()) and not report.program_pushed:
-                client.clear_outcomes(job.job_id)
-            if job.state is JobState.CHANGING:
-                _finish(site, job, client, fresh.get(job.name, frozenset()), report)
         kinds = [step.update.kind for step in steps]
-        report.inserted, report.modified, report.deleted = (kinds.count(kind) for kind in Kind)
-        log.info("switch %s: %s", name, report, extra={"switch": name})
-        return report
+        self.report.inserted += kinds.count(Kind.INSERT)
+        self.report.modified += kinds.count(Kind.MODIFY)
+        self.report.deleted += kinds.count(Kind.DELETE)
+
+    def take_turn(self, client: SwitchClient) -> None:
+        """Restore the next jobs, on all of their switches."""
+        site, turn, self.left = self._site, self.left[:TURN], self.left[TURN:]
+        site.require_program(client)
+        if not self._take_over:
+            require_ours(site, client)
+        jobs, before, fresh = [], [], {}
+        for old in turn:
+            job = site.store.find_job(old.name)
+            if job is None or not job.exists or _done_meanwhile(old, job):
+                continue
+            if job != old:
+                self._changed.add(job.name)
+            before += self._of(client, job)
+            job, fresh[job.name] = self._renewed(client, job)
+            jobs.append(job)
+        desired: list[Item] = []
+        classes = site.store.classes(self._name)
+        for job in jobs:
+            items = job_items(site.topology, job, self._name, priority=entry_priority(job, classes))
+            self._there[self._name][job.job_id] = items
+            desired += items
+        self._apply(client, desired, before)
+        for job in jobs:
+            if self._name in fresh[job.name] and not self.report.program_pushed:
+                client.clear_outcomes(job.job_id)
+        self._finish(client, jobs, fresh)
+
+    def _of(self, client: SwitchClient, job: Job) -> list[Item]:
+        """What a switch had of a job before its turn."""
+        if client.name not in self._there:
+            self._there[client.name] = by_job(client.read_items())
+        elif job.name in self._changed:
+            return of_job(client.read_items(), job.job_id)
+        return self._there[client.name].get(job.job_id, [])
+
+    def _renewed(self, client: SwitchClient, job: Job) -> tuple[Job, frozenset[str]]:
+        """The job, in a new epoch if it cannot continue in its own; and the switches on which its counters start at zero: those
+        that are new to it, and this one if it has lost the job."""
+        if _nobody_has(job):  # perhaps of another switch that has restarted meanwhile
+            self._lost.discard(job.name)
+        if not self._needs_epoch(client, job):
+            return job, frozenset()
+        resumes = is_resumable(job) and job.job_id not in self._others
+        new = record_epoch(self._site, job, {client.name: client}, resumes=resumes)
+        self.report.new_epochs[job.name] = new.epoch.number
+        lost = {self._name} if job.name in self._lost else set()
+        return new, frozenset(new.switches) - frozenset(job.switches) | lost
+
+    def _finish(self, here: SwitchClient, jobs: list[Job], fresh: Mapping[str, frozenset[str]]) -> None:
+        """Install these jobs on their other switches. Those that a job no longer needs are updated if they answer. If one that it
+        needs does not answer, or has no program yet, the job waits until that switch is reconciled."""
+        site = self._site
+        alone = [job for job in jobs if job.switches == (here.name,)]
+        with site.store.transaction():
+            for job in alone:
+                site.store.set_state(job.name, JobState.READY)
+        spread_out = [job for job in jobs if job not in alone]
+        needed = {name for job in spread_out for name in taking_part(job)}
+        others = {name for job in spread_out for name in job.switches if name in site.topology.switches}
+        others = (needed | others - site.down) - self._troubles.keys() - {here.name}
+        with open_some(site, sorted(others), brief=True) as (clients, failures):
+            self._troubles |= failures
+            clients[here.name] = here
+            for job in spread_out:
+                self._finish_one(job, clients, fresh[job.name])
+
+    def _finish_one(self, job: Job, clients: Clients, fresh: frozenset[str]) -> None:
+        site = self._site
+        clients = {name: client for name, client in clients.items() if name in job.switches}
+        if self._must_wait(job, clients):
+            return
+        if not all(_keeps_number(site, client, job) for client in clients.values()):
+            job = record_epoch(site, job, clients, resumes=is_resumable(job))
+            self.report.new_epochs[job.name] = job.epoch.number
+            if self._must_wait(job, clients):
+                return
+        for name in fresh & clients.keys() - {self._name}:
+            clients[name].clear_outcomes(job.job_id)
+        spread(clients, desired_on(site, job, clients), lambda client, _: self._before(client, job))
+        settle_quietly(site, [clients[name] for name in fresh & clients.keys() - {self._name}], job)
+        with site.store.transaction():
+            site.store.set_state(job.name, JobState.READY)
+
+    def _must_wait(self, job: Job, clients: Clients) -> bool:
+        missing = [name for name in taking_part(job) if name not in clients]
+        if missing:
+            self.report.waiting[job.name] = str(
+                self._troubles.get(missing[0], f"switch {missing[0]} has not been asked")
+            )
+        return bool(missing)
+
+    def _before(self, client: SwitchClient, job: Job) -> list[Item]:
+        """What a switch has of a job now."""
+        here = client.name == self._name
+        return self._there[self._name][job.job_id] if here else self._of(client, job)
 
 
-def _begin_epochs(site: Site, client: SwitchClient, installed: list[Item], report: Report) -> dict[str, frozenset[str]]:
-    """Begin new epochs for the jobs that cannot continue in theirs. Returns, for each, the switches on which its counters start
-    at zero: those that are new to it, and this one if it has lost the job."""
-    name, clients = client.name, {client.name: client}
-    entries = [item for item in installed if isinstance(item, JobEntry)]
-    others = {entry.job_id for entry in foreign(site, name, entries)}
-    known = {entry.job_id for entry in entries} - others
-    fresh = {}
-    # In order of their numbers: claiming one takes all those below it, too.
-    for job in sorted(site.store.jobs(name), key=lambda job: job.epoch.number):
-        wanted = any(isinstance(item, JobEntry) for item in job_items(site.topology, job, name))
-        lost = wanted and job.job_id not in known and not _nobody_has(job)
-        if lost or goes_around(site, job) or not _keeps_number(site, client, job):
-            resumes = is_resumable(job) and job.job_id not in others
-            new = record_epoch(site, job, clients, resumes=resumes)
-            report.new_epochs[job.name] = new.epoch.number
-            fresh[job.name] = frozenset(new.switches) - frozenset(job.switches) | ({name} if lost else frozenset())
-    return fresh
+def _done_meanwhile(old: Job, job: Job) -> bool:
+    """Whether somebody has installed another epoch of the job since it was read."""
+    return job.epoch.number != old.epoch.number and job.state is JobState.READY
 
 
 def _keeps_number(site: Site, client: SwitchClient, job: Job) -> bool:
@@ -130,34 +271,6 @@ def _nobody_has(job: Job) -> bool:
     """Whether the epoch resumes another and no member knows it yet, so that it needs no successor."""
     epoch = job.epoch
     return epoch.resumes is not None and (epoch.rejoin is Rejoin.WAITING or job.state is JobState.CHANGING)
-
-
-def _finish(site: Site, job: Job, here: SwitchClient, fresh: frozenset[str], report: Report) -> None:
-    """Install a job's epoch on its switches other than ``here``. Switches that it no longer needs are updated if they answer.
-    If one that it needs does not answer, or has no program yet, the job waits until that switch is reconciled."""
-    needed = [name for name in taking_part(job) if name != here.name]
-    with ExitStack() as stack:
-        try:
-            clients = stack.enter_context(open_clients(site, needed, brief=True))
-        except (SwitchError, StateError) as error:
-            report.waiting[job.name] = str(error)
-            return
-        clients[here.name] = here
-        if not all(_keeps_number(site, client, job) for client in clients.values()):
-            job = record_epoch(site, job, clients, resumes=is_resumable(job))
-            report.new_epochs[job.name] = job.epoch.number
-        for name in fresh & clients.keys():
-            clients[name].clear_outcomes(job.job_id)
-        for name in job.switches:
-            if name not in (*clients, *site.down) and name in site.topology.switches:
-                try:
-                    clients |= stack.enter_context(open_clients(site, [name]))
-                except SwitchError as error:
-                    log.info("job %s: %s", job.name, error, extra=about(job))
-        install(site, job, clients)
-        settle_quietly(site, clients.values())
-    with site.store.transaction():
-        site.store.set_state(job.name, JobState.READY)
 
 
 def reconcile(

@@ -118,7 +118,7 @@ def _agree(site: Site, job: Job) -> Job:
         *(job.name, epoch.number, epoch.resumes, first),
         extra=about(job, block=first),
     )
-    return _finish(site, site.store.job(job.name))
+    return _finish(site, site.store.job(job.name), before=job)
 
 
 def _waiting(job: Job) -> Busy:
@@ -137,9 +137,9 @@ def happened(job: Job) -> str:
     return "its switch has restarted" if job.by_switch else "its members combine themselves from now on"
 
 
-def _finish(site: Site, job: Job) -> Job:
-    """Install the job's epoch; or one that resumes it, if another job has taken its number on a switch that could not be asked
-    before."""
+def _finish(site: Site, job: Job, before: Job | None = None) -> Job:
+    """Install the job's epoch (``before`` is as for :func:`install`); or one that resumes it, if another job has taken its number
+    on a switch that could not be asked before."""
     with open_clients(site, taking_part(job), brief=True) as clients:  # members ask again, and others wait for the lock
         try:
             for client in clients.values():
@@ -149,7 +149,7 @@ def _finish(site: Site, job: Job) -> Job:
                 raise CannotResume(job.name, job.epoch.resumes or job.epoch.number, str(error)) from None
             log.warning("%s", error, extra=about(job))
             job = record_epoch(site, job, clients, resumes=True)
-        install(site, job, clients)
+        install(site, job, clients, before=before)
     with site.store.transaction():
         site.store.set_state(job.name, JobState.READY)
     return site.store.job(job.name)

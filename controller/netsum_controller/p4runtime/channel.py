@@ -11,6 +11,13 @@ from netsum_p4runtime import p4runtime_pb2 as p4
 from netsum_controller.config.topology import Tls
 from netsum_controller.errors import InputError
 
+MAX_METADATA = 4 << 20
+"""Bytes of metadata that a switch may send. A failed Write brings an error for each of its updates there, and of more than gRPC's
+default, 8 KiB, nothing would come."""
+
+BATCH = 256
+"""Updates in one Write: if all fail, their errors are a hundredth of that."""
+
 MAX_RECONNECT_MS = 1000
 """Longest pause between a channel's attempts to connect, for which gRPC's default grows to two minutes."""
 
@@ -31,6 +38,8 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
     options: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", MAX_METADATA),
+        ("grpc.absolute_max_metadata_size", MAX_METADATA),
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_MS),
         # A connection of its own: one shared with another channel could still be pausing after a failed attempt, and report a

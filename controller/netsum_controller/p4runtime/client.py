@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Self, TypeVar
@@ -20,10 +20,10 @@ from netsum_p4runtime import p4runtime_pb2 as p4
 from netsum_p4runtime import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Switch
-from netsum_controller.errors import InputError, SwitchError, Unreachable
-from netsum_controller.p4runtime.channel import open_channel, read_cookie
+from netsum_controller.errors import InputError, NotThere, SwitchError
+from netsum_controller.p4runtime.channel import BATCH, open_channel, read_cookie
 from netsum_controller.p4runtime.p4info import Program
-from netsum_controller.p4runtime.rpc_errors import switch_error, write_error
+from netsum_controller.p4runtime.rpc_errors import no_connection, switch_error, taken_over, unreachable, write_error
 from netsum_controller.p4runtime.silence import Silence
 from netsum_controller.p4runtime.stream import Stream
 from netsum_controller.stages import TABLES, Entry, Item, MemberEntry, Record, RegionEntry, outcomes
@@ -33,8 +33,6 @@ from netsum_controller.stages.ports import DROPPED_COUNTER, PORTS_COUNTER, PortC
 from netsum_controller.stages.query import query_fields
 from netsum_controller.stages.sweep import sweep_fields
 
-# gRPC's words for a server that accepted the connection and dropped it before it spoke HTTP/2.
-CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "SETTINGS frame", "shutdown")
 CONNECT_TIMEOUT = 5.0
 CALL_TIMEOUT = 15.0
 PIPELINE_TIMEOUT = 120.0
@@ -95,6 +93,9 @@ class SwitchClient:
         self._channel: grpc.Channel | None = None
         self._stub: Any = None
         self._stream: Stream | None = None
+        self._highest: int | None = None
+        self.all_ours = False
+        """Whether the caller has found all jobs of the switch to be its own. It ends when somebody else claims a number."""
         # Not from 1: a late answer to an earlier client must not be taken for one to this.
         self._cookies = itertools.count(secrets.randbelow(1 << 16))
 
@@ -117,38 +118,18 @@ class SwitchClient:
         """Check that a server answers. (grpc.channel_ready_future would do, but polls every 200 ms.)"""
         patience = self._silence.patience(self.name, self._connect_timeout)
         if not patience:
-            raise self._unreachable("it did not answer a moment ago")
+            raise unreachable(self.name, self.address, "it did not answer a moment ago")
         try:
             self._stub.Capabilities(p4.CapabilitiesRequest(), timeout=patience)
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                 self._silence.begins(self.name)
-                raise self._unreachable(f"gRPC: {error.details()}") from None
+                raise unreachable(self.name, self.address, f"gRPC: {error.details()}") from None
             if error.code() == grpc.StatusCode.UNAVAILABLE:
-                raise self._no_connection(error.details() or "") from None
+                raise no_connection(self.name, self.address, error.details() or "", tls=self._tls is not None) from None
             if error.code() != grpc.StatusCode.UNIMPLEMENTED:
                 raise switch_error(self.name, self.address, "Capabilities", error) from None
         self._silence.ends(self.name)
-
-    def _unreachable(self, why: str) -> Unreachable:
-        where = f"switch {self.name}: no P4Runtime server answers at {self.address}"
-        return Unreachable(f"{where}; is the switch running? ({why})")
-
-    def _no_connection(self, details: str) -> SwitchError:
-        """Why there is no connection, from gRPC's words."""
-        if "handshake failed" in details:
-            reason = details.rpartition("OPENSSL_internal:")[2].removesuffix(": OK")
-            text = f"TLS with {self.address} failed: {reason}"
-        elif "Hostname Verification" in details:
-            text = (
-                f"the certificate of {self.address} has another name; `server_name` in the topology's `tls` says which"
-            )
-        elif any(words in details for words in CLOSED):
-            wants = "our certificate is not one it knows" if self._tls else "it may want TLS (`tls` in the topology)"
-            text = f"{self.address} closed the connection: {wants}"
-        else:
-            return self._unreachable(f"gRPC: {details}")
-        return SwitchError(f"switch {self.name}: {text}")
 
     def close(self) -> None:
         if self._stream is not None:
@@ -166,7 +147,11 @@ class SwitchClient:
         try:
             return getattr(self._stub, method)(request, timeout=timeout)
         except grpc.RpcError as error:
-            raise switch_error(self.name, self.address, method, error) from None
+            raise self._taken_over(method, error) or switch_error(self.name, self.address, method, error) from None
+
+    def _taken_over(self, call: str, error: grpc.RpcError) -> SwitchError | None:
+        stream = self._stream if error.code() == grpc.StatusCode.PERMISSION_DENIED else None
+        return taken_over(self.name, call) if stream is not None and stream.is_netsums() else None
 
     def _authorise(self, request: Any) -> Any:
         assert self._stream is not None, "the client is not open"
@@ -191,6 +176,7 @@ class SwitchClient:
         request.config.p4_device_config = self.program.device_config
         request.config.cookie.cookie = self.program.cookie
         self._call("SetForwardingPipelineConfig", request, PIPELINE_TIMEOUT)
+        self._highest = None
 
     def _remove_groups(self) -> None:
         """Remove all multicast groups first: simple_switch_grpc keeps their replicas through a change of program, out of reach
@@ -206,11 +192,13 @@ class SwitchClient:
             raise switch_error(self.name, self.address, "Read", error) from None
         entities = [entity for answer in answers for entity in answer.entities]
         groups = [self.program.decode_group(e.packet_replication_engine_entry.multicast_group_entry) for e in entities]
-        self.write([Update(Kind.DELETE, group) for group in groups])
+        for start in range(0, len(groups), BATCH):
+            self.write([Update(Kind.DELETE, group) for group in groups[start : start + BATCH]])
 
     def write(self, updates: Sequence[Update]) -> None:
-        """Apply a batch in order. After an error the rest of the batch is still applied (the only mode of simple_switch_grpc),
-        and :class:`WriteError` names the updates that failed."""
+        """Apply at most ``BATCH`` updates in order. After an error the rest is still applied (the only mode of
+        simple_switch_grpc), and :class:`WriteError` names the updates that failed. Raises :class:`UnknownOutcome` if the
+        switch does not say which, any other :class:`SwitchError` if none was applied."""
         if not updates:
             return
         request = self._authorise(p4.WriteRequest())
@@ -223,7 +211,7 @@ class SwitchClient:
         try:
             self._stub.Write(request, timeout=CALL_TIMEOUT)
         except grpc.RpcError as error:
-            raise write_error(self.name, self.address, labels, error) from None
+            raise self._taken_over("Write", error) or write_error(self.name, self.address, labels, error) from None
 
     def _read(self, entities: Iterable[Any]) -> list[Any]:
         request = p4.ReadRequest(device_id=self.device_id, entities=entities)
@@ -234,14 +222,41 @@ class SwitchClient:
 
     def read_items(self, tables: Sequence[type[Entry]] = TABLES) -> list[Item]:
         """Everything installed in the tables we fill, or in those of these kinds of entries, and every multicast group."""
-        kinds: dict[int, list[type[Entry]]] = {}
-        for kind in tables:
-            kinds.setdefault(self.program.object_id("tables", kind.TABLE), []).append(kind)
-        wildcards = [p4.Entity(table_entry=p4.TableEntry(table_id=table)) for table in kinds]
         groups = p4.Entity()
         groups.packet_replication_engine_entry.multicast_group_entry.SetInParent()
+        return self._read_all(tables, groups)
+
+    def _read_all(self, kinds: Iterable[type[Entry]], *more: Any) -> list[Item]:
+        by_table = self._by_table(kinds)
+        wildcards = [p4.Entity(table_entry=p4.TableEntry(table_id=table)) for table in by_table]
+        return self._decode(self._read([*wildcards, *more]), by_table)
+
+    def read_same(self, items: Iterable[Item]) -> list[Item]:
+        """What is installed under the keys of these items: however much else is there, this takes no longer."""
+        keys = {item.identity: self.program.encode(item, key_only=True) for item in items}
+        rows = [entity for entity in keys.values() if entity.HasField("table_entry")]
+        groups = [entity for entity in keys.values() if not entity.HasField("table_entry")]
+        found = self._read(rows) if rows else []
+        for group in groups:
+            found += self._read_group(group)
+        return self._decode(found, self._by_table(TABLES))
+
+    def _read_group(self, entity: Any) -> list[Any]:
+        """One group, in a Read of its own: one that is not there is an error, which ends the Read."""
+        try:
+            return self._read([entity])
+        except NotThere:
+            return []
+
+    def _by_table(self, kinds: Iterable[type[Entry]]) -> dict[int, list[type[Entry]]]:
+        tables: dict[int, list[type[Entry]]] = {}
+        for kind in kinds:
+            tables.setdefault(self.program.object_id("tables", kind.TABLE), []).append(kind)
+        return tables
+
+    def _decode(self, entities: Iterable[Any], kinds: Mapping[int, Sequence[type[Entry]]]) -> list[Item]:
         items: list[Item] = []
-        for entity in self._read([*wildcards, groups]):
+        for entity in entities:
             if entity.HasField("table_entry"):
                 row = entity.table_entry
                 if not row.is_default_action and row.table_id in kinds:
@@ -251,12 +266,8 @@ class SwitchClient:
         return items
 
     def read_entries(self, *kinds: type[Entry]) -> list[Entry]:
-        """All entries of these kinds, each of another table."""
-        kind_of = {self.program.object_id("tables", kind.TABLE): kind for kind in kinds}
-        entities = [p4.Entity(table_entry=p4.TableEntry(table_id=table)) for table in kind_of]
-        rows = (answer.table_entry for answer in self._read(entities) if not answer.table_entry.is_default_action)
-        entries = (self.program.decode_row(row, kind_of[row.table_id]) for row in rows)
-        return [entry for entry in entries if isinstance(entry, Entry)]
+        """All entries of these kinds."""
+        return [item for item in self._read_all(kinds) if isinstance(item, Entry)]
 
     def read_outcomes(self, job_id: int) -> dict[str, int]:
         """Packets by outcome of a job, see :class:`netsum.wire.schema.Outcome`."""
@@ -357,7 +368,15 @@ class SwitchClient:
         If an answer is lost, that may have been by this very call; one that is late counts. :class:`SwitchError` if none comes
         in time."""
         answer = self._ask("a claim", b"", lambda _: claim_fields(number, next(self._cookies) & 0xFFFF), QUERY_PATIENCE)
-        return claimed_before(answer)
+        taken = claimed_before(answer)
+        self.all_ours = self.all_ours and self._highest in (None, taken)
+        self._highest = max(taken, number)
+        return taken
+
+    def claimed(self) -> int:
+        """The highest epoch number that is taken, which the switch is asked for only once: who takes one later is another
+        primary, and this client's next :meth:`claim` tells."""
+        return self.claim(0) if self._highest is None else self._highest
 
     def _ask(
         self, what: str, payload: bytes, fields: Callable[[int], dict[str, int]], patience: float

@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from netsum_controller.errors import SwitchError, WriteError
+from netsum.counting import counted
+
+from netsum_controller.errors import SwitchError, UnknownOutcome, WriteError
+from netsum_controller.p4runtime.channel import BATCH
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.stages import Item
 
@@ -21,9 +24,6 @@ _ORDER = (
     *("sender", "forward", "member", "rewrite", "comes_from", "device", "multicast group"),
     *("shard", "region", "aggregator", "uplink", "job"),
 )
-
-BATCH = 256
-"""Updates in one Write."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ def _batches(steps: Sequence[Step]) -> Iterable[list[Step]]:
 
 def apply(client: SwitchClient, steps: Sequence[Step]) -> None:
     """Carry out the steps. If one fails, those before it are undone and :class:`SwitchError` is raised, or its subclass
-    :class:`RollbackError` if that failed too."""
+    :class:`RollbackError` if that failed too, or if nobody can tell which were carried out: those are left as they are, since to
+    undo a step that was not carried out would destroy what was there."""
     done: list[Step] = []
     try:
         for batch in _batches(steps):
@@ -77,19 +78,20 @@ def apply(client: SwitchClient, steps: Sequence[Step]) -> None:
             except WriteError as error:
                 done += [step for index, step in enumerate(batch) if index not in error.failed]
                 raise
-            except SwitchError:
-                done += batch  # no telling which of them were carried out
-                raise
             done += batch
     except SwitchError as error:
         failure = _undo(client, done)
-        if failure is None:
-            raise
-        raise RollbackError(f"{error}; undoing the other steps failed too: {failure}") from error
+        if failure is not None:
+            raise RollbackError(f"{error}; undoing the other steps failed too: {failure}") from error
+        if isinstance(error, UnknownOutcome):
+            unsure = f"nobody can tell which of {counted(len(batch), 'update')} were carried out"
+            raise RollbackError(f"{error}; {unsure}: `netsum reconcile` repairs the switch") from error
+        raise
 
 
 class RollbackError(SwitchError):
-    """A step failed, and so did undoing the others: the switch is half updated. ``netsum reconcile`` repairs it."""
+    """A step failed, and so did undoing the others, or nobody knows which to undo: the switch is half updated. ``netsum
+    reconcile`` repairs it."""
 
 
 def _undo(client: SwitchClient, done: Sequence[Step]) -> SwitchError | None:

@@ -113,11 +113,11 @@ class Program:
             return entity
         row = entity.table_entry
         row.table_id = self.object_id("tables", item.TABLE)
-        key = self._key(item.TABLE)
-        for name in key:
-            field, number = row.match.add(field_id=key[name].id), encode_int(item.match[name], key[name].bits)
+        match = item.match
+        for name, known in self._key(item.TABLE).items():
+            field, number = row.match.add(field_id=known.id), encode_int(match[name], known.bits)
             if name in item.PREFIX:
-                field.lpm.value, field.lpm.prefix_len = number, item.match[item.PREFIX[name]]
+                field.lpm.value, field.lpm.prefix_len = number, match[item.PREFIX[name]]
             else:
                 field.exact.value = number
         if not key_only:

@@ -9,9 +9,24 @@ import grpc
 from google.rpc import code_pb2, status_pb2
 from netsum_p4runtime import p4runtime_pb2 as p4
 
-from netsum_controller.errors import SwitchError, WriteError
+from netsum_controller.errors import NotThere, SwitchError, UnknownOutcome, Unreachable, WriteError
 
 _DETAILS = "grpc-status-details-bin"
+
+_CLOSED = ("Socket closed", "Connection reset", "Broken pipe", "SETTINGS frame", "shutdown")
+"""gRPC's words for a server that accepted the connection and dropped it before it spoke HTTP/2."""
+
+_REFUSED_WHOLE = frozenset(
+    {
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+"""Codes with which a server refuses a Write before its first update. All others may come from gRPC, in the middle of it."""
 
 
 def _code_name(code: int) -> str:
@@ -47,14 +62,44 @@ def switch_error(switch: str, address: str, call: str, error: grpc.RpcError) -> 
         return SwitchError(
             f"switch {switch}: {call}: {text or 'no pipeline'}; `netsum switch push` installs the P4 program"
         )
-    return SwitchError(f"switch {switch}: {call}: {code.name} {text}".rstrip())
+    kind = NotThere if code == grpc.StatusCode.NOT_FOUND else SwitchError
+    return kind(f"switch {switch}: {call}: {code.name} {text}".rstrip())
+
+
+def taken_over(switch: str, call: str) -> SwitchError:
+    """Another netsum has become primary in the middle of a command: commands with one state file wait for each other."""
+    return SwitchError(
+        f"switch {switch}: {call}: another netsum took over as primary, one with another state file, or `netsum shell`: end it, "
+        "or give both the same --state"
+    )
+
+
+def unreachable(switch: str, address: str, why: str) -> Unreachable:
+    return Unreachable(f"switch {switch}: no P4Runtime server answers at {address}; is the switch running? ({why})")
+
+
+def no_connection(switch: str, address: str, details: str, *, tls: bool) -> SwitchError:
+    """Why there is no connection, from gRPC's words; ``tls`` if the topology has certificates for the switch."""
+    if "handshake failed" in details:
+        reason = details.rpartition("OPENSSL_internal:")[2].removesuffix(": OK")
+        text = f"TLS with {address} failed: {reason}"
+    elif "Hostname Verification" in details:
+        text = f"the certificate of {address} has another name; `server_name` in the topology's `tls` says which"
+    elif any(words in details for words in _CLOSED):
+        wants = "our certificate is not one it knows" if tls else "it may want TLS (`tls` in the topology)"
+        text = f"{address} closed the connection: {wants}"
+    else:
+        return unreachable(switch, address, f"gRPC: {details}")
+    return SwitchError(f"switch {switch}: {text}")
 
 
 def write_error(switch: str, address: str, labels: Sequence[str], error: Any) -> SwitchError:
-    """Error of a Write; ``labels`` name its updates. A :class:`WriteError` if some of them failed."""
+    """Error of a Write; ``labels`` name its updates. A :class:`WriteError` if some of them failed, :class:`UnknownOutcome` if
+    nobody can tell, any other if none was carried out."""
     failed = update_errors(error)
     if not failed:
-        return switch_error(switch, address, "Write", error)
+        found = switch_error(switch, address, "Write", error)
+        return found if error.code() in _REFUSED_WHOLE else UnknownOutcome(str(found))
     first = min(failed)
     more = f" (and {len(failed) - 1} more of {len(labels)} updates)" if len(failed) > 1 else ""
     return WriteError(f"switch {switch}: {labels[first]}: {failed[first]}{more}", failed)

@@ -20,6 +20,9 @@ controller. The low half is the time in nanoseconds, so a later connection wins 
 
 ATTEMPTS = 8
 
+_NOTICE = 1.0
+"""Seconds within which a switch tells who has become primary, once it has refused a call for that."""
+
 _CLOSING = 2.0
 """Seconds to wait for the reader, a daemon thread, to see the end of its stream."""
 
@@ -117,6 +120,18 @@ class Stream:
         except queue.Empty:
             return None
         return self._checked(packet, "waiting for a PacketIn")
+
+    def is_netsums(self) -> bool:
+        """Whether another netsum is primary, which its election id tells. For a call that was refused: what else has come is
+        lost."""
+        deadline = time.monotonic() + _NOTICE
+        try:
+            while not isinstance(told := self._next("arbitration", deadline), grpc.RpcError | None):
+                if told.status.code:
+                    return bool(told.election_id.high == ELECTION_HIGH)
+        except queue.Empty:
+            pass
+        return False
 
     def close(self) -> None:
         if self._messages is not None:

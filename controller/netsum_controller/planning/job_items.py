@@ -10,6 +10,7 @@ from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA, Role
 from netsum_controller.config.topology import Topology
 from netsum_controller.errors import Refused
 from netsum_controller.planning.addresses import ip_to_int, mac_to_int
+from netsum_controller.planning.allocation import JOB_IDS
 from netsum_controller.planning.trees import Child, Node, Trees, block_exp_us, trees_of
 from netsum_controller.stages import (
     Item,
@@ -149,15 +150,26 @@ def _slot_base(job: Job, switch: str) -> int:
     return part.slot_base
 
 
-def belongs_to(item: Item, job_id: int) -> bool:
+def job_of(item: Item) -> int | None:
+    """The id of the job that an item belongs to; None if it is no job's."""
     table, (first, *_) = item.identity
     if table == "multicast group":
-        return first in (job_id, SWEEP_GROUPS + job_id)
-    return table in _JOB_TABLES and first == job_id
+        return first if first in JOB_IDS else first - SWEEP_GROUPS if first - SWEEP_GROUPS in JOB_IDS else None
+    return first if table in _JOB_TABLES else None
 
 
 _JOB_TABLES = {kind.TABLE for kind in (JobEntry, MemberEntry, RewriteEntry, UplinkEntry)}
 
 
 def of_job(items: Iterable[Item], job_id: int) -> list[Item]:
-    return [item for item in items if belongs_to(item, job_id)]
+    return [item for item in items if job_of(item) == job_id]
+
+
+def by_job(items: Iterable[Item]) -> dict[int, list[Item]]:
+    """The items of each job, by its id."""
+    found: dict[int, list[Item]] = {}
+    for item in items:
+        job_id = job_of(item)
+        if job_id is not None:
+            found.setdefault(job_id, []).append(item)
+    return found

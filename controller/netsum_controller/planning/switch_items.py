@@ -3,14 +3,24 @@ and switch, with floods along one tree. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from netsum.wire.schema import FLOOD_GROUP
 
 from netsum_controller.config.topology import Topology
+from netsum_controller.errors import Refused
 from netsum_controller.planning.addresses import ip_to_int, mac_to_int
 from netsum_controller.planning.graph import Graph, distances, flood_ports, switch_graph
-from netsum_controller.stages import AggregatorEntry, ElsewhereEntry, ForwardEntry, Item, MulticastGroup, SenderEntry
+from netsum_controller.stages import (
+    AggregatorEntry,
+    ElsewhereEntry,
+    Entry,
+    ForwardEntry,
+    Item,
+    MulticastGroup,
+    SenderEntry,
+)
 
 
 def switch_items(topology: Topology, switch: str, down: Collection[str] = frozenset()) -> list[Item]:
@@ -19,6 +29,17 @@ def switch_items(topology: Topology, switch: str, down: Collection[str] = frozen
     items: list[Item] = [AggregatorEntry(address=ip_to_int(own.ip), mac=mac_to_int(own.mac))]
     items += [ElsewhereEntry(ip_to_int(other.ip)) for name, other in topology.switches.items() if name != switch]
     return items + forwarding_items(topology, switch, down)
+
+
+def check_room(topology: str, switch: str, items: Iterable[Item], size: Callable[[str], int]) -> None:
+    """Raise :class:`Refused` if these items are more than the P4 program has room for; ``size`` is that of a table."""
+    wanted = Counter(item.TABLE for item in items if isinstance(item, Entry))
+    for table, number in wanted.items():
+        if number > size(table):
+            raise Refused(
+                f"topology {topology!r} is too large for switch {switch}: it needs {number} entries of the table "
+                f"{table!r}, which has room for {size(table)}; leave hosts out"
+            )
 
 
 def forwarding_items(topology: Topology, switch: str, down: Collection[str] = frozenset()) -> list[Item]:

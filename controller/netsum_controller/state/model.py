@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from netsum.descriptor import AUTO, SWITCH
@@ -159,13 +160,13 @@ class Epoch:
 
 class Claim(NamedTuple):
     """The numbers that an epoch has claimed on ``switches``: its own, and another for each of its ``udp_ports`` but the first,
-    so that the ports follow from the numbers. ``others`` says that numbers are taken there that the state file does not
-    know."""
+    so that the ports follow from the numbers. Of each switch it says up to which number all epochs there are this state
+    file's (0: nobody knows). ``others`` says that numbers are taken there that the state file does not know."""
 
     number: int
     next_number: int
     udp_ports: tuple[int, ...]
-    switches: tuple[str, ...] = ()
+    switches: Mapping[str, int] = MappingProxyType({})
     others: bool = False
 
 

@@ -214,6 +214,19 @@ class Store:
             rows = self._db.execute(query, () if switch is None else (switch,)).fetchall()
             return [self._job(row) for row in rows]
 
+    def classes(self, switch: str, but: str = "") -> set[int]:
+        """The priorities of the jobs on a switch, without those that are being deleted and the one of the name ``but``."""
+        query = (
+            "SELECT DISTINCT priority FROM jobs JOIN parts ON job = name WHERE switch = ? AND name <> ? AND state <> ?"
+        )
+        return {priority for (priority,) in self.rows(query, (switch, but, JobState.DELETING.value))}
+
+    def half_done(self, switch: str) -> list[Job]:
+        """The jobs on a switch that a killed command has left half created or half deleted."""
+        query = "SELECT name FROM jobs JOIN parts ON job = name WHERE switch = ? AND state IN (?, ?) ORDER BY name"
+        names = self.rows(query, (switch, JobState.INSTALLING.value, JobState.DELETING.value))
+        return [job for (name,) in names if (job := self.find_job(name)) is not None]
+
     def find_job(self, name: str) -> Job | None:
         """The job of that name in any state, or None."""
         with self._guard:
@@ -302,8 +315,8 @@ class Store:
                 *(json.dumps(asdict(epoch.shape)), epoch.peer_key),
             ),
         )
-        for switch in claim.switches:
-            self.set_claimed(epoch.number, switch)
+        for switch, known in claim.switches.items():
+            self.set_claimed(epoch.number, switch, known)
         self._db.executemany(
             "INSERT INTO edges VALUES (?, ?, ?, ?)",
             [(epoch.number, edge.child, edge.parent, edge.udp_port) for edge in epoch.edges],
@@ -317,9 +330,20 @@ class Store:
         )
         self.skip_epochs(claim.next_number)
 
-    def set_claimed(self, epoch: int, switch: str) -> None:
-        """Record that the epoch's number is claimed on the switch. Call it in a transaction."""
+    def set_claimed(self, epoch: int, switch: str, known: int = 0) -> None:
+        """Record that the epoch's number is claimed on the switch, and its :meth:`known_claims`. Call it in a transaction."""
         self._db.execute("INSERT OR IGNORE INTO reach VALUES (?, ?)", (epoch, switch))
+        self.set_known_claims(switch, known)
+
+    def known_claims(self, switch: str) -> int | None:
+        """Up to which number all epochs on the switch were found to be this file's; 0 if somebody else has claimed some, None if
+        this file never has."""
+        found = self.rows("SELECT value FROM meta WHERE key = ?", (f"claimed {switch}",))
+        return int(found[0][0]) if found else None
+
+    def set_known_claims(self, switch: str, number: int) -> None:
+        """Record it. Call it in a transaction."""
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"claimed {switch}", number))
 
     def has_claimed(self, epoch: int, switch: str, job_id: int) -> bool:
         """Whether the number belongs to one of our epochs, of a job with that id, and is claimed on the switch."""

@@ -22,6 +22,9 @@ _MAX_REQUEST = 256 << 20
 # Seconds for calls in progress to end; since they are cancelled, they need almost none.
 _STOPS = 5.0
 
+# Bytes of metadata that a call may bring; a failed Write sends an error for each of its updates there.
+_MAX_METADATA = 4 << 20
+
 # Threads for requests, in addition to those that streams hold.
 _REQUEST_THREADS = 8
 
@@ -38,6 +41,8 @@ _OPTIONS = (
     ("grpc.max_concurrent_streams", _CALLS),  # on one connection
     ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
     ("grpc.max_send_message_length", -1),
+    ("grpc.max_metadata_size", _MAX_METADATA),
+    ("grpc.absolute_max_metadata_size", _MAX_METADATA),
     ("grpc.so_reuseport", 0),  # a second switch on a taken port is an error, not a lottery
 )
 
