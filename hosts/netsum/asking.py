@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from netsum.answers import open_url
 from netsum.errors import Desynchronized, Evicted, JoinError, NetsumError, NoSuchMember, NotReady, Unauthorized
+from netsum.logs import LongWait
 
 Answer = TypeVar("Answer")
 
@@ -54,16 +55,18 @@ class Asking:
     def until(self, deadline: float, ask: Callable[[float], Answer]) -> Answer:
         """Ask until there is an answer, or until the deadline; ``ask`` gets the seconds that it may take."""
         pause = _FIRST_RETRY
-        while True:
-            left = min(REQUEST_TIMEOUT, max(_FIRST_RETRY, deadline - time.monotonic()))
-            try:
-                return self.once(partial(ask, left))
-            except NotReady as error:
-                pause = max(pause, error.retry)
-                if time.monotonic() + pause > deadline:
-                    raise
-            time.sleep(pause)
-            pause = min(2 * pause, _SLOWEST_RETRY)
+        with LongWait(self._about, f"the controller at {self.controller} has not answered yet") as waits:
+            while True:
+                left = min(REQUEST_TIMEOUT, max(_FIRST_RETRY, deadline - time.monotonic()))
+                try:
+                    return self.once(partial(ask, left))
+                except NotReady as error:
+                    waits.reason = str(error).removeprefix(f"{self._about}: ")
+                    pause = max(pause, error.retry)
+                    if time.monotonic() + pause > deadline:
+                        raise
+                time.sleep(pause)
+                pause = min(2 * pause, _SLOWEST_RETRY)
 
     def once(self, ask: Callable[[], Answer]) -> Answer:
         """Ask once. Raises :class:`NotReady` if asking again may help, and otherwise what the controller's refusal means."""

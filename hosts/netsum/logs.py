@@ -2,7 +2,8 @@
 
 Every record of a member has the fields ``job`` and ``rank``, and ``epoch``, ``block`` and others where they apply. They are
 passed as ``extra``, so the application's own handlers find them on the record. Nothing is printed unless the application
-configures logging, or ``NETSUM_LOG`` or ``NETSUM_LOG_LEVEL`` asks for it.
+configures logging, or ``NETSUM_LOG`` or ``NETSUM_LOG_LEVEL`` asks for it; except what a program that has not begun yet waits for
+(:class:`LongWait`).
 
 ::
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -29,6 +31,8 @@ else:
 NAME: Final = "netsum"
 """The library's logger; the application configures it as any other."""
 
+LONG: Final = 3.0
+"""Seconds after which a program that waits says for what."""
 FORMATS: Final = ("text", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -123,6 +127,37 @@ class Seldom:
             return None
         held, self._held, self._next = self._held, 0, now + self._period
         return held
+
+
+class LongWait:
+    """Says what a program waits for while it is within this context, once that has taken :data:`LONG` seconds and then ever more
+    seldom: in the log, or on stderr if nobody has configured logging. ``reason`` is what is known by then."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        self.reason = reason
+        self._what = what
+        self._began = time.monotonic()
+        self._pause = LONG
+        self._over = threading.Event()
+
+    def __enter__(self) -> LongWait:
+        threading.Thread(target=self._watch, name="netsum wait", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._pause):
+            self._pause *= 3
+            self._say(f"{self._what}: waiting for {time.monotonic() - self._began:.0f} s: {self.reason}")
+
+    def _say(self, text: str) -> None:
+        logger = logging.getLogger(f"{NAME}.member")
+        logger.warning("%s", text)
+        above = [*logging.getLogger(NAME).handlers, *logging.getLogger().handlers]
+        if all(isinstance(handler, logging.NullHandler) for handler in above):
+            print(f"netsum: {text}", file=sys.stderr, flush=True)
 
 
 # Or Python would print warnings although nobody has configured logging.

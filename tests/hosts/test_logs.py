@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 import netsum
 import pytest
 from netsum import Closed, Degraded, Evicted, JoinError, Report, Stats, Timeout, logs
+from netsum.asking import Asking
 from netsum.environment import Environment
 from netsum.watching import CallEnd, MemberLog
 
 from tests.hosts.network import descriptor
+from tests.threads import until
 
 
 class Clock:
@@ -167,3 +170,36 @@ def test_outcomes_in_a_word() -> None:
     assert call(blocks=3).outcome == "ok"
     assert call(blocks=3, degraded=1).outcome == "partial"
     assert call(Timeout("late")).outcome == "timeout"
+
+
+def test_whoever_waits_for_the_controller_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr, since nobody has configured logging; with what is known of why."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logs, "LONG", 0.001)
+    said = ""
+
+    def ask(_: float) -> str:
+        nonlocal said
+        said += capsys.readouterr().err
+        if "connection refused" in said:
+            return "an answer"
+        raise ConnectionRefusedError(111, "connection refused")
+
+    url = "http://127.0.0.1:1"
+    assert Asking(url, None, url, "job 'j', rank 0").until(float("inf"), ask) == "an answer"
+    for line in said.splitlines():
+        assert re.fullmatch(
+            r"netsum: job 'j', rank 0: waiting for \d+ s: the controller at http://127\.0\.0\.1:1 .+", line
+        )
+
+
+def test_a_long_wait_is_a_record_where_logging_is_configured(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logs, "LONG", 0.001)
+    with logs.LongWait("job 'j', rank 0", "rank 1 has not joined"):
+        until(lambda: caplog.messages)
+    assert caplog.messages[0] == "job 'j', rank 0: waiting for 0 s: rank 1 has not joined"
+    assert capsys.readouterr().err == ""
