@@ -1,18 +1,19 @@
-"""A checkpoint's file: the changed pages, and the shards' state besides their bytes."""
+"""A checkpoint's file: the changed pages, and the shards' state besides their bytes, in frames of :mod:`netsum_memory.sealed`."""
 
 from __future__ import annotations
 
 import json
 import os
 import struct
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from netsum_memory.errors import DeviceError
 from netsum_memory.journal import sync
 from netsum_memory.message import Message, parse_record
+from netsum_memory.sealed import HEAD_BYTES, Seal, damaged
 from netsum_memory.store import PAGE, Store
 
 
@@ -35,30 +36,32 @@ class Contents(NamedTuple):
 ShardState = tuple[Mapping[str, Any], Contents]
 """A shard's state and contents."""
 
-_HEAD: Final = struct.Struct("<8sQI")
-_MAGIC: Final = b"nsmemory"
 _NUMBER: Final = struct.Struct("<Q")
 
 
-def write(path: Path, shards: Sequence[ShardState], stores: Mapping[int, Store], *, fsync: bool) -> None:
+def write(
+    path: Path, incarnation: str, shards: Sequence[ShardState], stores: Mapping[int, Store], *, fsync: bool
+) -> None:
     """Write the file, whole or not at all. Raises OSError."""
     blobs = [contents.blobs() for _, contents in shards]
     head = {
         "page": PAGE,
         "shards": [{**state, "sizes": [*map(len, each)]} for (state, _), each in zip(shards, blobs, strict=True)],
-        "regions": [[number, len(store.dirty)] for number, store in stores.items()],
+        "regions": [[number, len(store.dirty), store.new_sums()] for number, store in stores.items()],
     }
-    text = json.dumps(head).encode()
+    seal = Seal(incarnation, path.name)
     part = path.with_name(path.name + ".part")
     with part.open("wb") as file:
-        file.write(_HEAD.pack(_MAGIC, len(text), zlib.crc32(text)))
-        file.write(text)
+
+        def put(*parts: bytes) -> None:
+            file.writelines((seal.head(parts), *parts))
+
+        put(json.dumps(head).encode())
         for each in blobs:
-            file.writelines(each)
+            put(*each)
         for store in stores.values():
             for number in sorted(store.dirty):
-                file.write(_NUMBER.pack(number))
-                file.write(store.page(number))
+                put(_NUMBER.pack(number), store.page(number))
         file.flush()
         if fsync:
             os.fsync(file.fileno())
@@ -67,40 +70,49 @@ def write(path: Path, shards: Sequence[ShardState], stores: Mapping[int, Store],
         sync(path.parent)
 
 
+class Pages(NamedTuple):
+    """What a checkpoint has of a region: number and bytes of each changed page, and the sums of all the region's pages with
+    them. Take a region's pages before the next region's."""
+
+    region: int
+    sums: int
+    changed: Iterator[tuple[int, bytes]]
+
+
 class Checkpoint:
-    """What :func:`write` wrote. ``shards`` is read at once, pages as they are asked for."""
+    """What :func:`write` wrote. ``shards`` is read at once, pages as they are asked for. Raises :class:`DeviceError` if the file
+    is damaged, or comes from a machine with another page size."""
 
-    def __init__(self, path: Path, head: Mapping[str, Any], start: int, shards: list[ShardState]) -> None:
-        self._path, self._head, self._start, self.shards = path, head, start, shards
+    def __init__(self, path: Path, incarnation: str) -> None:
+        self.path, self._seal = path, Seal(incarnation, path.name)
+        with path.open("rb") as file:
+            head = json.loads(self._next(file))
+            if head["page"] != PAGE:
+                raise DeviceError(f"{path} has pages of {head['page']} bytes; this machine's have {PAGE}")
+            self.regions: Sequence[tuple[int, int, int]] = [(*each,) for each in head["regions"]]
+            self.shards: list[ShardState] = []
+            for state in head["shards"]:
+                blobs, ends = self._next(file), [0, *accumulate(state["sizes"])]
+                self.shards.append((state, Contents.of([blobs[at:end] for at, end in pairwise(ends)])))
+            self._start = file.tell()
 
-    def pages(self) -> Iterator[tuple[int, Iterator[tuple[int, bytes]]]]:
-        """By region: number and bytes of each page. Take a region's pages before the next region's."""
-        with self._path.open("rb") as file:
+    def _next(self, file: BinaryIO) -> bytes:
+        at = file.tell()
+        head = self._seal.opened(file.read(HEAD_BYTES))
+        body = b"" if head is None else file.read(head.size)
+        if head is None or not head.fits(body):
+            raise damaged(self.path, f"is damaged at byte {at}")
+        return body
+
+    def pages(self) -> Iterator[Pages]:
+        with self.path.open("rb") as file:
             file.seek(self._start)
-            for region, count in self._head["regions"]:
-                yield int(region), self._region(file, int(count))
+            for region, count, sums in self.regions:
+                yield Pages(region, sums, self._region(file, count))
+            if file.read(1):
+                raise damaged(self.path, "does not end where it should")
 
     def _region(self, file: BinaryIO, count: int) -> Iterator[tuple[int, bytes]]:
         for _ in range(count):
-            (number,) = _NUMBER.unpack(file.read(_NUMBER.size))
-            content = file.read(PAGE)
-            if len(content) < PAGE:
-                raise DeviceError(f"{self._path} ends too early")
-            yield number, content
-
-
-def read(path: Path) -> Checkpoint:
-    """Raises :class:`DeviceError` if the file is not a checkpoint, or comes from a machine with another page size."""
-    with path.open("rb") as file:
-        start = file.read(_HEAD.size)
-        if len(start) < _HEAD.size or start[:8] != _MAGIC:
-            raise DeviceError(f"{path} is no checkpoint of netsum-memory")
-        _, size, crc = _HEAD.unpack(start)
-        text = file.read(size)
-        if zlib.crc32(text) != crc:
-            raise DeviceError(f"{path} is damaged: put it right from a copy, or give this device another folder")
-        head = json.loads(text)
-        if head["page"] != PAGE:
-            raise DeviceError(f"{path} has pages of {head['page']} bytes; this machine's have {PAGE}")
-        shards = [(state, Contents.of([file.read(size) for size in state["sizes"]])) for state in head["shards"]]
-        return Checkpoint(path, head, file.tell(), shards)
+            body = self._next(file)
+            yield _NUMBER.unpack_from(body)[0], body[_NUMBER.size :]

@@ -13,6 +13,7 @@ from netsum.wire.memory_codec import OFFSETS, MemoryHeader
 
 from netsum_memory import checks, execute, message
 from netsum_memory.copies import Copies
+from netsum_memory.errors import DeviceError
 from netsum_memory.holdings import Holding, Holdings
 from netsum_memory.message import Address, Malformed, Message, Send
 from netsum_memory.ordering import Ordering
@@ -58,12 +59,18 @@ class Device:
         vault: Vault | None = None,
         limit: int | None = None,
     ) -> None:
-        """``vault`` keeps changes where they outlive the process. ``limit``: the most bytes of shards to hold."""
+        """``vault`` keeps changes where they outlive the process. ``limit``: the most bytes of shards to hold. Raises
+        :class:`DeviceError` if what the vault has kept is damaged."""
         self.host, self.virtual, self.behind = host, None, False
         self.tally = Tally()
         self._vault = vault
         self._homes = _Homes()
-        self.holdings = Holdings(host, vault, limit, self._homes, self._route)
+        try:
+            self.holdings = Holdings(host, vault, limit, self._homes, self._route)
+        except DeviceError:
+            if vault is not None:
+                vault.abandon()
+            raise
         self._reads = Reads(self.holdings)
         self._copies = Copies()
         self._loop: deque[bytes] = deque()

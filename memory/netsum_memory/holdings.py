@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
+from netsum_memory.errors import DeviceError
 from netsum_memory.execute import quiet
 from netsum_memory.kinds import make_kind
 from netsum_memory.message import Address
@@ -44,6 +45,8 @@ class Holdings:
         self._regions: dict[int, Region] = {}
         self._stores: dict[int, Store] = {}
         self._refused: dict[tuple[int, int], str] = {}
+        self._dropped = False
+        """Whether shards were given up whose files may still be there."""
         if vault is not None:
             with quiet():
                 self._restore(vault)
@@ -71,6 +74,9 @@ class Holdings:
         wanted = {(each.region.id, each.shard): each for each in assignments}
         for name in [name for name, each in self._held.items() if not self._still(each.shard, wanted.get(name))]:
             self._drop(name, self._vault)
+        if self._dropped:  # their files must be gone before anything is held under these names again
+            self._dropped = False
+            self.checkpoint()
         self._refused = {}
         for name, assignment in wanted.items():
             holding = self._held.get(name)
@@ -123,9 +129,7 @@ class Holdings:
         region = assignment.region
         store = self._stores.get(region.id)
         if store is None:
-            store = Store(region, None if self._vault is None else self._vault.regions)
-            if self._vault is not None:
-                store.commit, store.fsync = self._vault.commit, self._vault.fsync
+            store = Store(region) if self._vault is None else self._vault.store(region)
         kind = make_kind(region, assignment.shard, store)
         self._stores[region.id], self._regions[region.id] = store, region
         shard = Shard(assignment, self._host, store, kind, homes=self._homes, route=self._route)
@@ -139,15 +143,14 @@ class Holdings:
         if holding is None:
             return
         shard, number = holding.shard, name[0]
-        shard.kind.close(gone=True)
+        shard.kind.close()
+        self._dropped = True
         if vault is not None:
             vault.dropped(shard)
         if any(region == number for region, _ in self._held):
             self._stores[number].clear(shard.region.granules(shard.index), shard.region.granule)
             return
-        if vault is not None:
-            vault.commit()  # or after a restart the shard would be looked for in a file that is gone
-        self._stores.pop(number).remove()
+        self._stores.pop(number).close()
         del self._regions[number]
 
     def report(self) -> dict[str, Any]:
@@ -188,7 +191,10 @@ class Holdings:
 
     def _keep(self, kept: Kept) -> None:
         """Restore a shard from a checkpoint, or as the journal says it was changed."""
-        holding = self._held.get(kept.name) or self._hold(kept.assignment, assigned=False)
+        try:
+            holding = self._held.get(kept.name) or self._hold(kept.assignment, assigned=False)
+        except OSError as error:
+            raise DeviceError(f"shard {kept.name[1]} of region {kept.name[0]}: {error}") from error
         shard = holding.shard
         shard.assign(kept.assignment)
         if not kept.whole:
@@ -199,7 +205,7 @@ class Holdings:
 
     def close(self) -> None:
         for holding in self.all():
-            holding.shard.kind.close(gone=False)
+            holding.shard.kind.close()
         for store in self._stores.values():
             store.close()
 

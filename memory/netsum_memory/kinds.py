@@ -35,8 +35,8 @@ class Kind(Protocol):
     def load(self, saved: bytes) -> None:
         """Restore what :meth:`save` saved; ``b""`` if the other device has nothing yet."""
 
-    def close(self, gone: bool) -> None:
-        """The device ends; or the shard is ``gone`` from it, and with it all files."""
+    def close(self) -> None:
+        """The device ends, or gives the shard up. Files of the kind's own stay."""
 
 
 Factory = Callable[[Region, int, Store], Kind]
@@ -65,7 +65,7 @@ class ArrayKind:
     def load(self, saved: bytes) -> None:
         pass
 
-    def close(self, gone: bool) -> None:
+    def close(self) -> None:
         pass
 
 

@@ -17,6 +17,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from netsum_memory.page_sums import PageSums
 from netsum_memory.region import Region
 
 PAGE: Final = mmap.PAGESIZE
@@ -50,8 +51,8 @@ class Snapshot:
 class Store:
     """Bytes [base, base + size). ``folder`` is where a kind may keep files of its own; None if nothing outlives the process."""
 
-    def __init__(self, region: Region, folder: Path | None = None) -> None:
-        """Raises OSError."""
+    def __init__(self, region: Region, folder: Path | None = None, sums: PageSums | None = None) -> None:
+        """``sums``: of the region's file; None if it is new. Raises OSError."""
         self.base, self.size, self.folder = region.base, region.size, folder
         self.commit: Callable[[], None] = lambda: None
         """Has the journal keep everything done so far; a kind calls it before it writes into files of its own."""
@@ -61,6 +62,7 @@ class Store:
         self._file: int | None = None
         self.dirty: set[int] = set()
         """Numbers of the pages that the file does not have yet; stays empty without one."""
+        self._sums = sums or PageSums(self.size // PAGE)
         self._snapshots: list[ref[Snapshot]] = []
         protection = mmap.PROT_READ | mmap.PROT_WRITE
         if self.path is None:
@@ -116,6 +118,11 @@ class Store:
     def page(self, number: int) -> bytes:
         return self._map[number * PAGE : (number + 1) * PAGE]
 
+    def new_sums(self) -> int:
+        """The sum of all pages of the file (:class:`PageSums`) once it has all that is here."""
+        self._sums.update((number, self.page(number)) for number in self.dirty)
+        return self._sums.total
+
     def put(self, pages: Iterable[tuple[int, bytes]]) -> None:
         """Write pages to the file, and forget that they differ from it."""
         assert self._file is not None
@@ -148,9 +155,3 @@ class Store:
             self._file = None
         with contextlib.suppress(BufferError):  # somebody still has a view: it goes with that
             self._map.close()
-
-    def remove(self) -> None:
-        """Close, and remove the file."""
-        self.close()
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)

@@ -1,9 +1,16 @@
-"""A table's rows on disk, in lmdb, each with its position in the log."""
+"""A table's rows on disk, in lmdb, each with its position in the log and a checksum.
+
+lmdb has no checksums. The file also counts how often it was synced: a checkpoint knows the count, so an older file is told from
+the one that belongs to it.
+"""
 
 from __future__ import annotations
 
+import struct
 import tempfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -11,11 +18,17 @@ import numpy as np
 from netsum.memory.keys import Keys
 from numpy.typing import NDArray
 
+from netsum_memory.errors import DeviceError
 from netsum_memory.optimizer_rules import Floats
+from netsum_memory.sealed import damaged
 
 _FIRST_SIZE: Final = 64 << 20
 _BUFFER: Final = 256
 """Rows per transaction."""
+_SYNCS: Final = b"syncs"
+"""A name that no row has, since those are of 8 bytes."""
+_CRC: Final = struct.Struct("<I")
+_COUNT: Final = struct.Struct("<Q")
 
 
 class Rows(NamedTuple):
@@ -48,7 +61,7 @@ class Disk:
         self._lmdb, self._before_writing = _lmdb(), before_writing
         self._waiting: dict[bytes, bytes] = {}
         self._buffer = buffer
-        self._record = np.dtype([("position", "<u8"), ("values", "<f4", (width,))])
+        self._record = np.dtype([("position", "<u8"), ("values", "<f4", (width,)), ("crc", "<u4")])
         self._path, self._most, self._fsync = path, most, fsync
         self._environment = self._open(path)
 
@@ -69,18 +82,19 @@ class Disk:
     def read(self, keys: Keys) -> tuple[NDArray[np.bool_], Rows]:
         """Which of the keys have a row here, and their rows in that order. Each key is given once."""
         names = _names(keys)
-        with self._environment.begin() as transaction:
+        with self._reading() as transaction:
             found = dict(transaction.cursor().getmulti(names))
         if self._waiting:
             found |= {name: self._waiting[name] for name in names if name in self._waiting}
         there = np.array([name in found for name in names], np.bool_)
-        return there, self._rows(keys[there], [found[name] for name in names if name in found])
+        return there, self._rows(keys[there], [(name, found[name]) for name in names if name in found])
 
     def write(self, rows: Rows) -> None:
         """Raises OSError if the file would grow too large."""
         records = np.empty(rows.keys.size, self._record)
         records["position"], records["values"] = rows.positions, rows.values
-        self._waiting.update(zip(_names(rows.keys), (record.tobytes() for record in records), strict=True))
+        for name, record in zip(_names(rows.keys), records, strict=True):
+            self._waiting[name] = _sealed(name, record.tobytes()[: -_CRC.size])
         if len(self._waiting) >= self._buffer:
             self._write()
 
@@ -90,6 +104,9 @@ class Disk:
         self._before_writing()
         pairs = sorted(self._waiting.items())
         self._waiting = {}
+        self._put(pairs)
+
+    def _put(self, pairs: list[tuple[bytes, bytes]]) -> None:
         while True:
             try:
                 with self._environment.begin(write=True) as transaction:
@@ -106,29 +123,75 @@ class Disk:
 
     def all(self) -> Rows:
         self._write()
-        with self._environment.begin() as transaction:
-            pairs = list(transaction.cursor())
+        with self._reading() as transaction:
+            pairs = [(bytes(name), bytes(value)) for name, value in transaction.cursor() if name != _SYNCS]
+        if any(len(name) != _COUNT.size for name, _ in pairs):
+            raise self._damaged("has a row without a key")
         keys = np.frombuffer(b"".join(name for name, _ in pairs), ">u8").astype(np.uint64)
-        return self._rows(keys, [value for _, value in pairs])
+        return self._rows(keys, pairs)
 
     def clear(self) -> None:
         self._waiting = {}
+        syncs = self.syncs
         with self._environment.begin(write=True) as transaction:
             transaction.drop(self._environment.open_db(None, transaction), delete=False)
+            transaction.put(_SYNCS, _sealed(_SYNCS, _COUNT.pack(syncs)))
 
-    def sync(self) -> None:
-        """What was written outlives the machine."""
+    @property
+    def syncs(self) -> int:
+        """How often it was synced."""
+        with self._reading() as transaction:
+            found = transaction.get(_SYNCS)
+        if found is None:
+            return 0
+        if len(found) != _COUNT.size + _CRC.size:
+            raise self._damaged("has no count of its syncs")
+        return int(_COUNT.unpack_from(self._checked(_SYNCS, found))[0])
+
+    def require(self, syncs: int) -> None:
+        """Raise :class:`DeviceError` if the file is older than one that was synced so often."""
+        if self.syncs < syncs:
+            raise self._damaged(f"is older than its checkpoint, or was missing: synced {self.syncs} times, not {syncs}")
+
+    def sync(self) -> int:
+        """What was written outlives the machine. Returns how often there was a sync now."""
         self._write()
+        syncs = self.syncs + 1
+        self._put([(_SYNCS, _sealed(_SYNCS, _COUNT.pack(syncs)))])
         self._environment.sync(True)
+        return syncs
 
-    def close(self, *, remove: bool) -> None:
+    def close(self) -> None:
         self._environment.close()
-        if remove and self._path is not None:
-            self._path.unlink(missing_ok=True)
 
-    def _rows(self, keys: Keys, values: list[bytes]) -> Rows:
-        records = np.frombuffer(b"".join(values), self._record)
+    @contextmanager
+    def _reading(self) -> Iterator[Any]:
+        try:
+            with self._environment.begin() as transaction:
+                yield transaction
+        except self._lmdb.Error as error:
+            raise self._damaged(f"cannot be read ({error})") from error
+
+    def _rows(self, keys: Keys, pairs: list[tuple[bytes, bytes]]) -> Rows:
+        for name, value in pairs:
+            if len(value) != self._record.itemsize:
+                raise self._damaged(f"is damaged at key {int.from_bytes(name)}")
+            self._checked(name, value)
+        records = np.frombuffer(b"".join(value for _, value in pairs), self._record)
         return Rows(keys, records["position"], records["values"])
+
+    def _checked(self, name: bytes, value: bytes) -> bytes:
+        if _sealed(name, value[: -_CRC.size]) != value:
+            raise self._damaged(f"is damaged at key {int.from_bytes(name)}")
+        return value
+
+    def _damaged(self, what: str) -> DeviceError:
+        return damaged(self._path or Path(tempfile.gettempdir(), "netsum-table"), what)
+
+
+def _sealed(name: bytes, value: bytes) -> bytes:
+    """The value with a checksum, which covers the name, too."""
+    return value + _CRC.pack(zlib.crc32(value, zlib.crc32(name)))
 
 
 def _names(keys: Keys) -> list[bytes]:

@@ -115,14 +115,18 @@ class TableRows:
         chosen = np.array([slot] if self._changed[slot] else [], np.intp)
         return Rows(np.full(chosen.size, key, np.uint64), self._positions[chosen], self._values[chosen])
 
-    def flush(self) -> None:
-        """Write all changed rows to the disk, and see that they stay there."""
+    def require(self, syncs: int) -> None:
+        """Raise :class:`DeviceError` if the disk is older than :meth:`flush` left it when it returned this."""
+        self._disk.require(syncs)
+
+    def flush(self) -> int:
+        """Write all changed rows to the disk, and see that they stay there. Returns how often that was done."""
         changed = [(key, slot) for key, slot in self._slots.items() if self._changed[slot]]
         slots = np.array([slot for _, slot in changed], np.intp)
         keys = np.array([key for key, _ in changed], np.uint64)
         self._disk.write(Rows(keys, self._positions[slots], self._values[slots]))
         self._changed[slots] = False
-        self._disk.sync()
+        return self._disk.sync()
 
     def all(self) -> Rows:
         """All rows that somebody has changed."""
@@ -135,9 +139,9 @@ class TableRows:
         self._disk.clear()
         self._disk.write(rows)
 
-    def close(self, *, remove: bool) -> None:
+    def close(self) -> None:
         """Rows that the disk does not have are in the journal."""
-        self._disk.close(remove=remove)
+        self._disk.close()
 
 
 def _joined(parts: list[Rows], width: int) -> Rows:

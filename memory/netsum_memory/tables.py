@@ -20,7 +20,9 @@ from netsum_memory.table_rows import TableRows
 
 _KEY: Final = 8
 _ALL: Final = b"rows\0\0\0\0"
-"""What saved rows begin with; nothing is saved where they stay on this device's disk."""
+"""What saved rows begin with."""
+_FILE: Final = b"file\0\0\0\0"
+"""What is saved begins with where the rows stay on this device's disk; behind it, how often they were flushed."""
 
 
 class TableKind:
@@ -68,12 +70,14 @@ class TableKind:
     def save(self, elsewhere: bool) -> bytes:
         """The rows themselves are on disk once this returns; only another device needs them all."""
         if not elsewhere:
-            self.rows.flush()
-            return b""
+            return _FILE + self.rows.flush().to_bytes(8)
         rows = self.rows.all()
         return b"".join((_ALL, rows.keys.tobytes(), rows.positions.tobytes(), rows.values.tobytes()))
 
     def load(self, saved: bytes) -> None:
+        if saved.startswith(_FILE):
+            self.rows.require(int.from_bytes(saved[len(_FILE) :]))
+            return
         if not saved:
             return
         saved = saved.removeprefix(_ALL)
@@ -83,5 +87,5 @@ class TableKind:
         values = np.frombuffer(saved, "<f4", offset=2 * _KEY * count).reshape(count, self.options.width)
         self.rows.replace(Rows(keys, positions, values))
 
-    def close(self, gone: bool) -> None:
-        self.rows.close(remove=gone)
+    def close(self) -> None:
+        self.rows.close()

@@ -1,7 +1,7 @@
 """What of a device outlives its process: a folder with a file for each region, checkpoints and a journal.
 
     lock            held by the process that uses the folder
-    device.json     who this device is, and the boot of the machine in whose RAM some of the following may still be
+    device.json     who this device is, which files there must be, and in which machine's RAM some of them may still be
     regions/7.memory    region 7 as of the last checkpoint; holes where nothing was written
     checkpoint.12   the pages that regions have changed since checkpoint 11, all shards' clients and positions
     journal.12      everything that was done after checkpoint 12
@@ -21,18 +21,19 @@ import os
 import secrets
 import shutil
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-from netsum.state_folder import read_json, write_json
 
 from netsum_memory import checkpoint, message
 from netsum_memory.checkpoint import Contents
 from netsum_memory.errors import DeviceError
-from netsum_memory.journal import Journal, entries, sync
+from netsum_memory.identity import Identity, read_identity, write_identity
+from netsum_memory.journal import EMPTY_BYTES, Journal, sync
 from netsum_memory.message import Message
-from netsum_memory.region import Assignment
+from netsum_memory.page_sums import PageSums
+from netsum_memory.region import Assignment, Region
+from netsum_memory.sealed import damaged
 from netsum_memory.shard import Shard
 from netsum_memory.store import PAGE, Store
 
@@ -45,8 +46,6 @@ MOST: Final = 200_000
 
 _ENTRY: Final = struct.Struct("<cIHQ")
 _ADDED: Final = struct.Struct("<cIHQI")
-_FORMAT: Final = 1
-
 
 Name = tuple[int, int]
 """A shard's: region and number."""
@@ -108,40 +107,60 @@ class Vault:
         self.due, self.checkpoints = False, 0
         self._dirty: Mapping[int, Store] = {}
         self._executed: dict[Name, Shard] = {}
+        self._sums: dict[int, PageSums] = {}
+        self._number = 0
+        self._journal: Journal | None = None
         try:
             self.regions.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self.incarnation = self._identify()
+            self._found = self._identify()
         except OSError as error:
             raise DeviceError(f"cannot use folder {folder}: {error.strerror or error}") from error
-        self._number, self._journal = 0, None
 
-    _journal: Journal | None
+    @property
+    def incarnation(self) -> str:
+        return self._found.incarnation
 
-    def _identify(self) -> str:
+    def _identify(self) -> Identity:
+        """Who the folder's device is, as it was left."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
             raise DeviceError(f"folder {self.folder} is in use by another device") from None
-        path, boot = self.folder / "device.json", _boot()
-        known = read_json(path) or {"format": _FORMAT, "boot": "unknown"}
-        if known.get("format") != _FORMAT:
-            raise DeviceError(f"{path} is of format {known.get('format')}; this netsum-memory knows {_FORMAT}")
-        incarnation = str(known.get("incarnation"))
-        if known.get("boot") not in (None, boot):
-            self._set_aside()
-            incarnation = f"{secrets.randbits(64):016x}"
-        self._note(incarnation, None if self._fsync else boot)
-        return incarnation
-
-    def _note(self, incarnation: str, boot: str | None) -> None:
-        """What is kept may in part be in the RAM of the machine that has this boot; None: all of it is on the disk."""
         path = self.folder / "device.json"
-        if boot is None:
+        found = read_identity(path)
+        if found is None and (self._numbers("checkpoint") or self._numbers("journal") or any(self.regions.iterdir())):
+            raise damaged(path, "is missing")
+        if found is not None and found.boot not in (None, _boot()):
+            self._set_aside()
+            found = None
+        if found is None or found.number is None:
+            found = Identity(f"{secrets.randbits(64):016x}", None, _boot())
+            self._note(found)
+            self._begin(found.incarnation)
+        self._note(found._replace(boot=self._now, ran=_boot(), number=found.number or 0, end=None))
+        return found
+
+    @property
+    def _now(self) -> str | None:
+        """The boot of the machine, unless all that is kept is on the disk."""
+        return None if self._fsync else _boot()
+
+    def _begin(self, incarnation: str) -> None:
+        """Make a folder's first files. Of a process that was killed while it did so there may be some."""
+        for kind in ("checkpoint", "journal"):
+            for path in self.folder.glob(f"{kind}.*"):
+                path.unlink()
+        Journal(self._path("journal"), incarnation, fsync=self._fsync, new=True).close()
+        checkpoint.write(self._path("checkpoint"), incarnation, [], {}, fsync=self._fsync)
+
+    def _note(self, identity: Identity) -> None:
+        path = self.folder / "device.json"
+        if identity.boot is None:
             for each in (self.folder, *self.folder.rglob("*")):
                 sync(each)
-        write_json(path, {"format": _FORMAT, "incarnation": incarnation, "boot": boot})
+        write_identity(path, identity)
         sync(path)
         sync(self.folder)
 
@@ -163,30 +182,60 @@ class Vault:
         )
 
     def recover(self) -> Iterator[Event]:
-        """What was kept, in order; afterwards the vault takes more."""
-        numbers = sorted(int(path.suffix[1:]) for path in self.folder.glob("checkpoint.*") if path.suffix[1:].isdigit())
-        self._number = numbers[-1] if numbers else 0
+        """What was kept, in order; afterwards the vault takes more. Raises :class:`DeviceError` if anything is damaged or
+        missing."""
         try:
-            if numbers:
-                yield from self._load(checkpoint.read(self._path("checkpoint")))
-            if self._path("journal").exists():
-                for entry in entries(self._path("journal")):
-                    yield _event(entry)
+            self._find()
+            kept = checkpoint.Checkpoint(self._path("checkpoint"), self.incarnation)
+            self._tidy_regions(
+                {region for region, _, _ in kept.regions}, map(_name, (state for state, _ in kept.shards))
+            )
+            yield from self._load(kept)
+            journal = Journal(self._path("journal"), self.incarnation, fsync=self._fsync)
+            power = self._found.boot is None and self._found.end is None and self._found.ran != _boot()
+            for entry in journal.recover(end=self._found.end, power=power):
+                yield _event(entry)
+            self._journal = journal
             self._tidy()
-            self._journal = Journal(self._path("journal"), fsync=self._fsync)
         except OSError as error:
             raise DeviceError(f"cannot read what {self.folder} keeps: {error.strerror or error}") from error
 
+    def _find(self) -> None:
+        """Find the newest checkpoint. A journal is begun before its checkpoint has its name, and is empty until then."""
+        least, numbers = self._found.number or 0, self._numbers("checkpoint")
+        self._number = numbers[-1] if numbers else -1
+        if self._number < least:
+            raise damaged(self.folder / f"checkpoint.{least}", "is missing")
+        if not self._path("journal").exists():
+            raise damaged(self._path("journal"), "is missing")
+        for number in self._numbers("journal"):
+            path = self.folder / f"journal.{number}"
+            if number > self._number and path.stat().st_size > EMPTY_BYTES:
+                raise damaged(self.folder / f"checkpoint.{number}", "is missing")
+
+    def _numbers(self, kind: str) -> list[int]:
+        return sorted(int(path.suffix[1:]) for path in self.folder.glob(f"{kind}.*") if path.suffix[1:].isdigit())
+
     def _load(self, kept: checkpoint.Checkpoint) -> Iterator[Kept]:
-        for region, pages in kept.pages():
-            file = os.open(self.regions / f"{region}.memory", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        for region, sums, changed in kept.pages():
+            path = self.regions / f"{region}.memory"
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                for number, content in pages:
+                for number, content in changed:
                     os.pwrite(file, content, number * PAGE)
             finally:
                 os.close(file)
+            found = self._sums[region] = PageSums.of(path)
+            if found.total != sums:
+                raise damaged(path, f"is not as {kept.path.name} left it")
         for state, contents in kept.shards:
             yield _kept(state, contents)
+
+    def store(self, region: Region) -> Store:
+        """The bytes of a region, as recovered or all zeros. Raises OSError."""
+        store = Store(region, self.regions, self._sums.pop(region.id, None))
+        store.commit, store.fsync = self.commit, self._fsync
+        return store
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.{self._number}"
@@ -197,6 +246,14 @@ class Vault:
             for path in self.folder.glob(f"{kind}.*"):
                 if path != self._path(kind):
                     path.unlink(missing_ok=True)
+
+    def _tidy_regions(self, regions: Collection[int], shards: Iterable[Name]) -> None:
+        """Remove the files of regions and shards that the newest checkpoint does not have. Those that came after it are made
+        anew from the journal."""
+        names = {f"{region}.memory" for region in regions} | {f"{region}.{shard}.table" for region, shard in shards}
+        for path in self.regions.iterdir():
+            if path.name not in names:
+                path.unlink()
 
     @property
     def fsync(self) -> bool:
@@ -253,19 +310,22 @@ class Vault:
         self._dirty = stores
 
     def checkpoint(self, shards: Sequence[Shard], stores: Mapping[int, Store]) -> None:
-        """Begin a new journal. Raises :class:`DeviceError`."""
+        """Begin a new journal, and forget all that is of other shards. Raises :class:`DeviceError`."""
         self.commit()
         assert self._journal is not None
         states = [(_state(shard), _contents(shard)) for shard in shards]
         try:
             self._number += 1
-            checkpoint.write(self._path("checkpoint"), states, stores, fsync=self._fsync)
-            old, self._journal = self._journal, Journal(self._path("journal"), fsync=self._fsync)
+            journal = Journal(self._path("journal"), self.incarnation, fsync=self._fsync, new=True)
+            checkpoint.write(self._path("checkpoint"), self.incarnation, states, stores, fsync=self._fsync)
+            old, self._journal = self._journal, journal
             old.close()
+            self._note_number()
             for store in stores.values():
                 store.put((number, store.page(number)) for number in sorted(store.dirty))
                 if self._fsync:
                     store.sync()
+            self._tidy_regions(stores.keys(), (shard.id for shard in shards))
             if self._fsync:
                 sync(self.regions)
             self._tidy()
@@ -274,12 +334,19 @@ class Vault:
         self.due = False
         self.checkpoints += 1
 
+    def _note_number(self) -> None:
+        path = self.folder / "device.json"
+        write_identity(path, Identity(self.incarnation, self._now, _boot(), self._number))
+        if self._fsync:
+            sync(path)
+            sync(self.folder)
+
     def close(self) -> None:
         """End in order, with everything on the disk. Raises :class:`DeviceError`."""
         if self._journal is not None:
             self.commit()
             try:
-                self._note(self.incarnation, None)
+                self._note(Identity(self.incarnation, None, _boot(), self._number, self._journal.end))
             except OSError as error:
                 raise DeviceError(f"cannot write {self.folder}: {error.strerror or error}") from error
         self.abandon()
@@ -310,10 +377,12 @@ def _contents(shard: Shard) -> Contents:
     return Contents(shard.windows.save(), shard.kind.save(elsewhere=False), tuple(shard.tail))
 
 
+def _name(state: Mapping[str, Any]) -> Name:
+    return int(state["region"]), int(state["shard"])
+
+
 def _kept(state: Mapping[str, Any], contents: Contents | None = None) -> Kept:
-    assignment = Assignment.from_dict(state)
-    name = assignment.region.id, assignment.shard
-    return Kept(name, assignment, int(state["position"]), bool(state["whole"]), contents)
+    return Kept(_name(state), Assignment.from_dict(state), int(state["position"]), bool(state["whole"]), contents)
 
 
 def _event(entry: bytes) -> Event:

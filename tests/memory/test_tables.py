@@ -54,7 +54,7 @@ class Killable:
         self.checkpoint = self.kept
 
     def kill(self) -> None:
-        self.rows.close(remove=False)
+        self.rows.close()
         del self.log[self.kept :]
         self.rows = self._open()
         for number, (keys, gradients) in list(enumerate(self.log, 1))[self.checkpoint :]:
@@ -95,8 +95,7 @@ def test_no_update_is_lost_or_done_twice(optimizer: str, seed: int, tmp_path_fac
     copy.replace(shard.rows.all())
     same(copy, shard.reference(), everyone)
     for each in (shard.rows, copy):
-        each.close(remove=True)
-    assert not shard.path.exists()
+        each.close()
 
 
 def test_what_is_hot_stays_while_many_pass_by() -> None:
@@ -109,7 +108,7 @@ def test_what_is_hot_stays_while_many_pass_by() -> None:
         rows.lookup(np.arange(first, first + 50, dtype=np.uint64))
         _, hits = rows.lookup(hot)
         assert hits == hot.size
-    rows.close(remove=True)
+    rows.close()
 
 
 def test_what_was_hot_is_forgotten() -> None:
@@ -121,7 +120,7 @@ def test_what_was_hot_is_forgotten() -> None:
     hits = [rows.lookup(new)[1] for _ in range(40)]
     assert hits[0] == 0
     assert hits[-1] == new.size
-    rows.close(remove=True)
+    rows.close()
 
 
 def test_frequencies_are_never_too_small_and_halved_in_time() -> None:
@@ -145,13 +144,13 @@ def test_the_file_grows_as_needed_and_no_further(tmp_path: Path) -> None:
     rows = opened(options, tmp_path / "rows", capacity=1)
     with pytest.raises(OSError, match="larger `disk`"):
         push_many(rows)
-    rows.close(remove=True)
+    rows.close()
     disk = Disk(options.width, None, 1 << 30)
     disk._environment.set_mapsize(1 << 20)
     rows = TableRows(options, disk, 1)
     push_many(rows)
     assert rows.all().keys.size == 800
-    rows.close(remove=True)
+    rows.close()
 
 
 def test_keys_spread_evenly_over_shards() -> None:

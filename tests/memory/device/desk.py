@@ -100,6 +100,6 @@ def answer(data: bytes) -> Answer:
     return Answer(*got)
 
 
-def kept_device(folder: Path, *, largest: int = LARGEST) -> Device:
+def kept_device(folder: Path, *, largest: int = LARGEST, fsync: bool = False) -> Device:
     """A device whose memory outlives it."""
-    return Device(HOST, vault=Vault(folder, largest=largest))
+    return Device(HOST, vault=Vault(folder, fsync=fsync, largest=largest))

@@ -18,7 +18,7 @@ from netsum_memory.device import Device
 from netsum_memory.errors import DeviceError
 from netsum_memory.message import Message
 from netsum_memory.region import Assignment
-from netsum_memory.vault import LARGEST, Vault
+from netsum_memory.vault import Vault
 
 from tests.memory.device.desk import (
     BASE,
@@ -207,26 +207,6 @@ def test_a_folder_has_one_user_and_one_incarnation(tmp_path: Path) -> None:
         Vault(tmp_path)
     first.close()
     assert Vault(tmp_path).incarnation == first.incarnation
-
-
-@pytest.mark.parametrize(
-    ("name", "largest", "message"),
-    [
-        ("journal", LARGEST, r"journal\.0 is damaged at byte \d+ of \d+: put it right from a copy"),
-        ("checkpoint", 10, r"checkpoint\.\d+ is damaged"),
-    ],
-)
-def test_damage_is_no_silent_loss(name: str, largest: int, message: str, tmp_path: Path) -> None:
-    desk = Desk(kept_device(tmp_path, largest=largest))
-    for number in range(9):
-        desk.write(BASE, bytes([number] * 8))
-    desk.device.close()
-    (file,) = tmp_path.glob(f"{name}.*")
-    content = bytearray(file.read_bytes())
-    content[40] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(DeviceError, match=message):
-        kept_device(tmp_path)
 
 
 def test_a_journal_that_cannot_be_written_ends_the_device_before_it_answers(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from netsum_memory.message import reply
 from netsum_memory.optimizer_rules import combined
 from netsum_memory.table_disk import Disk, Rows
 from netsum_memory.windows import Absent, Windows
-from netsum_trials.memory.in_process import controller, switch
+from netsum_trials.memory.in_process import controller, devices, switch
 from netsum_trials.memory.in_process.stage import SITE, Stage
 from netsum_trials.memory.plan import Event, Kind, Plan, make_plan
 from netsum_trials.memory.report import MemoryTotals
@@ -133,7 +133,9 @@ def test_rows_that_do_not_outlive_their_eviction_are_found(tmp_path: Path, monke
 def test_a_push_that_is_replayed_over_rows_that_have_it_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal is done again when a device restarts; rows on disk may be further, which their positions tell."""
+    """The journal is done again when a device restarts; rows on disk may be further than the last checkpoint, which their positions
+    tell."""
+    monkeypatch.setattr(devices, "JOURNAL", 4000)
     plan = with_options(plan_with(kind="table"), ram_rows=1)
     plan = replace(plan, events=kills(plan, after=90))
     read, write = Disk.read, Disk.write
