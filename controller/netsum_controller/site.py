@@ -63,6 +63,7 @@ class Site:
 
     def __post_init__(self) -> None:
         self.memory = MemoryRows(self.store)
+        self.beats.vouched = self.memory.vouched()
 
     def waits(self, job: str, rank: int, told: Waiting) -> None:
         """Take what a member says that it waits for. Call it under the state lock."""

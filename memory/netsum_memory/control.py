@@ -35,6 +35,8 @@ class Orders:
     virtual: Address | None = None
     interval: float = INTERVAL
     macs: Mapping[str, str] = field(default_factory=dict)
+    keep: frozenset[tuple[int, int]] = frozenset()
+    """Shards, by region, that are to stay as they are: the controller is in doubt about them."""
 
     @classmethod
     def from_dict(cls, answer: Any) -> Orders:
@@ -51,6 +53,7 @@ class Orders:
             (str(virtual), int(answer.get("port") or MEMORY_PORT)) if virtual else None,
             min(max(float(answer.get("interval") or INTERVAL), 0.01), _LONGEST),
             macs,
+            frozenset((int(region), int(shard)) for region, shard in answer.get("keep") or ()),
         )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import struct
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from netsum.wire.memory import INTERNAL, Flag, Instruction, MemoryStatus
@@ -22,6 +23,8 @@ from netsum_memory.region import Assignment, Region
 from netsum_memory.tally import Tally
 from netsum_memory.vault import Vault
 from netsum_memory.windows import NEW
+
+log: Final = logging.getLogger("netsum.memory.device")
 
 LOOP: Final[Address] = ("", 0)
 """Where packets for this device itself go, as long as there is no virtual address."""
@@ -95,9 +98,11 @@ class Device:
                 self._touched[holding.ordering] = None
         return self._leave(now)
 
-    def assign(self, assignments: Sequence[Assignment], now: float) -> list[Send]:
-        """Hold these shards and no others."""
-        self._touched |= dict.fromkeys(self.holdings.assign(assignments, now))
+    def assign(
+        self, assignments: Sequence[Assignment], now: float, *, keep: Collection[tuple[int, int]] = ()
+    ) -> list[Send]:
+        """Hold these shards and no others, but for those to ``keep`` as they are."""
+        self._touched |= dict.fromkeys(self.holdings.assign(assignments, now, keep))
         return self._leave(now)
 
     def report(self) -> dict[str, Any]:
@@ -193,6 +198,8 @@ class Device:
         holding = self.holdings.get(region.id, region.shard_of(header.address))
         status = self._check(asked, region, holding)
         self.behind |= header.epoch > (0 if holding is None else holding.shard.epoch)
+        if status == checks.OK and holding is not None and self._lacks(holding, asked):
+            status = MemoryStatus.LOST
         if status != checks.OK or holding is None:
             silent = holding is not None and not holding.shard.primary and header.flags & _REPLICATED
             self._refuse(sender, header, status, silent=bool(silent))
@@ -220,11 +227,28 @@ class Device:
             return status
         if not holding.assigned:
             return MemoryStatus.BUSY
-        if shard.lost:
+        if shard.lost or shard.behind:
             return MemoryStatus.LOST
         if not shard.primary and not (checks.changes(header) and header.flags & _REPLICATED):
             return MemoryStatus.NOT_PRIMARY
         return checks.OK
+
+    def _lacks(self, holding: Holding, asked: Message) -> bool:
+        """Whether the client was told of something that is not here any more. If it may write, the shard is lost here for all
+        others, too."""
+        shard = holding.shard
+        shown = shard.shown(asked.shown) if asked.shown else 0
+        if not holding.ordering.lacks(shown):
+            return False
+        if asked.header.key != shard.region.keys.read:
+            log.error(
+                "shard %d of region %s ends at position %d here, and a client was told of position %d: this memory is older "
+                "than what was acknowledged, and is shown to nobody",
+                *(shard.index, shard.region.name, holding.ordering.position, shown),
+            )
+            shard.fall_behind()
+            self.behind = True
+        return True
 
     def _copy(self, asked: Message, sender: Address, holding: Holding, now: float) -> None:
         """A COPY within a shard is as any change. From another one, the primary gets the bytes first; the backups get them from

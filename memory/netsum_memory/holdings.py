@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from netsum_memory.errors import DeviceError
+from netsum_memory.events import Added, Cut, Gone, Kept, Marked
 from netsum_memory.execute import quiet
 from netsum_memory.kinds import make_kind
 from netsum_memory.message import Address
@@ -14,7 +15,7 @@ from netsum_memory.ordering import Ordering
 from netsum_memory.region import Assignment, Region
 from netsum_memory.shard import Route, Shard
 from netsum_memory.store import Store
-from netsum_memory.vault import Added, Cut, Gone, Kept, Marked, Vault
+from netsum_memory.vault import Vault
 
 log: Final = logging.getLogger("netsum.memory.device")
 
@@ -68,12 +69,15 @@ class Holdings:
     def bytes_held(self) -> int:
         return sum(holding.shard.region.shard_bytes for holding in self._held.values())
 
-    def assign(self, assignments: Sequence[Assignment], now: float) -> list[Ordering]:
-        """Hold these shards and no others; returns who has changed."""
+    def assign(
+        self, assignments: Sequence[Assignment], now: float, keep: Collection[tuple[int, int]] = ()
+    ) -> list[Ordering]:
+        """Hold these shards and no others, but for those to ``keep`` as they are; returns who has changed."""
         changed: list[Ordering] = []
         wanted = {(each.region.id, each.shard): each for each in assignments}
-        for name in [name for name, each in self._held.items() if not self._still(each.shard, wanted.get(name))]:
-            self._drop(name, self._vault)
+        for name in sorted(self._held.keys() - keep):
+            if not self._still(self._held[name].shard, wanted.get(name)):
+                self._drop(name, self._vault)
         if self._dropped:  # their files must be gone before anything is held under these names again
             self._dropped = False
             self.checkpoint()
@@ -97,7 +101,7 @@ class Holdings:
     @staticmethod
     def _still(shard: Shard, assignment: Assignment | None) -> bool:
         """Whether the shard's contents are those of the assignment."""
-        if assignment is None:
+        if assignment is None or (shard.behind and (assignment.epoch > shard.epoch or assignment.joins(shard.host))):
             return False
         ours, theirs = shard.region, assignment.region
         return all(
@@ -160,9 +164,11 @@ class Holdings:
                 "shard": holding.shard.index,
                 "epoch": holding.shard.epoch,
                 "position": holding.ordering.position,
+                "vouched": holding.ordering.vouched,
                 "ready": holding.ordering.ready,
             }
             for holding in self._held.values()
+            if not holding.shard.behind
         ]
         refused = [{"region": region, "shard": shard, "why": why} for (region, shard), why in self._refused.items()]
         free = None if self._limit is None else self._limit - self.bytes_held
@@ -197,6 +203,7 @@ class Holdings:
             raise DeviceError(f"shard {kept.name[1]} of region {kept.name[0]}: {error}") from error
         shard = holding.shard
         shard.assign(kept.assignment)
+        shard.behind = kept.behind
         if not kept.whole:
             shard.begin_install()
         elif kept.contents is not None:

@@ -9,6 +9,7 @@ from netsum.wire.memory import (
     MAX_PAYLOAD,
     MEMORY_HEADER_BYTES,
     MEMORY_VERSION,
+    POSITIONED,
     WITHOUT_PAYLOAD,
     Flag,
     Instruction,
@@ -24,14 +25,18 @@ Send = tuple[Address, bytes]
 """A packet to send, and to whom."""
 
 
-_REPLY, _COMPRESSED = int(Flag.REPLY), int(Flag.COMPRESSED)
+_REPLY, _COMPRESSED, _POSITION = int(Flag.REPLY), int(Flag.COMPRESSED), int(Flag.POSITION)
+_POSITIONED: Final = frozenset(map(int, POSITIONED))
 """As plain numbers, since every packet is held against them."""
 
 
 class Message(NamedTuple):
+    """``shown``: the packed position that a client was told; 0 if it says none."""
+
     header: MemoryHeader
     segments: tuple[int, ...] = ()
     payload: bytes = b""
+    shown: int = 0
 
     def head(self) -> bytes:
         """The packet up to its payload."""
@@ -78,8 +83,13 @@ def parse(data: bytes | memoryview) -> Message:
     try:
         segments: tuple[int, ...] = ()
         rest = data[MEMORY_HEADER_BYTES:]
+        shown = header.argument if header.instruction in _POSITIONED else 0
         if header.segments:
             segments, rest = split_memory(header, memoryview(data))
+            if header.flags & _POSITION:
+                *others, shown = segments
+                segments = tuple(others)
+                header = header._replace(flags=header.flags & ~_POSITION, segments=len(segments))
         if header.flags & _COMPRESSED:
             if header.length > MAX_PAYLOAD:
                 raise ValueError(f"{header.length} bytes without zeros")
@@ -91,7 +101,7 @@ def parse(data: bytes | memoryview) -> Message:
         raise Malformed(header, str(error)) from None
     if not header.flags & _REPLY:
         _check_length(header, payload)
-    return Message(header, segments, payload)
+    return Message(header, segments, payload, shown)
 
 
 def parse_record(data: bytes | memoryview) -> Message:
@@ -129,15 +139,16 @@ def reply(
     argument: int | None = None,
     lane: int | None = None,
     of: tuple[int, int] | None = None,
+    position: int = 0,
 ) -> bytes:
-    """The packet that answers a request; ``of`` is the shard: its region and its number there."""
+    """The packet that answers a request; ``of`` is the shard: its region and its number there. ``position`` is packed."""
     short = without_zeros(payload) if payload else None
     region, shard = (header.region, header.shard) if of is None else of
     answer = MemoryHeader(
         header.instruction,
         header.address,
         len(payload),
-        0,
+        position,
         header.client,
         header.sequence,
         _REPLY if short is None else _REPLY | _COMPRESSED,

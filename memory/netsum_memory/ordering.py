@@ -48,6 +48,15 @@ class Ordering:
         return self._replica.ready
 
     @property
+    def vouched(self) -> int:
+        """How far this device has said, in this epoch, that it has the log."""
+        return self._replica.vouched
+
+    def lacks(self, shown: int) -> bool:
+        """Whether something is gone from here; ``shown`` is a position that some client was told is done."""
+        return self._replica.lacks(shown)
+
+    @property
     def readable(self) -> bool:
         return self._replica.readable
 

@@ -14,7 +14,7 @@ from netsum_memory.kinds import ArrayKind
 
 _FIRST: Final = frozenset(bytes((VERSION_BYTE, Instruction.READ, flags)) for flags in (0, Flag.REPEAT))
 _ANSWERED: Final = bytes((VERSION_BYTE, Instruction.READ, Flag.REPLY))
-_NO_KEY: Final = bytes(8)
+_KEY_BYTES: Final = 8
 _KEY: Final[int] = MEMORY_DTYPE.fields["key"][1]  # type: ignore[index]  # it has fields
 assert [field.name for field in MEMORY_FIELDS[:4]] == ["version", "reserved", "instruction", "flags"]
 
@@ -39,6 +39,8 @@ class Reads:
             or header.segments
             or header.replica
             or shard.lost
+            or shard.behind
+            or (header.argument and shard.shown(header.argument) > shard.position)
             or type(shard.kind) is not ArrayKind
             or not holding.ordering.readable
             or shard.region.shard_of(header.address) != header.shard
@@ -46,4 +48,5 @@ class Reads:
         ):
             return None
         held = shard.store.read(header.address, header.length)
-        return b"".join((_ANSWERED, data[3:_KEY], _NO_KEY, data[_KEY + 8 :], held))
+        position = shard.packed_position.to_bytes(_KEY_BYTES)
+        return b"".join((_ANSWERED, data[3:_KEY], position, data[_KEY + _KEY_BYTES :], held))

@@ -125,6 +125,10 @@ class Assignment:
         """The host's place in the group, 0 for the primary; None if it is not in it."""
         return next((number for number, peer in enumerate(self.group) if peer.host == host), None)
 
+    def joins(self, host: str) -> bool:
+        """Whether the host is in the group, and still to get the contents."""
+        return any(peer.host == host and peer.joining for peer in self.group)
+
     def to_dict(self) -> dict[str, Any]:
         group = [asdict(peer) for peer in self.group]
         own = {"shard": self.shard, "epoch": self.epoch, "group": group, "lost": self.lost}

@@ -35,7 +35,7 @@ class Server:
     def obey(self, orders: Orders) -> None:
         self.device.virtual = orders.virtual
         self.link.know(orders.macs)
-        self.link.send(self.device.assign(orders.assignments, time.monotonic()))
+        self.link.send(self.device.assign(orders.assignments, time.monotonic(), keep=orders.keep))
 
     def run(self, stopped: Callable[[], bool]) -> None:
         tended = time.monotonic()

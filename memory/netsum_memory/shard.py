@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from netsum.transports.multicast import region_group
 from netsum.wire.memory import MAX_SEGMENTS, MEMORY_HEADER_BYTES, Flag, Instruction, MemoryStatus
 from netsum.wire.memory_codec import MemoryHeader, parse_memory
+from netsum.wire.memory_positions import pack_position, parse_position, position_seed
 from netsum.wire.memory_tags import tagged
 
 from netsum_memory import execute, message
@@ -57,6 +58,7 @@ class Shard:
         position: of the last instruction done; the first has position 1.
         tail: what the log has behind that, with the epochs in which it got there.
         number: this device's place in the group, 0 for the primary.
+        behind: whether a client has shown that something is gone which this device had: nobody is shown anything then.
         whole: whether it holds everything up to ``position``; not while another device's contents are being copied here.
         journal: is told what is to be kept; None if nothing is.
     """
@@ -77,7 +79,9 @@ class Shard:
         self.position = 0
         self.tail: deque[tuple[int, Message]] = deque()
         self.whole = True
+        self.behind = False
         self.windows = Windows()
+        self._seed = position_seed(self.region.keys.device, *self.id)
         self.journal: Journal | None = None
         self._homes, self._route = homes, route
         self.assign(assignment)
@@ -91,6 +95,21 @@ class Shard:
         number = assignment.number(self.host)
         self.number = len(self.group) if number is None else number
         self.primary = number == 0
+        if self.journal is not None:
+            self.journal.changed(self)
+
+    @property
+    def packed_position(self) -> int:
+        """What replies say of the position."""
+        return pack_position(self.position, self._seed)
+
+    def shown(self, packed: int) -> int:
+        """The position that a client was told; 0 if it is none of this shard."""
+        return parse_position(packed, self._seed) or 0
+
+    def fall_behind(self) -> None:
+        """What is here is older than what clients were told; that is kept."""
+        self.behind = True
         if self.journal is not None:
             self.journal.changed(self)
 
@@ -155,6 +174,7 @@ class Shard:
             argument=result.argument,
             lane=result.lane,
             of=self.id,
+            position=self.packed_position,
         )
 
     def _pack_shared(self, replies: Sequence[Reply]) -> bytes:

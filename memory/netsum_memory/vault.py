@@ -20,19 +20,19 @@ import logging
 import os
 import secrets
 import shutil
-import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from netsum_memory import checkpoint, message
+from netsum_memory import checkpoint
 from netsum_memory.checkpoint import Contents
 from netsum_memory.errors import DeviceError
+from netsum_memory.events import ADDED, ENTRY, Event, Kept, Name, event_of, kept_of, name_of
 from netsum_memory.identity import Identity, read_identity, write_identity
 from netsum_memory.journal import EMPTY_BYTES, Journal, sync
 from netsum_memory.message import Message
 from netsum_memory.page_sums import PageSums
-from netsum_memory.region import Assignment, Region
+from netsum_memory.region import Region
 from netsum_memory.sealed import damaged
 from netsum_memory.shard import Shard
 from netsum_memory.store import PAGE, Store
@@ -43,54 +43,6 @@ LARGEST: Final = 64 << 20
 """Bytes of journal, or of pages that differ from their files, after which a checkpoint is made."""
 MOST: Final = 200_000
 """Journal entries after which a checkpoint is made, so that a restart takes seconds."""
-
-_ENTRY: Final = struct.Struct("<cIHQ")
-_ADDED: Final = struct.Struct("<cIHQI")
-
-Name = tuple[int, int]
-"""A shard's: region and number."""
-
-
-class Kept(NamedTuple):
-    """A shard as it was kept; with no ``contents``, those are as they were."""
-
-    name: Name
-    assignment: Assignment
-    position: int
-    whole: bool
-    contents: Contents | None = None
-
-
-class Added(NamedTuple):
-    """The shard's log had an instruction more."""
-
-    name: Name
-    position: int
-    epoch: int
-    done: Message
-
-
-class Cut(NamedTuple):
-    """The shard's log ended before this position."""
-
-    name: Name
-    position: int
-
-
-class Marked(NamedTuple):
-    """The shard had executed its log up to this position."""
-
-    name: Name
-    position: int
-
-
-class Gone(NamedTuple):
-    """The shard was given up."""
-
-    name: Name
-
-
-Event = Kept | Added | Cut | Marked | Gone
 
 
 class Vault:
@@ -188,13 +140,13 @@ class Vault:
             self._find()
             kept = checkpoint.Checkpoint(self._path("checkpoint"), self.incarnation)
             self._tidy_regions(
-                {region for region, _, _ in kept.regions}, map(_name, (state for state, _ in kept.shards))
+                {region for region, _, _ in kept.regions}, map(name_of, (state for state, _ in kept.shards))
             )
             yield from self._load(kept)
             journal = Journal(self._path("journal"), self.incarnation, fsync=self._fsync)
             power = self._found.boot is None and self._found.end is None and self._found.ran != _boot()
             for entry in journal.recover(end=self._found.end, power=power):
-                yield _event(entry)
+                yield event_of(entry)
             self._journal = journal
             self._tidy()
         except OSError as error:
@@ -229,7 +181,7 @@ class Vault:
             if found.total != sums:
                 raise damaged(path, f"is not as {kept.path.name} left it")
         for state, contents in kept.shards:
-            yield _kept(state, contents)
+            yield kept_of(state, contents)
 
     def store(self, region: Region) -> Store:
         """The bytes of a region, as recovered or all zeros. Raises OSError."""
@@ -268,11 +220,11 @@ class Vault:
 
     def appended(self, shard: Shard, position: int, epoch: int, done: Message) -> None:
         assert self._journal is not None
-        self._journal.add(_ADDED.pack(b"A", *shard.id, position, epoch) + done.head(), done.payload)
+        self._journal.add(ADDED.pack(b"A", *shard.id, position, epoch) + done.head(), done.payload)
 
     def cut(self, shard: Shard, position: int) -> None:
         assert self._journal is not None
-        self._journal.add(_ENTRY.pack(b"C", *shard.id, position))
+        self._journal.add(ENTRY.pack(b"C", *shard.id, position))
 
     def executed(self, shard: Shard) -> None:
         """A device that is alone has executed its whole log, and needs no mark."""
@@ -291,14 +243,14 @@ class Vault:
     def dropped(self, shard: Shard) -> None:
         assert self._journal is not None
         self._executed.pop(shard.id, None)
-        self._journal.add(_ENTRY.pack(b"X", *shard.id, 0))
+        self._journal.add(ENTRY.pack(b"X", *shard.id, 0))
 
     def commit(self) -> None:
         """Everything told so far is kept from now on. Raises :class:`DeviceError`."""
         if self._journal is None:
             return
         for name, shard in self._executed.items():
-            self._journal.add(_ENTRY.pack(b"M", *name, shard.position))
+            self._journal.add(ENTRY.pack(b"M", *name, shard.position))
         self._executed.clear()
         self._journal.commit()
         dirty = sum(len(store.dirty) for store in self._dirty.values()) * PAGE
@@ -370,31 +322,8 @@ def _boot() -> str:
 
 
 def _state(shard: Shard) -> dict[str, Any]:
-    return {**shard.assignment.to_dict(), "position": shard.position, "whole": shard.whole}
+    return {**shard.assignment.to_dict(), "position": shard.position, "whole": shard.whole, "behind": shard.behind}
 
 
 def _contents(shard: Shard) -> Contents:
     return Contents(shard.windows.save(), shard.kind.save(elsewhere=False), tuple(shard.tail))
-
-
-def _name(state: Mapping[str, Any]) -> Name:
-    return int(state["region"]), int(state["shard"])
-
-
-def _kept(state: Mapping[str, Any], contents: Contents | None = None) -> Kept:
-    return Kept(_name(state), Assignment.from_dict(state), int(state["position"]), bool(state["whole"]), contents)
-
-
-def _event(entry: bytes) -> Event:
-    """What an entry of the journal says."""
-    if entry[:1] == b"S":
-        return _kept(json.loads(entry[1:]))
-    what, region, shard, position = _ENTRY.unpack_from(entry)
-    if what == b"X":
-        return Gone((region, shard))
-    if what == b"C":
-        return Cut((region, shard), position)
-    if what == b"M":
-        return Marked((region, shard), position)
-    epoch = _ADDED.unpack_from(entry)[-1]
-    return Added((region, shard), position, epoch, message.parse_record(memoryview(entry)[_ADDED.size :]))

@@ -355,6 +355,7 @@ const bit<8> FLAG_REPLICATED = 2;
 const bit<8> FLAG_COMPRESSED = 4;
 const bit<8> FLAG_REPEAT = 8;
 const bit<8> FLAG_SHARED = 16;
+const bit<8> FLAG_POSITION = 32;
 
 const bit<8> LANE_TYPE_BYTES = 0;
 const bit<8> LANE_TYPE_INT32 = 1;
@@ -403,9 +404,9 @@ header memory_h {
     bit<32>   region;          // 0 from clients: the switch writes the region's id
     bit<32>   sequence;        // serial number of the client's instruction, from 1; never wraps
     bit<64>   client;          // random number of the client's life
-    bit<64>   key;             // access key of the region; 0 on a reply
+    bit<64>   key;             // access key of the region; on a reply: the shard's position
     bit<64>   address;         // virtual address of the first byte
-    bit<64>   argument;        // by instruction: address of COPY's source, step and worker, position in the shard's log
+    bit<64>   argument;        // by instruction: the last position that the client was told; COPY's source; step and worker
 }
 
 #endif

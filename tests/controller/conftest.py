@@ -15,6 +15,7 @@ from netsum_controller import Controller, JobSpec, cli
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topology import Topology, parse_topology
 from netsum_controller.state import store
+from netsum_controller.state.database import Database
 
 from tests.controller.certificates import Certificates, make_certificates
 from tests.controller.fake_fabric import FakeFabric, patient
@@ -44,7 +45,7 @@ def star4(p4runtime: str, **more: Any) -> Topology:
     return parse_topology(TOPOLOGY).filled({"s1": {"p4runtime": p4runtime, **more}})
 
 
-class _Unsynced(store._Database):
+class _Unsynced(Database):
     """The disk is not waited for: processes die in these tests, machines do not."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -55,7 +56,7 @@ class _Unsynced(store._Database):
 @pytest.fixture(autouse=True)
 def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
     """State files cost no seeks: a fifth of the time of these tests."""
-    monkeypatch.setattr(store, "_Database", _Unsynced)
+    monkeypatch.setattr(store, "Database", _Unsynced)
 
 
 @pytest.fixture(scope="session")

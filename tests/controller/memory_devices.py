@@ -47,10 +47,12 @@ class FakeDevice:
     def obey(self, answer: dict[str, Any]) -> None:
         """Hold exactly what the controller says."""
         self.told = {(each["region"], each["shard"]): each for each in answer["shards"]}
-        held = {}
+        keep = set(map(tuple, answer["keep"]))
+        held = {key: said for key, said in self.held.items() if key in keep}
         for key, order in self.told.items():
             own = next(member for member in order["group"] if member["host"] == self.host)
             assert own["incarnation"] == self.incarnation
+            assert key not in keep
             before = self.held.get(key)
             assert before is not None or order["state"] != "member", "it would make zeros of what it has lost"
             if self.refuses:
@@ -62,7 +64,8 @@ class FakeDevice:
                 there = self.others[order["group"][0]["host"]]
                 if there.up and key in there.held:
                     position, whole = there.held[key]["position"], True
-            held[key] = {"epoch": order["epoch"], "position": position, "ready": whole}
+            vouched = position if whole else 0
+            held[key] = {"epoch": order["epoch"], "position": position, "ready": whole, "vouched": vouched}
         self.held = held
 
 

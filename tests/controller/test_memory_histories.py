@@ -89,6 +89,7 @@ class History:
         if all(device.up and device.held.get(key, {}).get("epoch") == shard.epoch for device in needed):
             for device in needed:
                 device.held[key]["position"] += 1
+                device.held[key]["vouched"] = device.held[key]["position"]
             self.done[number] += 1
             assert {device.held[key]["position"] for device in needed} == {self.done[number]}
 

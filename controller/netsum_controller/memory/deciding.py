@@ -6,7 +6,7 @@ means.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 
 from netsum_controller.memory.model import Region, RegionState, Shard
@@ -25,7 +25,10 @@ class Standing:
     incarnation: str = ""
     held: Mapping[ShardKey, Report] = field(default_factory=dict)
     missed: frozenset[ShardKey] = frozenset()
-    """Shards in an earlier report but in neither of the last two: a single one may have been late."""
+    """Shards of which it has lost something: they were in an earlier report, and in the last two not, or not as far. A single one
+    may have been late."""
+    doubted: frozenset[ShardKey] = frozenset()
+    """The same of the last report alone."""
 
     def report(self, key: ShardKey) -> Report:
         return self.held.get(key, Report(self.incarnation))
@@ -42,12 +45,15 @@ def advance(region: Region, shard: Shard, standings: Standings, loads: MutableMa
         return _made(shard, standings)
     if shard.lost or any(standings.get(host, UNKNOWN).alive is None for host in shard.hosts):
         return shard
-    reports = {host: standing.report(key) for host, standing in standings.items() if standing.alive}
-    without = {
-        member.host
-        for member in shard.group.members
-        if not member.joining and member.host in reports and key in standings[member.host].missed
+    if is_newer(shard, (standing.report(key) for standing in standings.values())):
+        return shard
+    counted = {member.host for member in shard.group.members if not member.joining}
+    reports = {
+        host: standing.report(key)
+        for host, standing in standings.items()
+        if standing.alive and not (host in counted and key in standing.doubted - standing.missed)
     }
+    without = {host for host in counted & reports.keys() if key in standings[host].missed}
     for host in without:  # the same incarnation, and yet the memory is gone
         reports[host] = Report("")
     group = noted(shard.group, reports)
@@ -61,6 +67,12 @@ def advance(region: Region, shard: Shard, standings: Standings, loads: MutableMa
     for member in set(after.members) - set(group.members):
         loads[member.host] = loads.get(member.host, 0) + 1
     return replace(shard, group=after)
+
+
+def is_newer(shard: Shard, reports: Iterable[Report]) -> bool:
+    """Whether some device was told of a later epoch than this one: then the state file is an older copy, and says nothing of who
+    has the shard's memory now."""
+    return any(report.epoch > shard.epoch for report in reports)
 
 
 def is_made(region: Region, shard: Shard, standings: Standings) -> bool:

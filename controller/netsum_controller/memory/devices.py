@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from netsum_controller.errors import InputError
 from netsum_controller.memory.deciding import ShardKey, Standing
 from netsum_controller.memory.model import MemoryState, Region, RegionState, Shard
 from netsum_controller.memory.placing import virtual_address
-from netsum_controller.memory.succession import Member, Report
+from netsum_controller.memory.succession import Member, Report, has_lost
 
 INTERVAL = 0.5
 """Seconds between two reports of a device."""
@@ -34,6 +34,7 @@ class ShardReport(_Said):
     epoch: int = Field(ge=0, lt=1 << 32)
     position: int = Field(ge=0)
     ready: bool
+    vouched: int = Field(default=0, ge=0)
 
 
 class Refusal(_Said):
@@ -67,16 +68,16 @@ class _Heard:
     at: float
     report: DeviceReport
     held: Mapping[ShardKey, Report]
-    before: frozenset[ShardKey] = frozenset()
-    """The contents of the report before it."""
-    had: frozenset[ShardKey] = frozenset()
-    """Everything that this incarnation had in any report."""
+    lost: frozenset[ShardKey]
+    """Shards that this incarnation has had in any report, or further than in this one."""
+    before: frozenset[ShardKey]
+    """The same of the report before."""
 
 
 def _but_positions(heard: _Heard) -> tuple[object, ...]:
     """A report's relevant parts without positions, which change with every write."""
     held = {key: (report.epoch, report.ready) for key, report in heard.held.items()}
-    return heard.report.incarnation, heard.report.refused, held
+    return heard.report.incarnation, heard.report.refused, held, heard.lost, heard.before
 
 
 @dataclass
@@ -91,6 +92,12 @@ class Beats:
     wake: threading.Event = field(default_factory=threading.Event)
     news: int = 0
     """Counts reports with news."""
+    vouched: dict[str, dict[ShardKey, Report]] = field(default_factory=dict)
+    """By host, the furthest report of each shard that the device's present incarnation has ever had."""
+    unwritten: set[str] = field(default_factory=set)
+    """Hosts of which that has changed since it was last written down."""
+    written: float = float("-inf")
+    """When that was."""
     settled: tuple[MemoryState, int, tuple[bool | None, ...]] | None = None
     """What there was nothing to do about."""
     _heard: dict[str, _Heard] = field(default_factory=dict)
@@ -99,18 +106,48 @@ class Beats:
     def hear(self, host: str, report: DeviceReport) -> None:
         now = self.clock()
         held = {
-            (each.region, each.shard): Report(report.incarnation, each.epoch, each.position, each.ready)
+            (each.region, each.shard): Report(report.incarnation, each.epoch, each.position, each.ready, each.vouched)
             for each in report.shards
         }
         with self._guard:
             last = self._heard.get(host)
-            same = last is not None and last.report.incarnation == report.incarnation
-            before = frozenset(last.held) if last is not None and same else frozenset()
-            had = (last.had if last is not None and same else frozenset()) | frozenset(held)
-            heard = self._heard[host] = _Heard(now, report, held, before, had)
-        if last is None or _but_positions(last) != _but_positions(heard) or last.held.keys() != last.before:
+            lost = self._lost(host, report.incarnation, held)
+            before = last.lost if last is not None else frozenset[ShardKey]()
+            heard = self._heard[host] = _Heard(now, report, held, lost, before & lost)
+        if last is None or _but_positions(last) != _but_positions(heard):
             self.news += 1
             self.wake.set()
+
+    def _lost(self, host: str, incarnation: str, held: Mapping[ShardKey, Report]) -> frozenset[ShardKey]:
+        """Take a device's report; returns of which shards it has lost something."""
+        known = self.vouched.setdefault(host, {})
+        if any(report.incarnation != incarnation for report in known.values()):
+            known.clear()
+        lost = frozenset(key for key, report in known.items() if key not in held or has_lost(report, held[key]))
+        for key in held.keys() - lost:
+            before, epoch, vouched = known.get(key), held[key].epoch, held[key].vouched
+            if before is not None and before.epoch == epoch:
+                vouched = max(vouched, before.vouched)
+            after = known[key] = Report(incarnation, epoch, vouched=vouched)
+            if after != before:
+                self.unwritten.add(host)
+        return lost
+
+    def to_write(self) -> dict[str, dict[ShardKey, Report]]:
+        """What of :attr:`vouched` is to be written down now."""
+        with self._guard:
+            hosts, self.unwritten = self.unwritten, set()
+            return {host: dict(self.vouched[host]) for host in hosts}
+
+    def doubted(self, host: str) -> frozenset[ShardKey]:
+        """Shards of which a device's last report has less than an earlier one."""
+        with self._guard:
+            return self._heard[host].lost
+
+    def newest(self, key: ShardKey) -> int:
+        """The latest epoch of a shard that any device has been told of."""
+        with self._guard:
+            return max((known[key].epoch for known in self.vouched.values() if key in known), default=0)
 
     def standings(self, hosts: Iterable[str]) -> dict[str, Standing]:
         """The state of these devices. A silent one counts as dead a lease after this process began."""
@@ -124,9 +161,8 @@ class Beats:
             if last is None:
                 found[host] = Standing(False if now - self.began >= self.lease else None)
             else:
-                missed = last.had - last.before - frozenset(last.held)
                 alive = now - last.at < self.lease
-                found[host] = Standing(alive, last.report.incarnation, last.held, missed)
+                found[host] = Standing(alive, last.report.incarnation, last.held, last.before, last.lost)
         return found
 
     def refusals(self) -> dict[ShardKey, str]:
@@ -140,22 +176,30 @@ class Beats:
         }
 
 
-def orders(topology: Topology, state: MemoryState, host: str, report: DeviceReport, lease: float) -> dict[str, Any]:
+def orders(
+    topology: Topology,
+    state: MemoryState,
+    host: str,
+    report: DeviceReport,
+    lease: float,
+    keep: Collection[ShardKey] = (),
+) -> dict[str, Any]:
     """What a device is to hold. It learns of a shard's next epoch when all switches have it. It is not told to hold a shard
-    that it should have and does not report: it would replace lost memory by zeros."""
+    that it should have and does not report: it would replace lost memory by zeros. What it is to ``keep`` it neither serves
+    anew nor gives up."""
     virtual = virtual_address(topology)
     held = {(each.region, each.shard) for each in report.shards}
     shards = []
     for region in state.regions.values():
         for shard in (placed.now for placed in state.shards[region.name]):
             me = next((member for member in shard.group.members if member.host == host), None)
-            if me is None or shard.lost or me.incarnation != report.incarnation:
+            if me is None or shard.lost or me.incarnation != report.incarnation or (region.id, shard.number) in keep:
                 continue
             told = _shard_orders(topology, region, shard, me)
             if told["state"] != "member" or (region.id, shard.number) in held:
                 shards.append(told)
     own = {"virtual_ip": virtual.ip, "mac": virtual.mac, "port": MEMORY_PORT}
-    return {"interval": INTERVAL, "lease": lease, **own, "shards": shards}
+    return {"interval": INTERVAL, "lease": lease, **own, "shards": shards, "keep": sorted(keep)}
 
 
 def _shard_orders(topology: Topology, region: Region, shard: Shard, me: Member) -> dict[str, Any]:

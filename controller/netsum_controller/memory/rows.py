@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from netsum_controller.errors import NoSuchRegion, Refused
+from netsum_controller.memory.deciding import ShardKey
 from netsum_controller.memory.model import (
     FIRST_GROUP,
     MAX_DEVICES,
@@ -19,7 +20,7 @@ from netsum_controller.memory.model import (
     RegionState,
     Shard,
 )
-from netsum_controller.memory.succession import Group, Member
+from netsum_controller.memory.succession import Group, Member, Report
 from netsum_controller.state.store import Store
 
 _DEVICE_TOKEN = "device token"
@@ -138,6 +139,22 @@ class MemoryRows:
         marks = ", ".join("?" * len(values))
         self._store.change(f"REPLACE INTO memory_devices ({', '.join(_DEVICE_COLUMNS)}) VALUES ({marks})", values)
         return device
+
+    def vouched(self) -> dict[str, dict[ShardKey, Report]]:
+        """By host, how far its device has said that it has shards' logs."""
+        return {
+            host: {
+                (region, shard): Report(incarnation, epoch, vouched=far)
+                for region, shard, epoch, far in json.loads(text)
+            }
+            for host, incarnation, text in self._store.rows("SELECT host, incarnation, shards FROM memory_vouched")
+        }
+
+    def set_vouched(self, host: str, known: Mapping[ShardKey, Report]) -> None:
+        """Record that. It is no part of :meth:`state`, which need not be read again."""
+        incarnation = next((report.incarnation for report in known.values()), "")
+        text = json.dumps([[*key, report.epoch, report.vouched] for key, report in sorted(known.items())])
+        self._store.note("REPLACE INTO memory_vouched VALUES (?, ?, ?)", (host, incarnation, text))
 
     def settle_groups(self) -> None:
         """Give every set of devices that shards have a multicast group's number, and free all other numbers."""

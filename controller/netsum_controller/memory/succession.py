@@ -27,6 +27,7 @@ class Report(NamedTuple):
     epoch: int = 0
     position: int = 0
     ready: bool = False  # it is whole in the group of ``epoch``
+    vouched: int = 0  # how far it has said, in that epoch, that it has the log
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,20 @@ class Lost(Exception):
     """No device holds the shard any longer, and none can come back with it."""
 
 
+def has_lost(known: Report, report: Report) -> bool:
+    """Whether a device that says it is still the same has less than it has vouched for: what it has is an older copy. Within an
+    epoch, and at a restart, nothing of that goes away; in a later one, what nobody was told of may."""
+    same = known.incarnation == report.incarnation
+    return same and (report.epoch, report.position) < (known.epoch, known.vouched)
+
+
 def noted(group: Group, reports: Mapping[str, Report]) -> Group:
     """The same epoch, in which members that are whole now are no longer joining; to be kept for good. ``ready`` counts only for
     the epoch of its report: in a later one, instructions may have been acknowledged without the member."""
 
     def whole(member: Member) -> bool:
         report = reports.get(member.host)
-        return report is not None and report == (member.incarnation, group.epoch, report.position, True)
+        return report is not None and report[:2] == (member.incarnation, group.epoch) and report.ready
 
     members = tuple(member._replace(joining=member.joining and not whole(member)) for member in group.members)
     return replace(group, members=members)

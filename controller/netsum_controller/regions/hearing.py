@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from netsum.logs import Seldom
+
 from netsum_controller.errors import NoSuchHost
+from netsum_controller.memory.deciding import ShardKey
 from netsum_controller.memory.devices import DeviceReport, orders
-from netsum_controller.memory.model import Device
+from netsum_controller.memory.model import Device, Shard
 from netsum_controller.site import Site
+
+log = logging.getLogger(__name__)
+
+_seldom = Seldom()
 
 
 def hear(site: Site, host: str, report: DeviceReport) -> dict[str, Any]:
@@ -23,4 +32,35 @@ def hear(site: Site, host: str, report: DeviceReport) -> dict[str, Any]:
         with site.store.transaction():
             site.memory.set_device(replace(now, free=report.free))
         site.beats.wake.set()
-    return orders(site.topology, state, host, report, site.beats.lease)
+    shards = {
+        (region.id, placed.now.number): placed.now
+        for region in state.regions.values()
+        for placed in state.shards[region.name]
+    }
+    newer = frozenset(_newer(site, shards, report))
+    if newer and _seldom.due() is not None:
+        region, shard = min(newer)
+        log.error(
+            "memory device %s has shard %d of region %#x as the state file does not know it yet: %s is an older copy. Put the "
+            "newest one back, or delete the region; until then devices keep what they have",
+            *(host, shard, region, site.store.path),
+        )
+    # As long as it counts, for all that the state file knows, it would show what it has.
+    undecided = {key for key in site.beats.doubted(host) if key in shards and _counts(shards[key], host)}
+    keep = newer | undecided.intersection((each.region, each.shard) for each in report.shards)
+    return orders(site.topology, state, host, report, site.beats.lease, keep)
+
+
+def _counts(shard: Shard, host: str) -> bool:
+    return not shard.lost and any(member.host == host and not member.joining for member in shard.group.members)
+
+
+def _newer(site: Site, shards: Mapping[ShardKey, Shard], report: DeviceReport) -> Iterator[ShardKey]:
+    """The shards of which devices know more than the state file."""
+    for each in report.shards:
+        key = each.region, each.shard
+        if key in shards:
+            if site.beats.newest(key) > shards[key].epoch:
+                yield key
+        elif not site.memory.knows_id(each.region):
+            yield key

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 PERIOD = 0.25
 """Seconds between two looks, if no device says anything new."""
 
+PAUSE_OF_WRITING = 1.0
+"""Seconds between two records of how far devices are, which move with every instruction."""
+
 PAUSE = 2.0
 """Seconds after a step that failed."""
 
@@ -34,6 +37,7 @@ def tend(site: Site) -> bool:
     """Take the next step of every shard that has one; returns whether there was any. Raises :class:`ControllerError` if a switch
     cannot be brought up to date; the next call goes on there."""
     beats = site.beats
+    _write_down(site)
     state, news = site.memory.state(), beats.news
     standings = beats.standings(state.devices)
     seen = state, news, tuple(standing.alive for standing in standings.values())
@@ -53,6 +57,19 @@ def tend(site: Site) -> bool:
             site.memory.settle_groups()
         finish(site)
     return True
+
+
+def _write_down(site: Site) -> None:
+    """Record how far devices have said that they have shards' logs: a device whose folder is an older copy is told by that, also
+    after a restart of this process."""
+    beats = site.beats
+    if not beats.unwritten or beats.clock() < beats.written + PAUSE_OF_WRITING:
+        return
+    beats.written = beats.clock()
+    regions = {region.id for region in site.memory.state().regions.values()}
+    with site.store.transaction():
+        for host, known in beats.to_write().items():
+            site.memory.set_vouched(host, {key: report for key, report in known.items() if key[0] in regions})
 
 
 def finish(site: Site) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from netsum_controller.errors import NoSuchJob, StateError
 from netsum_controller.state import schema
+from netsum_controller.state.database import Database
 from netsum_controller.state.lock import StateLock
 from netsum_controller.state.model import (
     ROOM,
@@ -51,37 +52,6 @@ def _shape(text: str) -> Shape:
     return Shape(roots, values.get("parents", {}), homes)
 
 
-class _Database(sqlite3.Connection):
-    """An SQLite connection whose disk errors become :class:`StateError`; the caller may try again."""
-
-    path = Path()
-    closed = False
-
-    def close(self) -> None:
-        self.closed = True
-        super().close()
-
-    def execute(self, *args: Any) -> sqlite3.Cursor:
-        with self._explained():
-            return super().execute(*args)
-
-    def executemany(self, *args: Any) -> sqlite3.Cursor:
-        with self._explained():
-            return super().executemany(*args)
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        if self.closed:
-            raise StateError(f"{self.path}: the controller has stopped")
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            raise StateError(
-                f"{self.path}: the controller's state cannot be read or written ({error}); nothing was changed. "
-                f"Make sure that its disk has room and can be written, then try again"
-            ) from None
-
-
 class Store:
     """The state file. All methods may be called from any thread; changes need :meth:`transaction`."""
 
@@ -97,7 +67,7 @@ class Store:
         self._changes = 0
         try:
             self._db = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, timeout=10.0, factory=_Database
+                self.path, isolation_level=None, check_same_thread=False, timeout=10.0, factory=Database
             )
             self._db.path = self.path
             self._prepare()
@@ -163,6 +133,10 @@ class Store:
     def change(self, statement: str, values: Sequence[Any]) -> None:
         """Carry out a statement. Call it in a transaction."""
         self._changes += 1
+        self._db.execute(statement, values)
+
+    def note(self, statement: str, values: Sequence[Any]) -> None:
+        """The same for what no reader keeps: :attr:`version` stays."""
         self._db.execute(statement, values)
 
     # -- counters

@@ -258,6 +258,7 @@ class MemoryArray:
             segments=segments,
             on_reply=on_reply,
             spread=(self.descriptor.granule, self.descriptor.shards),
+            positions=self.client.window.positions(self.descriptor.id, self.descriptor.shards),
         )
 
     def _run(

@@ -15,6 +15,7 @@ from netsum.wire.memory import (
     ADDRESS_STEP,
     CLIENT_WINDOW,
     MEMORY_HEADER_BYTES,
+    POSITIONED,
     SEGMENT_BYTES,
     WITHOUT_PAYLOAD,
     Flag,
@@ -28,6 +29,7 @@ OnReply = Callable[[int, MemoryHeader, memoryview], None]
 """Takes a reply: the row that it answers, its header, and its payload, with all zeros."""
 
 _HEAD: Final = MEMORY_HEADER_BYTES
+_ARGUMENT: Final = OFFSETS["argument"]
 
 
 class Task:
@@ -56,6 +58,7 @@ class Run:
         into: where replies' payloads go, in the same way; None: replies have none, or ``on_reply`` takes them.
         arguments, segments: by row, if there are any.
         begun: rows that have been sent.
+        positions: by shard, what its last reply said of its position, which requests show again; None: nothing is shown.
         may_wait: whether replies come only once other clients have sent theirs: gradients of a step.
     """
 
@@ -73,12 +76,17 @@ class Run:
         segments: NDArray[np.uint64] | None = None,
         on_reply: OnReply | None = None,
         spread: tuple[int, int] = (ADDRESS_STEP, 1),
+        positions: NDArray[np.uint64] | None = None,
     ) -> None:
         """``header`` says everything that is the same in all rows. Without ``offsets``, rows follow each other in ``data`` and
         ``into``. ``on_reply`` takes replies instead of ``into``. ``spread`` is the region's granule and number of shards."""
         self.task, self.region, self.header, self.addresses = task, region, header, addresses
         self.instruction, self.length, self.number = Instruction(header.instruction), header.length, len(addresses)
         self.arguments, self.segments, self.on_reply = arguments, segments, on_reply
+        self.positions = positions
+        self._behind = 0 if positions is None or self.instruction in POSITIONED else SEGMENT_BYTES
+        if self._behind:  # the argument is something else
+            self.header = header._replace(flags=header.flags | Flag.POSITION)
         self.begun = 0
         self.may_wait = self.instruction == Instruction.OPTIMIZE and header.lane == LaneType.FLOAT32
         self.sent_bytes = 0 if self.instruction in WITHOUT_PAYLOAD else self.length
@@ -123,12 +131,13 @@ class Run:
 
     @property
     def head_bytes(self) -> int:
-        return _HEAD + (0 if self.segments is None else SEGMENT_BYTES * self.segments.shape[1])
+        return _HEAD + (0 if self.segments is None else SEGMENT_BYTES * self.segments.shape[1]) + self._behind
 
     def write(self, ring: Rows, client: int, sequence: int) -> int:
         """Write the next rows' packets into the rows of ``ring``; returns their size."""
         first, number, head = self.begun, len(ring), self.head_bytes
         path = () if self.segments is None else tuple(int(part) for part in self.segments[first])
+        path += (0,) if self._behind else ()
         header = self.header._replace(
             client=client,
             sequence=sequence,
@@ -144,11 +153,19 @@ class Run:
             if self.arguments is not None:
                 heads["argument"] = self.arguments[rows]
             if self.segments is not None:
-                ring[:, _HEAD:head].view(">u8")[:] = self.segments[rows]
+                ring[:, _HEAD : head - self._behind].view(">u8")[:] = self.segments[rows]
+        if self.positions is not None:
+            at = head - SEGMENT_BYTES if self._behind else _ARGUMENT
+            ring[:, at : at + SEGMENT_BYTES].view(">u8")[:, 0] = self.positions[self.shards(number)]
         if self._data is not None:
             ring[:, head : head + self.sent_bytes] = self._data[self._at(rows)]
             return head + self.sent_bytes
         return head
+
+    def told(self, shards: NDArray[Any], positions: NDArray[Any]) -> None:
+        """Replies came from these shards, and said these positions."""
+        if self.positions is not None:
+            np.maximum.at(self.positions, shards.astype(np.uint64) & self._mask, positions.astype(np.uint64))
 
     def write_sparse(self, row: Rows, client: int, sequence: int) -> int:
         """The same for one row that is sent without its zeros."""

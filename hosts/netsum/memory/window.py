@@ -73,6 +73,7 @@ class MemoryWindow:
         self._flights = 0
         self._later: dict[int, tuple[float, float]] = {}  # sent again at this time; the pause
         self._shared = Shared()
+        self._positions: dict[int, NDArray[np.uint64]] = {}
         self._congestion = Congestion(CLIENT_WINDOW)
         self._repeating = Repeating(self._way_of, range(self._ways))
         self.client = new_client()
@@ -90,6 +91,10 @@ class MemoryWindow:
     def under_way(self) -> int:
         """How many instructions have been sent and are not complete."""
         return len(self._sent)
+
+    def positions(self, region: int, shards: int) -> NDArray[np.uint64]:
+        """By shard of a region, what the last reply said of its position."""
+        return self._positions.setdefault(region, np.zeros(shards, np.uint64))
 
     def submit(self, run: Run) -> None:
         """Queue instructions. Their data must not change until the task is done."""
@@ -277,6 +282,7 @@ class MemoryWindow:
             straight = int(which[-1]) - int(which[0]) == number - 1 and bool((np.diff(which) == 1).all())
             taken = rows[which[0] : which[0] + number] if straight else rows[which]
             run.put(np.arange(start, start + number), taken[:, _HEAD : _HEAD + expected])
+        run.told(heads["shard"][which], heads["key"][which])
         self._complete(first, number, flight, now)
         return True
 
@@ -324,6 +330,7 @@ class MemoryWindow:
                 run.on_reply(row, header, payload.data)
             elif run.reply_bytes:
                 run.put(np.array([row]), payload[None])
+            run.told(np.array([header.shard]), np.array([header.key], np.uint64))
         else:
             self.stats.refused[status_name(status)] += 1
             if status in AGAIN:

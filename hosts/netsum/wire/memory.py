@@ -49,9 +49,9 @@ MEMORY_FIELDS: Final = (
     Field("region", 32, "0 from clients: the switch writes the region's id"),
     Field("sequence", 32, "serial number of the client's instruction, from 1; never wraps"),
     Field("client", 64, "random number of the client's life"),
-    Field("key", 64, "access key of the region; 0 on a reply"),
+    Field("key", 64, "access key of the region; on a reply: the shard's position"),
     Field("address", 64, "virtual address of the first byte"),
-    Field("argument", 64, "by instruction: address of COPY's source, step and worker, position in the shard's log"),
+    Field("argument", 64, "by instruction: the last position that the client was told; COPY's source; step and worker"),
 )
 """The header, in wire order."""
 
@@ -75,7 +75,7 @@ class Instruction(IntEnum):
     COPY = 9  # `length` bytes from the address in `argument`
     OPTIMIZE = 10  # the payload is a worker's gradient; `argument`: step (high half), worker (low half)
     LOOKUP = 11  # the payload is keys; the reply brings their rows
-    PUSH = 12  # the payload is keys, then their gradients; `argument` as in OPTIMIZE
+    PUSH = 12  # the payload is keys, then their gradients
     # Among devices:
     ORDER = 16  # (client, sequence) has position `argument` in the shard's log
     ACK = 17  # the backup has done all up to position `argument`
@@ -91,6 +91,7 @@ class Flag(IntFlag):
     COMPRESSED = 4  # the payload's zeros are left out, see netsum.wire.zeros
     REPEAT = 8  # the client has sent this before
     SHARED = 16  # the reply may go to many at once; on a reply: it does, and its segments are their tags
+    POSITION = 32  # the last segment is the position that the client was told, since the argument is something else
 
 
 class LaneType(IntEnum):
@@ -134,6 +135,13 @@ class MemoryStatus(IntEnum):
 
 
 KNOWN: Final = frozenset(Instruction)
+POSITIONED: Final = frozenset(
+    {
+        *(Instruction.NOP, Instruction.READ, Instruction.WRITE, Instruction.ADD, Instruction.MIN, Instruction.MAX),
+        *(Instruction.FETCH_ADD, Instruction.COMPARE_SWAP, Instruction.LOOKUP, Instruction.PUSH),
+    }
+)
+"""Requests whose ``argument`` is the last position of the shard that the client was told; 0 if there was none."""
 IDEMPOTENT: Final = frozenset({Instruction.NOP, Instruction.READ, Instruction.LOOKUP})
 """May be done any number of times, so they are sent to a shard's primary alone; all others are done exactly once."""
 INTERNAL: Final = frozenset({Instruction.ORDER, Instruction.ACK, Instruction.RECORD, Instruction.STORE})

@@ -93,7 +93,7 @@ local MEMORY_SEQUENCE_BYTE = 20
 local MEMORY_ADDRESS_BYTE = 40
 local INSTRUCTIONS = {[0] = "NOP", [1] = "READ", [2] = "WRITE", [3] = "ADD", [4] = "MIN", [5] = "MAX", [6] = "SUM_FORWARD", [7] = "FETCH_ADD", [8] = "COMPARE_SWAP", [9] = "COPY", [10] = "OPTIMIZE", [11] = "LOOKUP", [12] = "PUSH", [16] = "ORDER", [17] = "ACK", [18] = "RECORD", [19] = "STORE"}
 local MEMORY_STATUSES = {[0] = "OK", [1] = "MALFORMED", [2] = "UNSUPPORTED", [3] = "NO_REGION", [4] = "FORBIDDEN", [5] = "CROSSES", [6] = "BOUNDS", [7] = "ALIGNMENT", [8] = "MISMATCH", [10] = "NOT_PRIMARY", [11] = "LOST", [12] = "BUSY", [13] = "EXPIRED", [14] = "TYPE"}
-local FLAGS = {[1] = "REPLY", [2] = "REPLICATED", [4] = "COMPRESSED", [8] = "REPEAT", [16] = "SHARED"}
+local FLAGS = {[1] = "REPLY", [2] = "REPLICATED", [4] = "COMPRESSED", [8] = "REPEAT", [16] = "SHARED", [32] = "POSITION"}
 local MEMORY = {
     {name = "version", doc = "version of this header", offset = 0, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
     {name = "reserved", doc = "0", offset = 0, bytes = 1, kind = ftypes.UINT8, mask = 0xf},
@@ -109,9 +109,9 @@ local MEMORY = {
     {name = "region", doc = "0 from clients: the switch writes the region's id", offset = 16, bytes = 4, kind = ftypes.UINT32},
     {name = "sequence", doc = "serial number of the client's instruction, from 1; never wraps", offset = 20, bytes = 4, kind = ftypes.UINT32},
     {name = "client", doc = "random number of the client's life", offset = 24, bytes = 8, kind = ftypes.UINT64},
-    {name = "key", doc = "access key of the region; 0 on a reply", offset = 32, bytes = 8, kind = ftypes.UINT64},
+    {name = "key", doc = "access key of the region; on a reply: the shard's position", offset = 32, bytes = 8, kind = ftypes.UINT64},
     {name = "address", doc = "virtual address of the first byte", offset = 40, bytes = 8, kind = ftypes.UINT64},
-    {name = "argument", doc = "by instruction: address of COPY's source, step and worker, position in the shard's log", offset = 48, bytes = 8, kind = ftypes.UINT64},
+    {name = "argument", doc = "by instruction: the last position that the client was told; COPY's source; step and worker", offset = 48, bytes = 8, kind = ftypes.UINT64},
 }
 -- generated: end
 

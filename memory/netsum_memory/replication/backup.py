@@ -53,6 +53,10 @@ class Backup(Generic[M]):
     def ready(self) -> bool:
         return self.replica.whole and self.agreed >= self.counted
 
+    @property
+    def vouched(self) -> int:
+        return self.agreed
+
     def start(self) -> None:
         self._owes_ack = True
         if not self.replica.whole:

@@ -73,7 +73,7 @@ def _filled(header: MemoryHeader, instruction: int, position: int, status: int =
 
 
 def _record(header: MemoryHeader, letter: Given) -> tuple[MemoryHeader, tuple[int, ...], bytes]:
-    inner, segments, payload = letter.message
+    inner, segments, payload, _ = letter.message
     header = _filled(header, Instruction.RECORD, letter.position, _GIVEN, inner.address)
     header = header._replace(client=inner.client, sequence=inner.sequence, lane=inner.lane, length=inner.length)
     return header, (*segments, inner.argument, letter.of << 8 | inner.instruction), payload
@@ -81,7 +81,7 @@ def _record(header: MemoryHeader, letter: Given) -> tuple[MemoryHeader, tuple[in
 
 def parse(told: Message) -> Letter | None:
     """The letter in a packet, or None if there is none."""
-    header, segments, payload = told
+    header, segments, payload, _ = told
     epoch, position, address, status = header.epoch, header.argument, header.address, header.status
     if header.instruction == Instruction.ORDER:
         return _order(header, payload)

@@ -53,6 +53,10 @@ class Primary(Generic[M]):
         self._copy: tuple[int, Copy] | None = None
         self._idle = 0
 
+    @property
+    def vouched(self) -> int:
+        return self.replica.log.end
+
     def start(self) -> None:
         """Records of an earlier epoch at the log's end may have been acknowledged, so this primary finishes them."""
         self.inherit()

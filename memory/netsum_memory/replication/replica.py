@@ -61,6 +61,16 @@ class Replica(Generic[M]):
         return self.role is not None and self.role.ready
 
     @property
+    def vouched(self) -> int:
+        """How far this device has said, in this epoch, that it has the log."""
+        return self.role.vouched if self.role is not None and self.role.ready else 0
+
+    def lacks(self, shown: int) -> bool:
+        """Whether something is gone from here. ``shown``: a position that some client was told is done. Whoever counts had it
+        in its log before the client was told, and only what no client was told of is ever cut off."""
+        return self.ready and shown > self.log.end
+
+    @property
     def primary(self) -> bool:
         return isinstance(self.role, Primary)
 

@@ -10,13 +10,18 @@ from netsum.wire.memory import CLIENT_WINDOW, Flag, Instruction, MemoryStatus
 from netsum.wire.memory_codec import MemoryHeader
 from netsum_memory.copies import FIRST_WAIT, PATIENCE
 from netsum_memory.execute import Result
-from netsum_memory.message import parse, reply
+from netsum_memory.message import Message, parse, reply
 from netsum_memory.windows import Absent, Noted, Windows
 
-from tests.memory.device.desk import BASE, CLIENT, HERE, I64, THERE, Desk, assignments
+from tests.memory.device.desk import BASE, CLIENT, HERE, I64, THERE, Answer, Desk, assignments
 
 FETCH_ADD, READ, COPY = Instruction.FETCH_ADD, Instruction.READ, Instruction.COPY
 ONE = np.array([1], "<i8")
+
+
+def but_position(answer: Answer) -> Message:
+    """An answer without what it says of the shard's position, which goes on."""
+    return answer._replace(header=answer.header._replace(key=0))
 
 
 def test_a_repeat_gets_the_first_reply_and_changes_nothing() -> None:
@@ -25,7 +30,7 @@ def test_a_repeat_gets_the_first_reply_and_changes_nothing() -> None:
     (first,) = desk.send(packet)
     desk.ask(FETCH_ADD, BASE, ONE, lane=I64)
     (again,) = desk.send(packet._replace(header=packet.header._replace(flags=int(Flag.REPEAT))))
-    assert again == first
+    assert but_position(again) == but_position(first)
     assert desk.read(BASE, 8, "<i8")[0] == 2
 
 
@@ -59,7 +64,8 @@ def test_a_window_is_whole() -> None:
     desk = Desk()
     packets = [desk.packet(FETCH_ADD, BASE, ONE, lane=I64) for _ in range(CLIENT_WINDOW)]
     first = {each.header.sequence: desk.send(each) for each in reversed(packets)}
-    assert all(desk.send(each) == first[each.header.sequence] for each in packets)
+    for packet in packets:
+        assert [*map(but_position, desk.send(packet))] == [*map(but_position, first[packet.header.sequence])]
     assert desk.read(BASE, 8, "<i8")[0] == CLIENT_WINDOW
 
 

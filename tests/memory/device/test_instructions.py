@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.wire.memory import ADDRESS_STEP, Flag, Instruction, LaneType, MemoryStatus
+from netsum.wire.memory_positions import pack_position, position_seed
 from netsum.wire.zeros import without_zeros
 from netsum_memory.message import parse, reply
 
@@ -88,7 +89,8 @@ def test_a_reply_repeats_what_the_request_said() -> None:
     got = desk.ask(READ, BASE + 8192, length=16, lane=F32)
     head = got.header
     assert (head.instruction, head.lane, head.address, head.client) == (READ, F32, BASE + 8192, desk.client)
-    assert (head.region, head.shard, head.epoch, head.replica, head.key, head.length) == (7, 1, 1, 0, 0, 16)
+    assert (head.region, head.shard, head.epoch, head.replica, head.length) == (7, 1, 1, 0, 16)
+    assert head.key == pack_position(0, position_seed(KEYS.device, 7, 1))
 
 
 def test_a_payload_may_come_without_its_zeros() -> None:

@@ -104,7 +104,8 @@ class Model:
         lately = [each for each in self.answered if each[0].header.sequence > desk.sequence - CLIENT_WINDOW]
         for packet, answer in lately:
             header = packet.header._replace(flags=int(Flag.REPEAT))
-            assert desk.send(packet._replace(header=header)) == [answer]
+            (again,) = desk.send(packet._replace(header=header))
+            assert again._replace(header=again.header._replace(key=answer.header.key)) == answer
         for at in range(0, SIZE, 8192):
             assert (desk.read(BASE + at, 8192) == self.memory[at : at + 8192]).all(), f"at {at}"
 
@@ -237,7 +238,9 @@ def test_a_shard_that_leaves_takes_its_memory_along(tmp_path: Path) -> None:
     desk.write(BASE, b"one")
     desk.write(BASE + 8192, b"two")
     desk.device.assign(both[1:], 0)
-    assert desk.device.report()["shards"] == [{"region": 7, "shard": 1, "epoch": 1, "position": 1, "ready": True}]
+    assert desk.device.report()["shards"] == [
+        {"region": 7, "shard": 1, "epoch": 1, "position": 1, "vouched": 1, "ready": True}
+    ]
     desk.device.abandon()
     reopened(desk, tmp_path)  # is given both again
     assert (desk.read(BASE, 3).tobytes(), desk.read(BASE + 8192, 3).tobytes()) == (bytes(3), b"two")
@@ -291,7 +294,14 @@ def test_another_devices_contents_are_kept_once_they_are_whole(tmp_path: Path) -
     desk.device.tend(0)
     desk.device.abandon()
     device = kept_device(tmp_path)
-    assert device.report()["shards"][0] == {"region": 7, "shard": 0, "epoch": 2, "position": 0, "ready": False}
+    assert device.report()["shards"][0] == {
+        "region": 7,
+        "shard": 0,
+        "epoch": 2,
+        "position": 0,
+        "vouched": 0,
+        "ready": False,
+    }
     holding = device.holdings.get(7, 0)
     assert holding is not None
     holding.shard.store.write(BASE, given.store.read(BASE, 8192))
@@ -299,9 +309,23 @@ def test_another_devices_contents_are_kept_once_they_are_whole(tmp_path: Path) -
     device.tend(0)
     device.abandon()
     device = kept_device(tmp_path)
-    assert device.report()["shards"][0] == {"region": 7, "shard": 0, "epoch": 2, "position": 1, "ready": False}
+    assert device.report()["shards"][0] == {
+        "region": 7,
+        "shard": 0,
+        "epoch": 2,
+        "position": 1,
+        "vouched": 0,
+        "ready": False,
+    }
     device.assign(assignments(desk.region, 2, group), 0)  # it is ready once it knows that the epoch goes on
-    assert device.report()["shards"][0] == {"region": 7, "shard": 0, "epoch": 2, "position": 1, "ready": True}
+    assert device.report()["shards"][0] == {
+        "region": 7,
+        "shard": 0,
+        "epoch": 2,
+        "position": 1,
+        "vouched": 1,
+        "ready": True,
+    }
     again = device.holdings.get(7, 0)
     assert again is not None
     assert again.shard.store.read(BASE, 14) == b"from elsewhere"

@@ -30,7 +30,7 @@ from netsum_controller.memory.succession import Group, Lost, Report, next_group,
 
 from tests.model.memory.device import Asked, Name
 from tests.model.memory.scenario import R, Scenario
-from tests.model.memory.transitions import After, Request, Transitions
+from tests.model.memory.transitions import LOST, After, Request, Transitions
 from tests.model.search import search
 from tests.model.transitions import bits
 
@@ -40,10 +40,12 @@ ROUNDS = 40
 
 
 class Client(NamedTuple):
-    """How many instructions are complete; what had been shown to anybody when the present one was first sent, None before."""
+    """How many instructions are complete; what had been shown to anybody when the present one was first sent, None before; what
+    it was told itself."""
 
     complete: int = 0
     floor: int | None = None
+    told: int = 0
 
 
 class World(NamedTuple):
@@ -58,6 +60,7 @@ class World(NamedTuple):
     shown: int = 0  # the last position whose effect anybody was shown
     changes: int = 0  # how many of the wanted changes have been made known
     restarts: tuple[int, ...] = ()  # devices that may still restart
+    put_back: tuple[int, ...] = ()  # devices whose folder may still be put back
     wrong: str = ""
 
 
@@ -91,11 +94,16 @@ class Explorer:
         """Which member that counts does not hold all that anybody has executed, in that order."""
         for member in world.group.members:
             device = world.devices[int(member.host)]
+            if self._is_back(world, int(member.host)):
+                continue  # it is for the device or the controller to find out, once somebody is to be shown something
             if not member.joining and member.incarnation == self._report(world, int(member.host)).incarnation:
                 held = self.by.log(device)
                 if held[: len(world.done)] != world.done:
                     return f"device {member.host} counts and holds {held}, done is {world.done}"
         return ""
+
+    def _is_back(self, world: World, host: int) -> bool:
+        return host in self.scenario.put_back and host not in world.put_back
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -103,9 +111,18 @@ class Explorer:
         scenario, group = self.scenario, self.scenario.first_group()
         devices = tuple(self.by.new() for _ in range(scenario.devices))
         clients = tuple(Client() for _ in scenario.programs)
-        world = World(devices, (group,) * scenario.switches, group, clients, 0, restarts=scenario.restarts)
+        world = World(
+            devices,
+            (group,) * scenario.switches,
+            group,
+            clients,
+            0,
+            restarts=scenario.restarts,
+            put_back=scenario.put_back,
+        )
         for host in range(scenario.group):
             *_, world = self._became(world, host, self.by.regroup(world.devices[host], host, group))
+        self._first = world.devices
         return world
 
     def _steps(self, world: World) -> Iterator[tuple[str, World]]:
@@ -126,6 +143,11 @@ class Explorer:
                 yield f"client {number} sends", self._sends(world, number)
         for host in sorted(set(world.restarts)):
             yield f"device {host} restarts", self._restarts(world, host)
+        for host in world.put_back:
+            older = self.by.put_back(world.devices[host], self._first[host])
+            *_, back = self._became(world, host, older)
+            left = tuple(each for each in world.put_back if each != host)
+            yield f"device {host} is put back", back._replace(put_back=left)
         if self.scenario.timers:
             for host, device in enumerate(world.devices):
                 for each in self._became(world, host, self.by.tend(device)):
@@ -183,10 +205,16 @@ class Explorer:
         client = world.clients[number]
         reads = self.scenario.programs[number][sequence - 1] == R
         assert client.floor is not None
+        if position == LOST:
+            if not self.scenario.put_back:
+                return world._replace(wrong=f"{name} is told that its memory is lost, and it is not")
+            ended = Client(len(self.scenario.programs[number]), told=client.told)
+            return world._replace(clients=(*world.clients[:number], ended, *world.clients[number + 1 :]))
         if position < client.floor + (not reads):
             what = f"{name} is shown what was done up to {position}, and {client.floor} was shown to others before"
             return world._replace(wrong=what)
-        clients = (*world.clients[:number], Client(sequence), *world.clients[number + 1 :])
+        told = Client(sequence, told=max(position, client.told))
+        clients = (*world.clients[:number], told, *world.clients[number + 1 :])
         return world._replace(clients=clients, shown=max(world.shown, position))
 
     def _sends(self, world: World, number: int) -> World:
@@ -200,7 +228,8 @@ class Explorer:
         clients = (*world.clients[:number], client, *world.clients[number + 1 :])
         world = world._replace(clients=clients)
         for place, member in enumerate(table.members[:1] if asked.reads else table.members):
-            packet = self.by.packets.number(Request(int(member.host), table.epoch, asked))
+            shown = client.told if self.scenario.says else 0
+            packet = self.by.packets.number(Request(int(member.host), table.epoch, asked, shown))
             if place and self.scenario.swift:
                 host = int(member.host)
                 *_, world = self._became(world, host, self.by.deliver(world.devices[host], packet))
@@ -241,6 +270,8 @@ class Explorer:
         for member in group.members:
             host = int(member.host)
             report, told = self._report(world, host), self.by.report(world.devices[host])[1]
+            if self.by.has_lost(world.devices[host]) and not member.joining:
+                continue  # that is to be decided first
             if report.incarnation == member.incarnation and (report.epoch < group.epoch or not told):
                 for each in self._became(world, host, self.by.regroup(world.devices[host], host, group)):
                     yield f"device {host} is told of {group}", each
@@ -254,7 +285,11 @@ class Explorer:
 
     def _reports(self, world: World, silent: tuple[int, ...] = ()) -> dict[str, Report]:
         spoken = (host for host in range(len(world.devices)) if host not in silent)
-        return {str(host): self._report(world, host) for host in spoken}
+        reports = {str(host): self._report(world, host) for host in spoken}
+        for member in world.group.members:  # the same incarnation, and yet the memory is gone
+            if not member.joining and member.host in reports and self.by.has_lost(world.devices[int(member.host)]):
+                reports[member.host] = Report("")
+        return reports
 
     def _report(self, world: World, host: int) -> Report:
         report, _ = self.by.report(world.devices[host])
@@ -292,11 +327,11 @@ class Explorer:
                 group = noted(world.group, self._reports(world))
                 following = next_group(group, self._reports(world), [str(host) for host in self._wanted(world)])
             except Lost:
-                return bool(self.scenario.restarts)
-            settled = all(
-                not member.joining and self.by.executed(world.devices[int(member.host)]) == len(world.done)
-                for member in group.members
-            )
+                return bool(self.scenario.restarts or self.scenario.put_back)
+            done = {self.by.executed(world.devices[int(member.host)]) for member in group.members}
+            # Nobody may ever ask who is shown that something is gone.
+            same = done == {len(world.done)} or (world.put_back != self.scenario.put_back and len(done) == 1)
+            settled = same and not any(member.joining for member in group.members)
             if over and following is None and settled:
                 return True
             world = world._replace(group=following or group)

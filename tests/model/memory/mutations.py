@@ -126,6 +126,25 @@ class DoesAllThatComes(ModelReplica):
         self.machine = self.machine.machine
 
 
+class ShowsWhatItHas(ModelReplica):
+    def lacks(self, shown: int) -> bool:  # noqa: ARG002
+        return False
+
+
+class SpeaksAtOnce(ModelReplica):
+    """What a member that joins is still to fetch counts as lost."""
+
+    def lacks(self, shown: int) -> bool:
+        return shown > self.log.end
+
+
+class SpeaksOfAll(ModelReplica):
+    """What is in the log and still to be done counts as lost."""
+
+    def lacks(self, shown: int) -> bool:
+        return shown > self.committed
+
+
 class _Forgetful:
     """Knows no instruction that was done."""
 
@@ -177,7 +196,19 @@ LOSES = Scenario("a device loses its memory", ((W,), (R,)), restarts=(1,), silen
 LOSES_ALL = Scenario("the only device loses its memory", ((W, R),), group=1, devices=1, restarts=(0,), epochs=2)
 BESIDE = Scenario("two switches", ((W,), (R,)), wanted=((1,),), silent=(0,), epochs=2, switches=2)
 
-SCENARIOS = (CALM, FAILS, READS, HANDS, BACK, MOVES, NEARLY, THREE, RETURNS, COPIED, LOSES, LOSES_ALL, BESIDE)
+BACK_ALONE = Scenario("a folder is put back", ((W, R),), group=1, devices=1, put_back=(0,), durable=True)
+BACK_BESIDE = replace(
+    BACK_ALONE, name="a backup's folder is put back", group=2, devices=2, put_back=(1,), silent=(0,), epochs=2
+)
+BACK_HEARD = replace(BACK_ALONE, name="a folder is put back, the controller knows", programs=((W,), (R,)), heard=True)
+BACK_HEARD_BESIDE = replace(
+    BACK_BESIDE, name="a backup's folder is put back, the controller knows", programs=((W,), (R,)), heard=True
+)
+
+SCENARIOS = (
+    *(CALM, FAILS, READS, HANDS, BACK, MOVES, NEARLY, THREE, RETURNS, COPIED, LOSES, LOSES_ALL, BESIDE),
+    *(BACK_ALONE, BACK_BESIDE, BACK_HEARD, BACK_HEARD_BESIDE),
+)
 
 MUTATIONS = (
     rule("all hold it first", FAILS, primary(RepliesAtOnce), LACKS),
@@ -198,4 +229,11 @@ MUTATIONS = (
     control("switches_first", BESIDE, OLD),
     control("same_memory", LOSES, LACKS),
     control("whole_only", MOVES, LACKS),
+    control("vouched", BACK_HEARD, OLD),
+    control("vouched", BACK_HEARD_BESIDE, OLD),
+    Mutation("clients say what they were told", replace(BACK_ALONE, says=False), OLD),
+    Mutation("clients say what they were told", replace(BACK_BESIDE, says=False), OLD),
+    rule("who lacks what a client was told says so", BACK_BESIDE, ShowsWhatItHas, OLD),
+    rule("only who counts can have lost something", replace(MOVES, programs=((W, W),)), SpeaksAtOnce, STUCK),
+    rule("what is in the log is not lost", replace(HANDS, programs=((W, R),)), SpeaksOfAll, "and it is not"),
 )

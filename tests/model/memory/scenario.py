@@ -18,6 +18,7 @@ class ControlRules:
     switches_first: bool = True  # all switches have an epoch's tables before a device is told of the epoch
     whole_only: bool = True  # a primary follows from among the whole members
     same_memory: bool = True  # a device that has lost its memory is another one
+    vouched: bool = True  # a device that has less than it has vouched for has lost its memory
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,9 @@ class Scenario:
     group: int = 2
     devices: int = 2
     durable: bool = False
+    put_back: tuple[int, ...] = ()  # devices whose folder may once become again what it was at first
+    heard: bool = False  # what they had vouched for until then, the controller has heard
+    says: bool = True  # clients say what they were told
     restarts: tuple[int, ...] = ()  # devices that may restart, each as often as it is named
     wanted: tuple[
         tuple[int, ...], ...

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from netsum_controller.memory.succession import Group, Report
+from netsum_controller.memory.succession import Group, Report, has_lost
 from netsum_memory.replication.backup import Backup
 from netsum_memory.replication.letters import Ack, Counted, Given, Letter, Order
 from netsum_memory.replication.primary import Primary
@@ -16,6 +16,9 @@ from tests.model.memory.frozen import freeze, thaw
 from tests.model.memory.scenario import Scenario
 from tests.model.transitions import Pool, bits
 
+LOST = -1
+"""In place of the position that a reply shows: the memory is lost."""
+
 
 class Device(NamedTuple):
     """``hosts`` are those of the group that it was told last; ``incarnation`` counts how often its memory was lost."""
@@ -24,6 +27,8 @@ class Device(NamedTuple):
     hosts: tuple[int, ...]
     own: int  # its own number in the group
     replica: object  # frozen
+    known: Report  # how far it has ever vouched for its log
+    behind: bool = False  # a client has shown that it has lost something
 
 
 class Request(NamedTuple):
@@ -32,6 +37,7 @@ class Request(NamedTuple):
     host: int
     epoch: int
     asked: Asked
+    shown: int  # the position that the client was told
 
 
 class Post(NamedTuple):
@@ -63,6 +69,8 @@ class Transitions:
         self.tend = cache(self._tend_once)
         self.regroup = cache(self._regroup_once)
         self.restart = cache(self._restart_once)
+        self.put_back = cache(self._put_back_once)
+        self.has_lost = cache(self._has_lost_once)
         self.report = cache(self._report_once)
         self.executed = cache(self._executed_once)
         self.log = cache(self._log_once)
@@ -71,7 +79,7 @@ class Transitions:
 
     def new(self) -> int:
         replica = self.scenario.replica(History(), keep=self.scenario.keep)
-        return self.devices.number(Device(0, (), 0, freeze(replica)))
+        return self.devices.number(Device(0, (), 0, freeze(replica), Report("0")))
 
     def replica(self, number: int) -> ModelReplica:
         """A replica of the caller's own."""
@@ -84,30 +92,38 @@ class Transitions:
         event(replica)
         return self._left(device, replica)
 
-    def _left(self, device: Device, replica: ModelReplica) -> After:
+    def _left(self, device: Device, replica: ModelReplica, lost: Sequence[Reply] = ()) -> After:
         sent, (replies, letters) = 0, replica.leave()
+        replies += lost
         for to, letter in letters:
             post = Post(device.hosts[to], device.own, letter, type(letter))
             sent |= 1 << self.packets.number(post)
         history = replica.machine
         assert isinstance(history, History)
+        report = _report(device, replica)
+        if not has_lost(device.known, report):
+            same = device.known[:2] == report[:2]
+            vouched = max(report.vouched, device.known.vouched) if same else report.vouched
+            device = device._replace(known=Report(*report[:2], vouched=vouched))
         number = self.devices.number(device._replace(replica=freeze(replica)))
         return After(number, sent, tuple(replies), history.done if replica.whole else None)
 
     def _deliver_once(self, number: int, *packets: int) -> After:
         """A batch of packets comes, of which the device draws its conclusions together."""
-
-        def come(replica: ModelReplica) -> None:
-            for packet in packets:
-                item = self.packets.items[packet]
-                if isinstance(item, Post):
-                    replica.hear(item.number, item.letter)
-                elif item.asked.reads:
-                    replica.read(item.asked, item.epoch)
-                else:
-                    replica.change(item.asked, item.epoch)
-
-        return self._after(number, come)
+        device, replica = self.devices.items[number], self.replica(number)
+        lost: list[Reply] = []
+        for packet in packets:
+            item = self.packets.items[packet]
+            if isinstance(item, Post):
+                replica.hear(item.number, item.letter)
+            elif device.behind or replica.lacks(item.shown):
+                device = device._replace(behind=True)
+                lost += [(item.asked.name, LOST)] if replica.primary else []
+            elif item.asked.reads:
+                replica.read(item.asked, item.epoch)
+            else:
+                replica.change(item.asked, item.epoch)
+        return self._left(device, replica, lost)
 
     def _tend_once(self, number: int) -> After:
         return self._after(number, lambda replica: replica.tend())
@@ -117,6 +133,8 @@ class Transitions:
         hosts = tuple(int(member.host) for member in group.members)
         device = self.devices.items[number]._replace(hosts=hosts, own=hosts.index(host))
         replica = self.replica(number)
+        if device.behind and group.epoch > replica.epoch:  # it gives up what it has, and joins anew
+            device, replica = device._replace(behind=False), restarted(replica, durable=False)
         replica.regroup(group.epoch, [member.joining for member in group.members], hosts.index(host))
         return self._left(device, replica)
 
@@ -126,11 +144,23 @@ class Transitions:
         replica = restarted(self.replica(number), durable=not lost)
         return self._left(device._replace(incarnation=device.incarnation + lost), replica)
 
+    def _put_back_once(self, number: int, older: int) -> After:
+        """The device begins anew with its folder as it was at an earlier moment."""
+        device = self.devices.items[older]
+        known = self.devices.items[number].known if self.scenario.heard else device.known
+        return self._left(device._replace(known=known), restarted(self.replica(older), durable=True))
+
     def _report_once(self, number: int) -> tuple[Report, bool]:
         """What the device tells the controller, and whether its process has been told of its group."""
         replica = self.replica(number)
-        report = Report(str(self.devices.items[number].incarnation), replica.epoch, replica.position, replica.ready)
-        return report, replica.role is not None
+        return _report(self.devices.items[number], replica), replica.role is not None
+
+    def _has_lost_once(self, number: int) -> bool:
+        """Whether the device has less than it has vouched for, as far as that is known; or a client has shown that."""
+        device = self.devices.items[number]
+        return device.behind or (
+            self.scenario.control.vouched and has_lost(device.known, _report(device, self.replica(number)))
+        )
 
     def _is_dead_once(self, number: int, packet: int) -> bool:
         """Whether a packet means nothing to its receiver any more, whatever comes. After a restart it might: then only what is
@@ -166,6 +196,10 @@ class Transitions:
     def to_host(self, network: int) -> Iterator[tuple[int, int]]:
         """Packets and where they go."""
         return ((packet, self.packets.items[packet].host) for packet in bits(network))
+
+
+def _report(device: Device, replica: ModelReplica) -> Report:
+    return Report(str(device.incarnation), replica.epoch, replica.position, replica.ready, replica.vouched)
 
 
 def _tells_primary_nothing(role: Primary[Asked], post: Post) -> bool:
