@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import signal
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.memory.devices import INTERVAL, LEASE
 from netsum_controller.watching.watcher import PERIOD
+
+_ENDING = {signal.SIGINT, signal.SIGTERM}
+
+
+@contextmanager
+def _blocked() -> Iterator[None]:
+    """Keep the signals to end until this thread waits for them. (A handler's signal may come just before the wait, which would go
+    on then.)"""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @click.command()
@@ -57,10 +71,7 @@ def serve(
                 f"{option} {value}: must be a name or an address of IPv4, without a port; netsum is IPv4 only"
             )
     tls = (tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
-    stop = threading.Event()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: stop.set())
-    with settings.controller() as controller:
+    with _blocked(), settings.controller() as controller:
         period = PERIOD if watch else None
         url = controller.serve(
             host,
@@ -73,4 +84,4 @@ def serve(
             lease=lease,
         )
         click.echo(f"serving {controller.topology.name} at {url}{' (live page: /)' if web else ''}")
-        stop.wait()
+        signal.sigwait(_ENDING)
