@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
@@ -12,18 +13,23 @@ from netsum_controller.cli.context import Settings
 from netsum_controller.memory.devices import INTERVAL, LEASE
 from netsum_controller.watching.watcher import PERIOD
 
-_ENDING = {signal.SIGINT, signal.SIGTERM}
-
 
 @contextmanager
-def _blocked() -> Iterator[None]:
-    """Keep the signals to end until this thread waits for them. (A handler's signal may come just before the wait, which would go
-    on then.)"""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+def _ending() -> Iterator[Callable[[], object]]:
+    """Take the signals to end; the function waits for one. (Python's handlers alone would not do: a signal that comes just before
+    the wait, or to another thread, wakes nobody.)"""
+    ours, pythons = socket.socketpair()
+    pythons.setblocking(False)
+    handlers = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = signal.set_wakeup_fd(pythons.fileno())
     try:
-        yield
+        yield lambda: ours.recv(1)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.set_wakeup_fd(before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        ours.close()
+        pythons.close()
 
 
 @click.command()
@@ -71,7 +77,7 @@ def serve(
                 f"{option} {value}: must be a name or an address of IPv4, without a port; netsum is IPv4 only"
             )
     tls = (tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
-    with _blocked(), settings.controller() as controller:
+    with _ending() as wait, settings.controller() as controller:
         period = PERIOD if watch else None
         url = controller.serve(
             host,
@@ -84,4 +90,4 @@ def serve(
             lease=lease,
         )
         click.echo(f"serving {controller.topology.name} at {url}{' (live page: /)' if web else ''}")
-        signal.sigwait(_ENDING)
+        wait()
