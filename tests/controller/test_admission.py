@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import parse_topology
-from netsum_controller.errors import NoSwitch, Refused
-from netsum_controller.planning.admission import Placement, place
+from netsum_controller.errors import Refused
+from netsum_controller.planning.admission import Placement, check_ends, place
 from netsum_controller.state.model import Epoch, Job, JobState, Part, Seat, Shape
 
 from tests.controller.conftest import TOPOLOGY
@@ -104,13 +104,14 @@ def test_members_on_two_switches() -> None:
 
 
 def test_two_ranks_of_a_host_on_one_endpoint() -> None:
-    """One process can open it. Without a switch nobody does, so a job that may go to its members goes there."""
-    rootless = TOPO.filled(links={}, hosts={"h1": {"frames": "127.0.0.1:9101", "switch_frames": "127.0.0.1:9001"}})
-    with pytest.raises(
-        NoSwitch, match=r"2 ranks on h1, whose `frames` endpoint 127\.0\.0\.1:9101 one process can open"
-    ):
-        place(spec("h1", "h2", "h1"), rootless, [], 0, TABLE)
-    assert where(place(spec("h1", "h2", "h3"), rootless, [], 0, TABLE))[0] == "s1"
+    """One process can open it. Without a switch nobody does."""
+    rootless = TOPO.filled(hosts={"h1": {"frames": "127.0.0.1:9101", "switch_frames": "127.0.0.1:9001"}})
+    twice = spec("h1", "h2", "h1")
+    with pytest.raises(Refused, match=r"2 ranks on h1, whose `frames` endpoint 127\.0\.0\.1:9101 one process can open"):
+        check_ends(twice, rootless)
+    check_ends(twice, TOPO)
+    check_ends(twice.model_copy(update={"algorithm": "ring"}), rootless)
+    check_ends(spec("h1", "h2", "h3"), rootless)
 
 
 QUOTAS = """\

@@ -16,6 +16,7 @@ from netsum_controller.cli.output import json_option, print_json, print_table
 from netsum_controller.config.job_spec import load_job
 from netsum_controller.config.problems import Key
 from netsum_controller.jobs.eviction import Eviction
+from netsum_controller.planning.admission import check_ends
 from netsum_controller.state.model import Late
 from netsum_controller.watching.inspection import Stats, Why
 
@@ -67,6 +68,8 @@ def create(settings: Settings, /, files: tuple[str, ...], **options: Any) -> Non
     instead: dict[Key, Any] = {name: value for name, value in options.items() if value is not None}
     specs = [load_job(path, instead) for path in files]  # check all files before creating any job
     with settings.controller() as controller:
+        for spec in specs:
+            check_ends(spec, controller.topology)
         for spec in specs:
             made = controller.create_job(spec)
             if not made.created:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netsum.counting import counted
-from netsum.descriptor import IP_UDP_BYTES, PLAN, check_torus
+from netsum.descriptor import IP_UDP_BYTES, PLAN, check_torus, without_switch
 from netsum.peers.plans.from_file import load_plan
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, SLOTS
 
@@ -48,20 +48,22 @@ def homes_of(members: Sequence[str], topology: Topology) -> tuple[str, ...]:
 
 
 def choose_trees(spec: JobSpec, topology: Topology, down: Collection[str] = ()) -> Trees:
-    """The job's trees; :class:`Refused` when its members cannot be joined, :class:`NoSwitch` when not by a switch."""
-    _check_ends(spec, topology)
+    """The job's trees; :class:`Refused` when its members cannot be joined."""
     try:
         return plan_trees(topology, spec.members, down=frozenset(down), weights=spec.roots)
     except Refused as error:
         raise type(error)(f"job {spec.name!r}: {error}") from None
 
 
-def _check_ends(spec: JobSpec, topology: Topology) -> None:
-    """Refuse several ranks on a host that sends its frames through a UDP endpoint, which one process can open."""
+def check_ends(spec: JobSpec, topology: Topology) -> None:
+    """Raise :class:`Refused` for several ranks on a host that sends its frames through a UDP endpoint, for users who start a
+    process for each rank: one process can open it. Ranks of one process share it."""
     for name, count in Counter(spec.members).items():
         host = topology.hosts.get(name)
-        if host is not None and host.frames is not None and host.switch_frames is not None and count > 1:
-            raise NoSwitch(
+        if host is None or host.frames is None or without_switch(spec.algorithm):
+            continue
+        if count > 1:
+            raise Refused(
                 f"job {spec.name!r}: {count} ranks on {name}, whose `frames` endpoint {host.frames} one process can open; "
                 "give each rank a host, or let the members combine: `--algorithm ring` or another"
             )

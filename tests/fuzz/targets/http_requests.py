@@ -38,7 +38,7 @@ class Membership:
     ) -> Descriptor:
         self._checked(name, token, rank, instance)
         assert peer is None or 0 < int(peer.rpartition(":")[2]) < 1 << 16
-        assert place is None or all(0 <= value < 1 << 32 for value in place)
+        assert place is None or all(value is None or 0 <= value < 1 << 32 for value in place)
         assert link is None or isinstance(link, dict)
         try:
             Link(**(link or {}))
@@ -104,7 +104,7 @@ def _asked(handler: Any, request: bytes) -> bytes:
         ours.sendall(request)
         ours.shutdown(socket.SHUT_WR)
         with patch.object(http_api, "why", _why):
-            handler(its, ("192.0.2.1", 1), SimpleNamespace(trust=lambda _: None))
+            handler(its, ("192.0.2.1", 1), SimpleNamespace(trust=lambda _: None, closing=False))
         its.shutdown(socket.SHUT_WR)
         return ours.makefile("rb").read()
 
