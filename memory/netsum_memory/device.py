@@ -227,8 +227,8 @@ class Device:
             return status
         if not holding.assigned:
             return MemoryStatus.BUSY
-        if shard.lost or shard.behind:
-            return MemoryStatus.LOST
+        if shard.lost or shard.behind:  # in a later epoch, others may have it
+            return MemoryStatus.LOST if header.epoch <= shard.epoch else MemoryStatus.BUSY
         if not shard.primary and not (checks.changes(header) and header.flags & _REPLICATED):
             return MemoryStatus.NOT_PRIMARY
         return checks.OK
@@ -238,7 +238,7 @@ class Device:
         others, too."""
         shard = holding.shard
         shown = shard.shown(asked.shown) if asked.shown else 0
-        if not holding.ordering.lacks(shown):
+        if not holding.ordering.lacks(shown, asked.header.epoch):
             return False
         if asked.header.key != shard.region.keys.read:
             log.error(

@@ -52,9 +52,10 @@ class Ordering:
         """How far this device has said, in this epoch, that it has the log."""
         return self._replica.vouched
 
-    def lacks(self, shown: int) -> bool:
-        """Whether something is gone from here; ``shown`` is a position that some client was told is done."""
-        return self._replica.lacks(shown)
+    def lacks(self, shown: int, epoch: int) -> bool:
+        """Whether something is gone from here; ``shown`` is a position that some client was told is done, ``epoch`` that of its
+        request."""
+        return self._replica.lacks(shown, epoch)
 
     @property
     def readable(self) -> bool:

@@ -49,7 +49,7 @@ def run(fabric: Fabric, made: list[Cell], faults: Faults | None = None) -> int:
 
 def test_there_is_some_of_everything() -> None:
     kinds = {kind[:2] for kind in KINDS}
-    assert len(kinds) == 8 + 7 + 7 + 5 + 1
+    assert len(kinds) == 9 + 8 + 8 + 5 + 1
     for turn in range(3):
         assert {kind[:2] for kind in some_kinds(turn)} == kinds
 

@@ -65,10 +65,11 @@ class Replica(Generic[M]):
         """How far this device has said, in this epoch, that it has the log."""
         return self.role.vouched if self.role is not None and self.role.ready else 0
 
-    def lacks(self, shown: int) -> bool:
+    def lacks(self, shown: int, epoch: int) -> bool:
         """Whether something is gone from here. ``shown``: a position that some client was told is done. Whoever counts had it
-        in its log before the client was told, and only what no client was told of is ever cut off."""
-        return self.ready and shown > self.log.end
+        in its log before the client was told, and only what no client was told of is ever cut off. In a later ``epoch`` than
+        ours, the switch's, this device may have been left out of the group, so there it says nothing."""
+        return self.ready and epoch <= self.epoch and shown > self.log.end
 
     @property
     def primary(self) -> bool:

@@ -13,7 +13,7 @@ from netsum.errors import MemoryLost
 from netsum.memory import Table
 from netsum.memory.array import MemoryArray
 from netsum.memory.parameters import Parameters
-from netsum.wire.memory import Instruction, MemoryStatus
+from netsum.wire.memory import Flag, Instruction, MemoryStatus
 from netsum.wire.memory_positions import pack_position, parse_position, position_seed
 
 from tests.memory.device.desk import BASE, I64, KEYS, Desk, assignments, kept_device, region
@@ -132,6 +132,17 @@ def test_who_may_only_read_loses_nothing_for_others(epoch: int) -> None:
     assert got.status == MemoryStatus.LOST
     assert desk.ask(Instruction.READ, BASE, key=KEYS.read, **more).status == MemoryStatus.LOST
     assert [each["shard"] for each in desk.device.report()["shards"]] == [1]
+
+
+def test_what_was_done_in_a_later_epoch_is_not_lost() -> None:
+    """The device had left the group, is to join again, and has heard of neither."""
+    desk = Desk()
+    desk.write(BASE, ONE)
+    more: dict[str, Any] = {"lane": I64, "argument": shown(9), "region": 7, "flags": Flag.REPLICATED}
+    assert desk.ask(Instruction.ADD, BASE, ONE, epoch=3, **more).status == MemoryStatus.OK
+    assert desk.device.behind
+    assert desk.ask(Instruction.ADD, BASE, ONE, epoch=1, **more).status == MemoryStatus.LOST
+    assert desk.ask(Instruction.ADD, BASE, ONE, epoch=3, **more).status == MemoryStatus.BUSY
 
 
 def test_no_damaged_position_loses_memory() -> None:

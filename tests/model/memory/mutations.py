@@ -127,22 +127,29 @@ class DoesAllThatComes(ModelReplica):
 
 
 class ShowsWhatItHas(ModelReplica):
-    def lacks(self, shown: int) -> bool:  # noqa: ARG002
+    def lacks(self, shown: int, epoch: int) -> bool:  # noqa: ARG002
         return False
 
 
 class SpeaksAtOnce(ModelReplica):
     """What a member that joins is still to fetch counts as lost."""
 
-    def lacks(self, shown: int) -> bool:
-        return shown > self.log.end
+    def lacks(self, shown: int, epoch: int) -> bool:
+        return epoch <= self.epoch and shown > self.log.end
 
 
 class SpeaksOfAll(ModelReplica):
     """What is in the log and still to be done counts as lost."""
 
-    def lacks(self, shown: int) -> bool:
-        return shown > self.committed
+    def lacks(self, shown: int, epoch: int) -> bool:
+        return epoch <= self.epoch and shown > self.committed
+
+
+class SpeaksOfLaterEpochs(ModelReplica):
+    """What was done after this device had left the group counts as lost."""
+
+    def lacks(self, shown: int, epoch: int) -> bool:  # noqa: ARG002
+        return self.ready and shown > self.log.end
 
 
 class _Forgetful:
@@ -183,6 +190,7 @@ READS = Scenario("the primary seems dead, somebody reads", ((W, R), (R,)), silen
 HANDS = Scenario("the primary hands over", ((W,), (R,)), wanted=((1, 0),), epochs=2, batches=True)
 BACK = Scenario("the primary hands over and comes back", ((W,), (R,)), wanted=((1, 0), (0, 1)), epochs=3)
 MOVES = Scenario("a shard moves", ((W,), (R,)), group=1, wanted=((1,),))
+LEAVES = Scenario("a shard moves and comes back", ((W, W),), group=1, wanted=((1,), (0,)), epochs=4)
 NEARLY = replace(MOVES, name="a shard moves to who lacks a little", replica=primary(HastyPrimary))
 RETURNS = Scenario(
     "a primary that seemed dead returns", ((W,), (W,)), silent=(0,), wanted=((1, 0),), epochs=3, swift=True
@@ -206,7 +214,7 @@ BACK_HEARD_BESIDE = replace(
 )
 
 SCENARIOS = (
-    *(CALM, FAILS, READS, HANDS, BACK, MOVES, NEARLY, THREE, RETURNS, COPIED, LOSES, LOSES_ALL, BESIDE),
+    *(CALM, FAILS, READS, HANDS, BACK, MOVES, LEAVES, NEARLY, THREE, RETURNS, COPIED, LOSES, LOSES_ALL, BESIDE),
     *(BACK_ALONE, BACK_BESIDE, BACK_HEARD, BACK_HEARD_BESIDE),
 )
 
@@ -235,5 +243,6 @@ MUTATIONS = (
     Mutation("clients say what they were told", replace(BACK_BESIDE, says=False), OLD),
     rule("who lacks what a client was told says so", BACK_BESIDE, ShowsWhatItHas, OLD),
     rule("only who counts can have lost something", replace(MOVES, programs=((W, W),)), SpeaksAtOnce, STUCK),
+    rule("nobody speaks of a later epoch", LEAVES, SpeaksOfLaterEpochs, "and it is not"),
     rule("what is in the log is not lost", replace(HANDS, programs=((W, R),)), SpeaksOfAll, "and it is not"),
 )
