@@ -116,9 +116,11 @@ class Transitions:
             item = self.packets.items[packet]
             if isinstance(item, Post):
                 replica.hear(item.number, item.letter)
-            elif device.behind or replica.lacks(item.shown, item.epoch):
-                device = device._replace(behind=True)
+            elif device.behind:
                 lost += [(item.asked.name, LOST)] if replica.primary and item.epoch <= replica.epoch else []
+            elif replica.lacks(item.shown, item.epoch):
+                device = device._replace(behind=True)
+                lost += [(item.asked.name, LOST)] if replica.primary else []
             elif item.asked.reads:
                 replica.read(item.asked, item.epoch)
             else:
