@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,24 +27,58 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silence, "LOOK", 0.1)
 
 
-def train(comm: Communicator, steps: int, reached: list[int]) -> list[bytes]:
-    """Calls of several kinds, whose results depend on all before."""
-    weights: Any = np.linspace(-1.0, 1.0, 700).astype(np.float32)
-    got = []
-    for step in range(steps):
-        reached[comm.rank] = step
-        gradient = weights * (comm.rank + 1) + np.float32(step)
-        weights = weights - 0.015625 * comm.allreduce(gradient, "mean", scale="predicted")
-        part = comm.reduce_scatter(np.arange(300) + comm.rank + step)
-        whole = comm.all_gather(part)
-        told = comm.broadcast(weights * (comm.rank + 1), root=1)
-        got += [each.tobytes() for each in (weights, whole, told)]
-    return got
+class Training:
+    """Steps of every rank, each of several kinds of calls whose results depend on all before. In every step rank 0 tells the
+    others whether it is the last: so a test that disturbs it has all the time that it needs."""
+
+    def __init__(self, communicators: Sequence[Communicator], steps: int | None = None) -> None:
+        """``steps``: how many; None: until :meth:`results`."""
+        self._communicators, self._steps = communicators, steps
+        self._reached = [0] * len(communicators)
+        self._over = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        self._running = self._pool.submit(on_each, communicators, self._train)
+
+    @property
+    def reached(self) -> int:
+        """The step in which the last rank is."""
+        return min(self._reached)
+
+    def results(self) -> list[list[bytes]]:
+        """End after the steps under way: what each rank has got."""
+        self._over.set()
+        with self._pool:
+            return self._running.result()
+
+    def go_on(self, steps: int = 3) -> None:
+        """Return after some more steps."""
+        goal = self.reached + steps
+        until(lambda: self.reached >= goal or self._running.done())
+
+    def _train(self, comm: Communicator) -> list[bytes]:
+        weights: Any = np.linspace(-1.0, 1.0, 700).astype(np.float32)
+        got, last = [], False
+        while not last:
+            step = self._reached[comm.rank]
+            gradient = weights * (comm.rank + 1) + np.float32(step)
+            weights = weights - 0.015625 * comm.allreduce(gradient, "mean", scale="predicted")
+            part = comm.reduce_scatter(np.arange(300) + comm.rank + step)
+            whole = comm.all_gather(part)
+            told = comm.broadcast(weights * (comm.rank + 1), root=1)
+            got += [each.tobytes() for each in (weights, whole, told)]
+            self._reached[comm.rank] = step + 1
+            last = bool(comm.broadcast(np.array([self._is_last(step)]), root=0)[0])
+        return got
+
+    def _is_last(self, step: int) -> bool:
+        return self._over.is_set() if self._steps is None else step + 1 == self._steps
 
 
-def undisturbed(workers: int, steps: int) -> list[list[bytes]]:
-    with running(MovingNetwork(workers)) as (_, communicators):
-        return on_each(communicators, lambda comm: train(comm, steps, [0] * workers))
+def check(training: Training) -> None:
+    """The results are the same as of an undisturbed training, to the bit."""
+    results = training.results()
+    with running(MovingNetwork(len(results))) as (_, communicators):
+        assert results == Training(communicators, training.reached).results()
 
 
 @pytest.mark.parametrize(
@@ -50,20 +86,17 @@ def undisturbed(workers: int, steps: int) -> list[list[bytes]]:
     [("auto", 1), pytest.param("ring", 8, marks=pytest.mark.full), ("double_binary_tree", 200), (CHAIN, 8)],
 )
 def test_the_switch_dies_in_the_middle_and_another_comes(algorithm: str, window: int) -> None:
-    expected = undisturbed(3, 20)
-    with (
-        running(MovingNetwork(3, algorithm=algorithm, window=window)) as (network, communicators),
-        ThreadPoolExecutor(1) as elsewhere,
-    ):
-        reached = [0] * 3
-        training = elsewhere.submit(on_each, communicators, lambda comm: train(comm, 20, reached))
-        until(lambda: min(reached) >= 5)
+    with running(MovingNetwork(3, algorithm=algorithm, window=window)) as (network, communicators):
+        training = Training(communicators)
+        training.go_on()
         network.die()
         network.move(by_switch=False)
-        until(lambda: min(reached) >= 12)
+        training.go_on()
         assert all(isinstance(comm._window, PeerWindow) for comm in communicators)
         network.move(by_switch=True)
-        assert training.result() == expected, "the same as undisturbed, to the bit"
+        until(lambda: all(comm.stats.resumes == 2 for comm in communicators))
+        training.go_on()
+        check(training)
         assert [comm.stats.resumes for comm in communicators] == [2] * 3
 
 
@@ -88,32 +121,20 @@ class BadNetwork(MovingNetwork):
 def test_any_moves_over_a_bad_network(seed: int) -> None:
     rng = random.Random(seed)
     workers, window = rng.choice([2, 3, 5]), rng.choice([1, 3, 8, 64])
-    expected = undisturbed(workers, 24)
     network = BadNetwork(workers, window, algorithm=rng.choice((*HOST_ALGORITHMS, CHAIN)))
     with closing_all(network.communicators()) as communicators:
-        reached = [0] * workers
-        moves = 0
-        with ThreadPoolExecutor(1) as elsewhere:
-            training = elsewhere.submit(on_each, communicators, lambda comm: train(comm, 24, reached))
-            while moves < 6:
-                goal = min(reached) + 2
-
-                def settled(goal: int = goal) -> bool:
-                    there = all(comm.descriptor.epoch == network.epoch for comm in communicators)
-                    return training.done() or (there and min(reached) >= goal)
-
-                until(settled)
-                if training.done():
-                    break
-                if network.by_switch and rng.random() < 0.4:
-                    network.cut_off()
-                else:
-                    network.move(by_switch=rng.random() < 0.4)
-                moves += 1
-                asks(rng.choice(communicators))
-            assert training.result() == expected
-        assert moves > 2
-        assert {comm.stats.resumes for comm in communicators} in ({moves}, {moves - 1}), "all, or all but the last"
+        training = Training(communicators)
+        for moves in range(1, 7):
+            training.go_on(2)
+            if network.by_switch and rng.random() < 0.4:
+                network.cut_off()
+            else:
+                network.move(by_switch=rng.random() < 0.4)
+            asks(rng.choice(communicators))
+            until(lambda: all(comm.descriptor.epoch == network.epoch for comm in communicators))
+            assert {comm.stats.resumes for comm in communicators} == {moves}
+        training.go_on(2)
+        check(training)
 
 
 def test_it_dies_while_one_rank_is_between_calls_and_moves_again_among_members() -> None:
@@ -133,15 +154,15 @@ def test_it_dies_while_one_rank_is_between_calls_and_moves_again_among_members()
 
 def test_a_switch_that_only_the_controller_takes_for_dead() -> None:
     """They move when somebody asks: from then on it sends nothing more, so that what it has told remains true."""
-    expected = undisturbed(3, 20)
-    with running(MovingNetwork(3, window=2)) as (network, communicators), ThreadPoolExecutor(1) as elsewhere:
-        reached = [0] * 3
-        training = elsewhere.submit(on_each, communicators, lambda comm: train(comm, 20, reached))
-        until(lambda: min(reached) >= 5)
+    with running(MovingNetwork(3, window=2)) as (network, communicators):
+        training = Training(communicators)
+        training.go_on()
         network.cut_off()
-        until(lambda: min(reached) >= 8)
+        training.go_on()
         asks(communicators[1])
-        assert training.result() == expected
+        until(lambda: all(comm.stats.resumes == 1 for comm in communicators))
+        training.go_on()
+        check(training)
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
