@@ -140,7 +140,7 @@ class RestartingNetwork:
 
     def communicator(self, rank: int) -> Communicator:
         first = self.join_anew(rank)
-        return Communicator(first, self.open(first), timeout=10.0, membership=MemoryMembership(self, rank))
+        return Communicator(first, self.open(first), timeout=60.0, membership=MemoryMembership(self, rank))
 
 
 class MemoryMembership:

@@ -85,7 +85,7 @@ def test_a_rank_that_comes_as_somebody_new_meanwhile_begins_it_anew() -> None:
         def broken_off() -> Any:
             # It is the furthest, shares its first array and then dies.
             descriptor = network.join_anew(1)
-            comm = Communicator(descriptor, network.open(descriptor), timeout=10.0)
+            comm = Communicator(descriptor, network.open(descriptor), timeout=60.0)
             for number in (9, 2):
                 comm.allreduce(np.array([number], np.int64), "max", late="wait")
             comm.broadcast(states[1][0], 1)

@@ -105,7 +105,7 @@ def check_tcp(fabric: MininetFabric) -> None:
     data = np.random.default_rng(1).bytes(1 << 20)
     server = fabric.on_host("h1", lambda: socket.create_server(("10.0.0.1", 5001)))
     with server:
-        server.settimeout(20)
+        server.settimeout(60)
 
         def send() -> None:
             with client:
@@ -115,7 +115,7 @@ def check_tcp(fabric: MininetFabric) -> None:
         with meanwhile(send):
             connection, peer = server.accept()
             with connection:
-                connection.settimeout(20)
+                connection.settimeout(60)
                 received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     assert peer[0] == "10.0.0.2"
     assert received == data

@@ -78,7 +78,7 @@ def test_a_client_that_was_told_of_more_is_told_that_it_is_lost(name: str, check
 
 def test_a_step_on_older_parameters_is_not_taken(tmp_path: Path) -> None:
     inside = Inside("parameters", KINDS["parameters"], folder=tmp_path / "live", shards=1)
-    memory = inside.opened(timeout=5.0)
+    memory = inside.opened(timeout=60.0)
     values = np.ones(64, np.float32)
     parameters = Parameters(memory, [values], worker=0)
     shutil.copytree(tmp_path / "live", tmp_path / "older")

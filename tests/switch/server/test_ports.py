@@ -47,7 +47,7 @@ def port() -> Iterator[UdpPort]:
 def peer() -> Iterator[socket.socket]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
-        sock.settimeout(10.0)
+        sock.settimeout(60.0)
         yield sock
 
 
@@ -92,7 +92,7 @@ class InNamespace:
         self.namespace = Namespace((1,))
         self.port = self.namespace.call(lambda: PacketPort(1, "s1"))
         self.other = self.namespace.open_interface("h1")
-        self.other.settimeout(10.0)
+        self.other.settimeout(60.0)
 
     def close(self) -> None:
         self.port.close()
