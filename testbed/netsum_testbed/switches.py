@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cache
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -164,14 +165,15 @@ class SwitchProcess(Child):
         super().__init__([*prefix, *command], output=self.log)
 
     def wait_ready(self) -> None:
-        """Wait until it answers on P4Runtime; if it does not, raise :class:`SwitchStartError` with its output."""
+        """Wait until it answers on P4Runtime, on a busy machine after seconds; if it does not, raise :class:`SwitchStartError`
+        with its output."""
         deadline = time.monotonic() + STARTS
         with open_channel(self.address, self._tls) as channel:
             # A call, not channel_ready_future, which tries to connect once and waits forever if that connection breaks.
             capabilities = channel.unary_unary("/p4.v1.P4Runtime/Capabilities")
-            while True:
+            for attempt in count():
                 try:
-                    capabilities(b"", timeout=0.5, wait_for_ready=True)
+                    capabilities(b"", timeout=min(0.5 * 2**attempt, 8.0), wait_for_ready=True)
                     return
                 except grpc.RpcError as error:
                     if error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
