@@ -105,6 +105,18 @@ def test_records(switch: FakeSwitch, topology: Topology) -> None:
         assert records[8].state is BlockState.EMPTY
 
 
+def test_a_late_answer_to_an_earlier_query_is_dropped(
+    switch: FakeSwitch, topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netsum_controller.p4runtime.client.QUERY_PATIENCE", 0.01)
+    with client_of(topology) as client:
+        client.push_pipeline()
+        for block in range(5):
+            switch.records[7] = pack_record(epoch=3, block_id=block, state=1)
+            switch.hold_packet_ins = 1  # so it is sent again, and answered twice
+            assert client.query_records([7])[7].block_id == block
+
+
 def test_records_that_do_not_come(switch: FakeSwitch, topology: Topology) -> None:
     with client_of(topology) as client:
         client.push_pipeline()

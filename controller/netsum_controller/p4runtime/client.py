@@ -330,10 +330,11 @@ class SwitchClient:
                 yield entry, (row.counter_data.packet_count, row.counter_data.byte_count)
 
     def query_records(self, slots: Iterable[int], timeout: float = 10.0) -> dict[int, Record]:
-        """Block records of these slots. :class:`SwitchError` if ``timeout`` seconds pass without any: a busy switch answers
-        slowly, and that is no fault."""
+        """Block records of these slots, as they are after the call has begun: late answers to an earlier one are dropped.
+        :class:`SwitchError` if ``timeout`` seconds pass without any: a busy switch answers slowly, and that is no fault."""
         assert self._stream is not None, "the client is not open"
         deadline = time.monotonic() + timeout
+        cookie = self._new_cookie()
         waiting = dict.fromkeys(slots, 0.0)
         records: dict[int, Record] = {}
         while waiting:
@@ -346,13 +347,13 @@ class SwitchClient:
             window = list(waiting)[:QUERIES_IN_FLIGHT]
             for slot in window:
                 if waiting[slot] <= now:
-                    self._stream.send_packet(self.program.packet_out(b"", query_fields(slot)))
+                    self._stream.send_packet(self.program.packet_out(b"", query_fields(slot, cookie)))
                     waiting[slot] = now + QUERY_PATIENCE
             packet = self._stream.next_packet(min(deadline, *(waiting[slot] for slot in window)) + 0.001)
             if packet is not None:
                 answer = self.program.packet_in_metadata(packet.metadata)
-                slot = answer.get("slot", -1) if answer.get("kind") == PacketOutKind.QUERY else -1
-                if waiting.pop(slot, None) is not None:
+                ours = (answer.get("kind"), answer.get("cookie")) == (PacketOutKind.QUERY, cookie)
+                if ours and waiting.pop(slot := answer["slot"], None) is not None:
                     records[slot] = Record.parse(slot, packet.payload, answer["closed"])
                     deadline = time.monotonic() + timeout
         return records
@@ -361,13 +362,13 @@ class SwitchClient:
         """Send a sweep (:func:`netsum_controller.stages.sweep.sweep_frame`) until one is answered; returns the number of blocks
         that it closed. :class:`SwitchError` if none is answered in time."""
         # The low byte is 0; in the sweeper's it is a job id.
-        return self._ask("a sweep", frame, lambda attempt: sweep_fields(attempt << 8), SWEEP_PATIENCE)["closed"]
+        return self._ask("a sweep", frame, lambda cookie: sweep_fields((cookie & 0xFF) << 8), SWEEP_PATIENCE)["closed"]
 
     def claim(self, number: int) -> int:
         """Take all epoch numbers up to ``number`` (0: none); returns the highest that had been taken since the switch started.
         If an answer is lost, that may have been by this very call; one that is late counts. :class:`SwitchError` if none comes
         in time."""
-        answer = self._ask("a claim", b"", lambda _: claim_fields(number, next(self._cookies) & 0xFFFF), QUERY_PATIENCE)
+        answer = self._ask("a claim", b"", lambda cookie: claim_fields(number, cookie), QUERY_PATIENCE)
         taken = claimed_before(answer)
         self.all_ours = self.all_ours and self._highest in (None, taken)
         self._highest = max(taken, number)
@@ -378,16 +379,20 @@ class SwitchClient:
         primary, and this client's next :meth:`claim` tells."""
         return self.claim(0) if self._highest is None else self._highest
 
+    def _new_cookie(self) -> int:
+        """A number by which a PacketIn is known as the answer to a PacketOut, not to an earlier one."""
+        return next(self._cookies) & 0xFFFF
+
     def _ask(
         self, what: str, payload: bytes, fields: Callable[[int], dict[str, int]], patience: float
     ) -> dict[str, int]:
         """Metadata of the first PacketIn that answers a PacketOut, which is repeated every ``patience`` seconds with the
-        ``fields`` of another attempt."""
+        ``fields`` of another cookie."""
         assert self._stream is not None, "the client is not open"
         deadline = time.monotonic() + ASK_TIMEOUT
         sent = set()
-        for attempt in range(1, 256):
-            asked = fields(attempt)
+        while time.monotonic() < deadline:
+            asked = fields(self._new_cookie())
             sent.add((asked["kind"], asked["cookie"]))
             self._stream.send_packet(self.program.packet_out(payload, asked))
             again = min(deadline, time.monotonic() + patience)
@@ -395,6 +400,4 @@ class SwitchClient:
                 answer = self.program.packet_in_metadata(packet.metadata)
                 if (answer.get("kind"), answer.get("cookie")) in sent:
                     return answer
-            if time.monotonic() >= deadline:
-                break
         raise SwitchError(f"switch {self.name}: {what} was not answered; was it started with --cpu-port?")

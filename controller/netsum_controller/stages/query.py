@@ -12,9 +12,9 @@ AGE_UNIT_US = 1024
 """Microseconds in a unit of a block's age, which has 16 bits of metadata and saturates."""
 
 
-def query_fields(slot: int) -> dict[str, int]:
-    """Metadata of the PacketOut that asks for a slot's record."""
-    return {"kind": PacketOutKind.QUERY, "slot": slot, "cookie": slot, "closed": 0}
+def query_fields(slot: int, cookie: int) -> dict[str, int]:
+    """Metadata of the PacketOut that asks for a slot's record; the PacketIn returns ``cookie`` (16 bits)."""
+    return {"kind": PacketOutKind.QUERY, "slot": slot, "cookie": cookie, "closed": 0}
 
 
 @dataclass(frozen=True)
