@@ -46,10 +46,12 @@ def make_fabric(kind: str, topology: Topology) -> Fabric:
 
 @contextmanager
 def started(kind: str, topology: Topology, options: Sequence[str] = ()) -> Iterator[Fabric]:
-    """A running fabric, one of :data:`FABRICS`; ``options`` are added to its switches' command lines."""
+    """A running fabric, one of :data:`FABRICS`; ``options`` are added to its switches' command lines. No switch of it hangs, so
+    the controller takes none for dead that a busy machine makes slow."""
     fabric = make_fabric(kind, topology)
     fabric.switch_options = options
     with fabric:
+        fabric.controller.site.patience = fabric.controller.site.connect_timeout = PATIENCE
         _running.append(fabric)
         try:
             yield fabric
