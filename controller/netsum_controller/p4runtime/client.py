@@ -334,7 +334,7 @@ class SwitchClient:
         :class:`SwitchError` if ``timeout`` seconds pass without any: a busy switch answers slowly, and that is no fault."""
         assert self._stream is not None, "the client is not open"
         deadline = time.monotonic() + timeout
-        cookie = self._new_cookie()
+        cookie = next(self._cookies) & 0xFFFF  # by which an answer is known from one to an earlier call
         waiting = dict.fromkeys(slots, 0.0)
         records: dict[int, Record] = {}
         while waiting:
@@ -379,10 +379,6 @@ class SwitchClient:
         primary, and this client's next :meth:`claim` tells."""
         return self.claim(0) if self._highest is None else self._highest
 
-    def _new_cookie(self) -> int:
-        """A number by which a PacketIn is known as the answer to a PacketOut, not to an earlier one."""
-        return next(self._cookies) & 0xFFFF
-
     def _ask(
         self, what: str, payload: bytes, fields: Callable[[int], dict[str, int]], patience: float
     ) -> dict[str, int]:
@@ -392,7 +388,7 @@ class SwitchClient:
         deadline = time.monotonic() + ASK_TIMEOUT
         sent = set()
         while time.monotonic() < deadline:
-            asked = fields(self._new_cookie())
+            asked = fields(next(self._cookies) & 0xFFFF)
             sent.add((asked["kind"], asked["cookie"]))
             self._stream.send_packet(self.program.packet_out(payload, asked))
             again = min(deadline, time.monotonic() + patience)
