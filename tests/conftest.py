@@ -8,12 +8,15 @@ import shutil
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.configuration import set_hypothesis_home_dir
+from netsum_controller.p4runtime import client
+
+from tests.threads import PATIENCE
 
 # Root's run in a user's clone, by sudo, leaves nothing there that the user cannot remove.
 if os.geteuid() != Path(__file__).stat().st_uid:
@@ -70,6 +73,16 @@ NEEDED: dict[str, tuple[Callable[[], object], str]] = {
     ),
 }
 """What a test may need of a machine, by the marker that says so: whether it is there, and what to do where it is not."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unhurried() -> Iterator[None]:
+    """Calls and RPCs last as long as a busy machine makes them. Tests of a deadline set their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NETSUM_TIMEOUT", str(PATIENCE))
+        for name in ("CALL_TIMEOUT", "PIPELINE_TIMEOUT", "ASK_TIMEOUT"):
+            patch.setattr(client, name, PATIENCE)
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures

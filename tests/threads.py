@@ -9,17 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+PATIENCE = 600.0
+"""Seconds for what must happen: only a fault makes it longer, not a machine that gives the tests a tenth of a core. A test that
+waits for something takes this, so that it fails by what is wrong, not by what is late."""
 
-def until(condition: Callable[[], object], what: object = "what is waited for", timeout: float = 120.0) -> None:
-    """Wait for something, by default for many times what it takes, also on a busy machine; fail, naming it, if it does not
-    happen in so many seconds."""
+
+def until(condition: Callable[[], object], what: object = "what is waited for", timeout: float = PATIENCE) -> None:
+    """Wait for something; fail, naming it, if it does not happen in so many seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
         time.sleep(0.002)
 
 
-def together(calls: Sequence[Callable[[], Any]], timeout: float = 180.0) -> list[Any]:
+def together(calls: Sequence[Callable[[], Any]], timeout: float = PATIENCE + 60.0) -> list[Any]:
     """Make the calls at once, a thread each: what each returned or raised. One that is not done after ``timeout`` seconds fails
     the test: calls of a communicator time out earlier, and say more."""
     outcomes: list[Any] = [None] * len(calls)

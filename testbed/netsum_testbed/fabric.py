@@ -22,7 +22,7 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import interrupts_deferred, interrupts_held
 from netsum_testbed.link_ends import LinkEnd, Opening
 from netsum_testbed.memory_devices import FabricMemory
-from netsum_testbed.processes import Child
+from netsum_testbed.processes import STARTS, Child
 from netsum_testbed.switches import THRIFT_PORT, SwitchProcess
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ class Fabric(ABC):
             self.topology = self.topology.filled(switches=addresses)
             with interrupts_deferred():
                 self._controller = self._stack.enter_context(Controller(self.topology, self.directory / "state.db"))
+                # A switch that is gone refuses connections, so one that is silent is on a busy machine.
+                self._controller.site.connect_timeout = self._controller.site.patience = STARTS
                 self._controller.push()
                 self._serve(self._controller)
         except BaseException:
@@ -237,7 +239,7 @@ class Fabric(ABC):
         return ()
 
     def join(
-        self, job: Job, rank: int, *, wrap: Wrap | None = None, timeout: float = 30.0, algorithm: str | None = None
+        self, job: Job, rank: int, *, wrap: Wrap | None = None, timeout: float = STARTS, algorithm: str | None = None
     ) -> Communicator:
         """Join a job as one of its ranks, in this process; ``wrap`` wraps the transport. ``algorithm`` is as for
         :func:`netsum.join`."""

@@ -18,13 +18,11 @@ from netsum_controller.memory.spec import RegionSpec
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import interrupts_deferred
-from netsum_testbed.processes import Child
+from netsum_testbed.processes import STARTS, Child
 
 if TYPE_CHECKING:
     from netsum_testbed.fabric import Fabric
 
-STARTS: Final = 60.0
-"""Seconds within which a device must be ready, and heard of by the controller."""
 _POLL: Final = 0.02
 
 

@@ -15,7 +15,11 @@ from typing import IO, Any, Final
 
 from netsum_testbed.errors import TestbedError
 
-STOPS: Final = 10.0
+STARTS: Final = 600.0
+"""Seconds within which a child must answer, and do what only a hung one does not do. One that ends is noticed at once, so only a
+machine with next to no time for it makes it slow."""
+
+STOPS: Final = 60.0
 """Seconds that a child may take to go after SIGTERM."""
 
 

@@ -13,10 +13,8 @@ from typing import Final
 from netsum_controller.config.topology import Topology
 
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.processes import Child
+from netsum_testbed.processes import STARTS, Child
 
-STARTS: Final = 60.0
-"""Seconds within which it must answer."""
 _SERVE: Final = "import sys; from netsum_controller.cli import main; sys.exit(main())"
 
 

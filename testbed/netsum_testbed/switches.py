@@ -25,9 +25,8 @@ from netsum_switch.pipeline import ENGINE_VARIABLE
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.free_ports import free_port
 from netsum_testbed.kernel import no_interfaces
-from netsum_testbed.processes import Child
+from netsum_testbed.processes import STARTS, Child
 
-STARTS: Final = 60.0
 BMV2: Final = "simple_switch_grpc"
 THRIFT_PORT: Final = 9090
 _NEEDED: Final = ("--no-p4", "--device-id", "--grpc-server-addr", "--cpu-port")

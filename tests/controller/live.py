@@ -13,7 +13,6 @@ from netsum_controller import Controller, JobSpec
 from tests.controller.members import TOKEN, join_all
 from tests.switch.harness.api import SwitchUnderTest
 
-SOON = 90.0
 LANES = 64
 PAYLOAD = LANES * 4
 

@@ -22,6 +22,7 @@ from netsum_controller.stages import outcomes
 from tests.controller.certificates import Certificates
 from tests.controller.conftest import NETSUM, Run
 from tests.controller.fake_switch import FakeSwitch, pack_record
+from tests.threads import PATIENCE
 
 JOB = "name: resnet\nmembers: [h1, h2, h4]\nwindow: 8\n"
 
@@ -261,7 +262,7 @@ def serving(*options: str) -> Iterator[tuple[IO[str], str]]:
             yield server.stderr, server.stdout.readline()
         finally:
             server.send_signal(signal.SIGTERM)
-            server.communicate(timeout=30)
+            server.communicate(timeout=PATIENCE)
     assert server.returncode == 0
 
 
@@ -274,7 +275,7 @@ def test_serve_until_interrupted(run: Run) -> None:
         url = line.split(" at ")[1].strip()
         body = json.dumps({"rank": 0, "instance": "a"}).encode()
         request = urllib.request.Request(f"{url}/v1/jobs/resnet/join", body, {"Authorization": f"Bearer {token}"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             assert json.loads(answer.read())["controller"] == url
         (listed,) = json.loads(run("job", "list", "--json").out)  # beside it, on the same state file
         assert listed["joined"] == 1

@@ -17,6 +17,7 @@ from netsum_controller.errors import InputError
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN
 from tests.controller.watched import put_record
+from tests.threads import PATIENCE
 
 WHO = {"rank": 0, "instance": "a"}
 CALLS = {"join": "POST", "leave": "POST", "why": "GET", "members": "GET"}
@@ -31,7 +32,7 @@ class Caller:
     def __call__(
         self, method: str, path: str, body: Any = None, token: str | None = TOKEN, **headers: str
     ) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=30)
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=PATIENCE)
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()

@@ -27,7 +27,7 @@ from netsum_controller.jobs.membership import Membership
 
 from tests.controller.certificates import Certificates
 from tests.controller.members import TOKEN
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 MEMBERS = f"GET /v1/jobs/resnet/members HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
 
@@ -51,7 +51,7 @@ class Raw:
         self.port, self.places = port, places
 
     def open(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
 
     def __call__(self, request: bytes) -> tuple[int, dict[str, object]]:
         with self.open() as connection:
@@ -271,11 +271,11 @@ def test_http_over_tls(controller: Controller, spec: JobSpec, certificates: Cert
     assert url.startswith("https://127.0.0.1:")
     request = urllib.request.Request(f"{url}/v1/jobs/resnet/members", headers={"Authorization": f"Bearer {TOKEN}"})
     ours = ssl.create_default_context(cafile=certificates.path("ca.pem"))
-    with urllib.request.urlopen(request, context=ours, timeout=30) as answer:
+    with urllib.request.urlopen(request, context=ours, timeout=PATIENCE) as answer:
         assert json.load(answer)["job"] == "resnet"
     theirs = ssl.create_default_context(cafile=certificates.path("other.pem"))
     with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
-        urllib.request.urlopen(request, context=theirs, timeout=30)
+        urllib.request.urlopen(request, context=theirs, timeout=PATIENCE)
     raw = Raw(int(url.rpartition(":")[2]))
     with raw.open() as plain:
         plain.sendall(MEMBERS)
@@ -289,7 +289,7 @@ def test_members_join_over_tls(
     controller.create_job(spec)
     url = controller.serve(tls=(certificates.path("server.pem"), certificates.path("server.key")))
 
-    def join(patience: float = 30.0) -> Descriptor:
+    def join(patience: float = PATIENCE) -> Descriptor:
         return ControllerClient.from_options("resnet", 0, TOKEN, url).join(None, time.monotonic() + patience)
 
     with pytest.raises(NotReady, match="CERTIFICATE_VERIFY_FAILED"):

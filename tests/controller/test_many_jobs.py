@@ -17,7 +17,7 @@ from netsum_controller.state.model import JobState
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import FakeSwitch, touches
 from tests.controller.members import TOKEN, rejoin
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 JOBS = 16
 """With two of them a turn, enough turns for all that is done in between."""
@@ -160,7 +160,7 @@ class Meanwhile:
             self.done_before_the_last_turn = self.done_before_the_last_turn or not self._thread.is_alive()
 
     def check(self) -> None:
-        self._thread.join(60)
+        self._thread.join(PATIENCE)
         assert self.failure is None
         assert self.done_before_the_last_turn
 

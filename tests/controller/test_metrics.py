@@ -21,14 +21,14 @@ from tests.controller.members import TOKEN
 from tests.controller.memory_devices import FakeMemory
 from tests.controller.watched import Watched
 from tests.hosts.test_metrics import documented, parse
-from tests.threads import returned
+from tests.threads import PATIENCE, returned
 
 HOSTS = ("h1", "h2", "h4")
 
 
 def scrape(url: str, token: str | None = None, accept: str = "") -> str:
     headers = {"Accept": accept} | ({"Authorization": f"Bearer {token}"} if token is not None else {})
-    with urllib.request.urlopen(urllib.request.Request(f"{url}/metrics", headers=headers), timeout=30) as answer:
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/metrics", headers=headers), timeout=PATIENCE) as answer:
         return str(answer.read().decode())
 
 
@@ -81,7 +81,7 @@ def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) ->
     controller.site.tally.add("sweeps", "long-gone")
     for path in ("/v1/jobs/resnet/why", "/v1/jobs/a/b/c/why", "/secret-of-mine"):
         with pytest.raises(urllib.error.HTTPError):
-            urllib.request.urlopen(f"{url}{path}", timeout=30)
+            urllib.request.urlopen(f"{url}{path}", timeout=PATIENCE)
     text = scrape(url)
     found = parse(text)
     # `push` of the fixture was the first.

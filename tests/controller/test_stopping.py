@@ -16,7 +16,7 @@ from netsum_controller.state.store import Store
 from netsum_controller.web import feed as feeds
 
 from tests.controller.test_http_walls import MEMBERS, Raw, request
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 WHO = {"rank": 0, "instance": "a"}
 FOR_EVER = 3600.0
@@ -54,7 +54,7 @@ def test_the_state_file_is_closed_when_nobody_is_in_it(store: Store) -> None:
 
     def meanwhile() -> int:
         inside.set()
-        assert closing.wait(60)
+        assert closing.wait(PATIENCE)
         happened.append("read")
         return 1
 
@@ -65,7 +65,7 @@ def test_the_state_file_is_closed_when_nobody_is_in_it(store: Store) -> None:
 
     store._db.create_function("meanwhile", 0, meanwhile)
     reads = in_thread(lambda: store.rows("SELECT meanwhile() FROM meta LIMIT 1"))
-    assert inside.wait(60)
+    assert inside.wait(PATIENCE)
     store._guard = Guard(store._guard, closing.set)  # type: ignore[assignment]
     closes = in_thread(close)
     for thread in (reads, closes):
@@ -110,7 +110,7 @@ def test_a_request_under_way_is_answered_first(
 
     def join(*given: Any) -> Any:
         inside.set()
-        assert release.wait(60)
+        assert release.wait(PATIENCE)
         try:
             return real(*given)
         finally:
@@ -125,7 +125,7 @@ def test_a_request_under_way_is_answered_first(
     monkeypatch.setattr(Store, "close", noted)
     with raw.open() as connection:
         connection.sendall(request("join", WHO))
-        assert inside.wait(60)
+        assert inside.wait(PATIENCE)
         monkeypatch.setattr(walls.WalledServer, "server_close", _first(release.set, walls.WalledServer.server_close))
         controller.close()
         assert raw.answer(connection)[0] == 200
@@ -164,7 +164,7 @@ def test_what_does_not_end_in_time_is_refused_the_state(
 
     def leave(*given: Any) -> Any:
         inside.set()
-        assert release.wait(60)
+        assert release.wait(PATIENCE)
         return real(*given)
 
     monkeypatch.setattr(Membership, "leave", leave)
@@ -174,7 +174,7 @@ def test_what_does_not_end_in_time_is_refused_the_state(
     raw = Raw(server.port)
     with raw.open() as connection:
         connection.sendall(request("leave", WHO))
-        assert inside.wait(60)
+        assert inside.wait(PATIENCE)
         server.close()
         controller.close()
         release.set()

@@ -33,11 +33,10 @@ from rich.console import Console
 
 from tests.controller.conftest import NETSUM, Result, Run
 from tests.controller.fake_switch import FakeSwitch
-from tests.controller.live import SOON
 from tests.controller.members import TOKEN
 from tests.controller.memory_devices import FakeMemory
 from tests.controller.watched import Watched
-from tests.threads import meanwhile
+from tests.threads import PATIENCE, meanwhile
 
 RESENT = "netsum_retransmissions_total"
 
@@ -280,7 +279,7 @@ def test_members_own_counts(watched: Watched, controller: Controller, pages: str
 
 
 def wait_for(stream: int, what: bytes, seen: bytes = b"") -> bytes:
-    deadline = time.monotonic() + SOON
+    deadline = time.monotonic() + PATIENCE
     while what not in seen:
         assert select.select([stream], [], [], max(0.0, deadline - time.monotonic()))[0], f"no {what!r} in {seen!r}"
         chunk = os.read(stream, 65536)
@@ -301,7 +300,7 @@ def test_ctrl_c_ends_it_well(where: list[str], terminal: bool) -> None:
         seen = wait_for(reader, b"blocks/s")
         seen = wait_for(reader, b"0 blocks/s", seen)  # the second, which has rates
         process.send_signal(signal.SIGINT)
-        assert process.wait(SOON) == 0
+        assert process.wait(PATIENCE) == 0
         assert process.stderr is not None
         assert process.stderr.read() == b""
         assert (b"\x1b[?1049h" in seen) == terminal  # on a screen of its own, which it leaves again
@@ -320,6 +319,6 @@ def test_json_lines(where: list[str]) -> None:
         assert process.stdout is not None
         first, second = (json.loads(process.stdout.readline()) for _ in range(2))
         process.send_signal(signal.SIGINT)
-        assert process.wait(SOON) == 0
+        assert process.wait(PATIENCE) == 0
     assert first["jobs"][0]["blocks_per_s"] is None
     assert second["jobs"][0]["blocks_per_s"] == 0.0

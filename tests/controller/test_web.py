@@ -27,9 +27,9 @@ from netsum_controller.web.picture import Look, picture, point
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN
 from tests.controller.watched import Watched
+from tests.threads import PATIENCE
 
 DOCS = Path(__file__).parents[2] / "docs"
-PATIENCE = 60.0
 
 
 def look(controller: Controller, at: float) -> Look:

@@ -13,6 +13,8 @@ from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.launch.ranks import fabric_programs
 
+from tests.threads import PATIENCE
+
 
 def start(
     stack: ExitStack, script: Path, fabric: Fabric, job: Job, rank: int, more: Mapping[str, str] | None = None
@@ -31,6 +33,6 @@ def run_ranks(script: Path, fabric: Fabric, job: Job) -> list[str]:
     environments = [program.environment for program in fabric_programs(fabric, job, ())]
     with ExitStack() as stack:
         workers = [start(stack, script, fabric, job, rank, environments[rank]) for rank in range(job.workers)]
-        printed = [worker.communicate(timeout=120) for worker in workers]
+        printed = [worker.communicate(timeout=PATIENCE) for worker in workers]
     assert [worker.returncode for worker in workers] == [0] * job.workers, printed
     return [out for out, _ in printed]

@@ -19,6 +19,7 @@ from netsum_testbed.rootless import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks
 from tests.docs.programs import start
+from tests.threads import PATIENCE
 
 PAGE = ROOT / "docs" / "failures.md"
 TEXT = PAGE.read_text("utf-8")
@@ -84,5 +85,5 @@ def test_the_program_survives_the_death_of_a_rank(tmp_path: Path) -> None:
         second.kill()
         second.communicate()
         again = start(stack, script, fabric, job, 1)
-        ends = [process.communicate(timeout=120)[0].splitlines()[-1] for process in (first, again)]
+        ends = [process.communicate(timeout=PATIENCE)[0].splitlines()[-1] for process in (first, again)]
     assert ends == ["400 -600.0"] * 2

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from netsum_controller.cli import cli
 
 from tests.docs.pages import ROOT, blocks, commands, write_files
+from tests.threads import PATIENCE
 
 PAGE = ROOT / "docs" / "planning.md"
 PLACEMENT = ROOT / "docs" / "placement.md"
@@ -35,7 +36,7 @@ def told(text: str) -> list[str]:
 @pytest.mark.parametrize(("page", "least"), [(PAGE, 5), (PLACEMENT, 3)], ids=lambda each: getattr(each, "stem", ""))
 def test_commands_print_what_the_page_says(page: Path, least: int, folder: Path) -> None:
     variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    run = partial(subprocess.run, cwd=folder, env=variables, text=True, capture_output=True, timeout=240)
+    run = partial(subprocess.run, cwd=folder, env=variables, text=True, capture_output=True, timeout=PATIENCE)
     done = 0
     for block in blocks(page):
         for line, expected in commands(block.text) if block.language == "console" else ():

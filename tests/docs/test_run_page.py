@@ -16,12 +16,12 @@ from netsum_testbed.free_ports import hold_address
 from netsum_testbed.launch.command import run
 
 from tests.docs.pages import ROOT, Command, blocks, commands, write_files
+from tests.threads import PATIENCE
 
 PAGE = ROOT / "docs" / "run.md"
 BLOCKS = blocks(PAGE)
 PORTS = ("9001", "9002", "9003", "9004", "9559", "8080")
 """Ports that the page names; the test uses free ones instead."""
-COMES = 120.0
 
 
 class Session:
@@ -50,7 +50,7 @@ class Session:
             return
         done = subprocess.run(
             ["bash", "-c", line], cwd=self._folder, env=self._variables, text=True, capture_output=True, check=False,
-            timeout=240,
+            timeout=PATIENCE,
         )  # fmt: skip
         printed = done.stderr + done.stdout
         assert done.returncode == code, (line, printed)
@@ -68,7 +68,7 @@ class Session:
         with output.open("wb") as file:
             words = ["bash", "-c", f"exec {line}"]
             self._jobs.append(subprocess.Popen(words, cwd=self._folder, env=self._variables, stdout=file, stderr=file))
-        deadline = time.monotonic() + COMES
+        deadline = time.monotonic() + PATIENCE
         while expected not in output.read_text():
             assert self._jobs[-1].poll() is None, output.read_text()
             assert time.monotonic() < deadline, (line, output.read_text())
@@ -78,7 +78,7 @@ class Session:
         """End the background jobs, the last one first; all of them must end well."""
         for job in reversed(self._jobs):
             job.terminate()
-            assert job.wait(60) == 0
+            assert job.wait(PATIENCE) == 0
 
 
 def same(text: str) -> list[str]:

@@ -15,13 +15,13 @@ import pytest
 from netsum_testbed.free_ports import free_port
 
 from tests.docs.pages import ROOT, blocks, commands, write_files
+from tests.threads import PATIENCE
 
 FILE = ROOT / "docs" / "tour.md"
 PAGE = blocks(FILE)
 BIN = Path(sys.executable).parent
 # Ports that the page names; the test uses free ones instead.
 PORTS = ("9001", "9002", "9101", "9102", "9559")
-READY_S = 60.0
 
 
 class Tour:
@@ -58,7 +58,7 @@ class Tour:
         process = subprocess.Popen(
             words, cwd=self.folder, env=self.variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        deadline = time.monotonic() + READY_S
+        deadline = time.monotonic() + PATIENCE
         while not (self.folder / "ready.json").exists():
             assert process.poll() is None, process.communicate()[0]
             assert time.monotonic() < deadline, "the switch did not get ready"
@@ -74,7 +74,7 @@ def tour(tmp_path: Path) -> Iterator[Tour]:
         yield tour
     finally:
         process.terminate()
-        printed, _ = process.communicate(timeout=30)
+        printed, _ = process.communicate(timeout=PATIENCE)
     assert expected in printed
     assert process.returncode == 0
 

@@ -10,10 +10,7 @@ from typing import Any
 
 from netsum.communicator import Communicator
 
-from tests.threads import returned
-
-PATIENCE = 120.0
-"""Seconds within which whatever a test waits for must have happened: many times what it takes, also on a busy machine."""
+from tests.threads import PATIENCE, returned
 
 
 @dataclass

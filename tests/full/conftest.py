@@ -18,8 +18,8 @@ from netsum_controller.errors import NoSuchJob
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 
-from tests.full.calls import PATIENCE
 from tests.switch.harness.launch import KINDS
+from tests.threads import PATIENCE
 
 FABRICS = [
     "rootless-embedded",
@@ -46,12 +46,10 @@ def make_fabric(kind: str, topology: Topology) -> Fabric:
 
 @contextmanager
 def started(kind: str, topology: Topology, options: Sequence[str] = ()) -> Iterator[Fabric]:
-    """A running fabric, one of :data:`FABRICS`; ``options`` are added to its switches' command lines. No switch of it hangs, so
-    the controller takes none for dead that a busy machine makes slow."""
+    """A running fabric, one of :data:`FABRICS`; ``options`` are added to its switches' command lines."""
     fabric = make_fabric(kind, topology)
     fabric.switch_options = options
     with fabric:
-        fabric.controller.site.patience = fabric.controller.site.connect_timeout = PATIENCE
         _running.append(fabric)
         try:
             yield fabric

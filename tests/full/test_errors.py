@@ -11,8 +11,9 @@ from netsum import Aborted, Communicator, NoSuchMember, NotFinite, Timeout, Unau
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import PATIENCE, kinds, on_all, results
+from tests.full.calls import kinds, on_all, results
 from tests.full.conftest import Members
+from tests.threads import PATIENCE
 
 
 def total(comm: Communicator, array: Any, **options: Any) -> Any:

@@ -15,8 +15,9 @@ from netsum_testbed.verify.cells import FLOAT_FILLS, INTEGER_FILLS, Cell, Kind
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.rounds import DTYPES, FLOATS
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS, Members
+from tests.threads import PATIENCE
 
 SIZES = [0, 1, 63, 64, 65, 511, 1023, 1024, 1025, 5000]
 SHAPES: list[tuple[int, ...]] = [(), (1,), (3, 0, 2), (7, 11), (2, 3, 5)]

@@ -14,10 +14,10 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.state.model import Job, Rejoin
 from netsum_testbed.opening import open_fabric
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS
 from tests.full.trouble import Nap, Served, Training, restart_switch
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 pytestmark = pytest.mark.full
 

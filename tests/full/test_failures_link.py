@@ -16,10 +16,10 @@ from netsum.transports import Faults, FaultyTransport, Transport
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.netns import run_command
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import joined
 from tests.full.trouble import Training
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 _SO_MEMINFO = 55  # nine words, of which the last counts what was dropped
 

@@ -12,10 +12,10 @@ from netsum import Aborted, Behind, Communicator, Desynchronized, Evicted, NoSuc
 from netsum.compression import Rotated, TopBlocks
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import joined
 from tests.full.trouble import Training, restart_switch, share, start_worker
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 WORKERS = 4
 COMES_BACK = (Behind, Desynchronized)

@@ -12,14 +12,15 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.report import CellTotals
 from netsum_testbed.verify.run import Options, run
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import Members
+from tests.threads import PATIENCE
 
 
 @pytest.mark.parametrize("rate", [pytest.param(0.01, marks=pytest.mark.full), 0.1])
 def test_lost_doubled_and_reordered_packets_change_no_bit(fabric: Fabric, rate: float) -> None:
     options = Options(
-        duration=60.0, calls=40, seed=3, loss=rate, duplicate=rate, reorder=rate, workers=(4,), max_elements=20_000
+        duration=PATIENCE, calls=40, seed=3, loss=rate, duplicate=rate, reorder=rate, workers=(4,), max_elements=20_000
     )
     totals = CellTotals("any", seed=options.seed)
     run(fabric, options, totals, Screen())

@@ -9,8 +9,9 @@ from netsum.communicator import Communicator
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import Members
+from tests.threads import PATIENCE
 
 
 def spec_of(fabric: Fabric, name: str, workers: int = 2, **options: Any) -> JobSpec:

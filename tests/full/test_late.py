@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from netsum import Behind, Communicator, Desynchronized
 
-from tests.full.calls import PATIENCE, allreduce_whole, on_all, results
+from tests.full.calls import allreduce_whole, on_all, results
 from tests.full.conftest import Members
 from tests.full.trouble import Nap, Training, naps
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 DEGRADE: dict[str, Any] = {"late": "degrade", "block_exp": 40.0, "window": 16}
 PATIENT: dict[str, Any] = {**DEGRADE, "block_exp": 400.0}

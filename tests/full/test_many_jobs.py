@@ -18,11 +18,11 @@ from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import contribution
 from netsum_testbed.verify.rounds import Round, make_round
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS, Members, joined, started
 from tests.full.test_strangers import MEMBERS, STRANGER, STRANGERS, Aim
 from tests.full.wires import open_wire
-from tests.threads import repeatedly, until
+from tests.threads import PATIENCE, repeatedly, until
 
 JOBS = 16
 WORKERS = [2 + number % 2 for number in range(JOBS)]

@@ -15,7 +15,7 @@ from netsum_controller.memory.spec import RegionSpec
 from netsum_testbed.fabric import Fabric
 
 from tests.full.conftest import FABRICS, started
-from tests.threads import meanwhile
+from tests.threads import PATIENCE, meanwhile
 
 pytestmark = pytest.mark.full
 LANES = 4000
@@ -52,7 +52,7 @@ def test_everything_is_done_once_while_devices_are_killed(fabric: Fabric, seed: 
             stack.enter_context(meanwhile(partial(count, client), over.set))
         for _ in range(4):
             for _ in range(rand.randrange(20, 300)):
-                assert done.acquire(timeout=100), "the clients wait in vain"
+                assert done.acquire(timeout=PATIENCE), "the clients wait in vain"
             killed = [fabric.memory.devices[host] for host in rand.choice([["h1"], ["h2"], ["h1", "h2"]])]
             for device in killed:
                 device.kill()

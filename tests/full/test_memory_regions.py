@@ -17,7 +17,7 @@ from netsum_controller.memory.spec import RegionSpec
 from netsum_testbed.fabric import Fabric
 
 from tests.full.conftest import make_fabric
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 ROOT, FULL, BMV2 = pytest.mark.root, pytest.mark.full, pytest.mark.bmv2
 FABRICS = [
@@ -33,7 +33,6 @@ DEVICES = ("h1", "h2", "h3")
 CLIENT = "h4"
 LENGTH = 20_000
 """int64: twenty granules, on all devices."""
-PATIENCE = 60.0
 _numbers = count(1)
 
 

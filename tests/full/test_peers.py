@@ -9,10 +9,10 @@ import pytest
 from netsum import Communicator, Desynchronized
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS, joined
 from tests.full.trouble import Training, restart_switch, same_bits
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 pytestmark = pytest.mark.full
 

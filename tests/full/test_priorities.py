@@ -14,8 +14,9 @@ from netsum_controller.stages import JobEntry
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import Members, joined
+from tests.threads import PATIENCE
 
 BLOCKS = 4000
 LANES = 64  # of 32 bits in a block of one chunk

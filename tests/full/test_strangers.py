@@ -29,11 +29,11 @@ from netsum_switch.ports import Port
 from netsum_testbed.fabric import Fabric
 from netsum_trials.strangers.expect import checksum_of, udp_checksum_of
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import Members
 from tests.full.wires import open_wire
+from tests.threads import PATIENCE
 
-ARRIVES = 60.0
 MARKER_TYPE = b"\x88\xb5"
 GRADIENTS = (np.arange(64) * 1001).astype(">u4")
 MEMBERS, STRANGER = (0, 1, 2), 3
@@ -64,7 +64,7 @@ class Aim:
 def received(wire: Port, last: bytes) -> list[bytes]:
     """What arrives on a wire before this frame."""
     came: list[bytes] = []
-    deadline = time.monotonic() + ARRIVES
+    deadline = time.monotonic() + PATIENCE
     while last not in came:
         select.select([wire.fileno()], [], [], 0.1)
         came += wire.receive()

@@ -13,10 +13,10 @@ from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.state.model import Job, JobState
 from netsum_testbed.fabric import Fabric
 
-from tests.full.calls import PATIENCE, allreduce_whole, on_all, results
+from tests.full.calls import allreduce_whole, on_all, results
 from tests.full.conftest import FABRICS, joined, started
 from tests.full.trouble import Training, naps, restart_switch
-from tests.threads import meanwhile, until
+from tests.threads import PATIENCE, meanwhile, until
 
 pytestmark = pytest.mark.full
 

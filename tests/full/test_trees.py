@@ -18,10 +18,11 @@ from netsum_testbed.opening import fabric_of
 from netsum_testbed.verify.members import joined
 from netsum_trials.faults.kernel import KernelTrunk
 
-from tests.full.calls import PATIENCE, kinds, on_all, results
+from tests.full.calls import kinds, on_all, results
 from tests.full.conftest import FABRICS, started
 from tests.full.test_collectives import cells
 from tests.hosts.cells import check
+from tests.threads import PATIENCE
 
 SHAPES = {"tree": tree(3, 3), "leaf-spine": leaf_spine(2, 3, 3)}
 """Three leaves with three hosts each, under one root or two."""

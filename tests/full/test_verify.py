@@ -19,11 +19,11 @@ from netsum_testbed.verify.command import verify
 from netsum_testbed.verify.report import CellTotals
 from netsum_testbed.verify.run import Options, run
 
-from tests.full.calls import PATIENCE
 from tests.full.commands import invoke, shell_code
+from tests.threads import PATIENCE
 
 EMBEDDED = "--switch embedded --rootless"
-SHORT = Options(duration=60.0, calls=30, seed=4, workers=(3,), max_elements=3000)
+SHORT = Options(duration=PATIENCE, calls=30, seed=4, workers=(3,), max_elements=3000)
 
 
 def test_the_last_line_is_one_json_object() -> None:

@@ -16,11 +16,11 @@ from netsum_controller.watching.standing import JobStanding
 from netsum_testbed.fabric import Fabric
 from prometheus_client import CollectorRegistry
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import Members, joined
 from tests.full.trouble import Training
 from tests.hosts.test_metrics import Samples, parse, samples
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 
 def registered(communicators: list[Communicator]) -> CollectorRegistry:

@@ -23,9 +23,9 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 from netsum_testbed.served import ServedController
 
-from tests.full.calls import PATIENCE, on_all, results
+from tests.full.calls import on_all, results
 from tests.full.conftest import joined
-from tests.threads import returned, until
+from tests.threads import PATIENCE, returned, until
 
 WORKER = Path(__file__).with_name("worker.py")
 SEARCH_PATH = ":".join(filter(None, sys.path))

@@ -15,8 +15,8 @@ from netsum.frames import FrameFormat
 from netsum.transports.packet import PacketTransport
 from netsum_testbed.netns import call_inside
 
-from tests.full.calls import PATIENCE
 from tests.full.trouble import share
+from tests.threads import PATIENCE
 
 
 def main(config: dict[str, Any]) -> None:

@@ -9,8 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE = 30
-"""Seconds after which a child that hangs is ended."""
+from tests.threads import PATIENCE
 
 
 def in_child(run: Callable[[], Any]) -> Any:
@@ -22,7 +21,7 @@ def in_child(run: Callable[[], Any]) -> Any:
     if child == 0:
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(PATIENCE)
+            signal.alarm(round(PATIENCE))
             os.write(write, json.dumps(outcome(run)).encode())
         finally:
             os._exit(0)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from netsum.peers.transport import PeerTransport
 
+from tests.threads import PATIENCE
+
 LOST = b"\x01"
 """What rank 1 sent before may be lost."""
 
@@ -24,7 +26,7 @@ class Time:
 
 def received(transport: PeerTransport, *others: PeerTransport, number: int = 1) -> list[bytes]:
     """Receive that many packets; meanwhile the others tend their connections. Fewer, if they do not come for a minute."""
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + PATIENCE
     packets: list[bytes] = []
     while time.monotonic() < deadline and len(packets) < number:
         for other in others:
@@ -34,7 +36,7 @@ def received(transport: PeerTransport, *others: PeerTransport, number: int = 1) 
 
 
 def until(condition: Callable[[], bool], *transports: PeerTransport) -> None:
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         for each in transports:

@@ -31,7 +31,7 @@ from netsum.work import SUBMITTED, Flow
 from tests.hosts.calls import allreduce, closing_all, on_each
 from tests.hosts.network import JOB_ID, Around, MemoryNetwork, descriptor
 from tests.hosts.test_transports import udp_pair
-from tests.threads import together
+from tests.threads import PATIENCE, together
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,7 +98,7 @@ def test_closing_while_another_thread_waits_ends_its_call() -> None:
         return works[-1].wait()
 
     def close() -> None:
-        assert waiting.wait(90.0)
+        assert waiting.wait(PATIENCE)
         comm.close()
 
     got, blocking, _ = together([wait, works[0].wait, close])
@@ -335,7 +335,7 @@ def test_ctrl_c_ends_a_call_at_once_and_leaves_the_job() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "sent\n"
         process.send_signal(signal.SIGINT)
-        printed, errors = process.communicate(timeout=60)
+        printed, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGINT
     assert "left [True]" in printed
     assert errors.splitlines()[-1] == "KeyboardInterrupt"

@@ -21,6 +21,7 @@ from tests.hosts.forking import in_child, outcome
 from tests.hosts.network import MemoryNetwork, descriptor
 from tests.hosts.peers import peer_descriptor
 from tests.hosts.test_transports import free_ports
+from tests.threads import PATIENCE
 
 CALLS: dict[str, Callable[[Communicator], Any]] = {
     "allreduce": lambda comm: comm.allreduce(np.full(3, 1000.0)).tolist(),
@@ -39,7 +40,7 @@ def pair() -> Iterator[list[Communicator]]:
     """Two ranks over real sockets that combine themselves."""
     peers = tuple(f"127.0.0.1:{port}" for port in free_ports(2, socket.SOCK_STREAM))
     communicators = [
-        netsum.join(descriptor=peer_descriptor(rank, 2, peers=peers), call_timeout=60.0) for rank in (0, 1)
+        netsum.join(descriptor=peer_descriptor(rank, 2, peers=peers), call_timeout=PATIENCE) for rank in (0, 1)
     ]
     yield communicators
     on_each(communicators, Communicator.close)

@@ -19,13 +19,12 @@ from netsum.transports.base import Packet
 from tests.hosts.calls import closing_all, good, on_each
 from tests.hosts.network import Around
 from tests.hosts.stragglers import AgeingNetwork, stragglers
-from tests.threads import together
+from tests.threads import PATIENCE, together
 
 ROWS = 400
 """Blocks of the long call: the slots, 64, go round six times."""
 WIDTH = 256
 """4-byte elements in a block of these networks."""
-PATIENCE = 60.0
 LAST = 2
 
 

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.hosts.network import descriptor
+from tests.threads import PATIENCE
 
 PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
 
@@ -121,7 +122,7 @@ def test_served_over_http() -> None:
     member.stats.blocks = 41
     server = metrics.serve(member)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=PATIENCE) as answer:
             text = answer.read().decode()
         assert 'netsum_blocks_total{job="test",rank="0"} 41.0' in text
         assert {line.split("{")[0].split("_")[0] for line in text.splitlines() if line[0] != "#"} == {"netsum"}
@@ -131,7 +132,7 @@ def test_served_over_http() -> None:
         server.close()
     assert not member.watchers
     with pytest.raises(OSError):
-        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30)
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=PATIENCE)
 
 
 def documented(heading: str) -> dict[str, str]:

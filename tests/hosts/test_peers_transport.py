@@ -21,6 +21,7 @@ from netsum.peers.wire import FRAME, GREETING, SIZE
 from tests.hosts.calls import good, on_each
 from tests.hosts.peers import KEY, peer_descriptor
 from tests.hosts.real_peers import LOST, received, until
+from tests.threads import PATIENCE
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ class Stranger:
 
     def __init__(self, transport: PeerTransport, sock: PeerSocket, key: bytes = bytes(16), rank: int = 1) -> None:
         self._transport = transport
-        self.sock = socket.create_connection(sock.sock.getsockname(), timeout=60.0)
+        self.sock = socket.create_connection(sock.sock.getsockname(), timeout=PATIENCE)
         self.sock.setblocking(False)
         self.greeting = self.read(GREETING.size)
         answer = Identity(key, rank).answer(self.greeting, 0)
@@ -218,7 +219,7 @@ def test_who_connects_from_elsewhere_is_refused_unread(
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.2", 0))
         stranger.connect(sockets[0].sock.getsockname())
-        stranger.settimeout(60.0)
+        stranger.settimeout(PATIENCE)
         until(lambda: transports[0].strangers == 1, transports[0])
         assert stranger.recv(100) == b""
 
@@ -245,7 +246,7 @@ def communicators(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> I
     """The transports of a job over real sockets."""
     for each in sockets:
         each.close()
-    joined = [netsum.join(descriptor=each, call_timeout=60.0) for each in descriptors]
+    joined = [netsum.join(descriptor=each, call_timeout=PATIENCE) for each in descriptors]
     yield joined
     on_each(joined, Communicator.close)
 

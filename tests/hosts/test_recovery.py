@@ -16,7 +16,7 @@ from netsum.wire.schema import Outcome
 from tests.hosts.calls import allreduce, good, on_each, running
 from tests.hosts.network import JOB_ID, descriptor
 from tests.hosts.restarts import RestartingNetwork
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 
 def calls(comm: Communicator, number: int) -> list[Any]:
@@ -190,7 +190,7 @@ def test_a_rank_whose_question_is_open_goes_on() -> None:
     recovery = Recovery(descriptor(0, 2), ask, lambda _descriptor: MemoryTransport())
     recovery.wonder()
     assert recovery.ask(4711, 1.0) is None
-    assert told.wait(60)
+    assert told.wait(PATIENCE)
     assert not recovery.stopped
     answer.set()
     until(lambda: recovery.ask(4711, 2.0) is None and recovery.stopped)

@@ -32,7 +32,7 @@ from netsum.transports.sockets import packets_held
 from netsum.wire.schema import HEADER_BYTES
 
 from tests.hosts.network import descriptor
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 Pair = tuple[Transport, Transport]
 
@@ -112,7 +112,7 @@ def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 def collect(end: Transport, count: int) -> list[bytes]:
     """``count`` packets, copied; fails when they have not come after a minute."""
     received: list[bytes] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while len(received) < count:
         assert time.monotonic() < deadline, f"{len(received)} of {count} packets came"
         received += [bytes(packet) for packet in end.recv(0.1)]

@@ -85,6 +85,11 @@ def still_works(communicators: list[Communicator], call: Call) -> None:
     assert set(good(on_each(communicators, call)).reshape(-1).tolist()) == {3.0}
 
 
+def has_ended(communicators: list[Communicator]) -> None:
+    """No rank makes another call. A rank that has only seen its own error may begin one before the Mismatch reaches it."""
+    assert {type(each) for each in on_each(communicators, Communicator.barrier)} <= {Closed, Mismatch}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_others_are_told_whatever_is_wrong(kind: str, combiner: str) -> None:  # noqa: F811
     """Where members combine, their messages tell how many blocks go together: a rank that cannot know that ends the
@@ -101,7 +106,7 @@ def test_the_others_are_told_whatever_is_wrong(kind: str, combiner: str) -> None
         assert ended or told == {Aborted}, (name, outcomes)
         assert isinstance(own, error) or (ended and isinstance(own, Mismatch)), (name, own)
         if ended:
-            assert {type(each) for each in on_each(communicators, Communicator.barrier)} == {Closed}
+            has_ended(communicators)
         else:
             still_works(communicators, call)
             continue
@@ -124,7 +129,7 @@ def test_where_every_rank_is_wrong_the_call_takes_one_id(combiner: str) -> None:
             still_works(communicators, KINDS["predicted, one block"])
         else:
             assert all(isinstance(each, error | Mismatch) for each, (_, error) in zip(outcomes, wrong, strict=True))
-            assert {type(each) for each in on_each(communicators, Communicator.barrier)} == {Closed}
+            has_ended(communicators)
 
 
 @pytest.mark.parametrize("size", [5, 3000])

@@ -19,7 +19,8 @@ from netsum_switch.pipeline import load_pipeline
 from tests.protocol import star
 from tests.protocol.frame_model import Sent
 from tests.protocol.frames import mac
-from tests.switch.harness.api import ARRIVES, SwitchUnderTest
+from tests.switch.harness.api import SwitchUnderTest
+from tests.threads import PATIENCE
 
 OUTCOMES, DROPPED = "NetsumIngress.deliver.outcomes", "NetsumIngress.forward.dropped"
 METADATA = struct.Struct(">BHHH")
@@ -187,8 +188,8 @@ class OnSwitch:
         return frame[12:14] == IPV6_TYPE and frame[6:12] not in stations
 
     def _receive(self, port: int) -> bytes:
-        frame = self._switch.recv(port, ARRIVES)
-        assert frame is not None, f"port {port} is silent for {ARRIVES} s: the switch has lost a frame"
+        frame = self._switch.recv(port, PATIENCE)
+        assert frame is not None, f"port {port} is silent for {PATIENCE} s: the switch has lost a frame"
         return frame
 
     def records(self, slots: Iterable[int]) -> dict[int, Mapping[str, int]]:

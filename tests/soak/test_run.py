@@ -29,9 +29,9 @@ from netsum_trials.soak.outside import ServesOutside, open_outside
 from netsum_trials.soak.report import SoakTotals
 from netsum_trials.soak.run import Options, Soak
 
-from tests.full.calls import PATIENCE
 from tests.full.commands import shell_code
 from tests.full.conftest import FABRICS
+from tests.threads import PATIENCE
 
 
 @pytest.fixture(scope="module", params=FABRICS)
@@ -166,7 +166,7 @@ def test_the_command_ends_in_json_and_interrupted_leaves_nothing(tmp_path: Path)
         while "round 0" not in soak.stdout.readline():
             assert soak.poll() is None
         soak.send_signal(signal.SIGINT)
-        out, _ = soak.communicate(timeout=60)
+        out, _ = soak.communicate(timeout=PATIENCE)
     finally:
         soak.kill()
         soak.wait()
@@ -250,7 +250,7 @@ def test_a_rank_that_says_nothing_hangs(fabric: ServesOutside, monkeypatch: pyte
         over.set()
         for thread in threading.enumerate():
             if thread.name.startswith("rank "):
-                thread.join(30.0)
+                thread.join(PATIENCE)
     assert totals.hangs > 0
     assert totals.exit_code == 1
     assert any("over.wait" in line for line in said), "the stacks are not printed"

@@ -23,13 +23,12 @@ from netsum_trials.stragglers.command import stragglers
 from netsum_trials.stragglers.detection_command import detection
 
 from tests.full.commands import shell_code
+from tests.threads import PATIENCE
 
 MARK = "NETSUM_TEST_MARK"
 NETSUM = ("-c", "from netsum_controller.cli import main; main()")
 TRIAL = ("-m", "netsum_trials")
 TRIALS = {"stragglers", "detection"}
-ENDS = 60.0
-"""Seconds within which everything that a command started must be gone."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -87,7 +86,7 @@ class Netsum:
     def output(self) -> str:
         return "\n".join(self.lines)
 
-    def wait_for(self, text: str, timeout: float = 120.0) -> None:
+    def wait_for(self, text: str, timeout: float = PATIENCE) -> None:
         """Return when a line with that text has come."""
         with self._arrived:
             came = self._arrived.wait_for(
@@ -96,7 +95,7 @@ class Netsum:
         assert came, self.output
         assert text in self.output, self.output
 
-    def finish(self, timeout: float = 240.0) -> int:
+    def finish(self, timeout: float = PATIENCE) -> int:
         """The exit code, as a shell shows it."""
         try:
             code = self.process.wait(timeout)
@@ -123,7 +122,7 @@ class Netsum:
 
     def no_process_left(self) -> None:
         """Assert that all processes end (and with them namespaces that have no name, and their interfaces)."""
-        deadline = time.monotonic() + ENDS
+        deadline = time.monotonic() + PATIENCE
         while self.marked():
             assert time.monotonic() < deadline, self.marked()
             threading.Event().wait(0.05)
@@ -144,7 +143,7 @@ class Netsum:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self._reader.join(ENDS)
+        self._reader.join(PATIENCE)
         for pid in self.marked():
             os.kill(pid, signal.SIGKILL)
         if self.process.stdout is not None:

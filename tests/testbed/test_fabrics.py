@@ -20,7 +20,7 @@ from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.switches import SwitchStartError, choose_switch
 
 from tests.full.calls import on_all, results
-from tests.threads import meanwhile
+from tests.threads import PATIENCE, meanwhile
 
 if TYPE_CHECKING:
     from netsum_testbed.mininet_fabric import MininetFabric
@@ -105,17 +105,17 @@ def check_tcp(fabric: MininetFabric) -> None:
     data = np.random.default_rng(1).bytes(1 << 20)
     server = fabric.on_host("h1", lambda: socket.create_server(("10.0.0.1", 5001)))
     with server:
-        server.settimeout(60)
+        server.settimeout(PATIENCE)
 
         def send() -> None:
             with client:
                 client.sendall(data)
 
-        client = fabric.on_host("h2", lambda: socket.create_connection(("10.0.0.1", 5001), 20))
+        client = fabric.on_host("h2", lambda: socket.create_connection(("10.0.0.1", 5001), PATIENCE))
         with meanwhile(send):
             connection, peer = server.accept()
             with connection:
-                connection.settimeout(60)
+                connection.settimeout(PATIENCE)
                 received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     assert peer[0] == "10.0.0.2"
     assert received == data
@@ -130,7 +130,7 @@ def check_worker_processes(fabric: Fabric, algorithm: str = "auto") -> None:
         for rank, host in enumerate(("h1", "h2"))
     ]
     for host, child in zip(("h1", "h2"), children, strict=True):
-        assert child.wait(240) == 0, child.last_words()
+        assert child.wait(PATIENCE) == 0, child.last_words()
         assert (fabric.directory / f"{host}.log").read_text() == "[3]\n"
 
 

@@ -20,6 +20,7 @@ from netsum_trials.stragglers.pattern import Pattern
 from netsum_trials.stragglers.trial import Mode, Setting, Trial
 
 from tests.testbed.conftest import Refused, Start
+from tests.threads import PATIENCE
 
 
 @pytest.mark.full
@@ -113,7 +114,7 @@ def train(fabric: Fabric, window: int, **settings: str) -> list[str]:
     ]
     said = []
     for child in children:
-        code = child.wait(240)
+        code = child.wait(PATIENCE)
         said.append(child.last_words(100))
         assert code == 0, said
     fabric.controller.delete_job(name)

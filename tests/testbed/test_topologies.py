@@ -19,12 +19,12 @@ from netsum_testbed.namespaces import NamespaceFabric
 from netsum_testbed.rootless import RootlessFabric
 
 from tests.full.wires import open_wire
+from tests.threads import PATIENCE
 
 if TYPE_CHECKING:
     from netsum_testbed.mininet_fabric import MininetFabric
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
 TYPE = b"\x88\xb5"  # for local experiments (IEEE 802)
 BROADCAST = b"\xff" * 6
 

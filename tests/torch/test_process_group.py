@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.threads import until
+from tests.threads import PATIENCE, until
 from tests.torch.groups import attempt, on_each_group, process_groups
 
 pytestmark = pytest.mark.torch
@@ -221,7 +221,7 @@ def test_calls_are_under_way_at_once_and_a_wait_may_end_before_its_call() -> Non
             asked.set()
             work.wait()
         else:
-            assert asked.wait(60)
+            assert asked.wait(PATIENCE)
             group.barrier().wait()
 
     asked = threading.Event()

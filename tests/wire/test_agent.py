@@ -21,6 +21,7 @@ from netsum.wire.to_lua import LUA_FILE
 from netsum_testbed.free_ports import free_port
 from scapy.utils import PcapWriter
 
+from tests.threads import PATIENCE
 from tests.wire.conftest import AGENT
 from tests.wire.strategies import frame_of, udp_frame
 
@@ -274,5 +275,5 @@ def test_sniff_prints_packets_as_they_pass() -> None:
         assert process.stderr.readline() == "listening on lo\n"
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.sendto(pack_header(Header(77, 7)), ("127.0.0.1", 12000))
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=PATIENCE)
     assert json.loads(out)["job_id"] == 77

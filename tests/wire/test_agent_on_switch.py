@@ -11,6 +11,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.namespaces import NamespaceFabric
 
+from tests.threads import PATIENCE
 from tests.wire.conftest import AGENT
 
 pytestmark = pytest.mark.root
@@ -29,7 +30,7 @@ def agent(fabric: NamespaceFabric, host: str, *arguments: str) -> subprocess.Pop
 
 
 def told(process: subprocess.Popen[str]) -> str:
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     return out
 

@@ -26,9 +26,6 @@ PERIOD = 1.0
 MAX_PAUSE = 30.0
 """Most seconds between two attempts to reconcile a switch if that keeps failing."""
 
-LOOK_TIMEOUT = 2.0
-"""Seconds that a switch has to say what it runs."""
-
 DOWN_AFTER = 3
 """Unanswered looks in a row before the others' paths avoid a switch: a single answer may be late."""
 
@@ -112,7 +109,7 @@ class _Watch:
             return  # a testbed has not filled its address in yet
         self._connect(switch)
         try:
-            cookie = read_cookie(self._stub, switch.device_id, LOOK_TIMEOUT)
+            cookie = read_cookie(self._stub, switch.device_id, self._site.patience)
         except grpc.RpcError as error:
             self._unanswered += 1
             if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -23,7 +23,7 @@ from netsum_memory.serve import Server
 
 from tests.hosts.canned import Controller, canned
 from tests.hosts.memory.near import BASE, SIZE, WRITE_KEY, NearTransport, descriptor, device
-from tests.threads import meanwhile
+from tests.threads import PATIENCE, meanwhile
 
 ANSWER: dict[str, Any] = {
     "name": "r",
@@ -187,7 +187,7 @@ def test_done_callbacks_come_when_the_reply_has() -> None:
         work = region.fetch_add_async(0, 1)
         work.add_done_callback(lambda _: told.set())
         assert work.wait() == 0
-        assert told.wait(60)
+        assert told.wait(PATIENCE)
         again: list[int] = []
         work.add_done_callback(lambda done: again.append(int(done.wait())))
         assert again == [0]

@@ -20,11 +20,11 @@ from netsum_memory.region import Assignment, Peer, Region
 from netsum_testbed.processes import Child
 
 from tests.memory.device.desk import BASE, HOST, I64, KEYS
+from tests.threads import PATIENCE
 
 READY: Final = re.compile(r"memory device h1 listening on 127\.0\.0\.1:(\d+); memory in .*\n")
 LOST: Final = 0.02
 """Seconds after which the client asks again."""
-DEADLINE: Final = 30.0
 
 
 def orders(of: Region, path: Path) -> Path:
@@ -104,7 +104,7 @@ class Caller:
 
     def finish(self) -> None:
         """Wait for all replies."""
-        deadline = time.monotonic() + DEADLINE
+        deadline = time.monotonic() + PATIENCE
         while self.waiting:
             assert time.monotonic() < deadline, f"no reply to {sorted(self.waiting)}"
             self.hear()

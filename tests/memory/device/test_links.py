@@ -15,6 +15,8 @@ from netsum_memory.links.link import KernelLink, Link
 from netsum_memory.message import Address
 from netsum_testbed.free_ports import hold_address
 
+from tests.threads import PATIENCE
+
 MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 ENDS: tuple[Address, Address] = (("10.0.0.1", 12001), ("10.0.0.2", 12001))
 Pair = tuple[Link, Link]
@@ -49,7 +51,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 def collect(link: Link, count: int) -> list[tuple[Address, bytes]]:
     """So many packets, copied; fails when they have not come after a minute."""
     got: list[tuple[Address, bytes]] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while len(got) < count:
         assert time.monotonic() < deadline, f"{len(got)} of {count} packets came"
         got += [(sender, bytes(data)) for sender, data in link.receive(0.1)]

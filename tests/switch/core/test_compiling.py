@@ -13,6 +13,7 @@ from netsum_switch.errors import UnsupportedError
 from netsum_switch.pipeline import load_pipeline
 
 from tests.switch.harness.controller import PROGRAMS
+from tests.threads import PATIENCE
 
 PROGRAM = (PROGRAMS / "matching.json").read_bytes()
 
@@ -95,6 +96,6 @@ class TestCache:
             assert each.stdin is not None
             each.stdin.write("\n")
             each.stdin.flush()
-        said = [each.communicate(timeout=300)[0] for each in running]
+        said = [each.communicate(timeout=PATIENCE)[0] for each in running]
         assert sorted(said) == ["", "", "compiled\n"]
         assert not any(each.returncode for each in running)

@@ -7,12 +7,11 @@ import socket
 from collections.abc import Mapping
 from typing import Protocol
 
+from tests.threads import PATIENCE
+
 DEVICE_ID = 1
 CPU_PORT = 510
 PORTS = (1, 2, 3, 4)
-
-# Seconds for a frame that must come; only a failing test waits that long.
-ARRIVES = 60.0
 
 # Seconds in which a frame that must not come would have come.
 SILENCE = 0.3
@@ -27,7 +26,7 @@ class SwitchUnderTest(Protocol):
     def send(self, port: int, frame: bytes) -> None:
         """Put a frame on the wire of a port, towards the switch."""
 
-    def recv(self, port: int, timeout: float = ARRIVES) -> bytes | None:
+    def recv(self, port: int, timeout: float = PATIENCE) -> bytes | None:
         """The next frame that the switch sends on a port; None when there is none in `timeout` seconds."""
 
     def passed(self, frame: bytes, port: int) -> bytes | None:
@@ -54,7 +53,7 @@ class WithWires(SwitchUnderTest):
 
     _wires: Mapping[int, socket.socket]
 
-    def recv(self, port: int, timeout: float = ARRIVES) -> bytes | None:
+    def recv(self, port: int, timeout: float = PATIENCE) -> bytes | None:
         readable, _, _ = select.select([self._wires[port]], [], [], timeout)
         return self._wires[port].recv(65536) if readable else None
 

@@ -16,7 +16,8 @@ from google.rpc import status_pb2
 from netsum_p4runtime import p4info_pb2, p4runtime_pb2_grpc
 from netsum_p4runtime import p4runtime_pb2 as p4rt
 
-from tests.switch.harness.api import ARRIVES, DEVICE_ID
+from tests.switch.harness.api import DEVICE_ID
+from tests.threads import PATIENCE
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
 INSERT, MODIFY, DELETE = p4rt.Update.INSERT, p4rt.Update.MODIFY, p4rt.Update.DELETE
@@ -100,7 +101,7 @@ class Controller:
         """Disconnect; when it returns the switch has forgotten this controller."""
         self._requests.put(None)
         if self._thread is not None:
-            self._thread.join(ARRIVES)
+            self._thread.join(PATIENCE)
         self._channel.close()
 
     def vanish(self) -> None:
@@ -125,7 +126,7 @@ class Controller:
         except grpc.RpcError as error:
             self.responses.put(error)
 
-    def next(self, update: str, timeout: float = ARRIVES) -> Any:
+    def next(self, update: str, timeout: float = PATIENCE) -> Any:
         """The next stream message, which must be of this kind."""
         response = self.responses.get(timeout=timeout)
         if isinstance(response, grpc.RpcError):
@@ -145,7 +146,7 @@ class Controller:
     def end_of_stream(self) -> Any:
         """The error (or None) that the stream ends with."""
         while True:
-            response = self.responses.get(timeout=ARRIVES)
+            response = self.responses.get(timeout=PATIENCE)
             if response is None or isinstance(response, grpc.RpcError):
                 return response
 
@@ -188,7 +189,7 @@ class Controller:
         request = p4rt.SetForwardingPipelineConfigRequest(device_id=self.device_id, action=action, config=config)
         if self.election_id is not None:
             request.election_id.CopyFrom(uint128(self.election_id))
-        self.stub.SetForwardingPipelineConfig(request, timeout=ARRIVES)
+        self.stub.SetForwardingPipelineConfig(request, timeout=PATIENCE)
 
     def write(self, update_type: Any, *entities: Any) -> None:
         """Write entities in one batch, all with the same update type."""
@@ -198,7 +199,7 @@ class Controller:
         request = p4rt.WriteRequest(device_id=self.device_id, updates=updates, **fields)
         if self.election_id is not None:
             request.election_id.CopyFrom(uint128(self.election_id))
-        self.stub.Write(request, timeout=ARRIVES)
+        self.stub.Write(request, timeout=PATIENCE)
 
     def refused(self, update_type: Any, entity: Any) -> tuple[int, str]:
         """Canonical code and text with which the only update of a Write is refused."""
@@ -211,7 +212,7 @@ class Controller:
 
     def responses_to_read(self, *entities: Any) -> Iterator[Any]:
         request = p4rt.ReadRequest(device_id=self.device_id, entities=entities)
-        yield from self.stub.Read(request, timeout=ARRIVES)
+        yield from self.stub.Read(request, timeout=PATIENCE)
 
     def read(self, *entities: Any) -> list[Any]:
         """Entities that a ReadRequest finds."""

@@ -23,8 +23,7 @@ from netsum_switch.options import parse
 from tests.controller.certificates import make_certificates
 from tests.switch.harness.controller import INSERT, PROGRAMS, Controller, Program
 from tests.switch.harness.frames import frame
-
-DEADLINE = 90.0
+from tests.threads import PATIENCE
 
 
 class Process:
@@ -42,7 +41,7 @@ class Process:
         self.ready = self._wait_ready()
 
     def _wait_ready(self) -> dict[str, Any]:
-        deadline = time.monotonic() + DEADLINE
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and self.popen.poll() is None:
             with contextlib.suppress(FileNotFoundError):
                 contents: dict[str, Any] = json.loads(self.ready_file.read_text())
@@ -54,7 +53,7 @@ class Process:
     def stop(self, signal_number: int = signal.SIGTERM) -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""
         self.popen.send_signal(signal_number)
-        output, error = self.popen.communicate(timeout=DEADLINE)
+        output, error = self.popen.communicate(timeout=PATIENCE)
         return self.popen.returncode, output, error
 
 
@@ -77,7 +76,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
 def failing(*arguments: str) -> tuple[int, str]:
     """Exit code and standard error of a switch that does not start."""
     command = [sys.executable, "-m", "netsum_switch.cli", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     return done.returncode, done.stderr
 
 
@@ -85,7 +84,7 @@ def wire() -> socket.socket:
     """A UDP socket that stands for the other end of a port."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
-    sock.settimeout(DEADLINE)
+    sock.settimeout(PATIENCE)
     return sock
 
 
@@ -289,7 +288,7 @@ def _answers(address: str, credentials: grpc.ChannelCredentials) -> bool:
     with grpc.secure_channel(address, credentials) as channel:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         try:
-            stub.Capabilities(p4rt.CapabilitiesRequest(), timeout=DEADLINE)
+            stub.Capabilities(p4rt.CapabilitiesRequest(), timeout=PATIENCE)
         except grpc.RpcError as error:
             if error.code() is not StatusCode.UNAVAILABLE:
                 raise

@@ -20,7 +20,7 @@ from netsum_switch.runtime import EmbeddedSwitch
 from tests.switch.harness.controller import INSERT, MODIFY, PROGRAMS, Controller, Program
 from tests.switch.harness.embedded import EmbeddedUnderTest
 from tests.switch.harness.frames import ether_type_of, frame, source_of
-from tests.threads import repeatedly, returned
+from tests.threads import PATIENCE, repeatedly, returned
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_ports_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
             for _ in range(waiting[port.number]):
                 sender.sendto(frame(port.number), port.address)  # loopback delivers in the call that sends
     dataplane.start()
-    assert recorder.done.wait(90.0)
+    assert recorder.done.wait(PATIENCE)
     dataplane.stop()
     order = recorder.ports
     assert {number: order.count(number) for number in waiting} == waiting

@@ -22,6 +22,7 @@ from tests.switch.harness.controller import INSERT, Controller, Program, refusal
 from tests.switch.harness.embedded import EmbeddedUnderTest
 from tests.switch.harness.frames import frame
 from tests.switch.server.test_replication import group, multicasting, session
+from tests.threads import PATIENCE
 
 Set = p4rt.SetForwardingPipelineConfigRequest
 
@@ -131,7 +132,7 @@ def test_streams_by_the_hundred_leave_room_for_others() -> None:
     with EmbeddedSwitch(device_id=1) as switch, ExitStack() as stack:
         *strangers, asker = [stack.enter_context(grpc.insecure_channel(switch.grpc_address, apart)) for _ in range(5)]
         for channel in strangers:
-            grpc.channel_ready_future(channel).result(timeout=90)
+            grpc.channel_ready_future(channel).result(timeout=PATIENCE)
         silence = threading.Event()
         stack.callback(silence.set)
         streams = [
@@ -140,8 +141,8 @@ def test_streams_by_the_hundred_leave_room_for_others() -> None:
         refused: queue.SimpleQueue[StatusCode] = queue.SimpleQueue()
         for stream in streams:
             stream.add_done_callback(lambda ended: refused.put(ended.code()))
-        codes = {refused.get(timeout=90) for _ in range(len(streams) - MAX_STREAMS)}
+        codes = {refused.get(timeout=PATIENCE) for _ in range(len(streams) - MAX_STREAMS)}
         assert codes == {StatusCode.RESOURCE_EXHAUSTED}
         assert sum(stream.is_active() for stream in streams) == MAX_STREAMS
-        assert P4RuntimeStub(asker).Capabilities(p4rt.CapabilitiesRequest(), timeout=30).p4runtime_api_version
+        assert P4RuntimeStub(asker).Capabilities(p4rt.CapabilitiesRequest(), timeout=PATIENCE).p4runtime_api_version
         silence.set()

@@ -19,6 +19,8 @@ from netsum_switch.ports.faults import Faults, FaultsError, Rates
 from netsum_switch.ports.faulty import FaultyPort
 from netsum_switch.ports.udp import UdpPort
 
+from tests.threads import PATIENCE
+
 
 class Wire:
     """A port in memory: what is put in `arriving` is received, what is sent is in `sent`."""
@@ -163,7 +165,7 @@ def test_a_switch_takes_new_faults_on_sighup_and_says_what_it_did(tmp_path: Path
         switch.send_signal(signal.SIGHUP)
         assert switch.stdout.readline().startswith("faults done: ")
         switch.send_signal(signal.SIGTERM)
-        rest, errors = switch.communicate(timeout=30)
+        rest, errors = switch.communicate(timeout=PATIENCE)
     finally:
         switch.kill()
         switch.wait()

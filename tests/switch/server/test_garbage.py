@@ -8,10 +8,11 @@ import grpc
 import pytest
 from netsum_p4runtime import p4runtime_pb2 as p4rt
 
-from tests.switch.harness.api import ARRIVES, SwitchUnderTest
+from tests.switch.harness.api import SwitchUnderTest
 from tests.switch.harness.controller import INSERT, Controller, Program
 from tests.switch.harness.embedded import EmbeddedUnderTest
 from tests.switch.harness.frames import frame
+from tests.threads import PATIENCE
 
 
 def lives(switch: SwitchUnderTest, controller: Controller, program: Program) -> None:
@@ -64,11 +65,11 @@ def test_bytes_that_are_no_messages(
 
 def _call(channel: grpc.Channel, path: str, method: str, message: bytes) -> None:
     if method == "StreamChannel":
-        list(channel.stream_stream(path)(iter([message]), timeout=ARRIVES))
+        list(channel.stream_stream(path)(iter([message]), timeout=PATIENCE))
     elif method == "Read":
-        list(channel.unary_stream(path)(message, timeout=ARRIVES))
+        list(channel.unary_stream(path)(message, timeout=PATIENCE))
     else:
-        channel.unary_unary(path)(message, timeout=ARRIVES)
+        channel.unary_unary(path)(message, timeout=PATIENCE)
 
 
 @pytest.mark.full

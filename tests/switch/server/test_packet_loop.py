@@ -26,7 +26,7 @@ from netsum_switch.ports.udp import Address, UdpPort
 from tests.switch.core.switches import Core
 from tests.switch.harness.frames import frame
 from tests.switch.harness.namespace import Namespace
-from tests.threads import repeatedly
+from tests.threads import PATIENCE, repeatedly
 
 pytestmark = pytest.mark.llvmlite
 LOOPBACK = ("127.0.0.1", 0)
@@ -56,7 +56,7 @@ def peer(undo: ExitStack) -> socket.socket:
 def wire(undo: ExitStack) -> socket.socket:
     sock = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     sock.bind(LOOPBACK)
-    sock.settimeout(60.0)
+    sock.settimeout(PATIENCE)
     enlarge_buffers(sock)
     return sock
 
@@ -227,7 +227,7 @@ class TestInterfaces:
     def others(self, undo: ExitStack, namespace: Namespace) -> list[socket.socket]:
         found = [undo.enter_context(namespace.open_interface(f"h{number}")) for number in (1, 2)]
         for each in found:
-            each.settimeout(60.0)
+            each.settimeout(PATIENCE)
         return found
 
     @pytest.fixture

@@ -15,6 +15,7 @@ from netsum_switch.ports.udp import UdpPort
 
 from tests.switch.harness.frames import frame
 from tests.switch.harness.namespace import Namespace
+from tests.threads import PATIENCE
 
 
 def test_port_specs() -> None:
@@ -47,7 +48,7 @@ def port() -> Iterator[UdpPort]:
 def peer() -> Iterator[socket.socket]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
-        sock.settimeout(60.0)
+        sock.settimeout(PATIENCE)
         yield sock
 
 
@@ -92,7 +93,7 @@ class InNamespace:
         self.namespace = Namespace((1,))
         self.port = self.namespace.call(lambda: PacketPort(1, "s1"))
         self.other = self.namespace.open_interface("h1")
-        self.other.settimeout(60.0)
+        self.other.settimeout(PATIENCE)
 
     def close(self) -> None:
         self.port.close()
