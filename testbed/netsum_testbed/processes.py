@@ -30,7 +30,8 @@ def _dies_with_us() -> list[str]:
 
 
 class Child:
-    """A process in its own session, so that Ctrl-C does not reach it and it is stopped in order.
+    """A process in its own process group, so that Ctrl-C does not reach it and it is stopped in order. It stays in this session:
+    Linux schedules each session as a group (autogroup), and on a core that is busy such a group may get nothing for minutes.
 
     Start it from a thread that lives as long as it is needed: the kernel ends it with that thread. ``pid`` changes when it is
     started again.
@@ -65,7 +66,7 @@ class Child:
                     stdout=subprocess.PIPE if self._piped else file,
                     stderr=file,
                     env={**os.environ, **self._environment},
-                    start_new_session=True,
+                    process_group=0,
                     text=True,
                     errors="backslashreplace",
                 )
@@ -114,7 +115,7 @@ class Child:
         self._signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """End it and its session's process group, by force if necessary. May be repeated."""
+        """End it and its process group, by force if necessary. May be repeated."""
         self._signal(signal.SIGTERM)
         try:
             self._process.wait(STOPS)
