@@ -44,7 +44,7 @@ with netsum.join() as comm:
             gradient = gradient_of(weights, share, comm.size)
             mean = comm.allreduce(gradient, "mean", late="carry", give=give)  # <-- over those that were in time
             late = comm.report.late > 0  # <-- then sit the next step out, so as to be in step with them again
-        except (netsum.Behind, netsum.Desynchronized):  # <-- a rank has missed results for good, perhaps this one
+        except (netsum.ResultLostError, netsum.DesynchronizedError):  # <-- a rank has lost results, perhaps this one
             step, late = comm.resync(weights, progress=step), False  # <-- all go on from the one that is furthest
             print(f"rank {comm.rank} is back in step {step}", flush=True)
             continue

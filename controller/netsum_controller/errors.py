@@ -2,26 +2,26 @@
 
 ::
 
-    ControllerError            exit code 1: the request was right, but it did not work
-    +-- InputError             exit code 2: a file, an option or a name is wrong; nothing was changed
-    +-- Refused                the job does not fit, or contradicts one that is there; nothing was changed
-    |   +-- NoSwitch           no switch can serve the job: room or a path is missing
-    |   +-- NoSuchJob          no job of that name
-    |   +-- NoSuchMember       the job has no such rank
-    |   +-- NoSuchRegion       no region of memory of that name
-    |   +-- NoSuchHost         no host of that name
-    +-- Unauthorized           the token is not the job's
-    +-- Evicted                the rank was taken out of the job
-    +-- CannotResume           the member's epoch is over for good: it must join anew
-    +-- Busy                   not now; ``retry_ms`` says when to ask again
-    +-- Abandoned              whoever asked has gone away; nothing was changed
-    +-- StateError             the state file cannot be used
-    |   +-- Locked             others have the state lock
-    +-- SwitchError            a switch could not be reached, or answered an error
-        +-- Unreachable        nobody answers at its address
-        +-- NotThere           what was asked for by its key is not there
-        +-- WriteError         it refused some updates; ``failed`` names them
-        +-- UnknownOutcome     nobody can tell which updates of a Write were carried out
+    ControllerError              exit code 1: the request was valid, but it did not work
+    +-- InputError               exit code 2: a file, an option or a name is wrong; nothing was changed
+    +-- RejectedError            the job does not fit, or contradicts one that is there; nothing was changed
+    |   +-- NoSwitchError        no switch can serve the job: room or a path is missing
+    |   +-- UnknownJobError      no job of that name
+    |   +-- UnknownRankError     the job has no such rank
+    |   +-- UnknownRegionError   no region of memory of that name
+    |   +-- UnknownHostError     no host of that name
+    +-- UnauthorizedError        the token is not the job's
+    +-- EvictedError             the rank was taken out of the job
+    +-- CannotResumeError        the member's epoch is over for good: it must join anew
+    +-- BusyError                not now; ``retry_ms`` is the time until the next attempt
+    +-- AbandonedError           the client has closed its connection; nothing was changed
+    +-- StateError               the state file cannot be used
+    |   +-- LockedError          another process has the state lock
+    +-- SwitchError              a switch could not be reached, or answered an error
+        +-- UnreachableError     nothing answers at its address
+        +-- EntryNotFoundError   the switch has no entry with that key
+        +-- WriteError           the switch rejected some updates; ``failed`` names them
+        +-- UnknownOutcomeError  it is not known which updates of a Write were carried out
 """
 
 from __future__ import annotations
@@ -44,41 +44,41 @@ class InputError(ControllerError):
         return "\n".join(map(str, self.args))
 
 
-class Refused(ControllerError):
+class RejectedError(ControllerError):
     """The request is well formed but cannot be granted; the message says what is missing."""
 
 
-class NoSwitch(Refused):
+class NoSwitchError(RejectedError):
     """No switch can serve the job, for lack of ids, slots, entries or a path between its members, which could combine
     themselves."""
 
 
-class NoSuchJob(Refused):
+class UnknownJobError(RejectedError):
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no job {name!r}; `netsum job list` shows all jobs")
 
 
-class NoSuchMember(Refused):
+class UnknownRankError(RejectedError):
     def __init__(self, job: str, rank: int, workers: int) -> None:
         super().__init__(f"job {job!r} has no rank {rank}: its ranks are 0..{workers - 1}")
 
 
-class NoSuchRegion(Refused):
+class UnknownRegionError(RejectedError):
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no region {name!r}; `netsum memory list` shows all regions")
 
 
-class NoSuchHost(Refused):
+class UnknownHostError(RejectedError):
     def __init__(self, name: str, topology: str) -> None:
         super().__init__(f"the topology {topology!r} has no host {name!r}")
 
 
-class Unauthorized(ControllerError):
+class UnauthorizedError(ControllerError):
     def __init__(self, job: str, kind: str = "job") -> None:
         super().__init__(f"wrong token for {kind} {job!r}")
 
 
-class Evicted(ControllerError):
+class EvictedError(ControllerError):
     """The rank was taken out of the job, which goes on without it."""
 
     reason = "evicted"
@@ -87,7 +87,7 @@ class Evicted(ControllerError):
         super().__init__(f"rank {rank} was evicted from job {job!r}; `netsum job admit` lets it in again")
 
 
-class CannotResume(ControllerError):
+class CannotResumeError(ControllerError):
     """The epoch that a member was in cannot be continued; ``why`` ends the sentence."""
 
     reason = "anew"
@@ -96,7 +96,7 @@ class CannotResume(ControllerError):
         super().__init__(f"job {job!r}: epoch {epoch} cannot be continued ({why}); join anew")
 
 
-class Busy(ControllerError):
+class BusyError(ControllerError):
     """It cannot be done now; ask again in ``retry_ms`` milliseconds. ``next_epoch`` is about to resume the member's."""
 
     def __init__(self, message: str, retry_ms: int, next_epoch: int | None = None) -> None:
@@ -105,7 +105,7 @@ class Busy(ControllerError):
         self.next_epoch = next_epoch
 
 
-class Abandoned(ControllerError):
+class AbandonedError(ControllerError):
     """Whoever asked went away before it was its turn."""
 
     def __init__(self) -> None:
@@ -120,19 +120,19 @@ class SwitchError(ControllerError):
     """A switch could not be reached, or refused a call."""
 
 
-class Locked(StateError):
+class LockedError(StateError):
     """Others have had the state lock for longer than it was waited for."""
 
 
-class Unreachable(SwitchError):
+class UnreachableError(SwitchError):
     """Nobody answers at the switch's address."""
 
 
-class NotThere(SwitchError):
+class EntryNotFoundError(SwitchError):
     """A switch does not have what it was asked for by its key."""
 
 
-class UnknownOutcome(SwitchError):
+class UnknownOutcomeError(SwitchError):
     """A Write failed, and the switch did not say which of its updates were carried out."""
 
 

@@ -14,7 +14,15 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from netsum.answers import open_url
-from netsum.errors import Desynchronized, Evicted, JoinError, NetsumError, NoSuchMember, NotReady, Unauthorized
+from netsum.errors import (
+    DesynchronizedError,
+    EvictedError,
+    JoinError,
+    NetsumError,
+    NotReadyError,
+    UnauthorizedError,
+    UnknownRankError,
+)
 from netsum.logs import LongWait
 
 Answer = TypeVar("Answer")
@@ -23,12 +31,12 @@ REQUEST_TIMEOUT: Final = 10.0
 _FIRST_RETRY: Final = 0.05
 _SLOWEST_RETRY: Final = 1.0
 _REFUSALS: Final[dict[int, type[NetsumError]]] = {
-    http.client.GONE: Desynchronized,
-    http.client.FORBIDDEN: Evicted,
-    http.client.UNAUTHORIZED: Unauthorized,
-    http.client.NOT_FOUND: NoSuchMember,
-    http.client.CONFLICT: NotReady,
-    http.client.SERVICE_UNAVAILABLE: NotReady,
+    http.client.GONE: DesynchronizedError,
+    http.client.FORBIDDEN: EvictedError,
+    http.client.UNAUTHORIZED: UnauthorizedError,
+    http.client.NOT_FOUND: UnknownRankError,
+    http.client.CONFLICT: NotReadyError,
+    http.client.SERVICE_UNAVAILABLE: NotReadyError,
 }
 """The error for each HTTP status; any other is a JoinError."""
 
@@ -60,7 +68,7 @@ class Asking:
                 left = min(REQUEST_TIMEOUT, max(_FIRST_RETRY, deadline - time.monotonic()))
                 try:
                     return self.once(partial(ask, left))
-                except NotReady as error:
+                except NotReadyError as error:
                     waits.reason = str(error).removeprefix(f"{self._about}: ")
                     pause = max(pause, error.retry)
                     if time.monotonic() + pause > deadline:
@@ -69,14 +77,14 @@ class Asking:
                 pause = min(2 * pause, _SLOWEST_RETRY)
 
     def once(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask once. Raises :class:`NotReady` if asking again may help, and otherwise what the controller's refusal means."""
+        """Ask once. Raises :class:`NotReadyError` if asking again may help, and otherwise what the controller's refusal means."""
         try:
             return ask()
         except urllib.error.HTTPError as error:
             with error:
                 raise self.refusal(error) from None
         except (OSError, http.client.HTTPException) as error:
-            raise NotReady(f"the controller at {self.controller} does not answer: {plain(error)}") from None
+            raise NotReadyError(f"the controller at {self.controller} does not answer: {plain(error)}") from None
         except (ValueError, KeyError) as error:
             raise JoinError(f"the controller at {self.controller} gave no descriptor: {error}") from None
 
@@ -92,7 +100,7 @@ class Asking:
             # Not the controller's words, or a controller that ended while it spoke: the status is all there is.
             text, retry = f"HTTP status {error.code}", 1000 * _FIRST_RETRY
         reason = _REFUSALS.get(error.code, JoinError)(f"{self._about}: {text}")
-        if isinstance(reason, NotReady):
+        if isinstance(reason, NotReadyError):
             reason.retry, reason.next_epoch = retry / 1000, following
         return reason
 

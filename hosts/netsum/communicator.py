@@ -24,14 +24,14 @@ from netsum.descriptor import Descriptor
 from netsum.engine import Engine
 from netsum.environment import DEFAULT_CALL_TIMEOUT, seconds
 from netsum.errors import (
-    Aborted,
-    BadTimeout,
-    Behind,
+    AbortedError,
     CallError,
+    CallTimeoutError,
     CommunicatorError,
-    Desynchronized,
-    Timeout,
-    Unsupported,
+    DesynchronizedError,
+    InvalidTimeoutError,
+    ResultLostError,
+    UnsupportedError,
 )
 from netsum.fixed_point import Array
 from netsum.peers.transport import PeerSocket
@@ -72,8 +72,8 @@ class Communicator(Reductions, Exchanges):
     """The ranks of one job, in one epoch. Every rank makes the same calls in the same order, as in MPI and NCCL.
 
     Results are bit-for-bit the same on all ranks, whatever the order in which contributions arrive. It is thread-safe, but calls
-    from several threads have no order, so make them from one. A forked process cannot use it (Closed). :func:`netsum.join` makes
-    it; it is a context manager.
+    from several threads have no order, so make them from one. A forked process cannot use it (ClosedError).
+    :func:`netsum.join` makes it; it is a context manager.
 
     Every call takes ``timeout`` in seconds (default: the communicator's) and raises one of :mod:`netsum.errors`.
     """
@@ -159,14 +159,14 @@ class Communicator(Reductions, Exchanges):
         before this communicator; it ends with this one's epoch (make groups again after :meth:`resync`).
 
         Raises:
-            NotReady: no room for another job at the switch; other :mod:`netsum.errors`.
+            NotReadyError: no room for another job at the switch; other :mod:`netsum.errors`.
         """
         self._engine.home.check()
         began = time.monotonic()
         try:
             membership = self._grouping()
             if color is not None and not 0 <= index(color) < 1 << 31:
-                raise Unsupported(f"color {color} is not a number from 0 to 2^31 - 1, nor None")
+                raise UnsupportedError(f"color {color} is not a number from 0 to 2^31 - 1, nor None")
             own = np.array([[-1 if color is None else color, key, self.rank]], np.int64)
         except Exception as error:
             self._give_up("split", error, timeout)
@@ -187,7 +187,9 @@ class Communicator(Reductions, Exchanges):
 
     def _grouping(self) -> Membership:
         if self._membership is None:
-            raise Unsupported("groups are made by the controller, and this communicator was not joined through one")
+            raise UnsupportedError(
+                "groups are made by the controller, and this communicator was not joined through one"
+            )
         return self._membership
 
     def tune(
@@ -212,7 +214,7 @@ class Communicator(Reductions, Exchanges):
             timeout: seconds of each call that it makes; default: the communicator's.
 
         Raises:
-            Unsupported: the job may not have these settings, or a call is under way. The others raise Aborted.
+            UnsupportedError: the job may not have these settings, or a call is under way. The others raise AbortedError.
             Other :mod:`netsum.errors`, as calls do; the job's own settings are then in use.
         """
         self._engine.home.check()
@@ -223,7 +225,7 @@ class Communicator(Reductions, Exchanges):
                 raise ValueError("a job is tuned while no call is under way")
             overridden(Settings.of(self._descriptor), given, self._descriptor)
         except ValueError as error:
-            wrong = Unsupported(str(error))
+            wrong = UnsupportedError(str(error))
             self._give_up("tune", wrong, timeout)
             raise wrong from None
         return Tuner(self, self._use, timeout).tune(given, again=again)
@@ -240,10 +242,10 @@ class Communicator(Reductions, Exchanges):
         return None if self._membership is None else self._membership.mail_socket(purpose)
 
     def resync(self, *state: Array, progress: int = 0, timeout: float = JOIN_TIMEOUT) -> int:
-        """Get back into step after Behind, Desynchronized, or any error that ended the communicator: join again together with
-        all other ranks, and take over the state of the rank that is furthest ahead.
+        """Get back into step after ResultLostError, DesynchronizedError, or any error that ended the communicator: join again
+        together with all other ranks, and take over the state of the rank that is furthest ahead.
 
-        This begins a new epoch: the others' calls raise Desynchronized, and each of them must call ``resync`` too. Then all
+        This begins a new epoch: the others' calls raise DesynchronizedError, and each of them must call ``resync`` too. Then all
         ranks are at their first call again, with nothing carried over or predicted.
 
         Args:
@@ -257,8 +259,9 @@ class Communicator(Reductions, Exchanges):
             the progress that the state belongs to: where to continue.
 
         Raises:
-            Unsupported, BadTimeout: an argument is wrong. Nothing has changed, and the others wait for this rank.
-            Evicted, NotReady, Timeout and other :mod:`netsum.errors`: the communicator has ended; ``resync`` may be called again.
+            UnsupportedError, InvalidTimeoutError: an argument is wrong. Nothing has changed, and the others wait for this rank.
+            EvictedError, NotReadyError, CallTimeoutError and other :mod:`netsum.errors`: the communicator has ended;
+            ``resync`` may be called again.
         """
         self._engine.home.check()
         check_state(state, progress)
@@ -274,12 +277,14 @@ class Communicator(Reductions, Exchanges):
             self._enter(descriptor, self._membership.open_transport(descriptor), deadline)
             try:
                 return self._share(state, progress, deadline)
-            except (Aborted, Behind, Desynchronized) as error:
+            except (AbortedError, ResultLostError, DesynchronizedError) as error:
                 # A rank came back even later, and the last to come decides the epoch. Or, in a job that degrades, the others
                 # went on until results that this rank lacks were gone. Or the rank whose state was to be taken was evicted.
                 if time.monotonic() >= deadline:
                     self._engine.close()
-                    raise Timeout(f"the ranks did not come back into step within {timeout:g} s: {error}") from error
+                    raise CallTimeoutError(
+                        f"the ranks did not come back into step within {timeout:g} s: {error}"
+                    ) from error
 
     def _share(self, state: tuple[Array, ...], progress: int, deadline: float) -> int:
         def largest(number: int) -> int:
@@ -301,7 +306,7 @@ class Communicator(Reductions, Exchanges):
         error, bound = call.error, self.timeout
         try:
             bound = seconds(bound if timeout is None else timeout)
-        except BadTimeout as wrong:
+        except InvalidTimeoutError as wrong:
             error, bound = wrong, DEFAULT_CALL_TIMEOUT
         began = time.monotonic()
 
@@ -335,8 +340,8 @@ class Communicator(Reductions, Exchanges):
         *,
         background: bool = False,
     ) -> None:
-        """Make the others raise Aborted (:mod:`netsum.collectives.give_up`). Errors of that call are not this caller's."""
-        own = error if isinstance(error, CallError) else Unsupported(str(error))
+        """Make the others raise AbortedError (:mod:`netsum.collectives.give_up`). Errors of that call are not this caller's."""
+        own = error if isinstance(error, CallError) else UnsupportedError(str(error))
         call: Call[Any] = Call(collective, partial(give_up, error=own))
         with contextlib.suppress(Exception):
             work = self._start(call, timeout, background=background)
@@ -344,8 +349,8 @@ class Communicator(Reductions, Exchanges):
                 work.wait()
 
     def give_up(self, collective: str, error: Exception, *, timeout: float | None = None) -> None:
-        """Take part in the next call, in which the other ranks raise Aborted, because this one cannot make it: for who builds on
-        these calls and finds arguments of a caller wrong. Returns at once."""
+        """Take part in the next call, in which the other ranks raise AbortedError, because this one cannot make it: for who
+        builds on these calls and finds arguments of a caller wrong. Returns at once."""
         self._give_up(collective, error, timeout, background=True)
 
     def _open(self, bound: float | None) -> None:
@@ -359,8 +364,8 @@ class Communicator(Reductions, Exchanges):
         self._window.stats.redone += blocks
 
     def close(self) -> None:
-        """Leave the job. Calls under way raise Closed. May be called twice. In a forked process it does nothing, since the rank
-        belongs to the parent."""
+        """Leave the job. Calls under way raise ClosedError. May be called twice. In a forked process it does nothing, since
+        the rank belongs to the parent."""
         if not self._engine.home.here:
             return
         self._engine.close()

@@ -27,7 +27,7 @@ from netsum.collectives.options import ARITHMETIC, Options
 from netsum.collectives.reductions import reduce_array
 from netsum.collectives.sending import Sender
 from netsum.communicator import Communicator
-from netsum.errors import Behind, CallError, Unsupported
+from netsum.errors import CallError, ResultLostError, UnsupportedError
 from netsum.fixed_point import (
     FLOATS,
     INTEGERS,
@@ -87,10 +87,10 @@ class _Contribution:
     def __init__(self, rank: int, x: ArrayLike, op: str, feedback: ErrorFeedback, most: int = 1) -> None:
         """``most``: values are added up to so many times, which must not overflow."""
         if op not in ARITHMETIC:
-            raise Unsupported(f"a compressed reduction is a {' or '.join(ARITHMETIC)}, not {op!r}")
+            raise UnsupportedError(f"a compressed reduction is a {' or '.join(ARITHMETIC)}, not {op!r}")
         given = as_array(x)
         if (name := type_name(given.dtype)) not in FLOATS | INTEGERS and name != "bool":
-            raise Unsupported(f"dtype {given.dtype} cannot be compressed; give floats")
+            raise UnsupportedError(f"dtype {given.dtype} cannot be compressed; give floats")
         self.op, self.shape, self.nbytes = op, given.shape, given.nbytes
         with np.errstate(over="ignore"):
             values, self.keep = feedback.begin(given.shape, np.asarray(given, np.float32).reshape(-1))
@@ -129,19 +129,19 @@ class Rotated:
         error_feedback: add what was lost to the next call of the same shape.
         seed: of the rotations and of the rounding, 0 or more; the same on all ranks.
 
-    Raises Unsupported if there are too many ranks for so few bits (8: 127, 4: 7).
+    Raises UnsupportedError if there are too many ranks for so few bits (8: 127, 4: 7).
     """
 
     def __init__(self, comm: Communicator, bits: int = 8, *, error_feedback: bool = True, seed: int = 0) -> None:
         if bits not in _BITS:
-            raise Unsupported(f"bits is {bits!r}, not one of {', '.join(map(str, _BITS))}")
+            raise UnsupportedError(f"bits is {bits!r}, not one of {', '.join(map(str, _BITS))}")
         if seed < 0:
-            raise Unsupported(f"seed is {seed!r}, and must be 0 or more")
+            raise UnsupportedError(f"seed is {seed!r}, and must be 0 or more")
         self._comm, self._bits, self._seed = comm, bits, int(seed)
         self._feedback = ErrorFeedback(comm, error_feedback)
         self.levels = (2**bits - 1) // (2 * comm.size)
         if not self.levels:
-            raise Unsupported(f"{comm.size} ranks are too many for a sum in {bits} bits")
+            raise UnsupportedError(f"{comm.size} ranks are too many for a sum in {bits} bits")
         # In standard deviations: the fewer levels there are, the narrower a range they must cover well.
         self._clip = np.float32(np.sqrt(2 * np.log(4 * self.levels)))
 
@@ -179,7 +179,7 @@ class Rotated:
         lanes = _Levels(context.workers, self._bits, self.levels, mine.op == "mean", steps, dither, lost)
         summed = yield from sender.send(rows.reshape(-1), lanes, agreed)
         if context.report.lost:
-            raise Behind(context.report)
+            raise ResultLostError(context.report)
         mine.keep(mine.values_of(_hadamard(lost.reshape(-1, width)) * signs))
         return mine.values_of(_hadamard(summed.reshape(-1, width)) * signs).reshape(mine.shape)
 
@@ -252,7 +252,7 @@ class TopBlocks:
 
     def __init__(self, comm: Communicator, share: float = 0.01, *, block: int = 16) -> None:
         if not 0 < share <= 1 or block < 1:
-            raise Unsupported(f"share is {share!r} and block {block!r}: above 0 and at most 1, and at least 1")
+            raise UnsupportedError(f"share is {share!r} and block {block!r}: above 0 and at most 1, and at least 1")
         self._comm, self._share, self._block = comm, share, block
         self._feedback = ErrorFeedback(comm)
 

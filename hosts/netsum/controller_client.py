@@ -54,8 +54,8 @@ class ControllerClient(Asking):
         self, epoch: int, told: Told, link: Mapping[str, str] | None = None, peer: str | None = None
     ) -> Descriptor:
         """Ask once what has become of this rank's epoch; ``told`` is its report, or what it waits for. ``link`` and ``peer``
-        are as in :meth:`join`. Raises :class:`NotReady` (ask again), :class:`Desynchronized` (it cannot be continued),
-        :class:`Evicted`, or what :meth:`join` raises."""
+        are as in :meth:`join`. Raises :class:`NotReadyError` (ask again), :class:`DesynchronizedError` (it cannot be continued),
+        :class:`EvictedError`, or what :meth:`join` raises."""
         report = {} if told is None else told._asdict()
         body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, **report}
         body = self._with(body, link, peer)
@@ -63,7 +63,7 @@ class ControllerClient(Asking):
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> ControllerClient:
         """The client for the group of these ranks of the job, which include this one. ``label`` distinguishes it from other
-        groups of the same ranks. Raises what :meth:`join` raises, or :class:`Desynchronized` if ``epoch`` is over."""
+        groups of the same ranks. Raises what :meth:`join` raises, or :class:`DesynchronizedError` if ``epoch`` is over."""
         body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "label": label, "ranks": list(ranks)}
         answer = self.until(deadline, lambda left: self.ask("POST", "/groups", body, left))
         return ControllerClient(str(answer["job"]), int(answer["rank"]), self._secret, self.controller)

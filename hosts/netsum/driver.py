@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from netsum.errors import Closed, CommunicatorError, NetsumError
+from netsum.errors import ClosedError, CommunicatorError, NetsumError
 from netsum.home import Home
 from netsum.transports.base import Packet, Transport
 from netsum.window import LONE_SLICE, WAIT_SLICE
@@ -74,9 +74,9 @@ class Driver(ABC, Generic[AnyWork]):
         """Take a call, after all earlier ones."""
         with self._gate:
             if self._failure is not None:
-                raise Closed(f"the {self.name} has ended: {_words(self._failure)}") from self._failure
+                raise ClosedError(f"the {self.name} has ended: {_words(self._failure)}") from self._failure
             if self._closed:
-                raise Closed(f"the {self.name} is closed")
+                raise ClosedError(f"the {self.name} is closed")
             self._works.append(work)
             self._unseen = True
             if background and self._thread is None:
@@ -189,7 +189,7 @@ class Driver(ABC, Generic[AnyWork]):
     def _fail(self, error: BaseException) -> None:
         """Take no more calls, and end those under way with an error."""
         # A KeyboardInterrupt is for the thread that it hit, not for every thread that waits for a call.
-        self._end(error if isinstance(error, Exception) else Closed(f"interrupted: {_words(error)}"), error)
+        self._end(error if isinstance(error, Exception) else ClosedError(f"interrupted: {_words(error)}"), error)
 
     def _end(self, raised: Exception, failure: BaseException | None = None) -> None:
         with self._gate:
@@ -201,7 +201,8 @@ class Driver(ABC, Generic[AnyWork]):
             work.finish(error=raised)
 
     def close(self) -> None:
-        """End calls under way with Closed and close the transport. May be called twice; has no effect in a forked process."""
+        """End calls under way with ClosedError and close the transport. May be called twice; has no effect in a forked
+        process."""
         if not self.home.here:
             return
         with self._gate:
@@ -209,7 +210,7 @@ class Driver(ABC, Generic[AnyWork]):
                 return
             self._closed = True  # the thread sees it and ends, so that the lock comes free
         with self._lock:
-            self._end(Closed(f"the {self.name} was closed while the call was under way"))
+            self._end(ClosedError(f"the {self.name} was closed while the call was under way"))
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from netsum.backend import resume_window
 from netsum.driver import Driver
-from netsum.errors import CallError, CommunicatorError, Desynchronized, Mismatch, NetsumError, Refused
+from netsum.errors import CallError, CommunicatorError, DesynchronizedError, MismatchError, NetsumError, RejectedError
 from netsum.outline import Outline
 from netsum.overdue import Overdue
 from netsum.peers.keeper import Keeper
@@ -145,7 +145,7 @@ class Engine(Driver[Work[Any]]):
         except Disagreement as error:
             block, ours = self.window.block_id(error.serial), self._call_at(error.serial)
             text = f"block {block}: another rank made a different call, or failed in this one; {ours}"
-            raise Mismatch(text) from None
+            raise MismatchError(text) from None
         except (NetsumError, OSError):
             raise
         except BaseException:
@@ -170,7 +170,7 @@ class Engine(Driver[Work[Any]]):
             return
         following = resume_window(window, descriptor)
         if following is None:
-            raise Desynchronized(f"block {descriptor.first_block_id} is needed again and its contribution is gone")
+            raise DesynchronizedError(f"block {descriptor.first_block_id} is needed again and its contribution is gone")
         self._transport.close()
         self._transport = recovery.resumed(descriptor)
         self.window = following
@@ -215,7 +215,7 @@ class Engine(Driver[Work[Any]]):
             work.finish(end.value)
         except CommunicatorError:
             raise
-        except Mismatch as error:
+        except MismatchError as error:
             work.finish(error=error)
             raise
         except Exception as error:
@@ -259,12 +259,14 @@ class Engine(Driver[Work[Any]]):
         if refusal.reason is Outcome.SIGNATURE:
             self.disagree()
             ours = self._call_at(refusal.serial)
-            return Mismatch(f"block {block}: the other ranks made a different call (operation, type or size); {ours}")
+            return MismatchError(
+                f"block {block}: the other ranks made a different call (operation, type or size); {ours}"
+            )
         if refusal.reason in (Outcome.WRONG_PORT, Outcome.STALE):
             known = "" if self._recovery is not None else ", with new descriptors: these may have been used before"
-            return Desynchronized(f"block {block}: a new epoch of the job has begun; join again{known}")
+            return DesynchronizedError(f"block {block}: a new epoch of the job has begun; join again{known}")
         reason = refusal.reason.name if refusal.reason is not None else "unknown"
-        return Refused(f"the switch refused block {block}: {reason.lower().replace('_', ' ')}", reason)
+        return RejectedError(f"the switch refused block {block}: {reason.lower().replace('_', ' ')}", reason)
 
     def disagree(self) -> None:
         """Tell the others through the blocks that they wait for: the switch takes MISMATCH whatever the signature."""

@@ -25,7 +25,7 @@ from numbers import Real
 from typing import Any, Final
 
 from netsum.descriptor import ALGORITHMS, is_algorithm
-from netsum.errors import BadTimeout, JoinError
+from netsum.errors import InvalidTimeoutError, JoinError
 from netsum.logs import FORMATS, LEVELS
 
 DEFAULT_CALL_TIMEOUT = 60.0
@@ -94,16 +94,16 @@ def _seconds(source: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         seconds = float("nan")
     if not seconds > 0:
-        raise BadTimeout(f"{name} is {text!r}, not a number of seconds above 0")
+        raise InvalidTimeoutError(f"{name} is {text!r}, not a number of seconds above 0")
     return seconds
 
 
 def seconds(given: Any, name: str = "timeout") -> float:
-    """A timeout that a caller gave; :class:`BadTimeout` if it is not a number of seconds, 0 or more."""
+    """A timeout that a caller gave; :class:`InvalidTimeoutError` if it is not a number of seconds, 0 or more."""
     if type(given) is float and given >= 0:
         return given
     if isinstance(given, bool) or not isinstance(given, Real) or not float(given) >= 0:
-        raise BadTimeout(f"{name} is {given!r}, not a number of seconds")
+        raise InvalidTimeoutError(f"{name} is {given!r}, not a number of seconds")
     return float(given)
 
 

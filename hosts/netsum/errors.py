@@ -3,41 +3,42 @@
 ::
 
     NetsumError
-    ├── BadTimeout                 a timeout that is not a number of seconds (also a ValueError; a JoinError and a CallError)
-    ├── JoinError                  the job could not be joined
-    │   ├── Unauthorized           wrong token
-    │   ├── NoSuchMember           no job of that name, or no such rank in it
-    │   └── NotReady               the controller or the switch did not answer before the deadline
-    ├── CallError                  one call failed
-    │   ├── Unsupported            a dtype, operation or option that the call does not take (also a TypeError)
-    │   ├── NotFinite              this rank's input has a NaN or an infinity (also a ValueError); names rank and index
-    │   ├── Aborted                another rank gave the call up (it raised NotFinite, for example)
-    │   ├── DoesNotFit             the exact sum does not fit the dtype (also an OverflowError); raised on every rank
-    │   ├── Degraded               results are partial, and the caller asked for an exception (late="raise")
-    │   ├── Behind                 results were gone before this rank asked for them; `resync()` brings it back
-    │   ├── Timeout                no result in time (also a TimeoutError); names the block and the missing ranks
-    │   ├── Mismatch               the ranks made different calls; raised on every rank, ends the communicator
-    │   └── InstructionRefused     memory in the network refused an instruction; names the region, the address and the reason
-    │       ├── NoRegion           nothing is at that address (also a LookupError)
-    │       ├── Forbidden          the key is not the region's, or is for reading only (also a PermissionError)
-    │       ├── OutOfBounds        the instruction leaves the region (also an IndexError)
-    │       ├── WrongType          the region, or the instruction, takes no such lanes (also a TypeError)
-    │       └── MemoryLost         the devices that had the memory are gone, and there was no replica
-    └── CommunicatorError          the communicator has ended
-        ├── Refused                the switch refused a contribution for good; names the reason
-        ├── Desynchronized         a new epoch of the job began (a rank joined again), or this rank was so late that it cannot
-        │                          know what calls the others made: `resync()`, or join again
-        ├── Evicted                the controller took this rank out of the job
-        └── Closed                 used after ``close()``, after an error that ended it, or in a forked process
+    ├── InvalidTimeoutError               a timeout that is not a number of seconds (a ValueError; a JoinError and a CallError)
+    ├── JoinError                         the job could not be joined
+    │   ├── UnauthorizedError             wrong token
+    │   ├── UnknownRankError              no job of that name, or no such rank in it
+    │   └── NotReadyError                 the controller or the switch did not answer before the deadline
+    ├── CallError                         one call failed
+    │   ├── UnsupportedError              a dtype, operation or option that the call does not take (also a TypeError)
+    │   ├── NotFiniteError                this rank's input has a NaN or an infinity (also a ValueError); names rank and index
+    │   ├── AbortedError                  another rank gave the call up (it raised NotFiniteError, for example)
+    │   ├── SumOverflowError              the exact sum does not fit the dtype (also an OverflowError); raised on every rank
+    │   ├── DegradedError                 results are partial, and the caller asked for an exception (late="raise")
+    │   ├── ResultLostError               results were gone before this rank asked for them; `resync()` brings it back
+    │   ├── CallTimeoutError              no result in time (also a TimeoutError); names the block and the missing ranks
+    │   ├── MismatchError                 the ranks made different calls; raised on every rank, ends the communicator
+    │   └── InstructionRejectedError      memory in the network rejected an instruction; names region, address and reason
+    │       ├── UnknownRegionError        nothing is at that address (also a LookupError)
+    │       ├── ForbiddenError            the key is not the region's, or is for reading only (also a PermissionError)
+    │       ├── OutOfBoundsError          the instruction leaves the region (also an IndexError)
+    │       ├── LaneTypeError             the region, or the instruction, takes no such lanes (also a TypeError)
+    │       └── MemoryLostError           the devices that had the memory are gone, and there was no replica
+    └── CommunicatorError                 the communicator has ended
+        ├── RejectedError                 the switch refused a contribution for good; names the reason
+        ├── DesynchronizedError           a new epoch of the job began (a rank joined again), or this rank was so late that it
+        │                                 cannot know what calls the others made: `resync()`, or join again
+        ├── EvictedError                  the controller took this rank out of the job
+        └── ClosedError                   used after ``close()``, after an error that ended it, or in a forked process
 
-``NotFinite``, ``Aborted``, ``DoesNotFit``, ``Unsupported``, ``Degraded`` and ``Behind`` leave the communicator usable: the
-call is over on every rank. All others end it, and so does Ctrl-C in a call: every call under way raises, later ones raise
-``Closed``; close it and join again, or :meth:`netsum.Communicator.resync`. ``CommunicatorError`` itself means that the link
-failed, or that another call of this rank failed half-way.
+``NotFiniteError``, ``AbortedError``, ``SumOverflowError``, ``UnsupportedError``, ``DegradedError`` and ``ResultLostError`` leave
+the communicator usable: the call is over on every rank. All others end it, and so does Ctrl-C in a call: every call in flight
+raises, later ones raise ``ClosedError``; close it and join again, or :meth:`netsum.Communicator.resync`. ``CommunicatorError``
+itself means that the link failed, or that another call of this rank failed half-way.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,11 @@ from netsum.counting import counted
 
 if TYPE_CHECKING:
     from netsum.report import Report
+
+
+def outcome_of(error: BaseException) -> str:
+    """Return the name of an error's class as metrics have it: ``call_timeout`` for :class:`CallTimeoutError`."""
+    return re.sub("(?<!^)(?=[A-Z])", "_", type(error).__name__.removesuffix("Error")).lower()
 
 
 class NetsumError(Exception):
@@ -55,15 +61,15 @@ class JoinError(NetsumError):
     """The job could not be joined."""
 
 
-class Unauthorized(JoinError):
+class UnauthorizedError(JoinError):
     """The controller does not accept the token."""
 
 
-class NoSuchMember(JoinError):
+class UnknownRankError(JoinError):
     """No job of that name, or the job has no such rank."""
 
 
-class NotReady(JoinError):
+class NotReadyError(JoinError):
     """The controller or the switch did not answer, or did not accept the member, before the deadline.
 
     Attributes:
@@ -79,15 +85,16 @@ class CallError(NetsumError):
     """One call failed."""
 
 
-class BadTimeout(JoinError, CallError, ValueError):
-    """A timeout that is not a number of seconds. In a call, the other ranks raise Aborted."""
+class InvalidTimeoutError(JoinError, CallError, ValueError):
+    """A timeout that is not a number of seconds. In a call, the other ranks raise AbortedError."""
 
 
-class Unsupported(CallError, TypeError):
-    """The call does not take this dtype, operation or option. The other ranks raise Aborted, if their own calls are valid."""
+class UnsupportedError(CallError, TypeError):
+    """The call does not take this dtype, operation or option. The other ranks raise AbortedError, if their own calls are
+    valid."""
 
 
-class NotFinite(CallError, ValueError):
+class NotFiniteError(CallError, ValueError):
     """This rank's input has a NaN or an infinity.
 
     Attributes:
@@ -100,20 +107,21 @@ class NotFinite(CallError, ValueError):
         self.index = index
         self.value = value
         super().__init__(
-            f"rank {rank}: element {list(index)} is {value}{what}; a sum needs finite numbers (the other ranks raise Aborted)"
+            f"rank {rank}: element {list(index)} is {value}{what}; a sum needs finite numbers "
+            "(the other ranks raise AbortedError)"
         )
 
 
-class Aborted(CallError):
+class AbortedError(CallError):
     """Another rank gave the call up, or was evicted before it had sent its part. Every rank has finished the call and may make
     the next one."""
 
 
-class DoesNotFit(CallError, OverflowError):
+class SumOverflowError(CallError, OverflowError):
     """The exact result does not fit the dtype. Every rank raises this; nothing ever wraps around."""
 
 
-class Degraded(CallError):
+class DegradedError(CallError):
     """Some of the call's results are partial because ranks were late.
 
     Attributes:
@@ -128,7 +136,7 @@ class Degraded(CallError):
         )
 
 
-class Behind(CallError):
+class ResultLostError(CallError):
     """This rank was so late that it can no longer get results that the others have. It diverges from them until
     :meth:`netsum.Communicator.resync`.
 
@@ -144,7 +152,7 @@ class Behind(CallError):
         )
 
 
-class Timeout(CallError, TimeoutError):
+class CallTimeoutError(CallError, TimeoutError):
     """No result in time.
 
     Attributes:
@@ -164,11 +172,11 @@ class Timeout(CallError, TimeoutError):
             self.args = (f"{self.args[0]}; {reason}",)
 
 
-class Mismatch(CallError):
+class MismatchError(CallError):
     """The ranks made different calls (operation, dtype, shape or options). Ends the communicator on every rank."""
 
 
-class InstructionRefused(CallError):
+class InstructionRejectedError(CallError):
     """Memory in the network refused an instruction, which it has not done.
 
     Attributes:
@@ -187,31 +195,31 @@ class InstructionRefused(CallError):
         super().__init__(f"region {region!r}: {what} at {address:#x} was refused: {reason} ({status})")
 
 
-class NoRegion(InstructionRefused, LookupError):
+class UnknownRegionError(InstructionRejectedError, LookupError):
     """No region has that address: it was deleted, or the controller has not told the switch yet."""
 
     meaning = "no region has that address; was it deleted?"
 
 
-class Forbidden(InstructionRefused, PermissionError):
+class ForbiddenError(InstructionRejectedError, PermissionError):
     """The key is not the region's, or is for reading only."""
 
     meaning = "the key does not allow it; open the region for writing, or with its own key"
 
 
-class OutOfBounds(InstructionRefused, IndexError):
+class OutOfBoundsError(InstructionRejectedError, IndexError):
     """The instruction leaves the region."""
 
     meaning = "it leaves the region"
 
 
-class WrongType(InstructionRefused, TypeError):
+class LaneTypeError(InstructionRejectedError, TypeError):
     """The region, or the instruction, takes no lanes of that type."""
 
     meaning = "the region takes no such instruction with lanes of that type"
 
 
-class MemoryLost(InstructionRefused):
+class MemoryLostError(InstructionRejectedError):
     """The devices that had the memory are gone, and there was no replica."""
 
     meaning = "its devices are gone, and there was no replica"
@@ -221,7 +229,7 @@ class CommunicatorError(NetsumError):
     """The communicator has ended."""
 
 
-class Refused(CommunicatorError):
+class RejectedError(CommunicatorError):
     """The switch refused a contribution for good. ``reason`` is the name of the outcome."""
 
     def __init__(self, message: str, reason: str) -> None:
@@ -229,15 +237,15 @@ class Refused(CommunicatorError):
         super().__init__(message)
 
 
-class Desynchronized(CommunicatorError):
+class DesynchronizedError(CommunicatorError):
     """A new epoch of the job began and this communicator belongs to an earlier one, or this rank was so late that it cannot know
     what calls the others made: :meth:`netsum.Communicator.resync`, or join again. Or, as the message says, its descriptor file
     was used before: make new files for all ranks."""
 
 
-class Evicted(CommunicatorError):
+class EvictedError(CommunicatorError):
     """The controller took this rank out of the job (`netsum job evict`); after `netsum job admit` it may join again."""
 
 
-class Closed(CommunicatorError):
+class ClosedError(CommunicatorError):
     """The communicator was closed, was ended by an earlier error, or belongs to the process that this one was forked from."""

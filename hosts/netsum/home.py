@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Final
 
-from netsum.errors import Closed
+from netsum.errors import ClosedError
 
 
 class Home:
@@ -27,7 +27,7 @@ class Home:
 
     def check(self) -> None:
         if os.getpid() != self._process:
-            raise Closed(
+            raise ClosedError(
                 f"the communicator belongs to process {self._process}, which joined; this is process {os.getpid()}, "
                 "forked from it: make the calls there, or join here with a rank of its own"
             )

@@ -41,7 +41,7 @@ def join(
         job, rank: the job's name and the rank.
         token, controller: the job's secret and the controller's URL; or
         descriptor: a :class:`Descriptor`, or its file (``{rank}`` stands for the rank). A file is good for one run: in a second
-            run, the first call raises :class:`Desynchronized`.
+            run, the first call raises :class:`DesynchronizedError`.
         link: how to reach the switch, if not by the descriptor's link: ``{"kind": "udp"}`` and so on.
         transport: carries the packets instead of the descriptor's link.
         timeout: seconds within which the controller must answer and the switch must know this rank.
@@ -54,7 +54,7 @@ def join(
             :class:`~netsum.transports.FaultyTransport`.
 
     Raises:
-        Unauthorized, NoSuchMember, NotReady, BadTimeout, JoinError: the rank was not taken.
+        UnauthorizedError, UnknownRankError, NotReadyError, InvalidTimeoutError, JoinError: the rank was not taken.
     """
     environment = Environment.read()
     configure(environment.log, environment.log_level)

@@ -1,4 +1,4 @@
-"""The message of a Timeout: how far the call came, and whom it waits for if that is known.
+"""The message of a CallTimeoutError: how far the call came, and whom it waits for if that is known.
 
 A rank is named only on evidence: a block has waited for a while, and the switch's record lacks the rank, or the rank answers
 nobody. As long as results arrive, nobody is late: the call was too large for its timeout.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from netsum.errors import Timeout
+from netsum.errors import CallTimeoutError
 from netsum.question import Question
 from netsum.silence import Silence
 from netsum.window import Whom, Window
@@ -43,18 +43,18 @@ class Overdue:
         explain, block = self._explain, window.block_id(window.base)
         return None if explain is None or window.explain(now) is not None else Question(lambda: explain(block))
 
-    def error(self, work: Work[Any], window: Window, silence: Silence, now: float) -> Timeout:
+    def error(self, work: Work[Any], window: Window, silence: Silence, now: float) -> CallTimeoutError:
         """The error of a call that has timed out; waits for the controller's answer, at most :data:`ANSWER`."""
         within = f"within {work.timeout:g} s"
         progress = work.outline.progress(window.block_id(window.base))
         if window.base == window.next_serial:
-            return Timeout("; ".join(filter(None, [f"the call did not end {within}", progress])))
+            return CallTimeoutError("; ".join(filter(None, [f"the call did not end {within}", progress])))
         block = window.block_id(window.base)
         sentence, missing = self._whom(work, window, silence, now)
         reasons = [f"no result for block {block} (generation {work.gen}) {within}", progress, sentence]
         if not window.stats.packets_received:
             reasons.append(f"nothing at all has come from the {window.combiner}")
-        return Timeout("; ".join(filter(None, reasons)), block, missing)
+        return CallTimeoutError("; ".join(filter(None, reasons)), block, missing)
 
     def _whom(self, work: Work[Any], window: Window, silence: Silence, now: float) -> Whom:
         if not self._waits(work, window, silence, now):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from netsum.descriptor import Descriptor
-from netsum.errors import CommunicatorError, NetsumError, NotReady
+from netsum.errors import CommunicatorError, NetsumError, NotReadyError
 from netsum.question import Question
 from netsum.refusal import Refusal
 from netsum.transports.base import Transport
@@ -54,9 +54,9 @@ class Recovery:
         ask: Callable[[int, Told], Descriptor],
         open_transport: Callable[[Descriptor], Transport],
     ) -> None:
-        """``ask(epoch, told)`` asks the controller once. It returns the current descriptor, or raises :class:`NotReady` if there
-        is none yet, or the error that ends the communicator. ``told`` is the member's report or, as long as it goes on, what it
-        waits for."""
+        """``ask(epoch, told)`` asks the controller once. It returns the current descriptor, or raises :class:`NotReadyError`
+        if there is none yet, or the error that ends the communicator. ``told`` is the member's report or, as long as it goes
+        on, what it waits for."""
         self.descriptor = descriptor
         self.reason = ""
         self._ask = ask
@@ -113,9 +113,9 @@ class Recovery:
         self._next = now + PAUSE
         try:
             if not question.answered():
-                raise NotReady("the controller does not answer")
+                raise NotReadyError("the controller does not answer")
             answer = question.answer()
-        except NotReady as error:
+        except NotReadyError as error:
             self.reason = str(error)
             self._wonders = error.retry > 0  # else it is away, and may be back before anything happens
             if error.next_epoch in (None, self._next_epoch):

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from netsum.counting import counted
 from netsum.descriptor import Descriptor
-from netsum.errors import Closed, Degraded, Evicted, Timeout
+from netsum.errors import CallTimeoutError, ClosedError, DegradedError, EvictedError, outcome_of
 from netsum.logs import FieldLogger, Seldom, logger_for
 from netsum.report import Report
 from netsum.stats import Stats
@@ -38,9 +38,9 @@ class CallEnd(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """``ok``, ``partial`` (a result that lacks a late rank's part), or the error's name in lower case."""
+        """``ok``, ``partial`` (a late rank's part is missing), or the error's name: ``call_timeout``, ``mismatch``, ..."""
         if self.error is not None:
-            return type(self.error).__name__.lower()
+            return outcome_of(self.error)
         return "partial" if self.report.partial else "ok"
 
 
@@ -78,17 +78,17 @@ class MemberLog:
 
     def failed(self, error: BaseException) -> None:
         extra = {}
-        if isinstance(error, Timeout):
+        if isinstance(error, CallTimeoutError):
             extra = {"block": error.block_id, "missing": list(error.missing)}
-        if isinstance(error, Evicted):
+        if isinstance(error, EvictedError):
             self._log.warning("evicted: %s", error)
-        elif not isinstance(error, Closed):
+        elif not isinstance(error, ClosedError):
             self._log.error("%s: %s", type(error).__name__, error, extra=extra)
 
     def call_ended(self, call: CallEnd) -> None:
         """Report partial results, at most once in ten seconds."""
         report = call.report
-        if not report.partial or not isinstance(call.error, Degraded | None):
+        if not report.partial or not isinstance(call.error, DegradedError | None):
             return
         held = self._seldom.due()
         if held is None:

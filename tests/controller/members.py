@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from netsum.descriptor import Descriptor
 from netsum_controller.controller import Controller
-from netsum_controller.errors import Busy, CannotResume
+from netsum_controller.errors import BusyError, CannotResumeError
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.state.model import SERIAL, Job
 
@@ -24,7 +24,7 @@ def come_back(controller: Controller, old: Job, needs: int = 0) -> Job:
     for rank in range(4):
         try:
             rejoin(controller, "wide", rank, place)
-        except Busy:
+        except BusyError:
             assert rank < 3
     return controller.job("wide")
 
@@ -36,7 +36,7 @@ def rejoin(
     known = place if place.next_epoch is not None else Progress(place.epoch)
     try:
         return controller.join(job, TOKEN, rank, instance, progress=known, peer=peer)
-    except Busy as error:
+    except BusyError as error:
         if error.next_epoch in (None, known.next_epoch):
             raise
         told = place._replace(next_epoch=error.next_epoch)
@@ -58,7 +58,7 @@ class Member:
         place = Progress(self.descriptor.epoch, self.needs, self.next_epoch)
         try:
             answer = rejoin(self.controller, self.job, self.rank, place, self.instance)
-        except Busy as error:
+        except BusyError as error:
             self.next_epoch = error.next_epoch or self.next_epoch
             raise
         self.next_epoch = None
@@ -72,7 +72,7 @@ class Member:
 
 def busy(member: Member, finished: int = 0) -> str:
     """Rejoin, expecting to be told to ask again; return the reason."""
-    with pytest.raises(Busy) as caught:
+    with pytest.raises(BusyError) as caught:
         member.rejoin(finished)
     assert 0 < caught.value.retry_ms < 1000
     return str(caught.value)
@@ -80,6 +80,6 @@ def busy(member: Member, finished: int = 0) -> str:
 
 def gone(member: Member) -> str:
     """Rejoin, expecting that the member cannot continue; return the reason."""
-    with pytest.raises(CannotResume) as caught:
+    with pytest.raises(CannotResumeError) as caught:
         member.rejoin()
     return str(caught.value)

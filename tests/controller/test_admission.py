@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import parse_topology
-from netsum_controller.errors import Refused
+from netsum_controller.errors import RejectedError
 from netsum_controller.planning.admission import Placement, check_ends, place
 from netsum_controller.state.model import Epoch, Job, JobState, Part, Seat, Shape
 
@@ -89,7 +89,7 @@ def test_it_goes_beside_the_others() -> None:
     ],
 )
 def test_refusals(make: Callable[[], JobSpec], there: list[Job], words: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RejectedError) as caught:
         place(make(), TOPO, there, 0, TABLE)
     assert words in str(caught.value)
 
@@ -97,7 +97,7 @@ def test_refusals(make: Callable[[], JobSpec], there: list[Job], words: str) -> 
 def test_members_on_two_switches() -> None:
     text = TOPOLOGY.replace("hosts:", '  s2: {device_id: 2, ip: 10.0.1.254, mac: "02:6e:73:00:01:fe"}\nhosts:')
     two = parse_topology(text.replace("switch: s1, port: 4", "switch: s2, port: 4"))
-    with pytest.raises(Refused, match=r"no path joins s1 \(with h1, h2\) and s2 \(with h4\)"):
+    with pytest.raises(RejectedError, match=r"no path joins s1 \(with h1, h2\) and s2 \(with h4\)"):
         place(spec("h1", "h2", "h4"), two, [], 0, TABLE)
     # Jobs on another switch do not count.
     assert where(place(spec("h4"), two, [other(1, 0, 8192)], 0, TABLE)) == ("s2", 1, 0, 128, 16)
@@ -107,7 +107,9 @@ def test_two_ranks_of_a_host_on_one_endpoint() -> None:
     """One process can open it. Without a switch nobody does."""
     rootless = TOPO.filled(hosts={"h1": {"frames": "127.0.0.1:9101", "switch_frames": "127.0.0.1:9001"}})
     twice = spec("h1", "h2", "h1")
-    with pytest.raises(Refused, match=r"2 ranks on h1, whose `frames` endpoint 127\.0\.0\.1:9101 one process can open"):
+    with pytest.raises(
+        RejectedError, match=r"2 ranks on h1, whose `frames` endpoint 127\.0\.0\.1:9101 one process can open"
+    ):
         check_ends(twice, rootless)
     check_ends(twice, TOPO)
     check_ends(twice.model_copy(update={"algorithm": "ring"}), rootless)
@@ -143,16 +145,16 @@ def test_a_quota_may_be_used_up() -> None:
 )
 def test_a_quota_that_is_exceeded(members: int, there: list[tuple[int, int]], words: str) -> None:
     own = [other(1 + n, 0, slots, workers, "vision") for n, (slots, workers) in enumerate(there)]
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RejectedError) as caught:
         place(spec(*["h1"] * members, tenant="vision"), SHARED, [*own, other(9)], 0, TABLE)
     assert str(caught.value).startswith("job 'new': the quota of tenant 'vision' on switch s1 has ")
     assert words in str(caught.value)
 
 
 def test_a_tenant_that_the_topology_has_not() -> None:
-    with pytest.raises(Refused, match=r"the topology has no tenant 'speech' \(it has: default, vision\)$"):
+    with pytest.raises(RejectedError, match=r"the topology has no tenant 'speech' \(it has: default, vision\)$"):
         place(spec(tenant="speech"), SHARED, [], 0, TABLE)
     only = parse_topology(TOPOLOGY + "tenants: {vision: {}}\n")
-    with pytest.raises(Refused, match=r"no tenant 'default' \(it has: vision\); name one in `tenant`$"):
+    with pytest.raises(RejectedError, match=r"no tenant 'default' \(it has: vision\); name one in `tenant`$"):
         place(spec(), only, [], 0, TABLE)
     assert place(spec(tenant="anybody"), TOPO, [], 0, TABLE).job_id == 1, "without tenants there are no quotas"

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from netsum.wire.schema import SLOTS
 from netsum_controller import Controller, JobSpec, Topology
-from netsum_controller.errors import CannotResume, StateError
+from netsum_controller.errors import CannotResumeError, StateError
 from netsum_controller.jobs.claims import claim_numbers
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.planning.allocation import scattered
@@ -131,7 +131,7 @@ def test_taking_over(controller: Controller, copy: Copy) -> None:
     assert second.job("x").epoch.rejoin is Rejoin.NONE, "nobody knows what was done in the epochs that the copy lacks"
     with pytest.raises(StateError):
         controller.create_job(spec("y", "h4"))
-    with pytest.raises(CannotResume):
+    with pytest.raises(CannotResumeError):
         second.join("x", "correct-horse", 0, "b", progress=Progress(newest - 1, 0))
 
 

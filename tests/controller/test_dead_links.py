@@ -11,7 +11,7 @@ import pytest
 from netsum.wire.schema import BlockState
 from netsum_controller import Controller, Job, JobSpec, Topology
 from netsum_controller.config.topologies import leaf_spine, tree
-from netsum_controller.errors import SwitchError, Unreachable
+from netsum_controller.errors import SwitchError, UnreachableError
 from netsum_controller.planning.replan import Replanned
 from netsum_controller.watching.links import AVOIDED, QUIET, LinkWatcher
 
@@ -188,5 +188,5 @@ def test_where_no_other_way_leads_the_job_waits(open_fabric: Callable[[Topology]
     found = Watched(fabric, controller).looks(leaf)
     assert [set(fabric.topology.links[name].switches) for name in found] == [set(job.epoch.shape.edges[0])]
     assert controller.job("wide").epoch.number == job.epoch.number
-    with pytest.raises(Unreachable, match="links that are up"):
+    with pytest.raises(UnreachableError, match="links that are up"):
         controller.create_job(JobSpec(name="new", members=HOSTS, window=8, algorithm="switch"))

@@ -11,7 +11,14 @@ import pytest
 from netsum.wire import parse_header
 from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA
 from netsum_controller import Controller, JobSpec
-from netsum_controller.errors import Busy, Evicted, NoSuchJob, NoSuchMember, Refused, SwitchError
+from netsum_controller.errors import (
+    BusyError,
+    EvictedError,
+    RejectedError,
+    SwitchError,
+    UnknownJobError,
+    UnknownRankError,
+)
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.stages import JobEntry, MemberEntry, MulticastGroup, RewriteEntry
 from netsum_controller.state.model import Job, JobState, Late
@@ -60,7 +67,7 @@ def test_the_last_member_stays(controller: Controller, switch: FakeSwitch) -> No
     controller.evict("resnet", 1)
     controller.evict("resnet", 0)
     installed = switch.installed
-    with pytest.raises(Refused, match="rank 2 is its last member; `netsum job delete resnet` ends the job"):
+    with pytest.raises(RejectedError, match="rank 2 is its last member; `netsum job delete resnet` ends the job"):
         controller.evict("resnet", 2)
     assert switch.installed == installed
     assert controller.job("resnet").epoch.evicted == (0, 1)
@@ -70,19 +77,19 @@ def test_the_last_member_stays(controller: Controller, switch: FakeSwitch) -> No
 def test_who_is_not_there(controller: Controller) -> None:
     for call in (controller.evict, controller.admit):
         for rank in (3, -1):
-            with pytest.raises(NoSuchMember, match=r"its ranks are 0\.\.2"):
+            with pytest.raises(UnknownRankError, match=r"its ranks are 0\.\.2"):
                 call("resnet", rank)
-        with pytest.raises(NoSuchJob):
+        with pytest.raises(UnknownJobError):
             call("vgg", 0)
 
 
 def test_an_evicted_rank_cannot_join(controller: Controller, job: Job) -> None:
     controller.evict("resnet", 1)
-    with pytest.raises(Evicted, match="rank 1 was evicted"):
+    with pytest.raises(EvictedError, match="rank 1 was evicted"):
         controller.join("resnet", TOKEN, 1, "b")
     # Nor in a later epoch.
     assert controller.join("resnet", TOKEN, 0, "b").epoch > job.epoch.number
-    with pytest.raises(Evicted):
+    with pytest.raises(EvictedError):
         controller.join("resnet", TOKEN, 1, "b")
     assert {item.src_id for item in items_on(controller, MemberEntry)} == {0, 2}
 
@@ -190,7 +197,7 @@ def test_evicted_after_a_restart(
     controller.reconcile()
     needs = [job.epoch.first_block_id + 5 + rank for rank in range(3)]
     for rank in (0, 1, 2, 0):
-        with suppress(Busy):
+        with suppress(BusyError):
             resumed = rejoin(controller, "resnet", rank, Progress(job.epoch.number, needs[rank]))
     assert resumed.first_block_id == needs[0]
     switch.records[job.slot_base] = pack_record(epoch=resumed.epoch, block_id=needs[0] + ahead, state=2)
@@ -242,7 +249,7 @@ def test_the_switch_has_what_the_file_says(controller: Controller, switch: FakeS
     for step in range(STEPS):
         rank = chance.randrange(RANKS)
         what = chance.choices(("join", "leave", "evict", "admit", "restart"), (50, 10, 20, 15, 5))[0]
-        with suppress(Busy, Evicted, Refused):
+        with suppress(BusyError, EvictedError, RejectedError):
             if what == "join":
                 controller.join("resnet", TOKEN, rank, chance.choice(["a", "b", str(step)]))
             elif what == "leave":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from netsum_controller import Controller, JobSpec
-from netsum_controller.errors import CannotResume, Refused
+from netsum_controller.errors import CannotResumeError, RejectedError
 from netsum_controller.jobs import groups
 
 from tests.controller.fake_switch import FakeSwitch
@@ -45,7 +45,7 @@ def test_groups_live_on_in_the_epoch_that_resumes_theirs(
 def test_groups_of_an_epoch_that_is_over_are_gone(controller: Controller, members: list[Member]) -> None:
     first = split(controller, members[0], "0.7", [0, 1])
     fresh = [Member(controller, rank, f"c{rank}") for rank in range(3)]
-    with pytest.raises(CannotResume, match="groups are made in epoch"):
+    with pytest.raises(CannotResumeError, match="groups are made in epoch"):
         controller.membership.group("resnet", TOKEN, 0, "c0", members[0].descriptor.epoch, "1.7", [0, 1])
     second = split(controller, fresh[0], "0.7", [0, 1])
     assert first != second
@@ -58,9 +58,9 @@ def test_a_member_that_never_closes_its_groups_is_stopped(
     monkeypatch.setattr(groups, "MAX_GROUPS", 4)
     made = [split(controller, members[0], f"{number}.0", [0]) for number in range(4)]
     assert split(controller, members[0], "0.0", [0]) == made[0], "the same again is no other one"
-    with pytest.raises(Refused, match="rank 0 is in 4 groups already"):
+    with pytest.raises(RejectedError, match="rank 0 is in 4 groups already"):
         split(controller, members[0], "more", [0])
-    with pytest.raises(Refused, match="rank 0 is in 4 groups already"):
+    with pytest.raises(RejectedError, match="rank 0 is in 4 groups already"):
         split(controller, members[1], "more", [1, 0])
     split(controller, members[1], "more", [1])
     controller.delete_job(made[0])

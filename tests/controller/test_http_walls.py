@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum import Descriptor, JoinError, NotReady
+from netsum import Descriptor, JoinError, NotReadyError
 from netsum.controller_client import ControllerClient
 from netsum_controller import Controller, JobSpec
 from netsum_controller.cli import cli
@@ -292,7 +292,7 @@ def test_members_join_over_tls(
     def join(patience: float = PATIENCE) -> Descriptor:
         return ControllerClient.from_options("resnet", 0, TOKEN, url).join(None, time.monotonic() + patience)
 
-    with pytest.raises(NotReady, match="CERTIFICATE_VERIFY_FAILED"):
+    with pytest.raises(NotReadyError, match="CERTIFICATE_VERIFY_FAILED"):
         join(3.0)
     monkeypatch.setenv("NETSUM_CA", certificates.path("ca.pem"))
     assert join().controller == url

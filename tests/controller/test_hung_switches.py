@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 from netsum_controller import Controller, JobSpec
-from netsum_controller.errors import Busy, SwitchError, Unreachable
+from netsum_controller.errors import BusyError, SwitchError, UnreachableError
 from netsum_controller.jobs.reconcile import reconcile_switch
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.p4runtime.silence import BRIEF, PAUSE, Silence
@@ -28,7 +28,7 @@ def asking(controller: Controller, old: Job) -> Iterator[None]:
     place = Progress(old.epoch.number, old.epoch.first_block_id)
 
     def ask(rank: int) -> None:
-        with suppress(Busy, SwitchError):
+        with suppress(BusyError, SwitchError):
             rejoin(controller, "wide", rank, place)
 
     with ExitStack() as stack:
@@ -61,7 +61,7 @@ def test_a_switch_that_hangs_is_waited_for_once(fabric: FakeFabric, controller: 
     fabric.switches["leaf1"].answering.clear()
     assert not answers(controller.site, "leaf1")
     with pytest.raises(
-        Unreachable, match=r"leaf1: no P4Runtime server answers at .*\(it did not answer a moment ago\)"
+        UnreachableError, match=r"leaf1: no P4Runtime server answers at .*\(it did not answer a moment ago\)"
     ):
         controller.site.client("leaf1").connect()
     fabric.switches["leaf1"].answering.set()
@@ -78,7 +78,7 @@ def test_all_switches_that_hang_are_waited_for_at_the_same_time(
     hung = ("leaf1", "leaf2", "spine1")
     for name in hung:
         fabric.switches[name].answering.clear()
-    with pytest.raises(Unreachable):
+    with pytest.raises(UnreachableError):
         controller.join("wide", TOKEN, 0, "b")
     for switch in fabric.switches.values():
         switch.answering.set()
@@ -114,7 +114,7 @@ def test_a_number_that_another_job_took_meanwhile(
         reconcile_switch(controller.site, "leaf2")
     place = Progress(job.epoch.number, job.epoch.first_block_id + 3)
     for rank in (0, 1, 2, 3) * 2:
-        with suppress(Busy):
+        with suppress(BusyError):
             rejoin(controller, "wide", rank, place)
     now = controller.job("wide")
     assert now.epoch.number > lost.number

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from netsum_controller import Controller, JobSpec
-from netsum_controller.errors import ControllerError, Refused, SwitchError
+from netsum_controller.errors import ControllerError, RejectedError, SwitchError
 
 from tests.controller.fake_switch import FakeSwitch, pack_record, touches
 from tests.controller.killing import Killed, dying_after
@@ -58,7 +58,7 @@ def test_another_job_of_the_name_is_refused_with_what_differs(
 ) -> None:
     controller.create_job(spec)
     installed = switch.installed
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(RejectedError, match=words):
         controller.create_job(spec.model_copy(update=change))
     assert switch.installed == installed
 
@@ -76,7 +76,7 @@ def test_a_job_that_does_not_fit_is_refused(
 ) -> None:
     controller.create_job(spec)
     installed = switch.installed
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(RejectedError, match=words):
         controller.create_job(JobSpec(name="other", **change))
     assert switch.installed == installed
     assert [job.name for job in controller.jobs()] == ["resnet"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from netsum_controller import Controller
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import Refused, WriteError
+from netsum_controller.errors import RejectedError, WriteError
 from netsum_controller.p4runtime.channel import BATCH
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.p4runtime.converge import RollbackError, Step, apply
@@ -83,7 +83,7 @@ def test_a_table_that_is_too_small_for_a_topology_is_known_beforehand(live: Swit
     ).filled({"s1": {"p4runtime": live.grpc_address}})
     words = r"needs 13\d\d entries of the table 'forward', which has room for 1024; leave hosts out"
     with Controller(topology, tmp_path / "state.db") as controller:
-        with pytest.raises(Refused, match=rf"topology 'large' is too large for switch s1: it {words}"):
+        with pytest.raises(RejectedError, match=rf"topology 'large' is too large for switch s1: it {words}"):
             controller.push()
         with controller.site.client("s1") as client:
             assert client.pipeline_cookie() is None, "nothing was loaded"

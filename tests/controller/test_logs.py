@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from netsum.logs import fields_of
 from netsum_controller import Controller, JobSpec
-from netsum_controller.errors import Busy
+from netsum_controller.errors import BusyError
 
 from tests.controller.conftest import NETSUM
 from tests.controller.fake_switch import FakeSwitch
@@ -25,7 +25,7 @@ def test_records_say_what_they_are_about(
     epoch = Watched(controller, switch, spec).job.epoch.number
     controller.evict("resnet", 2)
     controller.leave("resnet", TOKEN, 0, "a")
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         controller.join("resnet", TOKEN, 0, "b")
     controller.delete_job("resnet")
     told = {record.getMessage(): fields_of(record) for record in caplog.records}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from netsum_controller import Controller, JobSpec
-from netsum_controller.errors import Busy, NoSuchJob
+from netsum_controller.errors import BusyError, UnknownJobError
 from netsum_controller.jobs import reconcile
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.stages import Item, JobEntry, MulticastGroup
@@ -92,7 +92,7 @@ def restored(controller: Controller, switch: FakeSwitch, cost: Cost, jobs: int) 
     def come_back(name: str, rank: int) -> None:
         try:
             rejoin(controller, name, rank, Progress(old[name].number, old[name].first_block_id))
-        except Busy:
+        except BusyError:
             assert rank == 0, "then the other has rejoined too"
 
     with cost.of():
@@ -205,7 +205,7 @@ def test_jobs_change_while_others_are_restored(
     meanwhile.check()
     assert deleted not in report.new_epochs
     assert joined not in report.new_epochs, "it was installed by the join"
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(UnknownJobError):
         controller.job(deleted)
     assert [seat.evicted for seat in controller.job(evicted).epoch.seats] == [False, True]
     assert all(job.state is JobState.READY for job in controller.jobs())

@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 from netsum.descriptor import Descriptor
 from netsum_controller import Controller, JobSpec
-from netsum_controller.errors import Busy, InputError, NoSuchJob, NoSuchMember, StateError, SwitchError, Unauthorized
+from netsum_controller.errors import (
+    BusyError,
+    InputError,
+    StateError,
+    SwitchError,
+    UnauthorizedError,
+    UnknownJobError,
+    UnknownRankError,
+)
 from netsum_controller.jobs.membership import GRACE, Membership
 from netsum_controller.planning.job_items import job_items
 from netsum_controller.stages import MemberEntry
@@ -101,11 +109,11 @@ def test_the_next_run_begins_a_new_epoch_at_once(controller: Controller, clock: 
 def test_who_left_waits_for_the_others_but_not_for_ever(controller: Controller, clock: Clock) -> None:
     first = join_all(controller)
     controller.leave("resnet", TOKEN, 0, "a")
-    with pytest.raises(Busy, match=r"previous run is still finishing \(ranks 1, 2\)") as caught:
+    with pytest.raises(BusyError, match=r"previous run is still finishing \(ranks 1, 2\)") as caught:
         join(controller, 0, "b")
     assert 0 < caught.value.retry_ms < 1000
     clock.now += GRACE - 0.1
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         join(controller, 0, "b")
     assert controller.job("resnet").epoch.number == first[0].epoch
     clock.now += 0.2
@@ -115,17 +123,17 @@ def test_who_left_waits_for_the_others_but_not_for_ever(controller: Controller, 
 def test_an_attempt_given_up_does_not_count(controller: Controller, clock: Clock) -> None:
     join_all(controller)
     controller.leave("resnet", TOKEN, 0, "a")
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         join(controller, 0, "b")
     clock.now += 3600
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         join(controller, 0, "c")
 
 
 def test_who_left_goes_on_when_the_others_have_left(controller: Controller, clock: Clock) -> None:
     join_all(controller)
     controller.leave("resnet", TOKEN, 0, "a")
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         join(controller, 0, "b")
     controller.leave("resnet", TOKEN, 1, "a")
     controller.leave("resnet", TOKEN, 2, "a")
@@ -150,17 +158,17 @@ def test_leaving_an_old_epoch_does_nothing(controller: Controller) -> None:
 
 def test_strangers(controller: Controller, switch: FakeSwitch) -> None:
     before = switch.installed
-    with pytest.raises(Unauthorized, match="wrong token for job 'resnet'"):
+    with pytest.raises(UnauthorizedError, match="wrong token for job 'resnet'"):
         controller.join("resnet", "wrong-token", 0, "a")
-    with pytest.raises(NoSuchMember, match=r"has no rank 3: its ranks are 0\.\.2"):
+    with pytest.raises(UnknownRankError, match=r"has no rank 3: its ranks are 0\.\.2"):
         join(controller, 3, "a")
-    with pytest.raises(NoSuchMember):
+    with pytest.raises(UnknownRankError):
         join(controller, -1, "a")
-    with pytest.raises(NoSuchJob, match="no job 'vgg'"):
+    with pytest.raises(UnknownJobError, match="no job 'vgg'"):
         controller.join("vgg", TOKEN, 0, "a")
     with pytest.raises(InputError, match="link kind 'pigeon'"):
         controller.join("resnet", TOKEN, 0, "a", {"kind": "pigeon"})
-    with pytest.raises(Unauthorized):
+    with pytest.raises(UnauthorizedError):
         controller.leave("resnet", "wrong-token", 0, "a")
     assert switch.installed == before
     assert not any(seat.joined for seat in controller.job("resnet").epoch.seats)

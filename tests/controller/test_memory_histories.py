@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum_controller.config.topologies import star
-from netsum_controller.errors import Refused
+from netsum_controller.errors import RejectedError
 
 from tests.controller.fake_fabric import HOSTS, FakeFabric
 from tests.controller.memory_devices import FakeMemory
@@ -61,7 +61,7 @@ class History:
         elif what == "move":
             try:
                 memory.controller.move_region("x", [str(of)], shards=[self.done[0] % SHARDS])
-            except Refused:
+            except RejectedError:
                 assert not memory.site.memory.state().devices[str(of)].alive
         else:
             device = memory.devices[str(of)]

@@ -13,7 +13,7 @@ from netsum.wire.memory import ADDRESS_STEP
 from netsum_controller.config.topologies import leaf_spine, star
 from netsum_controller.config.topology import parse_topology
 from netsum_controller.controller import Controller
-from netsum_controller.errors import InputError, Refused
+from netsum_controller.errors import InputError, RejectedError
 from netsum_controller.memory.items import memory_items
 from netsum_controller.memory.model import Device, MemoryState, Placed, Region, RegionState
 from netsum_controller.memory.placing import FIRST_ADDRESS, deal, default_shards, free_base, virtual_address
@@ -159,25 +159,27 @@ def test_the_same_again_is_the_same_and_another_is_refused(memory: FakeMemory) -
     made = memory.create()
     again = memory.create()
     assert (again.id, again.token) == (made.id, None)
-    with pytest.raises(Refused, match="exists with size 1048576, not 2097152; replicas 1, not 2"):
+    with pytest.raises(RejectedError, match="exists with size 1048576, not 2097152; replicas 1, not 2"):
         memory.create(size=1 << 21, replicas=2)
-    with pytest.raises(Refused, match="another token"):
+    with pytest.raises(RejectedError, match="another token"):
         memory.create(token="another-token")
 
 
 def test_without_enough_devices_there_is_no_region(controller: Controller) -> None:
-    with pytest.raises(Refused, match="there is no memory device: start `netsum-memory`"):
+    with pytest.raises(RejectedError, match="there is no memory device: start `netsum-memory`"):
         controller.create_region(RegionSpec.of(name="x", size=1))
     memory = FakeMemory(controller, ("h1", "h2"))
-    with pytest.raises(Refused, match="3 replicas need as many devices, and there are 2: h1, h2"):
+    with pytest.raises(RejectedError, match="3 replicas need as many devices, and there are 2: h1, h2"):
         memory.create(replicas=3)
-    with pytest.raises(Refused, match="no memory device serves on h3"):
+    with pytest.raises(RejectedError, match="no memory device serves on h3"):
         memory.create(devices=("h1", "h3"))
 
 
 def test_the_switches_tables_are_not_overfilled(memory: FakeMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "MAX_SHARDS", 6)
     memory.create(shards=4)
-    with pytest.raises(Refused, match=r"1024 regions and 6 shards, of which 1 and 4 are taken: .* fewer shards than 4"):
+    with pytest.raises(
+        RejectedError, match=r"1024 regions and 6 shards, of which 1 and 4 are taken: .* fewer shards than 4"
+    ):
         memory.create("y", shards=4)
     memory.create("y", shards=2)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from netsum.wire.memory import MemoryStatus
 from netsum_controller import Controller, Topology
-from netsum_controller.errors import Refused, StateError, SwitchError
+from netsum_controller.errors import RejectedError, StateError, SwitchError
 from netsum_controller.memory.items import memory_items, of_memory
 from netsum_controller.memory.model import RegionState
 from netsum_controller.memory.spec import RegionSpec
@@ -39,7 +39,7 @@ def assert_as_it_should_be(controller: Controller) -> None:
 def test_a_region_is_on_the_switch_once_all_its_devices_have_it(memory: FakeMemory, switch: FakeSwitch) -> None:
     memory.devices["h4"].refuses = "no room"
     wrote = len(switch.writes)
-    with pytest.raises(Refused, match="'x': device h4: no room"):
+    with pytest.raises(RejectedError, match="'x': device h4: no room"):
         memory.create()
     assert not memory.site.memory.state().regions
     assert not entries(memory.controller, RegionEntry)
@@ -52,7 +52,7 @@ def test_a_region_is_on_the_switch_once_all_its_devices_have_it(memory: FakeMemo
 
 
 def test_nobody_waits_forever(memory: FakeMemory) -> None:
-    with pytest.raises(Refused, match=r"have not made it in 0 s. Does `netsum serve` run"):
+    with pytest.raises(RejectedError, match=r"have not made it in 0 s. Does `netsum serve` run"):
         memory.controller.create_region(RegionSpec.of(name="x", size=1 << 20), wait=0)
     assert not memory.site.memory.state().regions
 
@@ -206,9 +206,9 @@ def test_moves_that_cannot_be_are_refused(memory: FakeMemory) -> None:
         ({"to": ["h3"]}, "no memory device serves on h3"),
         ({"to": ["h1"], "shards": [2]}, "has no shard 2: they are 0..1"),
     ):
-        with pytest.raises(Refused, match=message):
+        with pytest.raises(RejectedError, match=message):
             memory.controller.move_region("x", **words)
-    with pytest.raises(Refused, match="no region 'y'"):
+    with pytest.raises(RejectedError, match="no region 'y'"):
         memory.controller.move_region("y", ["h1"])
 
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from netsum_controller.cli import cli
 from netsum_controller.controller import Controller
-from netsum_controller.errors import Busy, SwitchError
+from netsum_controller.errors import BusyError, SwitchError
 from netsum_controller.stages import outcomes
 from netsum_controller.stages.ports import DROPPED_COUNTER, PORTS_COUNTER
 from netsum_controller.watching.metrics import MAX_AGE, Metrics, SwitchCollector
@@ -71,7 +71,7 @@ def test_jobs_and_members(watched: Watched, controller: Controller, switch: Fake
 def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) -> None:
     url = controller.serve(watch=None)
     controller.leave("resnet", TOKEN, 0, "a")
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         controller.join("resnet", TOKEN, 0, "b")
     controller.reconcile()
     switch.restart()

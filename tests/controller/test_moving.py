@@ -12,14 +12,14 @@ from netsum.descriptor import Descriptor
 from netsum_controller.config.job_spec import JobSpec, parse_job
 from netsum_controller.controller import Controller
 from netsum_controller.errors import (
-    Busy,
-    CannotResume,
-    Evicted,
+    BusyError,
+    CannotResumeError,
+    EvictedError,
     InputError,
-    NoSwitch,
-    Refused,
+    NoSwitchError,
+    RejectedError,
     SwitchError,
-    Unreachable,
+    UnreachableError,
 )
 from netsum_controller.jobs import epochs, moving
 from netsum_controller.jobs.groups import open_group
@@ -49,7 +49,7 @@ def ask(controller: Controller, rank: int, place: Progress | None = None, instan
         if place is not None:
             return rejoin(controller, "resnet", rank, place, who, peer(rank))
         return controller.join("resnet", TOKEN, rank, who, peer=peer(rank))
-    except Busy:
+    except BusyError:
         return None
 
 
@@ -72,11 +72,11 @@ def test_a_job_of_an_algorithm_needs_no_switch(controller: Controller, switch: F
     assert (job.created, job.parts, job.job_id, job.combines, job.why_hosts) == (True, (), 0, "ring", "")
     assert job.state is JobState.READY
     assert not controller.create_job(ring).created
-    with pytest.raises(Refused, match="exists with algorithm ring, not auto"):
+    with pytest.raises(RejectedError, match="exists with algorithm ring, not auto"):
         controller.create_job(spec)
     assert ask(controller, 0) is None
     assert ask(controller, 2) is None
-    with pytest.raises(Busy, match="its members combine themselves, and rank 1 must still join"):
+    with pytest.raises(BusyError, match="its members combine themselves, and rank 1 must still join"):
         controller.descriptor("resnet", 0)
     one, two, three = everyone(controller)
     assert one.algorithm == two.algorithm == "ring"
@@ -93,7 +93,7 @@ def test_a_job_of_an_algorithm_needs_no_switch(controller: Controller, switch: F
 def test_auto_does_without_a_switch_that_has_no_room(controller: Controller, spec: JobSpec) -> None:
     controller.create_job(JobSpec(name="large", members=HOSTS, window=4096))
     words = "needs 16 slots in a row on switch s1; 0 of 8192 are free"
-    with pytest.raises(NoSwitch, match=words):
+    with pytest.raises(NoSwitchError, match=words):
         controller.create_job(spec.model_copy(update={"algorithm": "switch"}))
     assert controller.site.store.find_job("resnet") is None
     job = controller.create_job(spec)
@@ -109,7 +109,7 @@ def test_a_switch_that_does_not_answer_is_an_error(
 ) -> None:
     """Nobody asked for a job without a switch, and such a job would stay without one when the switch is back."""
     switch.stop()
-    with pytest.raises(Unreachable, match="no P4Runtime server answers") as caught:
+    with pytest.raises(UnreachableError, match="no P4Runtime server answers") as caught:
         controller.create_job(spec.model_copy(update={"algorithm": algorithm}))
     assert ("--algorithm ring" in str(caught.value)) == (algorithm == "auto")
     assert controller.site.store.jobs() == []
@@ -137,9 +137,9 @@ def test_auto_does_not_hide_what_is_asked_wrong(controller: Controller, switch: 
         ({"chunks": 16, "members": ("h1", "h3")}, "need an MTU"),
         ({"roots": {"s2": 1}}, "no switch 's2' to be a root"),
     ):
-        with pytest.raises(Refused, match=words):
+        with pytest.raises(RejectedError, match=words):
             controller.create_job(spec.model_copy(update=change))
-    with pytest.raises(Refused, match="no host h9"):
+    with pytest.raises(RejectedError, match="no host h9"):
         controller.create_job(spec.model_copy(update={"algorithm": "ring", "members": ("h1", "h9")}))
     switch.stop()
     late = parse_job("name: late\nmembers: [h1, h2]\nlate: degrade\n")
@@ -175,7 +175,7 @@ def test_there_and_back(controller: Controller, switch: FakeSwitch, spec: JobSpe
     first = old[0].first_block_id
     needs = [Progress(old[0].epoch, first + ahead) for ahead in (5, 3, 4)]
     assert ask(controller, 0, needs[0]) is None
-    with pytest.raises(Busy, match="its members combine themselves from now on, and rank"):
+    with pytest.raises(BusyError, match="its members combine themselves from now on, and rank"):
         rejoin(controller, "resnet", 1, needs[1], "i1", peer(1))
     new = everyone(controller, needs)
     assert {(one.resumes, one.first_block_id, one.algorithm) for one in new} == {(old[0].epoch, first + 3, "ring")}
@@ -199,7 +199,7 @@ def test_who_does_not_come_back_can_be_replaced(controller: Controller, spec: Jo
     places = [Progress(old[0].epoch, old[0].first_block_id)] * 3
     assert ask(controller, 0, places[0]) is None
     assert ask(controller, 1, instance="another") is None  # begins anew
-    with pytest.raises(CannotResume):
+    with pytest.raises(CannotResumeError):
         ask(controller, 0, places[0])
     assert [ask(controller, rank) for rank in (0, 2)][1] is not None
     assert controller.job("resnet").epoch.resumes is None
@@ -211,9 +211,9 @@ def test_evicting_from_a_job_without_a_switch_begins_anew(controller: Controller
     done = controller.evict("resnet", 1)
     assert (done.changed, done.new_epoch) == (True, controller.job("resnet").epoch.number)
     assert not controller.evict("resnet", 1).changed
-    with pytest.raises(CannotResume):
+    with pytest.raises(CannotResumeError):
         ask(controller, 0, Progress(old[0].epoch, old[0].first_block_id))
-    with pytest.raises(Evicted):
+    with pytest.raises(EvictedError):
         ask(controller, 1)
     assert ask(controller, 0) is None
     found = ask(controller, 2)
@@ -231,14 +231,14 @@ def test_auto_leaves_a_switch_that_has_died(controller: Controller, switch: Fake
     done = controller.move("resnet", "auto")
     assert (done.changed, done.job.combines) == (True, "auto")
     assert "no P4Runtime server answers" in done.why
-    with pytest.raises(Unreachable):
+    with pytest.raises(UnreachableError):
         controller.move("late", "auto")
     assert controller.job("late").by_switch
 
 
 def test_descriptor_files_need_a_switch(controller: Controller, spec: JobSpec) -> None:
     controller.create_job(spec.model_copy(update={"algorithm": "ring"}))
-    with pytest.raises(Refused, match="must join over HTTP"):
+    with pytest.raises(RejectedError, match="must join over HTTP"):
         controller.membership.join_all("resnet")
 
 
@@ -272,14 +272,14 @@ def test_groups_are_made_as_their_job(controller: Controller, spec: JobSpec) -> 
 
 
 def test_moves_that_cannot_be(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
-    with pytest.raises(Refused, match="there is no job 'resnet'"):
+    with pytest.raises(RejectedError, match="there is no job 'resnet'"):
         controller.move("resnet", "ring")
     controller.create_job(spec.model_copy(update={"algorithm": "ring"}))
     before = controller.job("resnet")
     with pytest.raises(InputError, match="there is no algorithm 'star'"):
         controller.move("resnet", "star")
     controller.create_job(JobSpec(name="large", members=HOSTS, window=4096))
-    with pytest.raises(NoSwitch, match="0 of 8192 are free"):
+    with pytest.raises(NoSwitchError, match="0 of 8192 are free"):
         controller.move("resnet", "switch")
     assert controller.job("resnet") == before
     moved = controller.move("resnet", "auto")  # the members go on themselves, by what suits the size
@@ -289,7 +289,7 @@ def test_moves_that_cannot_be(controller: Controller, switch: FakeSwitch, spec: 
     assert (again.changed, again.why) == (False, moved.why)
     controller.delete_job("large")
     controller.create_job(JobSpec(name="late", members=HOSTS, late="degrade", window=8))  # type: ignore[arg-type]
-    with pytest.raises(Refused, match="only a switch can"):
+    with pytest.raises(RejectedError, match="only a switch can"):
         controller.move("late", "ring")
     installed, job = switch.installed, controller.job("resnet")
     switch.fail_update = lambda _: "no"

@@ -13,7 +13,7 @@ import pytest
 from netsum.wire import Outcome, Status
 from netsum.wire.schema import AgeOp
 from netsum_controller import Controller, JobSpec
-from netsum_controller.errors import Busy, StateError, SwitchError
+from netsum_controller.errors import BusyError, StateError, SwitchError
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.state.model import JobState
 
@@ -212,7 +212,7 @@ def test_a_switch_restarts_and_the_members_go_on(live: SwitchUnderTest, on_live:
     assert (header.status, header.age_op) == (Status.REFUSED, Outcome.UNKNOWN_JOB)
     places = [Progress(member.epoch, first + needs) for member, needs in zip(members, (2, 1, 2), strict=True)]
     for rank in (0, 2):
-        with pytest.raises(Busy, match="rank"):
+        with pytest.raises(BusyError, match="rank"):
             rejoin(on_live, "resnet", rank, places[rank])
     rejoin(on_live, "resnet", 1, places[1])
     resumed = [rejoin(on_live, "resnet", rank, places[rank]) for rank in range(3)]

@@ -11,7 +11,7 @@ import pytest
 from netsum_controller.cli.top import Watch
 from netsum_controller.config.job_spec import JobSpec, parse_job
 from netsum_controller.controller import Controller
-from netsum_controller.errors import InputError, Refused, SwitchError
+from netsum_controller.errors import InputError, RejectedError, SwitchError
 from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import JobState
 from netsum_p4runtime import p4runtime_pb2 as p4
@@ -149,7 +149,7 @@ def test_a_job_that_is_half_deleted_does_not_count(controller: Controller) -> No
 def test_another_priority_contradicts(controller: Controller, open_controller: Callable[[], Controller]) -> None:
     controller.create_job(spec("a", 2))
     assert open_controller().job("a").priority == 2
-    with pytest.raises(Refused, match=r"exists with priority 2, not 0: delete it first"):
+    with pytest.raises(RejectedError, match=r"exists with priority 2, not 0: delete it first"):
         controller.create_job(spec("a"))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from netsum_controller import Controller, JobSpec
 from netsum_controller.config.topologies import leaf_spine
-from netsum_controller.errors import SwitchError, Unreachable
+from netsum_controller.errors import SwitchError, UnreachableError
 from netsum_controller.jobs.reconcile import Report
 from netsum_controller.planning.addresses import mac_to_int
 from netsum_controller.site import find_down
@@ -81,7 +81,7 @@ def test_a_star_whose_switch_is_back_has_none_that_is_down(
     site.down.add("s1")
     switch.stop()
     assert find_down(site) == {"s1"}
-    with pytest.raises(Unreachable, match="s1 is down"):
+    with pytest.raises(UnreachableError, match="s1 is down"):
         controller.create_job(spec)
     switch.start()
     assert controller.create_job(spec).by_switch

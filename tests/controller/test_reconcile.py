@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from netsum_controller import Controller, JobSpec
 from netsum_controller.config.topology import parse_topology
-from netsum_controller.errors import Refused, StateError, SwitchError
+from netsum_controller.errors import RejectedError, StateError, SwitchError
 from netsum_controller.jobs.reconcile import Report
 from netsum_controller.p4runtime.converge import plan
 from netsum_controller.stages import TABLES
@@ -95,7 +95,7 @@ def test_a_job_whose_host_left_the_topology(controller: Controller, switch: Fake
     installed = switch.installed
     hosts = {name: host for name, host in controller.topology.hosts.items() if name != "h2"}
     controller.topology = controller.topology.model_copy(update={"hosts": hosts})
-    with pytest.raises(Refused, match="job 'resnet': its member h2 is no longer on switch s1"):
+    with pytest.raises(RejectedError, match="job 'resnet': its member h2 is no longer on switch s1"):
         controller.reconcile()
     assert switch.installed == installed
     controller.delete_job("resnet")
@@ -116,7 +116,7 @@ def test_several_switches(switch: FakeSwitch, second_switch: FakeSwitch, tmp_pat
         second = controller.create_job(JobSpec(name="b", members=("h4", "h4")))
         assert (first.switch, second.switch) == ("s1", "s2")
         assert first.slot_base == second.slot_base == 0  # each switch has its own slots
-        with pytest.raises(Refused, match=r"no path joins s1 \(with h1\) and s2 \(with h4\)"):
+        with pytest.raises(RejectedError, match=r"no path joins s1 \(with h1\) and s2 \(with h4\)"):
             controller.create_job(JobSpec(name="c", members=("h1", "h4"), algorithm="switch"))
         second_switch.restart()
         switch.stop()

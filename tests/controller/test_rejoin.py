@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum_controller import Controller, JobSpec
-from netsum_controller.errors import Busy, CannotResume, Evicted, SwitchError
+from netsum_controller.errors import BusyError, CannotResumeError, EvictedError, SwitchError
 from netsum_controller.jobs.rejoin import Progress, lowest
 from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import SERIAL, IdRange, JobState, Rejoin
@@ -156,7 +156,7 @@ def test_who_did_not_get_the_answer_asks_again_when_another_has_left(
     """Nobody can resume the epoch, and it need not: it joins a new one, as the others must."""
     restart(controller, switch)
     if asked:
-        with pytest.raises(Busy):
+        with pytest.raises(BusyError):
             controller.join("resnet", TOKEN, 2, "a2")
     controller.leave("resnet", TOKEN, 0, "a0")
     again = controller.join("resnet", TOKEN, 2, "a2")
@@ -210,7 +210,7 @@ def test_a_rank_of_another_process(controller: Controller, members: list[Member]
 
 
 def test_an_epoch_that_never_was(controller: Controller, members: list[Member], spec: JobSpec) -> None:
-    with pytest.raises(CannotResume, match="epoch 12 cannot be continued"):
+    with pytest.raises(CannotResumeError, match="epoch 12 cannot be continued"):
         controller.join("resnet", TOKEN, 0, "a0", progress=Progress(12, 0))
     controller.delete_job("resnet")
     controller.create_job(spec)
@@ -244,13 +244,13 @@ def evict(controller: Controller, rank: int) -> None:
 
 def test_evicted_members(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
     evict(controller, 1)
-    with pytest.raises(Evicted, match="rank 1 was evicted from job 'resnet'"):
+    with pytest.raises(EvictedError, match="rank 1 was evicted from job 'resnet'"):
         members[1].rejoin()
-    with pytest.raises(Evicted):
+    with pytest.raises(EvictedError):
         Member(controller, 1, "b1")
     restart(controller, switch)
     assert "has begun since" in gone(members[0])  # some results have rank 1's part, and nobody could make them again
-    with pytest.raises(Evicted):
+    with pytest.raises(EvictedError):
         members[1].rejoin()
     # The next epoch was without it from the beginning, so that can be resumed.
     others = [Member(controller, rank, f"b{rank}") for rank in (0, 2)]
@@ -336,12 +336,12 @@ def test_killed_on_the_way(
         switch.restart()
     if then != "rejoin":
         other.reconcile()
-    with suppress(Busy, SwitchError):
+    with suppress(BusyError, SwitchError):
         members[0].rejoin()
     other.reconcile()  # as a controller that serves does when it starts
     for _ in range(2):
         for member in members:
-            with suppress(Busy):
+            with suppress(BusyError):
                 member.rejoin()
     assert {member.descriptor.first_block_id for member in members} == {first + 20}
     (epoch,) = {member.descriptor.epoch for member in members}

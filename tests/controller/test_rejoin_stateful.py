@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from netsum.descriptor import Descriptor
 from netsum_controller import Controller, JobSpec
-from netsum_controller.errors import Busy, CannotResume, SwitchError
+from netsum_controller.errors import BusyError, CannotResumeError, SwitchError
 from netsum_controller.jobs.membership import GRACE, Membership
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.stages import JobEntry
@@ -94,7 +94,7 @@ class Rejoining(RuleBasedStateMachine):
             instance = f"i{self.instances}"
         try:
             descriptor = self.controller.join("job", TOKEN, rank, instance)
-        except (Busy, SwitchError):
+        except (BusyError, SwitchError):
             return
         self._told(descriptor)
         self.hosts[rank] = Host(instance, descriptor)
@@ -135,9 +135,9 @@ class Rejoining(RuleBasedStateMachine):
         place = Progress(host.descriptor.epoch, host.needs)
         try:
             descriptor = rejoin(self.controller, "job", rank, place, host.instance)
-        except (Busy, SwitchError):
+        except (BusyError, SwitchError):
             return
-        except CannotResume:
+        except CannotResumeError:
             del self.hosts[rank]
             return
         if descriptor.epoch == host.descriptor.epoch:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from filelock import FileLock, Timeout
 from netsum_controller import Controller, JobSpec
-from netsum_controller.errors import Abandoned, StateError
+from netsum_controller.errors import AbandonedError, StateError
 from netsum_controller.state import schema
 from netsum_controller.state.lock import StateLock
 from netsum_controller.state.model import ROOM, Claim, Edge, Epoch, IdRange, Job, JobState, Part, Rejoin, Seat, Shape
@@ -136,7 +136,7 @@ class InLine:
         """Have a thread of this name wait; returns when it stands in line."""
 
         def run() -> None:
-            with suppress(Abandoned), self._lock.while_wanted(wanted):
+            with suppress(AbandonedError), self._lock.while_wanted(wanted):
                 self.had.append(name)
 
         before = len(self._lock._line)

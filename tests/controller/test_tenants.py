@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from netsum_controller import Controller, JobSpec
 from netsum_controller.config.topology import Quota, Topology
-from netsum_controller.errors import Refused
+from netsum_controller.errors import RejectedError
 
 from tests.controller.conftest import Run
 from tests.controller.fake_switch import FakeSwitch
@@ -41,14 +41,14 @@ def test_a_tenant_has_its_quota_whatever_the_others_do(shared: Controller, switc
         shared.create_job(spec(name))
     installed, jobs = switch.installed, shared.site.store.jobs()
     with pytest.raises(
-        Refused,
+        RejectedError,
         match=r"no room for 16 slots \(it uses 48 of 48\) and 1 job id .* its largest jobs there: a, b, c$",
     ):
         shared.create_job(spec("d"))
     assert switch.installed == installed
     assert shared.site.store.jobs() == jobs
     shared.create_job(spec("e", "speech"))
-    with pytest.raises(Refused, match="tenant 'speech'"):
+    with pytest.raises(RejectedError, match="tenant 'speech'"):
         shared.create_job(spec("f", "speech"))
     shared.delete_job("b")
     assert shared.create_job(spec("d")).tenant == "vision"
@@ -63,7 +63,7 @@ def test_groups_count_to_the_tenant_of_their_job(shared: Controller) -> None:
 
     assert shared.job(group("1/0")).tenant == "vision"
     assert shared.job(group("2/0")).tenant == "vision"
-    with pytest.raises(Refused, match=r"quota of tenant 'vision' .* its largest jobs there: resnet, resnet\.g-"):
+    with pytest.raises(RejectedError, match=r"quota of tenant 'vision' .* its largest jobs there: resnet, resnet\.g-"):
         group("3/0")
     shared.delete_job("resnet")
     assert shared.site.store.jobs() == []
@@ -74,13 +74,13 @@ def test_less_quota_than_is_used_leaves_the_jobs_there_are(shared: Controller, q
     shared.topology = shared.topology.model_copy(update={"tenants": {**quotas, "vision": Quota(slots=0)}})
     assert not shared.create_job(spec("a")).created
     assert not any(report.changed for report in shared.reconcile())
-    with pytest.raises(Refused, match=r"16 slots \(it uses 16 of 0\)"):
+    with pytest.raises(RejectedError, match=r"16 slots \(it uses 16 of 0\)"):
         shared.create_job(spec("b"))
 
 
 def test_the_same_job_of_another_tenant(controller: Controller) -> None:
     controller.create_job(spec("a"))
-    with pytest.raises(Refused, match="job 'a' exists with tenant vision, not speech"):
+    with pytest.raises(RejectedError, match="job 'a' exists with tenant vision, not speech"):
         controller.create_job(spec("a", "speech"))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from netsum_controller import JobSpec, Topology
 from netsum_controller.config.topologies import fat_tree, leaf_spine
-from netsum_controller.errors import NoSwitch, Refused
+from netsum_controller.errors import NoSwitchError, RejectedError
 from netsum_controller.planning.admission import Placement, in_order, place, place_again
 from netsum_controller.planning.trees import plan_trees
 from netsum_controller.state.model import Job, Part
@@ -46,12 +46,12 @@ def test_slots_lie_where_there_is_room() -> None:
 def test_a_root_does_not_wait_longer_than_it_can_count() -> None:
     degrade = {"late": "degrade", "block_exp": 3_600_000.0}
     with pytest.raises(
-        Refused, match=r"block_exp is 3600000 ms, .* a switch counts to 4294967. Give 2147478 ms or less"
+        RejectedError, match=r"block_exp is 3600000 ms, .* a switch counts to 4294967. Give 2147478 ms or less"
     ):
         place(spec(**degrade), TOPO, [], 0, TABLE)
     assert place(spec("h1", "h2", **degrade), TOPO, [], 0, TABLE).trees.stripes == 1  # one switch is enough
     place(spec(late="degrade", block_exp=2_147_478.0), TOPO, [], 0, TABLE)
-    with pytest.raises(Refused, match="block_exp is"):
+    with pytest.raises(RejectedError, match="block_exp is"):
         place(spec(late="degrade", block_exp=2_147_482.0), TOPO, [], 0, TABLE)
 
 
@@ -69,7 +69,7 @@ def test_the_links_mtu_counts() -> None:
     narrow = TOPO.filled(links={"leaf2_spine1": {"mtu": 1500}})
     assert place(spec(), narrow, [], 0, TABLE).chunks == 5
     assert place(spec("h1", "h2"), narrow, [], 0, TABLE).chunks == 16
-    with pytest.raises(Refused, match="link leaf2_spine1 has 1500; ask for 5 chunks or fewer"):
+    with pytest.raises(RejectedError, match="link leaf2_spine1 has 1500; ask for 5 chunks or fewer"):
         place(spec(chunks=16), narrow, [], 0, TABLE)
 
 
@@ -89,7 +89,7 @@ def test_the_links_mtu_counts() -> None:
     ],
 )
 def test_a_refusal_names_the_switch(there: list[Job], words: str) -> None:
-    with pytest.raises(NoSwitch) as caught:
+    with pytest.raises(NoSwitchError) as caught:
         place(spec(), TOPO, there, 0, TABLE)
     assert words in str(caught.value)
 
@@ -115,7 +115,7 @@ def shared(**quota: int) -> Topology:
     ],
 )
 def test_quotas_count_on_each_switch(quota: dict[str, int], there: list[Job], words: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RejectedError) as caught:
         place(spec(tenant="vision"), shared(**quota), there, 0, TABLE)
     assert words in str(caught.value)
     assert place(spec(tenant="vision"), shared(**{key: 10**4 for key in quota if key != "slots"}), there, 0, TABLE)
@@ -130,7 +130,7 @@ def test_quotas_count_on_each_switch(quota: dict[str, int], there: list[Job], wo
     ],
 )
 def test_trees_that_cannot_be(make: Callable[[], JobSpec], words: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RejectedError) as caught:
         place(make(), TOPO, [], 0, TABLE)
     assert str(caught.value).startswith("job 'new': ")
     assert words in str(caught.value)
@@ -138,7 +138,7 @@ def test_trees_that_cannot_be(make: Callable[[], JobSpec], words: str) -> None:
 
 def test_it_goes_around_what_is_down() -> None:
     assert bases(place(spec(), TOPO, [], 0, TABLE, {"spine1"})) == {"spine2": 0, "leaf1": 0, "leaf2": 0}
-    with pytest.raises(NoSwitch, match="h3, h4 cannot be reached"):
+    with pytest.raises(NoSwitchError, match="h3, h4 cannot be reached"):
         place(spec(), TOPO, [], 0, TABLE, {"leaf2"})
 
 
@@ -152,9 +152,9 @@ def test_parts_that_are_there_stay_and_others_are_kept() -> None:
     assert [part.switch for part in parts] == ["spine2", "leaf1", "leaf2", "spine1"]
     assert parts[0].slot_base == 128
     assert set(first.parts) < set(parts)
-    with pytest.raises(Refused, match=r"its id 1 is another job's on switch spine2"):
+    with pytest.raises(RejectedError, match=r"its id 1 is another job's on switch spine2"):
         place_again(TOPO, job, around, [job, other("spine2", job.job_id)], TABLE)
-    with pytest.raises(Refused, match="16 stripes do not fit into its 2 slots"):
+    with pytest.raises(RejectedError, match="16 stripes do not fit into its 2 slots"):
         place_again(TOPO, other("leaf1", 1), plan_trees(TOPO, HOSTS), [], TABLE)
 
 

@@ -10,7 +10,7 @@ from netsum.descriptor import Descriptor
 from netsum.wire.schema import BlockState
 from netsum_controller import Controller, JobSpec, Topology
 from netsum_controller.config.topologies import leaf_spine, tree
-from netsum_controller.errors import Busy, NoSwitch, SwitchError, Unreachable
+from netsum_controller.errors import BusyError, NoSwitchError, SwitchError, UnreachableError
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.stages import JobEntry, MemberEntry
 from netsum_controller.state.model import Job, JobState, Late, Rejoin
@@ -70,7 +70,7 @@ def test_all_switches_restart_at_once(fabric: FakeFabric, controller: Controller
 def test_no_job_is_made_without_a_leaf_that_does_not_answer(fabric: FakeFabric, controller: Controller) -> None:
     """Its hosts must not combine themselves unasked, even if no tree avoids the switch."""
     fabric.switches["leaf2"].stop()
-    with pytest.raises(Unreachable, match=r"leaf2 is down.*--algorithm ring"):
+    with pytest.raises(UnreachableError, match=r"leaf2 is down.*--algorithm ring"):
         controller.create_job(JobSpec(name="unasked", members=HOSTS, window=8))
     assert controller.jobs() == []
     assert controller.create_job(JobSpec(name="near", members=HOSTS[:2], window=8)).by_switch
@@ -112,7 +112,7 @@ def test_a_root_goes_while_the_members_come_back_from_another_restart(
     """They still resume the epoch that they were in."""
     fabric.switches["leaf1"].restart()
     controller.reconcile()
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         rejoin(controller, "wide", 0, Progress(job.epoch.number, job.epoch.first_block_id))
     fabric.switches["spine2"].stop()
     with pytest.raises(SwitchError):
@@ -144,7 +144,7 @@ def test_no_room_around_a_switch_that_is_gone(
     """The job waits in its epoch; looking again does not begin a new one."""
 
     def full(*_: object) -> None:
-        raise NoSwitch("no slots are left")
+        raise NoSwitchError("no slots are left")
 
     monkeypatch.setattr("netsum_controller.jobs.epochs.place_again", full)
     fabric.switches["spine1"].stop()
@@ -315,7 +315,7 @@ def all_rejoin(controller: Controller, epoch: int, first: int) -> list[Descripto
             try:
                 place = Progress(epoch, first)
                 found[rank] = rejoin(controller, "wide", rank, place, peer=f"10.0.0.{rank + 1}:4000")
-            except Busy:
+            except BusyError:
                 continue
     return [found[rank] for rank in sorted(found)]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from netsum.wire.schema import Role
 from netsum_controller import Controller, JobSpec, Topology
 from netsum_controller.config.topologies import leaf_spine
-from netsum_controller.errors import ControllerError, NoSuchJob, Refused, SwitchError
+from netsum_controller.errors import ControllerError, RejectedError, SwitchError, UnknownJobError
 from netsum_controller.stages import (
     JobEntry,
     MemberEntry,
@@ -82,7 +82,7 @@ def test_roots_that_were_asked_for(fabric: FakeFabric, controller: Controller) -
     job = controller.create_job(wide(roots={"spine1": 3, "spine2": 1}))
     assert [job.epoch.shape.roots.count(spine) for spine in ("spine1", "spine2")] == [12, 4]
     assert fabric.open().job("wide").roots == {"spine1": 3, "spine2": 1}
-    with pytest.raises(Refused, match="exists with roots spine1=3, spine2=1, not as the controller chooses"):
+    with pytest.raises(RejectedError, match="exists with roots spine1=3, spine2=1, not as the controller chooses"):
         controller.create_job(wide())
     only = controller.create_job(wide(roots={"spine2": 1}).model_copy(update={"name": "only"}))
     assert only.switches == ("spine2", "leaf1", "leaf2")
@@ -134,7 +134,7 @@ def test_when_taking_back_fails_on_another_switch(fabric: FakeFabric, controller
     fabric.fail_everywhere(fail)
     with pytest.raises(SwitchError, match="undoing the changes on other switches failed too"):
         controller.create_job(wide())
-    with pytest.raises(NoSuchJob):
+    with pytest.raises(UnknownJobError):
         controller.job("wide")
     fabric.fail_everywhere(lambda _, __: None)
     near = controller.create_job(JobSpec(name="near", members=("h1", "h2")))  # cleans leaf1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from netsum.wire.schema import Role
 from netsum_controller.config.topologies import fat_tree, leaf_spine, star, tree
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import Refused
+from netsum_controller.errors import RejectedError
 from netsum_controller.planning.graph import distances, switch_graph
 from netsum_controller.planning.trees import MAX_STRIPES, Trees, block_exp_us, plan_trees, share
 
@@ -104,7 +104,7 @@ def test_switches_that_are_down_are_not_used(topology: Topology, data: st.DataOb
     graph = switch_graph(topology, down)
     joined = not homes & down and all(homes <= set(distances(graph, home)) for home in homes)
     if not joined:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RejectedError) as caught:
             plan_trees(topology, members, down=down)
         assert any(home in str(caught.value) for home in homes)
         return
@@ -121,7 +121,7 @@ def test_roots_that_are_asked_for(topology: Topology, data: st.DataObject) -> No
     )
     try:
         trees = plan_trees(topology, members, weights=weights)
-    except Refused:
+    except RejectedError:
         assert len(weights) > 1, "one root always can"
     else:
         check(topology, members, trees)
@@ -201,7 +201,7 @@ def test_spines_share_the_blocks() -> None:
     assert none.roots == ("spine2",)
     through_a_leaf = plan_trees(topology, ["h1", "h3"], weights={"leaf1": 1})
     assert list(through_a_leaf.nodes) == ["leaf1", "spine1", "leaf2"]
-    with pytest.raises(Refused, match="the roots leaf1, spine1 cannot share"):
+    with pytest.raises(RejectedError, match="the roots leaf1, spine1 cannot share"):
         plan_trees(topology, ["h1", "h3"], weights={"leaf1": 1, "spine1": 1})
 
 
@@ -243,7 +243,7 @@ def test_members_on_a_candidate_root_make_it_the_only_one() -> None:
     ],
 )
 def test_what_cannot_be(members: list[str], down: set[str], weights: dict[str, int] | None, message: str) -> None:
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(RejectedError, match=message):
         plan_trees(leaf_spine(2, 2, 2), members, down=down, weights=weights)
 
 

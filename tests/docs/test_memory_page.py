@@ -80,5 +80,5 @@ def test_the_client_of_thirty_lines_needs_nothing_of_ours() -> None:
 def test_every_refusal_is_on_the_page() -> None:
     section = PAGE.read_text("utf-8").split("\n## Errors\n")[1].split("\n## ")[0]
     named = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
-    ours = {each.__name__ for each in errors.InstructionRefused.__subclasses__()}
-    assert named == ours | {"InstructionRefused", "Timeout", "Unsupported"}
+    ours = {each.__name__ for each in errors.InstructionRejectedError.__subclasses__()}
+    assert named == ours | {"InstructionRejectedError", "CallTimeoutError", "UnsupportedError"}

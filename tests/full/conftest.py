@@ -14,7 +14,7 @@ from netsum.communicator import Communicator
 from netsum.transports import Transport
 from netsum_controller import JobSpec, Topology
 from netsum_controller.config.topologies import star
-from netsum_controller.errors import NoSuchJob
+from netsum_controller.errors import UnknownJobError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 
@@ -121,7 +121,7 @@ def joined(
     finally:
         for comm in communicators:
             comm.close()
-        with suppress(NoSuchJob):  # a test may have deleted it
+        with suppress(UnknownJobError):  # a test may have deleted it
             fabric.controller.delete_job(name)
 
 

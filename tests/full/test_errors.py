@@ -7,7 +7,15 @@ from typing import Any
 import netsum
 import numpy as np
 import pytest
-from netsum import Aborted, Communicator, NoSuchMember, NotFinite, Timeout, Unauthorized, Unsupported
+from netsum import (
+    AbortedError,
+    CallTimeoutError,
+    Communicator,
+    NotFiniteError,
+    UnauthorizedError,
+    UnknownRankError,
+    UnsupportedError,
+)
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 
@@ -38,9 +46,9 @@ def test_a_number_that_is_none_is_named_and_everyone_told(four: list[Communicato
         return total(comm, array, op=op)
 
     got = on_all(four, make)
-    assert kinds(got) == [Aborted, Aborted, NotFinite, Aborted]
+    assert kinds(got) == [AbortedError, AbortedError, NotFiniteError, AbortedError]
     error = got[2].error
-    assert isinstance(error, NotFinite)
+    assert isinstance(error, NotFiniteError)
     assert (error.rank, error.index) == (2, (3, 141))
     assert "rank 2" in str(error)
     assert "[3, 141]" in str(error)
@@ -56,16 +64,16 @@ def test_a_call_of_another_type_is_told_to_those_who_have_sent_theirs_at_once(
     for _ in range(2):
         assert set(results(on_all(four, lambda comm: total(comm, array, **options)))[0].tolist()) == {4.0}
         got = on_all(four, lambda comm: total(comm, array * 1j if comm.rank == 2 else array, **options))
-        assert kinds(got) == [Aborted, Aborted, Unsupported, Aborted]
+        assert kinds(got) == [AbortedError, AbortedError, UnsupportedError, AbortedError]
         still_works(four)
 
 
 def test_a_rank_that_does_not_come_is_named_by_the_others(members: Members) -> None:
     with members(3) as communicators:
         got = on_all(communicators[:2], lambda comm: comm.allreduce(np.ones(5000, np.float32), timeout=2.0))
-        assert kinds(got) == [Timeout] * 2
+        assert kinds(got) == [CallTimeoutError] * 2
         for outcome in got:
-            assert isinstance(outcome.error, Timeout)
+            assert isinstance(outcome.error, CallTimeoutError)
             assert outcome.error.missing == (2,)
             assert outcome.error.block_id is not None
             assert outcome.seconds >= 2.0
@@ -75,11 +83,11 @@ def test_a_wrong_token_and_a_rank_that_is_not_there(fabric: Fabric) -> None:
     job = fabric.create_job(JobSpec(name="guarded", members=tuple(fabric.topology.hosts)[:2], token="the-right-token"))
     url = fabric.controller.serve()
     try:
-        with pytest.raises(Unauthorized, match="token"):
+        with pytest.raises(UnauthorizedError, match="token"):
             netsum.join("guarded", 0, token="the-wrong-token", controller=url, timeout=PATIENCE)
-        with pytest.raises(NoSuchMember, match=r"no rank 2"):
+        with pytest.raises(UnknownRankError, match=r"no rank 2"):
             netsum.join("guarded", 2, token="the-right-token", controller=url, timeout=PATIENCE)
-        with pytest.raises(NoSuchMember, match=r"no job 'nobody'"):
+        with pytest.raises(UnknownRankError, match=r"no job 'nobody'"):
             netsum.join("nobody", 0, token="the-right-token", controller=url, timeout=PATIENCE)
         assert not any(seat.joined for seat in fabric.controller.job("guarded").epoch.seats)
         assert fabric.controller.job("guarded").epoch.number == job.epoch.number

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Behind, Communicator, Desynchronized, NotReady, Timeout
+from netsum import CallTimeoutError, Communicator, DesynchronizedError, NotReadyError, ResultLostError
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.state.model import Job, Rejoin
 from netsum_testbed.opening import open_fabric
@@ -100,7 +100,7 @@ def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
     options: dict[str, Any] = {"late": "degrade", "block_exp": 50.0, "quorum": 1}
     with (
         crew(served, "swept", **options) as (_, communicators),
-        Training(communicators, resync=(Behind, Desynchronized), check=False, pause=pause) as training,
+        Training(communicators, resync=(ResultLostError, DesynchronizedError), check=False, pause=pause) as training,
     ):
         served.kill()
         until(lambda: all(comm.stats.degraded for comm in communicators[:2]), "partial results")
@@ -111,7 +111,7 @@ def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
 def test_nobody_can_join_while_it_is_away(served: Served) -> None:
     with crew(served, "closed") as (job, _):
         served.kill()
-        with pytest.raises(NotReady, match="does not answer"):
+        with pytest.raises(NotReadyError, match="does not answer"):
             served.join(job, 0, timeout=0.5)
         served.start()
 
@@ -131,7 +131,7 @@ def test_while_it_hangs_nobody_is_blamed_who_is_there(served: Served, algorithm:
         with served.hung():
             got = on_all(groups[:2], late)
         for each in got:
-            assert isinstance(each.error, Timeout), each
+            assert isinstance(each.error, CallTimeoutError), each
             assert each.error.missing == (() if algorithm == "switch" else (2,)), each
             assert algorithm != "switch" or "the controller" in str(each.error), each
         for group in groups:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Aborted, Behind, Communicator, Desynchronized, NotFinite, Timeout
+from netsum import AbortedError, CallTimeoutError, Communicator, DesynchronizedError, NotFiniteError, ResultLostError
 from netsum.transports import Faults, FaultyTransport, Transport
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.netns import run_command
@@ -76,10 +76,10 @@ def test_all_time_out_when_it_is_not_healed_in_time(fragile: Fabric) -> None:
             training.on()
             link.cut(True)
             training.join()
-            assert training.kinds() == [Timeout] * 3
+            assert training.kinds() == [CallTimeoutError] * 3
             for rank in (0, 2):
                 error = training.errors[rank]
-                assert isinstance(error, Timeout)
+                assert isinstance(error, CallTimeoutError)
                 assert error.missing == (1,)
         link.cut(False)
         with training.again() as after:
@@ -91,7 +91,7 @@ def test_a_degrade_job_goes_on_without_the_one_that_is_cut_off(fragile: Fabric) 
     options: dict[str, Any] = {"late": "degrade", "block_exp": 50.0, "quorum": 1}
     with (
         linked(fragile, link.wrap, **options) as communicators,
-        Training(communicators, check=False, resync=(Behind, Desynchronized)) as training,
+        Training(communicators, check=False, resync=(ResultLostError, DesynchronizedError)) as training,
     ):
         training.on()
         link.cut(True)
@@ -122,10 +122,10 @@ def test_who_was_cut_off_when_a_call_was_aborted_adds_nothing_to_the_next(fragil
             0,
             -1000,
         }  # with rank 1's row of the same number, or without
-        for rank, kind in ((0, NotFinite), (1, Desynchronized), (2, Aborted)):
+        for rank, kind in ((0, NotFiniteError), (1, DesynchronizedError), (2, AbortedError)):
             with pytest.raises(kind):
                 aborted[rank].wait()
-        with pytest.raises(Desynchronized):
+        with pytest.raises(DesynchronizedError):
             works[1].wait()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Aborted, Behind, Communicator, Desynchronized, Evicted, NoSuchMember
+from netsum import AbortedError, Communicator, DesynchronizedError, EvictedError, ResultLostError, UnknownRankError
 from netsum.compression import Rotated, TopBlocks
 from netsum_testbed.fabric import Fabric
 
@@ -18,7 +18,7 @@ from tests.full.trouble import Training, restart_switch, share, start_worker
 from tests.threads import PATIENCE, until
 
 WORKERS = 4
-COMES_BACK = (Behind, Desynchronized)
+COMES_BACK = (ResultLostError, DesynchronizedError)
 DEGRADE: dict[str, Any] = {"late": "degrade", "block_exp": 400.0, "quorum": 1}
 
 
@@ -58,10 +58,10 @@ def test_a_live_member_that_is_evicted_is_told(fragile: Fabric, options: dict[st
             others = [training.steps[rank] for rank in (0, 2, 3)]
             until(lambda: all(training.steps[rank] > others[0] + 10 for rank in (0, 2, 3)), training)
             training.stop()
-            assert training.kinds() == [None, Evicted, None, None]
+            assert training.kinds() == [None, EvictedError, None, None]
             assert len({training.states[rank].tobytes() for rank in (0, 2, 3)}) == 1
-        (got,) = on_all(communicators[1:2], lambda comm: comm.resync(timeout=60.0))
-        assert isinstance(got.error, Evicted)
+        (got,) = on_all(communicators[1:2], lambda comm: comm.resync(timeout=PATIENCE))
+        assert isinstance(got.error, EvictedError)
 
 
 def test_nobody_takes_for_data_what_an_evicted_root_has_not_sent(fragile: Fabric) -> None:
@@ -69,7 +69,7 @@ def test_nobody_takes_for_data_what_an_evicted_root_has_not_sent(fragile: Fabric
         fragile.controller.evict("bereft", 1)
         others = [comm for comm in communicators if comm.rank != 1]
         got = on_all(others, lambda comm: comm.broadcast(np.ones(3000), root=1))
-        assert [type(each.error) for each in got] == [Aborted] * 3
+        assert [type(each.error) for each in got] == [AbortedError] * 3
         assert [float(x[0]) for x in results(on_all(others, lambda comm: comm.allreduce(np.ones(4))))] == [3.0] * 3
 
 
@@ -82,12 +82,14 @@ def test_whose_state_all_were_to_get_is_evicted(
 
         def be_evicted(*_args: Any, **_options: Any) -> None:
             fragile.controller.evict("orphans", 1)
-            raise Evicted("in the middle of it")
+            raise EvictedError("in the middle of it")
 
         monkeypatch.setattr(communicators[1], "broadcast", be_evicted)
         progress, states = (2, 9, 4, 3), [np.full(3000, rank) for rank in range(WORKERS)]
-        got = on_all(communicators, lambda comm: comm.resync(states[comm.rank], progress=progress[comm.rank]))
-        assert isinstance(got[1].error, Evicted)
+        got = on_all(
+            communicators, lambda comm: comm.resync(states[comm.rank], progress=progress[comm.rank], timeout=PATIENCE)
+        )
+        assert isinstance(got[1].error, EvictedError)
         assert results([got[0], got[2], got[3]]) == [4] * 3
         assert [int(states[rank][-1]) for rank in (0, 2, 3)] == [2] * 3
 
@@ -169,7 +171,7 @@ def test_those_that_are_left_come_back_together_after_a_restart(fragile: Fabric)
         restart_switch(fragile)
         training.on()
         training.stop()
-        assert training.kinds() == [None, Evicted, None, None]
+        assert training.kinds() == [None, EvictedError, None, None]
         assert len({training.states[rank].tobytes() for rank in (0, 2, 3)}) == 1
         assert [bool(came_back) for came_back in training.came_back] == [True, False, True, True]
         assert [communicators[rank].present for rank in (0, 2, 3)] == [3] * 3
@@ -180,6 +182,6 @@ def test_members_of_a_job_that_is_deleted_are_told(fragile: Fabric) -> None:
         training.on()
         fragile.controller.delete_job("deleted")
         training.join()
-        assert training.kinds() == [NoSuchMember] * WORKERS
+        assert training.kinds() == [UnknownRankError] * WORKERS
         for error in training.errors:
             assert "no job 'deleted'" in str(error)

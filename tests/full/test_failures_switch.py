@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Communicator, Desynchronized
+from netsum import Communicator, DesynchronizedError
 from netsum_controller.state.model import Rejoin
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import joined
 from tests.full.trouble import Nap, Training, restart_switch, same_bits
-from tests.threads import until
+from tests.threads import PATIENCE, until
 
 
 def test_calls_go_on_after_the_switch_restarted(fragile: Fabric, caplog: pytest.LogCaptureFixture) -> None:
@@ -107,9 +107,11 @@ def test_members_of_a_degrade_job_all_hear_of_it_and_come_back(fragile: Fabric) 
             training.on(20)
             restart_switch(fragile)
             training.join()
-            assert training.kinds() == [Desynchronized] * 4
+            assert training.kinds() == [DesynchronizedError] * 4
         states = [np.full(10, float(comm.rank)) for comm in communicators]
-        got = on_all(communicators, lambda comm: comm.resync(states[comm.rank], progress=7 + comm.rank % 2))
+        got = on_all(
+            communicators, lambda comm: comm.resync(states[comm.rank], progress=7 + comm.rank % 2, timeout=PATIENCE)
+        )
         assert results(got) == [8] * 4
         assert all(state.tolist() == [1.0] * 10 for state in states)
         with Training(communicators, check=False) as training:
@@ -121,7 +123,7 @@ def test_a_degrade_job_trains_on_through_restarts(fragile: Fabric) -> None:
     options: dict[str, Any] = {"late": "degrade", "block_exp": 100.0, "quorum": 1}
     with (
         joined(fragile, 4, window=16, **options) as communicators,
-        Training(communicators, resync=(Desynchronized,), check=False) as training,
+        Training(communicators, resync=(DesynchronizedError,), check=False) as training,
     ):
         for _ in range(2):
             training.on(20)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from netsum import Closed, Communicator, Desynchronized, Timeout
+from netsum import CallTimeoutError, ClosedError, Communicator, DesynchronizedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 
@@ -61,23 +61,23 @@ def test_the_others_time_out_and_name_it(fragile: Fabric) -> None:
             pass
         worker.child.kill()
         training.join()
-        assert training.kinds() == [Timeout] * 2
+        assert training.kinds() == [CallTimeoutError] * 2
         for error in training.errors:
-            assert isinstance(error, Timeout)
+            assert isinstance(error, CallTimeoutError)
             assert error.missing == (LAST,)
             assert "rank 2 (h3)" in str(error)
         reports = fragile.controller.why("killed").blocks
         assert reports
         assert {person["rank"] for report in reports for person in report.missing} == {LAST}
         for outcome in on_all(communicators, Communicator.barrier):
-            assert isinstance(outcome.error, Closed)
+            assert isinstance(outcome.error, ClosedError)
 
 
 def test_a_replacement_brings_the_others_out_of_their_wait(fragile: Fabric) -> None:
     """It takes the dead one's rank, the others hear of the new epoch, and all go on from the state of the furthest."""
     with (
         crew(fragile, "replaced") as (communicators, worker),
-        Training(communicators, resync=(Desynchronized,)) as training,
+        Training(communicators, resync=(DesynchronizedError,)) as training,
     ):
         while worker.read() < 20:
             pass
@@ -99,7 +99,7 @@ def test_a_replacement_brings_the_others_out_of_their_wait(fragile: Fabric) -> N
 def test_a_degrade_job_goes_on_without_it_and_takes_a_replacement(fragile: Fabric) -> None:
     with (
         crew(fragile, "missed", late="degrade", block_exp=300.0, quorum=1) as (communicators, worker),
-        Training(communicators, resync=(Desynchronized,), check=False) as training,
+        Training(communicators, resync=(DesynchronizedError,), check=False) as training,
     ):
         while worker.read() < 10:
             pass

@@ -8,7 +8,7 @@ from pathlib import Path
 import netsum
 import numpy as np
 import pytest
-from netsum import Communicator, Desynchronized
+from netsum import Communicator, DesynchronizedError
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.state.model import Late
 from netsum_testbed.fabric import Fabric
@@ -48,7 +48,7 @@ def test_a_run_with_copies_of_used_files_is_refused(fabric: Fabric, tmp_path: Pa
                 comm.close()
             if run == "first":
                 assert good(got) == 21
-        assert [type(each) for each in got] == [Desynchronized] * RANKS
+        assert [type(each) for each in got] == [DesynchronizedError] * RANKS
         assert all("used before" in str(each) for each in got)
     finally:
         fabric.controller.delete_job(name)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Communicator, Unsupported
+from netsum import Communicator, UnsupportedError
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import on_all, results
@@ -61,7 +61,7 @@ def test_a_second_split_makes_other_groups(members: Members) -> None:
                 assert group is not None
                 names.append(group.descriptor.job)
                 group.close()
-            with pytest.raises(Unsupported, match="color -3"):
+            with pytest.raises(UnsupportedError, match="color -3"):
                 comm.split(-3)
             return names
 

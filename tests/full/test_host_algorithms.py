@@ -11,7 +11,7 @@ import pytest
 from netsum.descriptor import AUTO, CHAIN, HOST_ALGORITHMS, MULTICAST
 from netsum.transports.faulty import Faults
 from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.errors import InputError, Refused
+from netsum_controller.errors import InputError, RejectedError
 from netsum_planner.topologies import shapes
 from netsum_planner.trees.plan import plan_allreduce
 from netsum_testbed.checking import Screen
@@ -104,7 +104,9 @@ def test_every_collective_is_exact_by_a_plan(without: Fabric, tmp_path: Path) ->
 
 def test_a_torus_has_a_place_for_each_member(without: Fabric) -> None:
     hosts = tuple(without.topology.hosts)[:4]
-    with pytest.raises(Refused, match="'askew': chain:2x2 is for 4 ranks, one at each place of the torus, not for 3"):
+    with pytest.raises(
+        RejectedError, match="'askew': chain:2x2 is for 4 ranks, one at each place of the torus, not for 3"
+    ):
         without.create_job(JobSpec(name="askew", members=hosts[:3], algorithm="chain:2x2"))
     ranks = without.join_all(without.create_job(JobSpec(name="torus", members=hosts, algorithm="chain:2x2")))
     data = np.arange(20_000, dtype=np.float32)
@@ -122,7 +124,7 @@ def test_a_torus_has_a_place_for_each_member(without: Fabric) -> None:
 def test_a_plan_is_checked_when_a_job_is_created(without: Fabric, tmp_path: Path) -> None:
     hosts = tuple(without.topology.hosts)[:3]
     name = written(tmp_path, plan_of(3, chain(3), roots={"s1": 1}))
-    with pytest.raises(Refused, match=r"has the members h1, h3, h2, and .* is for h1, h2, h3, in this order"):
+    with pytest.raises(RejectedError, match=r"has the members h1, h3, h2, and .* is for h1, h2, h3, in this order"):
         without.create_job(JobSpec(name="askew", members=(hosts[0], hosts[2], hosts[1]), algorithm=name))
     with pytest.raises(InputError, match=r"nowhere\.json: No such file"):
         without.create_job(JobSpec(name="nowhere", members=hosts, algorithm=f"plan:{tmp_path}/nowhere.json"))

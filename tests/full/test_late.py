@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Behind, Communicator, Desynchronized
+from netsum import Communicator, DesynchronizedError, ResultLostError
 
 from tests.full.calls import allreduce_whole, on_all, results
 from tests.full.conftest import Members
@@ -17,7 +17,7 @@ from tests.threads import PATIENCE, until
 DEGRADE: dict[str, Any] = {"late": "degrade", "block_exp": 40.0, "window": 16}
 PATIENT: dict[str, Any] = {**DEGRADE, "block_exp": 400.0}
 """Longer than a busy machine delays a rank that is not to be late."""
-COMES_BACK = (Behind, Desynchronized)
+COMES_BACK = (ResultLostError, DesynchronizedError)
 SIZE = 2500
 
 
@@ -88,7 +88,8 @@ def test_fewer_than_the_quorum_wait(members: Members) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
 def test_a_rank_that_slept_through_thousands_of_blocks_comes_back(members: Members, dtype: str) -> None:
-    """Behind, or Desynchronized when it cannot know what the others have called. Either way resync brings all together."""
+    """ResultLostError, or DesynchronizedError when it cannot know what the others have called. Either way resync brings all
+    together."""
     nap = Nap(2, 5)
     with (
         members(3, quorum=1, **DEGRADE) as communicators,

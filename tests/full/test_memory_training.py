@@ -12,7 +12,7 @@ from netsum.frames import PREFIX_BYTES
 from netsum.memory.embedding import Table
 from netsum.memory.parameters import Parameters
 from netsum.wire.memory import MEMORY_HEADER_BYTES, SEGMENT_BYTES
-from netsum_controller.errors import Refused
+from netsum_controller.errors import RejectedError
 from netsum_controller.memory.spec import RegionSpec
 from netsum_memory.optimizer_local import LocalOptimizer
 from netsum_memory.optimizer_options import Options
@@ -123,9 +123,9 @@ def from_port(fabric: Fabric, host: str) -> int:
 
 def test_a_wrong_option_is_named(fabric: Fabric) -> None:
     fabric.memory.start(["h1"])
-    with pytest.raises(Refused, match="optimizer is one of sgd, adam"):
+    with pytest.raises(RejectedError, match="optimizer is one of sgd, adam"):
         fabric.memory.create(RegionSpec.of(name="x", kind="parameters", size=1 << 16, options={"optimizer": "sdg"}))
-    with pytest.raises(Refused, match="a table needs the option dim"):
+    with pytest.raises(RejectedError, match="a table needs the option dim"):
         fabric.memory.create(RegionSpec.of(name="y", kind="table", size=1 << 16))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from netsum import Timeout
+from netsum import CallTimeoutError
 from netsum.transports.base import Packet
 from netsum_testbed.fabric import Fabric
 
@@ -41,7 +41,7 @@ class Walled(Around):
 def test_large_packets_of_a_rank_do_not_arrive(fabric: Fabric) -> None:
     with joined(fabric, 3, chunks=5, wraps={1: Narrow}) as communicators:
         for outcome in on_all(communicators, lambda comm: comm.allreduce(np.ones(3000, np.float32), timeout=TIMEOUT)):
-            assert isinstance(outcome.error, Timeout)
+            assert isinstance(outcome.error, CallTimeoutError)
             assert outcome.error.missing == (1,)
             assert "(1304 bytes each), and none of these packets has come to port 2 of switch s1" in str(outcome.error)
             assert (
@@ -62,9 +62,9 @@ def test_results_do_not_come_through_to_a_rank(fabric: Fabric) -> None:
         made[0].closed = True
         told = on_all(communicators, lambda comm: comm.allreduce(np.ones(30000, np.float32), timeout=TIMEOUT))
         for outcome in (told[0], told[2]):
-            assert isinstance(outcome.error, Timeout)
+            assert isinstance(outcome.error, CallTimeoutError)
             assert outcome.error.missing == (1,)
             assert "have come), and does not get the result of block" in str(outcome.error)
             assert "Look for a firewall on h2" in str(outcome.error)
-        assert isinstance(told[1].error, Timeout)
+        assert isinstance(told[1].error, CallTimeoutError)
         assert "its result has not reached this rank: does a firewall here" in str(told[1].error)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from netsum import Communicator, Desynchronized
+from netsum import Communicator, DesynchronizedError
 from netsum_testbed.fabric import Fabric
 
 from tests.full.calls import on_all, results
@@ -93,7 +93,7 @@ def test_a_rank_that_is_started_again_meets_the_others(fragile: Fabric) -> None:
             state = np.array([7, 8])
             try:
                 comm.allreduce([1, 2], timeout=PATIENCE)
-            except Desynchronized:
+            except DesynchronizedError:
                 return [comm.resync(state, progress=5, timeout=PATIENCE), *state.tolist()]
             raise AssertionError("nobody told it")
 

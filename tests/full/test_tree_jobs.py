@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Behind, Communicator, Desynchronized
+from netsum import Communicator, DesynchronizedError, ResultLostError
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.state.model import Job, JobState
 from netsum_testbed.fabric import Fabric
@@ -149,12 +149,14 @@ def test_stragglers_anywhere_in_the_tree(leaves: Fabric) -> None:
 
 
 def test_ranks_of_all_leaves_that_sleep_too_long_come_back(leaves: Fabric) -> None:
-    """The documented loop: from Behind and Desynchronized with resync, which itself raises neither. A rank that only waits for a
-    processor must not count as late, or nobody ever gets 50 steps further."""
+    """The documented loop: from ResultLostError and DesynchronizedError with resync, which itself raises neither. A rank that
+    only waits for a processor must not count as late, or nobody ever gets 50 steps further."""
     options: dict[str, Any] = {"late": "degrade", "block_exp": 200.0, "quorum": 2, "window": 8}
     with (
         joined(leaves, 4, **options) as communicators,
-        Training(communicators, resync=(Behind, Desynchronized), check=False, pause=naps(4, 0.05, 2.0)) as training,
+        Training(
+            communicators, resync=(ResultLostError, DesynchronizedError), check=False, pause=naps(4, 0.05, 2.0)
+        ) as training,
     ):
         until(lambda: sum(map(bool, training.came_back)) >= 3 or any(training.errors), training)
         training.pause = lambda _rank, _step: 0.0  # who wakes after the others' last step finds nobody to resync with

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Aborted, Communicator, Mismatch, NotFinite
+from netsum import AbortedError, Communicator, MismatchError, NotFiniteError
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_testbed.fabric import Fabric
@@ -84,7 +84,7 @@ def test_what_fails_on_one_leaf_is_told_on_all(net: Fabric) -> None:
         return comm.allreduce(array, timeout=PATIENCE)
 
     with joined(net, spec_of(net, 6)) as there:
-        assert kinds(on_all(there.communicators, failing)) == [Aborted] * 5 + [NotFinite]
+        assert kinds(on_all(there.communicators, failing)) == [AbortedError] * 5 + [NotFiniteError]
         sums = results(
             on_all(there.communicators, lambda comm: int(comm.allreduce(np.arange(3), timeout=PATIENCE)[-1]))
         )
@@ -97,7 +97,7 @@ def test_a_rank_that_makes_another_call_ends_it_for_all(net: Fabric, odd: int) -
         return comm.allreduce(np.ones(3000 + (comm.rank == odd), np.int32), timeout=PATIENCE)
 
     with joined(net, spec_of(net, 6)) as there:
-        assert kinds(on_all(there.communicators, differing)) == [Mismatch] * 6
+        assert kinds(on_all(there.communicators, differing)) == [MismatchError] * 6
 
 
 @pytest.mark.full

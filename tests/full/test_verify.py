@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from netsum import Communicator, Timeout
+from netsum import CallTimeoutError, Communicator
 from netsum_testbed.checking import Screen, running
 from netsum_testbed.opening import open_fabric
 from netsum_testbed.verify.command import verify
@@ -67,13 +67,13 @@ def test_a_wrong_sum_is_counted_and_how_to_see_it_again_is_said() -> None:
 @pytest.mark.full
 def test_a_call_that_times_out_is_counted_as_that() -> None:
     def too_late(_: np.ndarray[Any, Any]) -> Any:
-        raise Timeout("no result for block 7", 7)
+        raise CallTimeoutError("no result for block 7", 7)
 
     totals, said = run_with(too_late)
     assert totals.timeouts > 0
     assert totals.wrong == 0
     assert totals.exit_code == 1
-    assert any("Timeout: no result for block 7" in line for line in said)
+    assert any("CallTimeoutError: no result for block 7" in line for line in said)
 
 
 @pytest.mark.full

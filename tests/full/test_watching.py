@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Communicator, Evicted, NetsumError, Timeout, metrics
+from netsum import CallTimeoutError, Communicator, EvictedError, NetsumError, metrics
 from netsum_controller.cli.top import Snapshot, Watch
 from netsum_controller.state.model import Late
 from netsum_controller.watching.standing import JobStanding
@@ -161,11 +161,11 @@ def test_logs_name_job_rank_block_and_who_is_missing(
     with members(3) as communicators:
         job, epoch = communicators[0].descriptor.job, communicators[0].descriptor.epoch
         got = on_all(communicators[:2], lambda comm: comm.allreduce(np.ones(10, np.int32), timeout=2.0))
-        assert [type(each.error) for each in got] == [Timeout] * 2
+        assert [type(each.error) for each in got] == [CallTimeoutError] * 2
         fabric.controller.evict(job, 2)
         with pytest.raises(NetsumError) as refused:
             communicators[2].allreduce(np.ones(10, np.int32), timeout=PATIENCE)
-        assert isinstance(refused.value, Evicted)
+        assert isinstance(refused.value, EvictedError)
     ours = [record for record in caplog.records if getattr(record, "job", None) == job]
     told = {
         (record.levelname, vars(record)["rank"]): vars(record) for record in ours if record.levelno >= logging.WARNING

@@ -176,7 +176,9 @@ class Training:
 
         def come_back(index: int) -> None:
             progress = again.steps[index]
-            again.steps[index] = self.communicators[index].resync(again.states[index], progress=progress)
+            again.steps[index] = self.communicators[index].resync(
+                again.states[index], progress=progress, timeout=PATIENCE
+            )
 
         returned([partial(come_back, index) for index in range(len(self.communicators))])
         return again

@@ -36,14 +36,14 @@ def main(config: dict[str, Any]) -> None:
     size, step = config.get("size", 3000), 0
     state = np.zeros(size, np.int64)
     if config.get("resync"):
-        step = comm.resync(state, progress=0)
+        step = comm.resync(state, progress=0, timeout=PATIENCE)
     while step != config.get("steps"):
         try:
             state += comm.allreduce(share(comm.rank, step, size), timeout=PATIENCE)
-        except (netsum.Behind, netsum.Desynchronized):
+        except (netsum.ResultLostError, netsum.DesynchronizedError):
             if not config.get("resync"):
                 raise
-            step = comm.resync(state, progress=step)
+            step = comm.resync(state, progress=step, timeout=PATIENCE)
             continue
         step += 1
         print(json.dumps({"step": step, "sum": int(state.sum())}), flush=True)

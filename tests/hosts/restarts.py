@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from netsum import Communicator, Descriptor, Desynchronized, Evicted, NotReady
+from netsum import Communicator, Descriptor, DesynchronizedError, EvictedError, NotReadyError
 from netsum.recovery import Stopped, Told
 from netsum.transports import MemoryTransport, Transport
 from netsum.wire.codec import Header
@@ -106,12 +106,12 @@ class RestartingNetwork:
             if epoch == self.epoch:
                 return self.describe(rank)
             if epoch != self.resumes:
-                raise Desynchronized(f"epoch {self.epoch} has begun")
+                raise DesynchronizedError(f"epoch {self.epoch} has begun")
             if JOB_ID not in self.switch.jobs:
                 if isinstance(told, Stopped) and told.next_epoch == self.epoch:
                     self.needs[rank] = told.needs
                 if missing := sorted(set(range(self.workers)) - set(self.needs)):
-                    error = NotReady(f"ranks {missing} must still rejoin")
+                    error = NotReadyError(f"ranks {missing} must still rejoin")
                     error.retry, error.next_epoch = 0.02, self.epoch
                     raise error
                 self.first_block_id = min(self.needs.values())
@@ -131,9 +131,9 @@ class RestartingNetwork:
 
     def _answering(self, rank: int) -> None:
         if self.away:
-            raise NotReady("the controller does not answer")
+            raise NotReadyError("the controller does not answer")
         if rank in self.evicted:
-            raise Evicted(f"rank {rank} is evicted")
+            raise EvictedError(f"rank {rank} is evicted")
 
     def communicators(self) -> list[Communicator]:
         return [self.communicator(rank) for rank in range(self.workers)]

@@ -130,7 +130,7 @@ def test_what_is_put_around_transports_is_around_the_way_to_the_members() -> Non
     with closing(PeerSocket("127.0.0.1")) as free:
         address = free.address
     given = replace(without_switch(), peers=(address, "127.0.0.1:9"))
-    with netsum.join(descriptor=given, wrap=wrap) as comm, pytest.raises(netsum.Timeout):
+    with netsum.join(descriptor=given, wrap=wrap) as comm, pytest.raises(netsum.CallTimeoutError):
         comm.barrier(timeout=0.05)
     assert len(around) == 1
     assert around[0].counts.dropped > 0

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from netsum import NotReady
+from netsum import NotReadyError
 from netsum.answers import open_url
 from netsum.controller_client import ControllerClient
 
@@ -59,7 +59,7 @@ def test_half_an_answer_is_none() -> None:
     with answering(lambda connection: connection.sendall(half)) as url:
         with open_url(url, 60.0) as answer, pytest.raises(http.client.IncompleteRead):
             answer.read()
-        with pytest.raises(NotReady, match="does not answer"):
+        with pytest.raises(NotReadyError, match="does not answer"):
             ControllerClient("resnet", 0, "token", url).join(None, time.monotonic())
 
 

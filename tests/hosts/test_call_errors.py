@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.errors import (
-    Aborted,
-    BadTimeout,
+    AbortedError,
     CallError,
-    Closed,
+    CallTimeoutError,
+    ClosedError,
     CommunicatorError,
-    Desynchronized,
-    DoesNotFit,
-    Mismatch,
-    NotFinite,
-    Refused,
-    Timeout,
-    Unsupported,
+    DesynchronizedError,
+    InvalidTimeoutError,
+    MismatchError,
+    NotFiniteError,
+    RejectedError,
+    SumOverflowError,
+    UnsupportedError,
 )
 
 from tests.hosts.calls import allreduce, data, good, on_each, ranks
@@ -41,7 +41,7 @@ def test_not_finite_is_named_where_it_is_and_aborts_the_others(bad: float, scale
         spoilt = [each.copy() for each in arrays]
         spoilt[1][7, 9] = bad
         outcomes = allreduce(communicators, spoilt, scale=scale, op=op)
-        assert [type(each) for each in outcomes] == [Aborted, NotFinite, Aborted]
+        assert [type(each) for each in outcomes] == [AbortedError, NotFiniteError, AbortedError]
         assert (outcomes[1].rank, outcomes[1].index) == (1, (7, 9))
         assert isinstance(outcomes[1], ValueError)
         assert "rank 1" in str(outcomes[1])
@@ -55,7 +55,7 @@ def test_not_finite_is_named_where_it_is_and_aborts_the_others(bad: float, scale
 def test_a_sum_that_does_not_fit_is_an_error_on_every_rank(dtype: str, values: list[int]) -> None:
     with ranks(2) as communicators:
         outcomes = allreduce(communicators, [np.array([0, value], dtype) for value in values])
-        assert [type(each) for each in outcomes] == [DoesNotFit] * 2
+        assert [type(each) for each in outcomes] == [SumOverflowError] * 2
         assert isinstance(outcomes[0], OverflowError)
         assert good(allreduce(communicators, [np.array([1, 2], dtype)] * 2)).tolist() == [2, 4]
 
@@ -108,17 +108,17 @@ def test_different_calls_are_a_mismatch_that_names_both(
         outcomes = on_each(communicators, lambda comm: CALLED[other if comm.rank == 1 else one](comm))
         for rank, outcome in enumerate(outcomes):
             ours, theirs = (other, one) if rank == 1 else (one, other)
-            assert isinstance(outcome, Mismatch)
+            assert isinstance(outcome, MismatchError)
             assert str(outcome).endswith(f": this rank's is {ours}, another rank's is {theirs}")
         for outcome in on_each(communicators, Communicator.barrier):
-            assert isinstance(outcome, Closed)
+            assert isinstance(outcome, ClosedError)
 
 
 def test_a_mismatch_of_several_calls_says_so() -> None:
     with ranks(3) as communicators:
         outcomes = on_each(communicators, lambda comm: comm.allreduce(np.ones(5 + 7 * comm.rank)))
     for rank, outcome in enumerate(outcomes):
-        assert isinstance(outcome, Mismatch)
+        assert isinstance(outcome, MismatchError)
         assert f"this rank's is allreduce float64 ({5 + 7 * rank},) sum, the others made several" in str(outcome)
 
 
@@ -143,7 +143,7 @@ def test_different_calls_without_an_opening_are_a_mismatch_too(size: int, option
             good(allreduce(communicators, [ones] * 2, op=op, **options))
         outcomes = on_each(communicators, lambda comm: comm.allreduce(ones, op=ops[comm.rank], **options))
     for rank, outcome in enumerate(outcomes):
-        assert isinstance(outcome, Mismatch)
+        assert isinstance(outcome, MismatchError)
         assert f"allreduce float32 ({size},) {ops[rank]}" in str(outcome)
 
 
@@ -171,7 +171,7 @@ def test_what_does_not_go_on_one_rank_aborts_the_others(array: Any, options: dic
                 communicators,
                 lambda comm: comm.allreduce(array, **options) if comm.rank == 1 else comm.allreduce(np.ones(3000)),
             )
-            assert [type(each) for each in outcomes] == [Aborted, Unsupported, Aborted]
+            assert [type(each) for each in outcomes] == [AbortedError, UnsupportedError, AbortedError]
             assert isinstance(outcomes[1], TypeError)
             assert good(allreduce(communicators, [np.ones(3)] * 3)).tolist() == [3.0] * 3
 
@@ -187,13 +187,13 @@ def test_a_rank_that_does_not_come_is_a_timeout_that_names_block_and_ranks() -> 
     communicators = network.communicators(explain=explain)[:2]
     outcomes = allreduce(communicators, [np.ones(100)] * 2, timeout=0.3)
     for outcome in outcomes:
-        assert isinstance(outcome, Timeout)
+        assert isinstance(outcome, CallTimeoutError)
         assert isinstance(outcome, TimeoutError)
         assert (outcome.block_id, outcome.missing) == (4096, (2,))
         assert "4096" in str(outcome)
         assert "rank 2 (h3)" in str(outcome)
     assert asked == [4096, 4096]
-    with pytest.raises(Closed):
+    with pytest.raises(ClosedError):
         communicators[0].barrier()
 
 
@@ -205,7 +205,7 @@ def test_a_new_epoch_is_told_by_name() -> None:
     members = tuple(member._replace(udp_port=member.udp_port + 100) for member in job.members)
     network.switch.jobs[JOB_ID] = job._replace(epoch=8, first_block_id=90000, members=members)
     for outcome in on_each(communicators, Communicator.barrier):
-        assert isinstance(outcome, Desynchronized)
+        assert isinstance(outcome, DesynchronizedError)
         assert isinstance(outcome, CommunicatorError)
 
 
@@ -215,7 +215,7 @@ def test_a_job_that_is_gone_is_refused_by_name() -> None:
     on_each(communicators, Communicator.barrier)
     del network.switch.jobs[JOB_ID]
     for outcome in on_each(communicators, Communicator.barrier):
-        assert isinstance(outcome, Refused)
+        assert isinstance(outcome, RejectedError)
         assert outcome.reason == "UNKNOWN_JOB"
 
 
@@ -225,10 +225,10 @@ def test_closing_ends_calls_under_way_and_leaves_once() -> None:
     comm = Communicator(network.descriptors[0], network.transports[0], leave=lambda: left.append(True))
     with comm:
         work = comm.allreduce_async(np.ones(3))
-    with pytest.raises(Closed):
+    with pytest.raises(ClosedError):
         work.wait()
     for call in (comm.barrier, lambda: comm.allreduce(1.0), lambda: comm.allreduce_async(1.0)):
-        with pytest.raises(Closed, match="closed"):
+        with pytest.raises(ClosedError, match="closed"):
             call()
     comm.close()
     assert left == [True]
@@ -245,13 +245,16 @@ def test_an_interrupt_comes_through_and_ends_the_communicator() -> None:
     network.transports[0].recv = interrupted  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         comm.barrier()
-    with pytest.raises(Closed):
+    with pytest.raises(ClosedError):
         comm.barrier()
     comm.close()
 
 
 def test_every_call_error_is_a_call_error() -> None:
-    assert all(issubclass(each, CallError) for each in (Aborted, DoesNotFit, Mismatch, NotFinite, Timeout, Unsupported))
+    assert all(
+        issubclass(each, CallError)
+        for each in (AbortedError, SumOverflowError, MismatchError, NotFiniteError, CallTimeoutError, UnsupportedError)
+    )
 
 
 BAD_TIMEOUTS = (-1, -0.5, "x", "3", float("nan"), True, [1.0])
@@ -259,11 +262,11 @@ BAD_TIMEOUTS = (-1, -0.5, "x", "3", float("nan"), True, [1.0])
 
 @pytest.mark.parametrize("bad", BAD_TIMEOUTS, ids=repr)
 def test_a_timeout_that_is_none_is_said(bad: Any) -> None:
-    """It is neither a Timeout, nor a TypeError from inside, nor a call without a timeout."""
+    """It is neither a CallTimeoutError, nor a TypeError from inside, nor a call without a timeout."""
     said = pytest.raises(ValueError, match=r"timeout is .*, not a number of seconds")
     with ranks(2) as communicators:
         outcomes = on_each(communicators, lambda comm: comm.barrier(timeout=bad))
-        assert [type(outcome) for outcome in outcomes] == [BadTimeout] * 2
+        assert [type(outcome) for outcome in outcomes] == [InvalidTimeoutError] * 2
         work = communicators[0].allreduce_async(np.ones(3))
         with said:
             work.wait(timeout=bad)
@@ -297,14 +300,14 @@ WRONG: dict[str, Callable[[Communicator], Any]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_whatever_is_wrong_in_whichever_call_the_others_are_told(name: str) -> None:
-    """An argument that is no number or no array, or rows that cannot be cut, must not become a Timeout of the others."""
+    """An argument that is no number or no array, or rows that cannot be cut, must not become a CallTimeoutError of the others."""
     given = [np.ones((6, 3))] if name != "barrier" else []
     options = {"root": 1} if name == "reduce" else {}
     with ranks(3) as communicators:
         outcomes = on_each(
             communicators, lambda comm: WRONG[name](comm) if comm.rank == 1 else getattr(comm, name)(*given, **options)
         )
-        assert [type(outcomes[rank]) for rank in (0, 2)] == [Aborted] * 2
+        assert [type(outcomes[rank]) for rank in (0, 2)] == [AbortedError] * 2
         assert isinstance(outcomes[1], (TypeError, ValueError))
         assert good(allreduce(communicators, [np.ones(3)] * 3)).tolist() == [3.0] * 3
 
@@ -315,7 +318,7 @@ def test_a_call_in_the_background_that_is_wrong_aborts_the_others_in_its_order()
         def run(comm: Communicator) -> list[Any]:
             works = [comm.allreduce_async(np.full(3, number)) for number in (1.0, 2.0)]
             if comm.rank:
-                with pytest.raises(Unsupported, match="median"):
+                with pytest.raises(UnsupportedError, match="median"):
                     comm.allreduce_async(np.ones(3), "median")
             else:
                 works.append(comm.allreduce_async(np.ones(3)))
@@ -325,7 +328,7 @@ def test_a_call_in_the_background_that_is_wrong_aborts_the_others_in_its_order()
         zero, one = on_each(communicators, run)
         assert [each.tolist() for each in one] == [[2.0] * 3, [4.0] * 3, [8.0] * 3]
         assert [each.tolist() for each in (zero[0], zero[1], zero[3])] == [[2.0] * 3, [4.0] * 3, [8.0] * 3]
-        assert zero[2][0] == "Aborted"
+        assert zero[2][0] == "AbortedError"
 
 
 def test_in_calls_with_predicted_scales_too(combiner: str) -> None:  # noqa: F811
@@ -346,9 +349,9 @@ def test_in_calls_with_predicted_scales_too(combiner: str) -> None:  # noqa: F81
 
         for _ in range(3):
             assert good(run({})).tolist() == [2.0] * 3000
-            assert [type(each) for each in run({"out": READ_ONLY})] == [Aborted, Unsupported]
-        told = Aborted if combiner == "switch" else Mismatch
-        assert [type(each) for each in run({}, ones * 1j)] == [told, Unsupported]
+            assert [type(each) for each in run({"out": READ_ONLY})] == [AbortedError, UnsupportedError]
+        told = AbortedError if combiner == "switch" else MismatchError
+        assert [type(each) for each in run({}, ones * 1j)] == [told, UnsupportedError]
 
 
 def test_a_late_rank_whose_call_is_wrong_is_done_without() -> None:
@@ -363,10 +366,10 @@ def test_a_late_rank_whose_call_is_wrong_is_done_without() -> None:
             return comm.allreduce(np.ones((6, 300)), "median" if comm.rank == 1 else "sum")
 
         outcomes = one_late(network, communicators, 1, call)
-        assert [type(each) for each in outcomes] == [np.ndarray, Unsupported, np.ndarray]
+        assert [type(each) for each in outcomes] == [np.ndarray, UnsupportedError, np.ndarray]
         assert good(allreduce(communicators, [np.ones(3)] * 3)).tolist() == [3.0] * 3
         outcomes = one_late(network, communicators, 1, worse)
-        assert [type(each) for each in outcomes] == [np.ndarray, Unsupported, np.ndarray]
-        with pytest.raises(Closed) as ended:
+        assert [type(each) for each in outcomes] == [np.ndarray, UnsupportedError, np.ndarray]
+        with pytest.raises(ClosedError) as ended:
             communicators[1].barrier()
-        assert isinstance(ended.value.__cause__, Desynchronized)
+        assert isinstance(ended.value.__cause__, DesynchronizedError)

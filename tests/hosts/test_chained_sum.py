@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Aborted, Communicator, NotFinite, Unsupported
+from netsum import AbortedError, Communicator, NotFiniteError, UnsupportedError
 from netsum.peers.rings import rings_of
 from netsum.peers.ways import Way
 from netsum.wire.schema import EVERYONE, Op
@@ -44,7 +44,7 @@ def test_floats_that_are_not_finite() -> None:
 
     with closing_all(ChainNetwork(2).communicators()) as comms:
         outcomes = on_each(comms, lambda comm: comm.allreduce(ones_or(comm.rank), scale="float"))
-        assert [type(each) for each in outcomes] == [NotFinite, Aborted]
+        assert [type(each) for each in outcomes] == [NotFiniteError, AbortedError]
         passed = good(
             on_each(comms, lambda comm: comm.allreduce(arrays[comm.rank], scale="float", nonfinite="propagate"))
         )
@@ -55,13 +55,13 @@ def test_floats_that_are_not_finite() -> None:
 def test_only_chains_add_floats() -> None:
     with closing_all(PeerNetwork(2).communicators()) as comms:
         outcomes = on_each(comms, lambda comm: comm.allreduce(np.ones(3, np.float32), scale="float"))
-        assert all(isinstance(each, Unsupported) for each in outcomes)
+        assert all(isinstance(each, UnsupportedError) for each in outcomes)
         assert "job create --algorithm chain" in str(outcomes[0])
     with closing_all(ChainNetwork(2).communicators()) as comms:
         outcomes = on_each(comms, lambda comm: comm.allreduce(np.ones(3, np.float16), scale="float"))
-        assert all(isinstance(each, Unsupported) for each in outcomes)
+        assert all(isinstance(each, UnsupportedError) for each in outcomes)
         options: dict[str, Any]
         for options in ({"bits": 8}, {"exact": True}, {"rest": np.zeros(3, np.float32)}):
             ask = partial(Communicator.allreduce, x=np.ones(3, np.float32), scale="float", **options)
             outcomes = on_each(comms, ask)
-            assert all(isinstance(each, Unsupported | Aborted) for each in outcomes), options
+            assert all(isinstance(each, UnsupportedError | AbortedError) for each in outcomes), options

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum import Communicator, Mismatch, Timeout
+from netsum import CallTimeoutError, Communicator, MismatchError
 from netsum.backend import resume_window
 from netsum.descriptor import CHAIN, MULTICAST
 from netsum.peers import peer_window
@@ -277,7 +277,7 @@ def test_more_ranks_than_a_packet_has_segments() -> None:
 def test_a_rank_that_does_not_come_is_named() -> None:
     with closing_all(ChainNetwork(4).communicators()) as comms:
         outcomes = allreduce(comms[:3], [np.ones(3000)] * 3, timeout=0.6)
-        assert all(isinstance(each, Timeout) and "rank 3" in str(each) for each in outcomes), outcomes
+        assert all(isinstance(each, CallTimeoutError) and "rank 3" in str(each) for each in outcomes), outcomes
 
 
 def test_a_rank_whose_datagrams_do_not_come_is_named() -> None:
@@ -287,7 +287,7 @@ def test_a_rank_whose_datagrams_do_not_come_is_named() -> None:
     network.transports[1].deliver = lambda packet: None if is_datagram(packet) else deliver(packet)
     with closing_all(network.communicators()) as comms:
         outcomes = allreduce(comms, [np.ones(3000)] * 2, timeout=1.0)
-        assert isinstance(outcomes[0], Timeout)
+        assert isinstance(outcomes[0], CallTimeoutError)
         assert "rank 1, whose packets of chains (UDP) do not come here" in str(outcomes[0])
 
 
@@ -318,7 +318,7 @@ def test_chains_on_other_tori_are_a_mismatch() -> None:
     network.descriptors[1] = peer_descriptor(1, 4, algorithm="chain:4", mtu=1200)
     with closing_all(network.communicators()) as comms:
         outcomes = allreduce(comms, [np.ones(3)] * 4)
-        assert all(isinstance(each, Mismatch) for each in outcomes)
+        assert all(isinstance(each, MismatchError) for each in outcomes)
 
 
 def test_whoever_leaves_waits_until_its_packets_have_come(monkeypatch: pytest.MonkeyPatch) -> None:

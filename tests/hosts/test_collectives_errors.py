@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Aborted, Communicator, DoesNotFit, Mismatch, NotFinite, Unsupported
+from netsum import AbortedError, Communicator, MismatchError, NotFiniteError, SumOverflowError, UnsupportedError
 
 from tests.hosts.calls import on_each, ranks
 from tests.hosts.combiners import combiner  # noqa: F401 - each test by a switch and without
@@ -71,7 +71,7 @@ def test_what_cannot_be_is_refused_and_takes_one_id_on_every_rank(what: str) -> 
     call, match = UNSUPPORTED[what]
     with ranks(2) as communicators:
         for outcome in on_each(communicators, call):
-            assert isinstance(outcome, Unsupported)
+            assert isinstance(outcome, UnsupportedError)
             assert re.search(match, str(outcome))
         assert [comm._window.submitted for comm in communicators] == [1, 1]
         assert [total.tolist() for total in on_each(communicators, lambda comm: comm.allreduce(X))] == [
@@ -98,7 +98,7 @@ def test_not_finite_is_raised_where_it_is_and_the_others_are_told(name: str, op:
     with ranks(3) as communicators:
         given = [np.zeros((6, 300), np.float32), np.concatenate([spoilt, spoilt[:2]]), np.zeros((6, 300), np.float32)]
         outcomes = on_each(communicators, lambda comm: run(comm, given[comm.rank]))
-        assert [type(each) for each in outcomes] == [Aborted, NotFinite, Aborted]
+        assert [type(each) for each in outcomes] == [AbortedError, NotFiniteError, AbortedError]
         assert (outcomes[1].rank, outcomes[1].index) == (1, (3, 7))
         usable = on_each(communicators, lambda comm: run(comm, np.ones((3, 2))))
         assert {float(each.max()) for each in usable if each is not None} == {3.0 if op == "sum" else 1.0}
@@ -107,7 +107,7 @@ def test_not_finite_is_raised_where_it_is_and_the_others_are_told(name: str, op:
 def test_a_sum_that_does_not_fit_is_the_roots_error() -> None:
     with ranks(3) as communicators:
         outcomes = on_each(communicators, lambda comm: comm.reduce(np.array([1, 100], np.int8), root=1))
-        assert [type(each) for each in outcomes] == [type(None), DoesNotFit, type(None)]
+        assert [type(each) for each in outcomes] == [type(None), SumOverflowError, type(None)]
         again = on_each(communicators, lambda comm: comm.reduce(np.array([1, 40], np.int8), root=1))
         assert again[1].tolist() == [3, 120]
 
@@ -116,7 +116,7 @@ def test_a_part_that_does_not_fit_is_the_error_of_the_rank_that_gets_it() -> Non
     with ranks(3) as communicators:
         given = np.repeat(np.array([1, 200, 3], np.uint8), 2000)
         outcomes = on_each(communicators, lambda comm: comm.reduce_scatter(given))
-        assert isinstance(outcomes[1], DoesNotFit)
+        assert isinstance(outcomes[1], SumOverflowError)
         assert [set(outcomes[rank].tolist()) for rank in (0, 2)] == [{3}, {9}]
         assert on_each(communicators, lambda comm: comm.allreduce(1)) == [3] * 3
 
@@ -124,13 +124,13 @@ def test_a_part_that_does_not_fit_is_the_error_of_the_rank_that_gets_it() -> Non
 def test_products_that_do_not_fit_or_are_not_finite() -> None:
     with ranks(3) as communicators:
         outcomes = on_each(communicators, lambda comm: comm.allreduce(np.array([1, 6], np.int8), "product"))
-        assert [type(each) for each in outcomes] == [DoesNotFit] * 3
+        assert [type(each) for each in outcomes] == [SumOverflowError] * 3
         given = [np.full((2, 2), [1.0, np.inf if rank == 1 else 2.0]) for rank in range(3)]
         outcomes = on_each(communicators, lambda comm: comm.allreduce(given[comm.rank], "product"))
-        assert [type(each) for each in outcomes] == [Aborted, NotFinite, Aborted]
+        assert [type(each) for each in outcomes] == [AbortedError, NotFiniteError, AbortedError]
         assert (outcomes[1].rank, outcomes[1].index) == (1, (0, 1))
         outcomes = on_each(communicators, lambda comm: comm.allreduce(np.array([-128, 4], np.int16), "product"))
-        assert [type(each) for each in outcomes] == [DoesNotFit] * 3
+        assert [type(each) for each in outcomes] == [SumOverflowError] * 3
         least = [np.array([value], np.int64) for value in (-(2**31), 2**31, 2)]
         outcomes = on_each(communicators, lambda comm: comm.allreduce(least[comm.rank], "product"))
         assert [each.tolist() for each in outcomes] == [[-(2**63)]] * 3
@@ -139,7 +139,7 @@ def test_products_that_do_not_fit_or_are_not_finite() -> None:
 def test_what_no_lane_holds_is_everyones_error() -> None:
     with ranks(2) as communicators:
         outcomes = on_each(communicators, lambda comm: comm.reduce(np.full(3, 2**63, np.uint64), root=1))
-        assert [type(each) for each in outcomes] == [DoesNotFit] * 2
+        assert [type(each) for each in outcomes] == [SumOverflowError] * 2
 
 
 DIFFERENT: dict[str, tuple[Call, Call]] = {
@@ -180,4 +180,4 @@ DIFFERENT: dict[str, tuple[Call, Call]] = {
 def test_different_calls_are_a_mismatch_on_both_ranks(what: str) -> None:
     with ranks(2) as communicators:
         outcomes = on_each(communicators, lambda comm: DIFFERENT[what][comm.rank](comm))
-    assert [type(each) for each in outcomes] == [Mismatch] * 2
+    assert [type(each) for each in outcomes] == [MismatchError] * 2

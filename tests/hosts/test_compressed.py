@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum import Aborted, Communicator, Mismatch, NotFinite, Unsupported
+from netsum import AbortedError, Communicator, MismatchError, NotFiniteError, UnsupportedError
 from netsum.compression import Rotated, TopBlocks, _hadamard
 from netsum.wire.schema import HEADER_BYTES
 from netsum_testbed.verify.reference import bias
@@ -117,7 +117,7 @@ def test_lanes_that_are_too_narrow_for_so_many_ranks() -> None:
     network = make_network(128)
     with (
         Communicator(network.descriptors[0], network.transports[0]) as comm,
-        pytest.raises(Unsupported, match="128 ranks are too many"),
+        pytest.raises(UnsupportedError, match="128 ranks are too many"),
     ):
         comm.allreduce(np.ones(3), bits=8, timeout=0.05)
 
@@ -257,12 +257,12 @@ def test_what_cannot_be_compressed() -> None:
             ("bits is 5", lambda comm: Rotated(comm, 5)),
             ("share is 0", lambda comm: TopBlocks(comm, 0)),
         ):
-            with pytest.raises(Unsupported, match=words):
+            with pytest.raises(UnsupportedError, match=words):
                 make(communicators[0])
         for error in on_each(communicators, lambda comm: Rotated(comm).allreduce(np.ones(3), "max")):
-            assert isinstance(error, Unsupported)
+            assert isinstance(error, UnsupportedError)
             assert "a sum or mean, not 'max'" in str(error)
-    with ranks(8) as communicators, pytest.raises(Unsupported, match="8 ranks are too many for a sum in 4 bits"):
+    with ranks(8) as communicators, pytest.raises(UnsupportedError, match="8 ranks are too many for a sum in 4 bits"):
         Rotated(communicators[0], 4)
 
 
@@ -274,7 +274,7 @@ def test_what_is_not_finite_ends_the_call_and_is_not_kept(make: Any, bad: float)
         compressors = [make(comm) for comm in communicators]
         spoilt = [np.where(np.arange(300) == 7, bad, arrays[0]), arrays[1]]
         got = on_each(communicators, lambda comm: compressors[comm.rank].allreduce(spoilt[comm.rank]))
-        assert [type(each) for each in got] == [NotFinite, Aborted]
+        assert [type(each) for each in got] == [NotFiniteError, AbortedError]
         assert np.isfinite(
             good(on_each(communicators, lambda comm: compressors[comm.rank].allreduce(arrays[comm.rank])))
         ).all()
@@ -330,7 +330,7 @@ DIFFERENT: dict[str, tuple[Any, Any]] = {
 def test_calls_that_differ_are_compared(mine: Any, other: Any) -> None:
     with ranks(3) as communicators:
         got = on_each(communicators, lambda comm: (other if comm.rank == 1 else mine)(comm))
-    assert [type(each) for each in got] == [Mismatch] * 3, got
+    assert [type(each) for each in got] == [MismatchError] * 3, got
 
 
 @pytest.mark.parametrize("make", COMPRESSORS, ids=["8 bits", "4 bits", "top blocks"])
@@ -341,7 +341,7 @@ def test_the_ranks_are_told_what_is_wrong_on_one_and_go_on(make: Any) -> None:
         compressors = [make(comm) for comm in communicators]
         for wrong in bad:
             calls = [partial(compressors[0].allreduce, np.ones(9)), partial(compressors[1].allreduce, *wrong)]
-            assert [type(each) for each in together(calls)] == [Aborted, Unsupported]
+            assert [type(each) for each in together(calls)] == [AbortedError, UnsupportedError]
         mean = good(on_each(communicators, lambda comm: compressors[comm.rank].allreduce(np.ones(9))))
         assert mean.shape == (9,)
 
@@ -358,7 +358,7 @@ def test_values_too_large_to_be_rotated_are_refused() -> None:
     arrays = [np.full(2000, value, np.float32) for value in (1.0, 1e37)]
     with ranks(2) as communicators:
         got = on_each(communicators, lambda comm: Rotated(comm).allreduce(arrays[comm.rank]))
-        assert [type(each) for each in got] == [Aborted, NotFinite]
+        assert [type(each) for each in got] == [AbortedError, NotFiniteError]
         arrays[1] /= np.float32(1e7)
         result = good(on_each(communicators, lambda comm: Rotated(comm).allreduce(arrays[comm.rank])))
         np.testing.assert_allclose(result.mean(), 0.5e30, rtol=0.1)

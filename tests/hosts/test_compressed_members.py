@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Communicator, Timeout
+from netsum import CallTimeoutError, Communicator
 from netsum.compression import ErrorFeedback, Rotated, TopBlocks, _Levels
 
 from tests.hosts.calls import Array, closing_all, data, good, on_each, running
@@ -107,7 +107,7 @@ def test_after_a_resync_all_ranks_rotate_alike(make: Make) -> None:
         compressors = [make(comm) for comm in communicators]
         for _ in range(2):
             good(on_each(communicators, averaging(compressors, arrays)))
-        with pytest.raises(Timeout):
+        with pytest.raises(CallTimeoutError):
             compressors[0].allreduce(arrays[0], timeout=0.05)
         assert on_each(communicators, Communicator.resync) == [0, 0]
         check(communicators, compressors, arrays)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Closed, Communicator, CommunicatorError, Mismatch, wait_all
+from netsum import ClosedError, Communicator, CommunicatorError, MismatchError, wait_all
 from netsum.collectives.history import KINDS, Predictions
 from netsum.engine import Engine
 from netsum.transports import Transport
@@ -102,8 +102,8 @@ def test_closing_while_another_thread_waits_ends_its_call() -> None:
         comm.close()
 
     got, blocking, _ = together([wait, works[0].wait, close])
-    assert isinstance(got, Closed)
-    assert isinstance(blocking, Closed)
+    assert isinstance(got, ClosedError)
+    assert isinstance(blocking, ClosedError)
     assert not [thread for thread in threading.enumerate() if thread.name == "netsum"], "the driving thread has ended"
     other.close()
 
@@ -113,11 +113,11 @@ def test_an_interrupt_hits_its_own_thread_and_ends_the_calls_of_all() -> None:
         work = comm.allreduce_async(np.ones(3))
         links[0].error = KeyboardInterrupt()
         (got,) = together([work.wait])
-        assert isinstance(got, (Closed, KeyboardInterrupt))
-        with pytest.raises(Closed, match="KeyboardInterrupt"):
+        assert isinstance(got, (ClosedError, KeyboardInterrupt))
+        with pytest.raises(ClosedError, match="KeyboardInterrupt"):
             comm.barrier()
         links[0].error = None
-        with pytest.raises(Mismatch):  # the other rank need not wait for its timeout
+        with pytest.raises(MismatchError):  # the other rank need not wait for its timeout
             other.allreduce(np.ones(3))
 
 
@@ -174,10 +174,10 @@ def test_a_call_that_fails_half_way_is_told_to_the_others(engines: list[Engine])
 
     works = [engine.start(flow(engine, at == 1), 0, 60.0, background=False) for at, engine in enumerate(engines)]
     got = together([work.wait for work in works])
-    assert isinstance(got[0], Mismatch)
+    assert isinstance(got[0], MismatchError)
     assert isinstance(got[1], MemoryError)
     for engine in engines:
-        with pytest.raises(Closed):
+        with pytest.raises(ClosedError):
             engine.start(flow(engine, False), 1, 60.0, background=False)
 
 
@@ -187,7 +187,7 @@ def test_ranks_that_differ_by_blocks_and_generations_all_learn_it() -> None:
         on_each(communicators, Communicator.barrier)
         communicators[2]._gen += 1  # as after a call that the others have not made, whose blocks they have
         got = allreduce(communicators, [np.ones(5)] * 3)
-        assert [type(each) for each in got] == [Mismatch] * 3
+        assert [type(each) for each in got] == [MismatchError] * 3
         told = [parse_header(packet) for link in links for packet in link.sent if parse_header(packet).status]
         assert {header.status for header in told} == {Status.MISMATCH}
 
@@ -297,7 +297,7 @@ def test_predicted_calls_of_other_sizes_are_a_mismatch_long_before_the_timeout(s
         for array in arrays:
             allreduce(communicators, [array] * 2, scale="predicted")
         got = allreduce(communicators, arrays, scale="predicted")
-        assert [type(each) for each in got] == [Mismatch] * 2
+        assert [type(each) for each in got] == [MismatchError] * 2
 
 
 @pytest.mark.full

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Aborted, CallError, Communicator, NotFinite
+from netsum import AbortedError, CallError, Communicator, NotFiniteError
 
 from tests.hosts.calls import good, on_each
 from tests.hosts.network import MemoryNetwork
@@ -64,7 +64,7 @@ def test_a_product_is_of_those_that_are_left(left: list[Communicator]) -> None:
         cubes = on_each(left, partial(Communicator.allreduce, x=twos, op="product"))
         assert good(cubes).tolist() == [8, 27]
     bad = on_each(left, lambda comm: comm.allreduce(np.array([1.0, np.nan if comm.rank == 3 else 1.0]), "product"))
-    assert [type(each) for each in bad] == [Aborted, Aborted, NotFinite]
+    assert [type(each) for each in bad] == [AbortedError, AbortedError, NotFiniteError]
     assert "rank 3 gave the call up" in str(bad[0])
     assert (bad[2].rank, bad[2].index) == (3, (1,))
 
@@ -80,7 +80,7 @@ def test_a_product_is_of_those_that_are_left(left: list[Communicator]) -> None:
 )
 def test_a_root_that_was_evicted_is_named(left: list[Communicator], call: Callable[[Communicator], Any]) -> None:
     for outcome in on_each(left, call):
-        assert isinstance(outcome, Aborted)
+        assert isinstance(outcome, AbortedError)
         assert str(outcome).startswith("rank 2 was evicted")
     assert good(on_each(left, lambda comm: comm.allreduce(np.ones(3)))).tolist() == [3.0] * 3
 
@@ -144,7 +144,7 @@ def test_in_the_moment_of_an_eviction_all_fare_alike() -> None:
             for _ in range(3):
                 try:
                     outcomes.append(comm.all_gather(np.full(600, comm.rank, np.float32)).tobytes())
-                except Aborted as error:
+                except AbortedError as error:
                     outcomes.append(str(error))
             return outcomes
 

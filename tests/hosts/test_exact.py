@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.errors import Aborted, Unsupported
+from netsum.errors import AbortedError, UnsupportedError
 
 from tests.hosts.calls import allreduce, good, on_each, ranks
 from tests.hosts.combiners import combiner  # noqa: F401 - each test by a switch and without
@@ -59,7 +59,7 @@ def test_integers_and_orders_are_exact_anyway() -> None:
 def test_what_cannot_be_exact(dtype: str, options: dict[str, Any], complaint: str) -> None:
     with ranks(2) as communicators:
         for outcome in allreduce(communicators, [np.ones(3, dtype)] * 2, exact=True, **options):
-            assert isinstance(outcome, Unsupported)
+            assert isinstance(outcome, UnsupportedError)
             assert complaint in str(outcome)
 
 
@@ -70,6 +70,6 @@ def test_a_rank_that_cannot_take_the_result_leaves_the_others_usable() -> None:
         first, second = on_each(
             communicators, lambda comm: comm.allreduce(arrays[comm.rank], out=out[comm.rank], exact=True)
         )
-        assert isinstance(first, Unsupported)
-        assert isinstance(second, Aborted)
+        assert isinstance(first, UnsupportedError)
+        assert isinstance(second, AbortedError)
         assert good(allreduce(communicators, arrays, exact=True))[0] == 2

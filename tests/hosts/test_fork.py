@@ -56,14 +56,14 @@ def test_every_call_is_refused_in_a_child_and_the_parents_go_on(pair: list[Commu
     refused = in_child(lambda: {name: outcome(partial(call, pair[0])) for name, call in CALLS.items()})
     for name in CALLS:
         kind, words = refused[name]
-        assert kind == ("Unsupported" if name == "a bad call" else "Closed"), name
-        assert kind == "Unsupported" or f"belongs to process {os.getpid()}" in words
+        assert kind == ("UnsupportedError" if name == "a bad call" else "ClosedError"), name
+        assert kind == "UnsupportedError" or f"belongs to process {os.getpid()}" in words
     assert sums(pair) == [3.0] * 3
 
 
 def test_a_call_under_way_is_the_parents(pair: list[Communicator]) -> None:
     work = pair[0].allreduce_async(np.ones(3))
-    assert in_child(work.wait)[0] == "Closed"
+    assert in_child(work.wait)[0] == "ClosedError"
     assert good([pair[1].allreduce(np.ones(3)), work.wait()]).tolist() == [2.0] * 3
 
 

@@ -10,7 +10,7 @@ import pytest
 from netsum.collectives import aborted
 from netsum.collectives.layout import GROUP
 from netsum.communicator import Communicator
-from netsum.errors import Aborted, BadTimeout, Mismatch, Unsupported
+from netsum.errors import AbortedError, InvalidTimeoutError, MismatchError, UnsupportedError
 from netsum.work import Work
 
 from tests.hosts.calls import allreduce, closing_all, good, on_each, over_a_bad_network
@@ -28,7 +28,7 @@ def test_what_is_given_up_is_sent_no_further() -> None:
         before = communicators[0].stats.bytes_sent
         right = partial(Communicator.allreduce, x=array, scale="predicted")
         outcomes = one_wrong(communicators, lambda comm: comm.allreduce(array, scale="predicted", timeout=-1), right)
-        assert [type(each) for each in outcomes] == [Aborted, BadTimeout, Aborted]
+        assert [type(each) for each in outcomes] == [AbortedError, InvalidTimeoutError, AbortedError]
         assert communicators[0].stats.bytes_sent - before < array.nbytes / 2
         still_works(communicators, right)
 
@@ -40,7 +40,7 @@ def test_over_a_network_that_loses_and_reorders(seed: int) -> None:
         good(on_each(communicators, call))
         for _ in range(2):
             outcomes = one_wrong(communicators, wrong, call)
-            assert [type(each) for each in outcomes] == [Aborted, Unsupported, Aborted]
+            assert [type(each) for each in outcomes] == [AbortedError, UnsupportedError, AbortedError]
             still_works(communicators, call)
 
 
@@ -53,7 +53,7 @@ def test_calls_under_way_in_the_background_keep_their_order() -> None:
     def run(comm: Communicator) -> list[Any]:
         works = [begin(comm, 1.0)]
         if comm.rank == WRONG_RANK:
-            with pytest.raises(Unsupported, match="median"):
+            with pytest.raises(UnsupportedError, match="median"):
                 comm.allreduce_async(SHORT, "median")
         else:
             works.append(begin(comm, 2.0))
@@ -66,7 +66,7 @@ def test_calls_under_way_in_the_background_keep_their_order() -> None:
     for rank, (first, *given_up, last) in enumerate(outcomes):
         assert set(first.tolist()) == {3.0}
         assert set(last.tolist()) == {9.0}
-        assert [name for name, _ in given_up] == ["Aborted"] * (rank != WRONG_RANK)
+        assert [name for name, _ in given_up] == ["AbortedError"] * (rank != WRONG_RANK)
 
 
 def test_a_sum_of_more_blocks_than_can_be_counted_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_a_sum_of_more_blocks_than_can_be_counted_is_a_mismatch(monkeypatch: pyt
     with closing_all(MemoryNetwork(WORKERS).communicators()) as communicators:
         good(on_each(communicators, KINDS["predicted"]))
         outcomes = one_wrong(communicators, WRONG["type"][0], KINDS["predicted"])
-        assert [type(each) for each in outcomes] == [Mismatch, Unsupported, Mismatch]
+        assert [type(each) for each in outcomes] == [MismatchError, UnsupportedError, MismatchError]
 
 
 class Groups:
@@ -93,9 +93,9 @@ def test_a_wrong_split_leaves_the_groups_of_the_next_alike(color: Any) -> None:
     with closing_all(MemoryNetwork(WORKERS).communicators(membership=Groups())) as communicators:
         for right in others:
             outcomes = one_wrong(communicators, lambda comm: comm.split(color), right)
-            assert [type(each) for each in outcomes[::2]] == [Aborted] * 2
+            assert [type(each) for each in outcomes[::2]] == [AbortedError] * 2
             assert isinstance(outcomes[WRONG_RANK], TypeError | ValueError)
         outcomes = one_wrong(communicators, WRONG["type"][0], others[0])
-        assert [type(each) for each in outcomes] == [Aborted, Unsupported, Aborted]
+        assert [type(each) for each in outcomes] == [AbortedError, UnsupportedError, AbortedError]
         groups = on_each(communicators, lambda comm: comm.split(comm.rank % 2))
         assert groups == [("0.0", [0, 2]), ("0.1", [1]), ("0.0", [0, 2])]

@@ -12,7 +12,7 @@ import pytest
 from netsum.controller_client import ControllerClient
 from netsum.descriptor import Descriptor, Link
 from netsum.environment import DEFAULT_CALL_TIMEOUT, RANKS, Environment
-from netsum.errors import JoinError, NoSuchMember, NotReady, Timeout, Unauthorized
+from netsum.errors import CallTimeoutError, JoinError, NotReadyError, UnauthorizedError, UnknownRankError
 from netsum.transports import MemoryTransport
 
 from tests.hosts.canned import CUT, Controller, canned
@@ -64,8 +64,8 @@ def test_join_asks_for_the_rank_and_close_leaves_it(controller: Controller) -> N
 @pytest.mark.parametrize(
     ("status", "answer", "kind", "message"),
     [
-        (401, {"error": "wrong token"}, Unauthorized, "wrong token"),
-        (404, {"error": "no rank 1"}, NoSuchMember, "no rank 1"),
+        (401, {"error": "wrong token"}, UnauthorizedError, "wrong token"),
+        (404, {"error": "no rank 1"}, UnknownRankError, "no rank 1"),
         (400, {"error": "what?"}, JoinError, r"what\?"),
         (500, b"<html>", JoinError, "HTTP status 500"),
         (200, {"version": 1}, JoinError, "no descriptor"),
@@ -98,20 +98,20 @@ def test_a_controller_killed_in_mid_answer_is_asked_again(controller: Controller
 @pytest.mark.parametrize("status", [200, 409])
 def test_a_rejoin_may_be_asked_again_after_half_an_answer(controller: Controller, status: int) -> None:
     controller.answers = [(status, CUT)]
-    with pytest.raises(NotReady):
+    with pytest.raises(NotReadyError):
         ControllerClient("job", 0, "secret", controller.url).rejoin(epoch=1, told=None)
 
 
 def test_a_job_that_stays_busy_is_not_ready_at_the_deadline(controller: Controller) -> None:
     controller.answers = [(409, {"error": "the previous run is still finishing", "retry_ms": 20})]
-    with pytest.raises(NotReady, match="still finishing"):
+    with pytest.raises(NotReadyError, match="still finishing"):
         join(controller, timeout=0.2)
 
 
 def test_a_controller_that_is_not_there_is_named(controller: Controller) -> None:
     url = controller.url
     controller.socket.close()
-    with pytest.raises(NotReady, match=url.replace(".", r"\.")):
+    with pytest.raises(NotReadyError, match=url.replace(".", r"\.")):
         netsum.join("job", 0, token="t", controller=url, timeout=0.2)
 
 
@@ -127,7 +127,7 @@ def test_a_transport_that_cannot_be_opened_gives_the_rank_back(controller: Contr
 def test_a_timeout_asks_the_controller_whom_the_block_waits_for(controller: Controller) -> None:
     why = {"block": 4096, "state": "open", "missing": [{"rank": 2, "host": "h3"}]}
     controller.answers = [(200, OURS), (200, why)]
-    with join(controller) as comm, pytest.raises(Timeout) as caught:
+    with join(controller) as comm, pytest.raises(CallTimeoutError) as caught:
         comm.barrier(timeout=0.25)
     assert caught.value.missing == (2,)
     assert "rank 2 (h3)" in str(caught.value)
@@ -148,7 +148,7 @@ def test_a_timeout_names_nobody_without_a_record_that_lacks_it(
 ) -> None:
     why = {"block": 4096, "state": "open", "missing": [{"rank": 0, "host": "h1"}, {"rank": 2, "host": "h3"}]}
     controller.answers = [(200, OURS), (200, {**why, **changes})]
-    with join(controller) as comm, pytest.raises(Timeout, match=words) as caught:
+    with join(controller) as comm, pytest.raises(CallTimeoutError, match=words) as caught:
         comm.barrier(timeout=0.25)
     assert caught.value.missing == ()
     assert "waiting for" not in str(caught.value)

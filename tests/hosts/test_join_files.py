@@ -9,7 +9,7 @@ from typing import Any
 import netsum
 import numpy as np
 import pytest
-from netsum import Communicator, Descriptor, Desynchronized, JoinError, Timeout
+from netsum import CallTimeoutError, Communicator, Descriptor, DesynchronizedError, JoinError
 from netsum.transports import Faults, FaultyTransport, MemoryTransport, Transport
 from netsum.wire.codec import parse_header
 
@@ -104,7 +104,7 @@ def sums(comm: Communicator, value: int, calls: int = 1, **options: Any) -> Any:
 
 def used_before(outcomes: Sequence[Any]) -> bool:
     """Whether every outcome is the error about a used file."""
-    return all(isinstance(each, Desynchronized) and "used before" in str(each) for each in outcomes)
+    return all(isinstance(each, DesynchronizedError) and "used before" in str(each) for each in outcomes)
 
 
 @pytest.mark.parametrize("calls", [1, 3, 40])  # 40: the slots have come round
@@ -118,12 +118,12 @@ def test_processes_of_two_runs_at_once_never_share_a_sum(files: Files) -> None:
     assert good(on_each(old, lambda comm: sums(comm, 10)))[0] == 33
     outcomes = on_each([*files.come([0]), *old[1:]], lambda comm: sums(comm, 20, timeout=0.5))
     assert used_before(outcomes[:1])
-    assert all(isinstance(each, Timeout) for each in outcomes[1:])
+    assert all(isinstance(each, CallTimeoutError) for each in outcomes[1:])
 
 
 def test_a_process_that_came_alone_leaves_its_file_good(files: Files) -> None:
     (died,) = files.come([0])
-    with pytest.raises(Timeout):
+    with pytest.raises(CallTimeoutError):
         sums(died, 10, timeout=0.05)
     assert good(on_each(files.come(range(3)), lambda comm: sums(comm, 20)))[0] == 63
 
@@ -138,12 +138,13 @@ def test_what_a_dead_run_has_left_in_an_open_block_is_not_the_next_ones(files: F
 
     files.network._deliver = only_the_first_block  # type: ignore[method-assign]
     assert all(
-        isinstance(each, Timeout) for each in on_each(files.come(range(3)), lambda comm: sums(comm, 10, timeout=0.3))
+        isinstance(each, CallTimeoutError)
+        for each in on_each(files.come(range(3)), lambda comm: sums(comm, 10, timeout=0.3))
     )
     files.network._deliver = deliver  # type: ignore[method-assign]
     outcomes = on_each(files.come(range(3)), lambda comm: sums(comm, 20, timeout=0.5))
     assert used_before(outcomes[:1])
-    assert all(isinstance(each, Timeout) for each in outcomes[1:])
+    assert all(isinstance(each, CallTimeoutError) for each in outcomes[1:])
 
 
 def test_one_run_with_files_loses_nothing_on_a_bad_network() -> None:

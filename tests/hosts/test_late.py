@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum import Aborted, Communicator, Degraded, DoesNotFit, NotFinite, Unsupported
+from netsum import AbortedError, Communicator, DegradedError, NotFiniteError, SumOverflowError, UnsupportedError
 
 from tests.examples import one_in
 from tests.hosts.calls import allreduce, good, on_each
@@ -120,7 +120,7 @@ def test_raise_raises_on_every_rank_that_has_a_partial_result() -> None:
     with stragglers(3) as (network, communicators):
         outcomes = one_late(network, communicators, 0, lambda comm: comm.allreduce(mine[comm.rank], late="raise"))
         for outcome in outcomes:
-            assert isinstance(outcome, Degraded)
+            assert isinstance(outcome, DegradedError)
             assert (outcome.report.degraded, outcome.report.src_cnt_min) == (4, 2)
             assert "4 of 4" in str(outcome)
         np.testing.assert_array_equal(good(allreduce(communicators, mine, late="raise")), sum(mine))
@@ -136,7 +136,7 @@ def test_not_a_number_on_a_late_rank_is_its_own_error_and_stays_out() -> None:
             return comm.allreduce(spoilt if comm.rank == 1 else mine[comm.rank], late="carry")
 
         first, error, third = one_late(network, communicators, 1, call)
-        assert isinstance(error, NotFinite)
+        assert isinstance(error, NotFiniteError)
         assert (error.rank, error.index) == (1, (7,))
         np.testing.assert_array_equal(first, mine[0] + mine[2])
         np.testing.assert_array_equal(first, third)
@@ -155,7 +155,7 @@ def test_taking_part_without_a_gradient() -> None:
         np.testing.assert_array_equal(result, ((mine[0] + mine[1]) / 2).astype(np.float32))
         assert [comm.report.missed for comm in communicators] == [0, 0, 4]
         for outcome in on_each(communicators, lambda comm: comm.allreduce(mine[0], late="wait", give=False)):
-            assert isinstance(outcome, Unsupported)
+            assert isinstance(outcome, UnsupportedError)
             assert "give=False is for" in str(outcome)
 
 
@@ -164,16 +164,16 @@ def test_an_integer_sum_that_does_not_fit_without_the_late_rank_is_an_error_for_
         outcomes = one_late(
             network, communicators, 2, lambda comm: comm.allreduce(np.array([1, [100, 100, 1][comm.rank]], np.int8))
         )
-        assert [type(outcome) for outcome in outcomes] == [DoesNotFit] * 3
+        assert [type(outcome) for outcome in outcomes] == [SumOverflowError] * 3
 
 
 @pytest.mark.parametrize("op", ["max", "min"])
 def test_what_cannot_be_carried_is_said(op: str) -> None:
     with stragglers(2) as (_, communicators):
         for outcome in on_each(communicators, lambda comm: comm.allreduce(np.ones(3), op, late="carry")):
-            assert isinstance(outcome, Unsupported)
+            assert isinstance(outcome, UnsupportedError)
         for outcome in on_each(communicators, lambda comm: comm.allreduce(np.ones(3, np.int32), late="carry")):
-            assert isinstance(outcome, Unsupported)
+            assert isinstance(outcome, UnsupportedError)
             assert "late='carry'" in str(outcome)
 
 
@@ -238,7 +238,7 @@ def test_a_call_that_is_given_up_keeps_what_it_took_along() -> None:
         one_late(network, communicators, 1, lambda comm: comm.allreduce(share(comm.rank, 0, 10), late="carry"))
         spoilt = [np.ones(10, np.float32), np.ones(10, np.float32), np.full(10, np.nan, np.float32)]
         outcomes = allreduce(communicators, spoilt, late="carry")
-        assert [type(outcome) for outcome in outcomes] == [Aborted, Aborted, NotFinite]
+        assert [type(outcome) for outcome in outcomes] == [AbortedError, AbortedError, NotFiniteError]
         zeros = [np.zeros(10, np.float32)] * WORKERS
         np.testing.assert_array_equal(good(allreduce(communicators, zeros, late="carry")), share(1, 0, 10))
 
@@ -256,7 +256,7 @@ def test_what_overflows_with_what_was_carried_is_not_finite() -> None:
         one_late(network, communicators, 1, lambda comm: comm.allreduce(LARGE * (comm.rank == 1), late="carry"))
         given_ = [np.ones(2, np.float32), LARGE, np.ones(2, np.float32)]
         outcomes = allreduce(communicators, given_, late="carry")
-        assert [type(outcome) for outcome in outcomes] == [Aborted, NotFinite, Aborted]
+        assert [type(outcome) for outcome in outcomes] == [AbortedError, NotFiniteError, AbortedError]
         assert (outcomes[1].rank, outcomes[1].index) == (1, (0,))
         assert "carried" in str(outcomes[1])
         assert zeros(communicators) == LARGE.tolist()
@@ -272,7 +272,7 @@ def test_a_late_rank_whose_carry_overflows_keeps_only_what_it_had() -> None:
             return [type(outcome) for outcome in outcomes]
 
         assert late() == [np.ndarray] * 3
-        assert late() == [np.ndarray, NotFinite, np.ndarray]
+        assert late() == [np.ndarray, NotFiniteError, np.ndarray]
         assert zeros(communicators) == LARGE.tolist()
 
 
@@ -287,5 +287,5 @@ def test_carries_of_calls_that_overlap_and_overflow_are_an_error_once() -> None:
 
         one_late(network, communicators, 1, pair)
         outcomes = allreduce(communicators, [np.zeros(2, np.float32)] * WORKERS, late="carry")
-        assert [type(outcome) for outcome in outcomes] == [Aborted, NotFinite, Aborted]
+        assert [type(outcome) for outcome in outcomes] == [AbortedError, NotFiniteError, AbortedError]
         assert zeros(communicators) == [0.0, 0.0]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Aborted, Behind, Closed, Communicator, Desynchronized, NotFinite
+from netsum import AbortedError, ClosedError, Communicator, DesynchronizedError, NotFiniteError, ResultLostError
 from netsum.transports.base import Packet
 
 from tests.hosts.calls import closing_all, good, on_each
@@ -99,11 +99,11 @@ def test_an_abort_that_a_rank_did_not_hear_shifts_none_of_its_rows(op: str, dtyp
             got = on_each(
                 communicators, lambda comm: together([partial(work.wait, PATIENCE) for work in works[comm.rank]])
             )
-        assert isinstance(got[0][0], NotFinite)
-        assert isinstance(got[1][0], Aborted)
+        assert isinstance(got[0][0], NotFiniteError)
+        assert isinstance(got[1][0], AbortedError)
         result = good([got[0][1], got[1][1]])
         assert wrong_rows(result, op, dtype) == 0
-        assert [type(outcome) for outcome in got[LAST]] == [Desynchronized] * 2
+        assert [type(outcome) for outcome in got[LAST]] == [DesynchronizedError] * 2
 
 
 ONES = np.ones(3, np.float32)
@@ -129,9 +129,9 @@ def test_who_goes_on_after_a_lost_opening_does_not(name: str) -> None:
         on_each(communicators[:LAST], lambda comm: [comm.allreduce(np.full(300, step, "f")) for step in range(60)])
         link.mute = link.deaf = False
         last = communicators[LAST]
-        with pytest.raises(Desynchronized, match=r"resync\(\)"):
+        with pytest.raises(DesynchronizedError, match=r"resync\(\)"):
             GOING_ON[name](last)
-        with pytest.raises(Closed):
+        with pytest.raises(ClosedError):
             last.allreduce(np.ones(3))
         # And the others do not notice.
         assert good(on_each(communicators[:LAST], lambda comm: comm.allreduce(np.ones(3)))).tolist() == [2.0] * 3
@@ -148,7 +148,7 @@ def test_who_has_heard_the_opening_and_lost_data_is_behind_and_in_step(op: str, 
             result = good([work.wait() for work in works[:LAST]])
         link.mute = link.deaf = False
         assert wrong_rows(result, op, dtype) == 0
-        with pytest.raises(Behind) as caught:
+        with pytest.raises(ResultLostError) as caught:
             works[LAST].wait()
         assert 0 < caught.value.report.lost < caught.value.report.blocks
         whole = good(on_each(communicators, lambda comm: comm.allreduce(long_array(comm.rank, dtype, 30), op)))
@@ -201,6 +201,6 @@ def test_what_an_exchange_lost_on_the_way_back_is_no_eviction(name: str) -> None
                 work.wait()
             on_each(communicators[:LAST], lambda comm: [comm.allreduce(np.ones(300)) for _ in range(60)])
         link.deaf = False
-        with pytest.raises(Behind) as caught:
+        with pytest.raises(ResultLostError) as caught:
             works[LAST].wait()
         assert 0 < caught.value.report.lost <= caught.value.report.blocks

@@ -12,7 +12,7 @@ from typing import Any
 
 import netsum
 import pytest
-from netsum import Closed, Degraded, Evicted, JoinError, Report, Stats, Timeout, logs
+from netsum import CallTimeoutError, ClosedError, DegradedError, EvictedError, JoinError, Report, Stats, logs
 from netsum.asking import Asking
 from netsum.environment import Environment
 from netsum.watching import CallEnd, MemberLog
@@ -144,12 +144,12 @@ def test_what_a_member_tells(stream: io.StringIO) -> None:
     for n in range(3):
         log.call_ended(call(blocks=4, degraded=n + 1, src_cnt_min=3, missed=1))
     clock.now = 11.0
-    log.call_ended(call(Degraded(Report(blocks=1, degraded=1)), blocks=1, degraded=1))
+    log.call_ended(call(DegradedError(Report(blocks=1, degraded=1)), blocks=1, degraded=1))
     log.call_ended(call(blocks=4))  # whole: no word
-    log.call_ended(call(Closed("closed"), blocks=4, degraded=1))  # told as what it is
-    log.failed(Closed("closed"))
-    log.failed(Timeout("no result for block 4101", 4101, [0, 2]))
-    log.failed(Evicted("rank 1 was evicted"))
+    log.call_ended(call(ClosedError("closed"), blocks=4, degraded=1))  # told as what it is
+    log.failed(ClosedError("closed"))
+    log.failed(CallTimeoutError("no result for block 4101", 4101, [0, 2]))
+    log.failed(EvictedError("rank 1 was evicted"))
     log.resync()
     log.closed(Stats(blocks=9, retransmissions=2))
     log.closed(Stats())
@@ -169,7 +169,7 @@ def test_what_a_member_tells(stream: io.StringIO) -> None:
 def test_outcomes_in_a_word() -> None:
     assert call(blocks=3).outcome == "ok"
     assert call(blocks=3, degraded=1).outcome == "partial"
-    assert call(Timeout("late")).outcome == "timeout"
+    assert call(CallTimeoutError("late")).outcome == "call_timeout"
 
 
 def test_whoever_waits_for_the_controller_says_so(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from netsum import Descriptor, Report, Stats, Timeout, metrics
+from netsum import CallTimeoutError, Descriptor, Report, Stats, metrics
 from netsum.watching import CallEnd, Watcher
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -60,7 +60,7 @@ def test_what_a_member_exports() -> None:
     member.stats.refusals["NOT_MEMBER"] = 5
     member.end("allreduce", 0.003)
     member.end("allreduce", 0.3, blocks=3, degraded=1)
-    member.end("allreduce", 2.0, Timeout("late"))
+    member.end("allreduce", 2.0, CallTimeoutError("late"))
     member.end("barrier")
     found = samples(registry)
     here = ("test", "2")
@@ -76,7 +76,7 @@ def test_what_a_member_exports() -> None:
     assert calls == {
         ("allreduce", "test", "ok", "2"): 1,
         ("allreduce", "test", "partial", "2"): 1,
-        ("allreduce", "test", "timeout", "2"): 1,
+        ("allreduce", "test", "call_timeout", "2"): 1,
         ("barrier", "test", "ok", "2"): 1,
     }
     assert found["netsum_call_seconds_count", "allreduce", "test", "2"] == 3

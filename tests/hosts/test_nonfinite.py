@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from netsum import Aborted, Communicator, Mismatch, NotFinite, Unsupported
+from netsum import AbortedError, Communicator, MismatchError, NotFiniteError, UnsupportedError
 
 from tests.hosts.calls import Array, allreduce, good, on_each, ranks
 from tests.hosts.combiners import combiner
@@ -112,7 +112,7 @@ def test_minimum_maximum_and_product(dtype: Any) -> None:
 def test_what_is_said_of_calls_that_cannot_be() -> None:
     values = [np.array([1.0, np.inf]), np.array([1.0, 2.0])]
     with ranks(2) as communicators:
-        assert [type(each) for each in allreduce(communicators, values)] == [NotFinite, Aborted]
+        assert [type(each) for each in allreduce(communicators, values)] == [NotFiniteError, AbortedError]
         wrong = allreduce(communicators, values, nonfinite="perhaps")
         assert all("nonfinite 'perhaps' is not one of raise, propagate" in str(each) for each in wrong)
         # Integers have no such values.
@@ -120,9 +120,9 @@ def test_what_is_said_of_calls_that_cannot_be() -> None:
         differ = on_each(
             communicators, lambda comm: comm.allreduce(np.ones(3), nonfinite=["raise", "propagate"][comm.rank])
         )
-        assert [type(each) for each in differ] == [Mismatch, Mismatch]
+        assert [type(each) for each in differ] == [MismatchError, MismatchError]
     with ranks(2, block_exp_ms=1000.0, quorum=1) as communicators:
         refused = allreduce(communicators, values, nonfinite="propagate")
-        assert all(isinstance(each, Unsupported) and "late='wait'" in str(each) for each in refused)
+        assert all(isinstance(each, UnsupportedError) and "late='wait'" in str(each) for each in refused)
         both = good(allreduce(communicators, values, nonfinite="propagate", late="wait"))
         assert both.tolist() == [2.0, np.inf]

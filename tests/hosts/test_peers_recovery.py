@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Communicator, Desynchronized, silence
+from netsum import Communicator, DesynchronizedError, silence
 from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor
 from netsum.peers.peer_window import PeerWindow
 from netsum.silence import MAX_PATIENCE, PATIENCE, Silence
@@ -174,7 +174,7 @@ def test_members_hear_by_asking_that_somebody_new_has_come() -> None:
         network.move(by_switch=False)
         good(allreduce(communicators, [np.ones(10)] * 2))
         network.join_anew(1)
-        with pytest.raises(Desynchronized, match="has begun"):
+        with pytest.raises(DesynchronizedError, match="has begun"):
             communicators[0].allreduce(np.ones(10))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from netsum import Closed, Communicator, Mismatch, Timeout
+from netsum import CallTimeoutError, ClosedError, Communicator, MismatchError
 from netsum.descriptor import CHAIN, HOST_ALGORITHMS, MULTICAST
 from netsum.peers import peer_window
 from netsum.peers.peer_window import PeerWindow
@@ -158,7 +158,7 @@ def test_a_rank_that_does_not_come_is_named_where_nothing_has_come_from_it() -> 
     with closing_all(PeerNetwork(4, algorithm="ring").communicators()) as communicators:
         outcomes = allreduce(communicators[:3], [np.ones(3000)] * 3, timeout=0.6)
         for outcome in outcomes:
-            assert isinstance(outcome, Timeout)
+            assert isinstance(outcome, CallTimeoutError)
             assert outcome.missing == (3,), str(outcome)
             assert "rank 3, which has not come to it" in str(outcome)
 
@@ -181,7 +181,7 @@ def test_a_rank_that_is_dead_is_named_and_one_that_left_too() -> None:
     silent.transports[1].deliver = lambda _packet: None
     one, other = silent.communicators()
     work = other.allreduce_async(np.ones(3))
-    with pytest.raises(Timeout, match="rank 1, from which nothing has come") as caught:
+    with pytest.raises(CallTimeoutError, match="rank 1, from which nothing has come") as caught:
         one.allreduce(np.ones(3), timeout=0.5)
     assert caught.value.missing == (1,)
     assert not work.done()
@@ -219,7 +219,7 @@ def test_different_algorithms_are_told_by_name() -> None:
     network.descriptors[1] = replace(network.descriptors[1], algorithm="ring")
     with closing_all(network.communicators()) as communicators:
         outcomes = allreduce(communicators, [np.ones(3)] * 3)
-        assert all(isinstance(outcome, Mismatch) for outcome in outcomes), outcomes
+        assert all(isinstance(outcome, MismatchError) for outcome in outcomes), outcomes
         assert any("runs the algorithm ring, rank" in str(outcome) for outcome in outcomes)
 
 
@@ -235,8 +235,8 @@ def ragged(comm: Communicator, number: int) -> Any:
 def test_batches_that_differ_are_a_mismatch_on_every_rank(sizes: tuple[int, ...]) -> None:
     communicators = PeerNetwork(3).communicators()
     outcomes = on_each(communicators, lambda comm: ragged(comm, sizes[comm.rank]))
-    assert [type(outcome) for outcome in outcomes] == [Mismatch] * 3
+    assert [type(outcome) for outcome in outcomes] == [MismatchError] * 3
     for comm in communicators:
-        with pytest.raises(Closed):
+        with pytest.raises(ClosedError):
             comm.barrier()
         comm.close()

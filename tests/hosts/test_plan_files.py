@@ -136,7 +136,7 @@ def test_members_with_different_plans_are_told(tmp_path: Path) -> None:
     network.descriptors[1] = peer_descriptor(1, 2, algorithm=other)
     with closing_all(network.communicators()) as communicators:
         outcomes = allreduce(communicators, [np.ones(3)] * 2)
-    assert all(isinstance(outcome, netsum.Mismatch) for outcome in outcomes), outcomes
+    assert all(isinstance(outcome, netsum.MismatchError) for outcome in outcomes), outcomes
     assert any("runs the algorithm of a plan with number" in str(outcome) for outcome in outcomes)
 
 

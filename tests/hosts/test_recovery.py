@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Communicator, CommunicatorError, Descriptor, Desynchronized, Evicted, NoSuchMember, NotReady, Timeout
+from netsum import (
+    CallTimeoutError,
+    Communicator,
+    CommunicatorError,
+    Descriptor,
+    DesynchronizedError,
+    EvictedError,
+    NotReadyError,
+    UnknownRankError,
+)
 from netsum.recovery import PAUSE, Recovery, Stopped, Told
 from netsum.refusal import Refusal
 from netsum.transports import MemoryTransport
@@ -62,7 +71,7 @@ def test_whom_the_controller_waits_for_is_in_the_timeout() -> None:
     with running(RestartingNetwork(2)) as (network, communicators):
         good(allreduce(communicators, [np.ones(10)] * 2))
         network.restart()
-        with pytest.raises(Timeout, match=r"ranks \[1\] must still rejoin"):
+        with pytest.raises(CallTimeoutError, match=r"ranks \[1\] must still rejoin"):
             communicators[0].allreduce(np.ones(10), timeout=0.6)
         assert 2 <= network.asked <= 0.6 / PAUSE + 2, "neither once nor in a busy loop"
 
@@ -77,7 +86,7 @@ def test_a_controller_that_is_away_is_asked_again() -> None:
         assert good([work.wait() for work in works]).tolist() == [2.0] * 10
         network.away = True
         network.restart()
-        with pytest.raises(Timeout, match="does not answer"):
+        with pytest.raises(CallTimeoutError, match="does not answer"):
             communicators[0].allreduce(np.ones(10), timeout=0.4)
 
 
@@ -85,7 +94,7 @@ def test_a_member_that_is_taken_out_is_told_in_its_call() -> None:
     with running(RestartingNetwork(2)) as (network, communicators):
         network.evicted.add(1)
         del network.switch.jobs[JOB_ID]
-        with pytest.raises(Evicted, match="rank 1"):
+        with pytest.raises(EvictedError, match="rank 1"):
             communicators[1].allreduce(np.ones(10))
         with pytest.raises(CommunicatorError):
             communicators[1].barrier()
@@ -95,7 +104,7 @@ def test_somebody_new_ends_the_epoch_for_all() -> None:
     with running(RestartingNetwork(2)) as (network, communicators):
         good(allreduce(communicators, [np.ones(10)] * 2))
         network.join_anew(1)
-        with pytest.raises(Desynchronized, match="has begun"):
+        with pytest.raises(DesynchronizedError, match="has begun"):
             communicators[0].allreduce(np.ones(10))
 
 
@@ -127,7 +136,7 @@ def test_only_what_a_new_epoch_explains_is_asked_about() -> None:
 
 @pytest.mark.parametrize("reason", [Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT])
 def test_the_controller_may_know_of_nothing_yet(reason: Outcome) -> None:
-    asked = Asked(descriptor(0, 2), NotReady("rank 1 must still rejoin"), descriptor(0, 2, epoch=8, resumes=7))
+    asked = Asked(descriptor(0, 2), NotReadyError("rank 1 must still rejoin"), descriptor(0, 2, epoch=8, resumes=7))
     recovery = asked.recovery
     assert recovery.begin(Refusal(3, reason))
     assert recovery.due(1.0)
@@ -148,16 +157,16 @@ def test_the_controller_may_know_of_nothing_yet(reason: Outcome) -> None:
     assert asked.questions == [(7, None)] * 3
 
 
-def resuming(epoch: int, retry: float = 0.1) -> NotReady:
+def resuming(epoch: int, retry: float = 0.1) -> NotReadyError:
     """The controller's answer while an epoch is about to resume the rank's."""
-    error = NotReady(f"epoch {epoch} begins when all have rejoined")
+    error = NotReadyError(f"epoch {epoch} begins when all have rejoined")
     error.retry, error.next_epoch = retry, epoch
     return error
 
 
 def test_a_rank_stops_when_it_is_told_of_the_next_epoch_and_then_reports() -> None:
     asked = Asked(
-        resuming(8), resuming(8), NotReady("nobody answers"), resuming(9), descriptor(0, 2, epoch=9, resumes=7)
+        resuming(8), resuming(8), NotReadyError("nobody answers"), resuming(9), descriptor(0, 2, epoch=9, resumes=7)
     )
     recovery = asked.recovery
     assert recovery.begin(Refusal(3, Outcome.UNKNOWN_JOB))
@@ -204,7 +213,7 @@ def test_what_no_epoch_explains_ends_it(reason: Outcome) -> None:
         recovery.ask(4711, 1.0)
 
 
-@pytest.mark.parametrize("error", [Desynchronized("gone"), Evicted("out"), NoSuchMember("deleted")])
+@pytest.mark.parametrize("error", [DesynchronizedError("gone"), EvictedError("out"), UnknownRankError("deleted")])
 def test_the_controllers_last_word_comes_through(error: Exception) -> None:
     recovery = Asked(error).recovery
     assert recovery.begin(Refusal(3, Outcome.UNKNOWN_JOB))

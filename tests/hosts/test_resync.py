@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Communicator, CommunicatorError, Desynchronized, Evicted, Mismatch, NotReady, Timeout, Unsupported
+from netsum import (
+    CallTimeoutError,
+    Communicator,
+    CommunicatorError,
+    DesynchronizedError,
+    EvictedError,
+    MismatchError,
+    NotReadyError,
+    UnsupportedError,
+)
 from netsum.transports import MemoryTransport
 
 from tests.hosts.calls import allreduce, closing_all, good, on_each, running
@@ -43,7 +52,7 @@ def test_all_get_the_state_of_the_furthest(progress: tuple[int, ...], root: int)
 def test_it_brings_back_ranks_whose_communicators_have_ended() -> None:
     with running(RestartingNetwork(2)) as (network, communicators):
         outcomes = on_each(communicators, lambda comm: comm.allreduce(np.ones(5 + comm.rank)))
-        assert [type(outcome) for outcome in outcomes] == [Mismatch] * 2
+        assert [type(outcome) for outcome in outcomes] == [MismatchError] * 2
         epoch = network.epoch
         assert on_each(communicators, Communicator.resync) == [0, 0]
         assert network.epoch > epoch
@@ -58,7 +67,7 @@ def test_the_others_hear_of_it_in_their_calls() -> None:
         def follow(comm: Communicator) -> Any:
             try:
                 return comm.allreduce(np.ones(5))
-            except Desynchronized:
+            except DesynchronizedError:
                 return comm.resync(progress=comm.rank)
 
         got = together(
@@ -112,7 +121,7 @@ def test_who_loses_the_end_of_it_begins_it_once_more() -> None:
             comm.allreduce(np.ones(300))
         if comm.rank == 0:
             network.lost = lambda _rank, _header: False
-        with pytest.raises(Desynchronized):
+        with pytest.raises(DesynchronizedError):
             comm.barrier()
         return comm.resync(np.full(3, comm.rank), progress=60)
 
@@ -130,13 +139,13 @@ def test_who_loses_the_end_of_it_begins_it_once_more() -> None:
 def test_errors_of_joining_come_through_and_it_may_be_tried_again() -> None:
     with running(RestartingNetwork(2)) as (network, communicators):
         network.away = True
-        with pytest.raises(NotReady):
+        with pytest.raises(NotReadyError):
             communicators[0].resync()
         with pytest.raises(CommunicatorError):
             communicators[0].barrier()
         network.away = False
         network.evicted.add(0)
-        with pytest.raises(Evicted):
+        with pytest.raises(EvictedError):
             communicators[0].resync()
         network.evicted.clear()
         assert on_each(communicators, Communicator.resync) == [0, 0]
@@ -149,13 +158,13 @@ def test_errors_of_joining_come_through_and_it_may_be_tried_again() -> None:
 )
 def test_wrong_arguments_change_nothing(state: Any, progress: Any) -> None:
     with running(RestartingNetwork(2)) as (_, communicators):
-        with pytest.raises(Unsupported):
+        with pytest.raises(UnsupportedError):
             communicators[0].resync(*state, progress=progress)
         assert good(allreduce(communicators, [np.ones(3)] * 2)).tolist() == [2.0] * 3
 
 
 def test_a_rank_that_does_not_come_is_a_timeout() -> None:
-    with running(RestartingNetwork(2)) as (_, communicators), pytest.raises(Timeout):
+    with running(RestartingNetwork(2)) as (_, communicators), pytest.raises(CallTimeoutError):
         communicators[0].resync(timeout=0.4)
 
 

@@ -1,4 +1,4 @@
-"""What a Timeout says: how far the call came and, if known, whom it waits for; a hung controller changes nothing."""
+"""What a CallTimeoutError says: how far the call came and, if known, whom it waits for; a hung controller changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from netsum import NotReady, Timeout, Work, overdue
+from netsum import CallTimeoutError, NotReadyError, Work, overdue
 from netsum.outline import Outline
 from netsum.overdue import ANSWER, Overdue
 from netsum.peers import mailer
@@ -42,7 +42,7 @@ class Hung:
 
     def rejoin(self, epoch: int, told: Told) -> NoReturn:
         self._hang((epoch, told), 1.0)
-        raise NotReady("the controller does not answer: timed out")
+        raise NotReadyError("the controller does not answer: timed out")
 
     def _hang(self, question: object, limit: float) -> None:
         self.asked.append(question)
@@ -69,7 +69,7 @@ def test_a_hung_controller_makes_nobody_blame_who_is_there(hung: Hung) -> None:
             "it knows nothing of blocks without a switch"
         )
         for outcome in outcomes:
-            assert isinstance(outcome, Timeout)
+            assert isinstance(outcome, CallTimeoutError)
             assert outcome.missing == (3,), str(outcome)
 
 
@@ -78,7 +78,7 @@ def test_a_hung_controller_does_not_keep_a_timeout_back(hung: Hung, monkeypatch:
     hung.limit = False
     with closing_all(MemoryNetwork(2).communicators(explain=hung.explain, membership=hung)) as communicators:
         (outcome,) = on_each(communicators[:1], lambda comm: comm.barrier(timeout=1.5))
-        assert isinstance(outcome, Timeout)
+        assert isinstance(outcome, CallTimeoutError)
         assert outcome.missing == ()
         assert "whom it waits for is not known: the controller does not answer" in str(outcome)
         assert {type(question) for question in hung.asked} == {int, tuple}
@@ -114,7 +114,7 @@ def test_a_call_that_is_too_large_says_how_far_it_came_and_blames_nobody(dtype: 
         blocks = array.size * lane_bytes // 1024
         outcomes = on_each(communicators, lambda comm: comm.allreduce(array, timeout=1.0))
         for outcome in outcomes:
-            assert isinstance(outcome, Timeout)
+            assert isinstance(outcome, CallTimeoutError)
             found = re.search(
                 rf"; allreduce {dtype} \(5120000,\) sum: ([\d,]+) of {blocks:,} blocks done; results", str(outcome)
             )

@@ -172,7 +172,7 @@ def test_what_the_job_cannot_have_is_refused_on_every_rank(fabric: Fabric, wante
             return type(error), str(error), used(comm)
 
     found = on_each(fabric, "tuned", act, algorithm="switch")
-    assert [kind for kind, _, _ in found] == [netsum.Aborted, netsum.Unsupported, netsum.Aborted]
+    assert [kind for kind, _, _ in found] == [netsum.AbortedError, netsum.UnsupportedError, netsum.AbortedError]
     assert told in found[1][1]
     assert {use[0] for _, _, use in found} == {blocks(16)}, "the job is as it was, and usable"
 
@@ -182,7 +182,7 @@ def test_no_call_may_be_under_way(fabric: Fabric) -> None:
         work = comm.allreduce_async(np.ones(1 << 18, np.float32))
         try:
             comm.tune()
-        except netsum.Unsupported as error:
+        except netsum.UnsupportedError as error:
             work.wait()
             return str(error)
 

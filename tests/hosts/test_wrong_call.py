@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum.errors import Aborted, BadTimeout, CallError, Closed, Mismatch, NotFinite, Unsupported
+from netsum.errors import (
+    AbortedError,
+    CallError,
+    ClosedError,
+    InvalidTimeoutError,
+    MismatchError,
+    NotFiniteError,
+    UnsupportedError,
+)
 
 from tests.hosts.calls import allreduce, closing_all, good, on_each
 from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
@@ -33,45 +41,48 @@ KINDS: dict[str, Call] = {
 """Calls that are sent at once (the predicted ones once they have been made), and one that is not, though the wrong one may be."""
 
 WRONG: dict[str, tuple[Call, type[Exception]]] = {
-    "type": (lambda comm: comm.allreduce(SHORT * 1j), Unsupported),
-    "type of a predicted call": (lambda comm: comm.allreduce(SHORT > 2, scale="predicted"), Unsupported),
-    "type of an exact call": (lambda comm: comm.allreduce(np.ones(50), exact=True), Unsupported),
+    "type": (lambda comm: comm.allreduce(SHORT * 1j), UnsupportedError),
+    "type of a predicted call": (lambda comm: comm.allreduce(SHORT > 2, scale="predicted"), UnsupportedError),
+    "type of an exact call": (lambda comm: comm.allreduce(np.ones(50), exact=True), UnsupportedError),
     "not an array": (lambda comm: comm.allreduce([[1.0], [2.0, 3.0]], scale="predicted"), ValueError),
-    "masked": (lambda comm: comm.allreduce(np.ma.masked_less(SHORT, 3)), Unsupported),
-    "operation": (lambda comm: comm.allreduce(SHORT, "median"), Unsupported),
-    "operation of an exact call": (lambda comm: comm.allreduce(SHORT, "product", exact=True), Unsupported),
-    "scale": (lambda comm: comm.allreduce(SHORT, scale="guessed"), Unsupported),
-    "bits": (lambda comm: comm.allreduce(SHORT, scale="predicted", bits=12), Unsupported),
-    "rounding": (lambda comm: comm.allreduce(SHORT, scale="predicted", rounding="up"), Unsupported),
-    "rest": (lambda comm: comm.allreduce(SHORT, scale="predicted", rest=np.zeros(3)), Unsupported),
-    "nonfinite": (lambda comm: comm.allreduce(SHORT, nonfinite="ignore"), Unsupported),
-    "late": (lambda comm: comm.allreduce(SHORT, late="never"), Unsupported),
-    "give": (lambda comm: comm.allreduce(SHORT, give=False), Unsupported),
-    "exact and bits": (lambda comm: comm.allreduce(SHORT, exact=True, bits=8), Unsupported),
-    "out": (lambda comm: comm.allreduce(SHORT, out=READ_ONLY), Unsupported),
-    "out of a predicted call": (lambda comm: comm.allreduce(SHORT, out=READ_ONLY, scale="predicted"), Unsupported),
-    "out of an exact call": (lambda comm: comm.allreduce(SHORT, out=READ_ONLY, exact=True), Unsupported),
-    "out of a longer exact call": (lambda comm: comm.allreduce(LONG, out=READ_ONLY, exact=True), Unsupported),
-    "out of a product": (lambda comm: comm.allreduce(SHORT, "product", out=READ_ONLY[:3]), Unsupported),
-    "not finite": (lambda comm: comm.allreduce(SPOILT), NotFinite),
-    "not finite in a predicted call": (lambda comm: comm.allreduce(SPOILT, scale="predicted"), NotFinite),
-    "not finite in a maximum": (lambda comm: comm.allreduce(SPOILT, "max"), NotFinite),
+    "masked": (lambda comm: comm.allreduce(np.ma.masked_less(SHORT, 3)), UnsupportedError),
+    "operation": (lambda comm: comm.allreduce(SHORT, "median"), UnsupportedError),
+    "operation of an exact call": (lambda comm: comm.allreduce(SHORT, "product", exact=True), UnsupportedError),
+    "scale": (lambda comm: comm.allreduce(SHORT, scale="guessed"), UnsupportedError),
+    "bits": (lambda comm: comm.allreduce(SHORT, scale="predicted", bits=12), UnsupportedError),
+    "rounding": (lambda comm: comm.allreduce(SHORT, scale="predicted", rounding="up"), UnsupportedError),
+    "rest": (lambda comm: comm.allreduce(SHORT, scale="predicted", rest=np.zeros(3)), UnsupportedError),
+    "nonfinite": (lambda comm: comm.allreduce(SHORT, nonfinite="ignore"), UnsupportedError),
+    "late": (lambda comm: comm.allreduce(SHORT, late="never"), UnsupportedError),
+    "give": (lambda comm: comm.allreduce(SHORT, give=False), UnsupportedError),
+    "exact and bits": (lambda comm: comm.allreduce(SHORT, exact=True, bits=8), UnsupportedError),
+    "out": (lambda comm: comm.allreduce(SHORT, out=READ_ONLY), UnsupportedError),
+    "out of a predicted call": (lambda comm: comm.allreduce(SHORT, out=READ_ONLY, scale="predicted"), UnsupportedError),
+    "out of an exact call": (lambda comm: comm.allreduce(SHORT, out=READ_ONLY, exact=True), UnsupportedError),
+    "out of a longer exact call": (lambda comm: comm.allreduce(LONG, out=READ_ONLY, exact=True), UnsupportedError),
+    "out of a product": (lambda comm: comm.allreduce(SHORT, "product", out=READ_ONLY[:3]), UnsupportedError),
+    "not finite": (lambda comm: comm.allreduce(SPOILT), NotFiniteError),
+    "not finite in a predicted call": (lambda comm: comm.allreduce(SPOILT, scale="predicted"), NotFiniteError),
+    "not finite in a maximum": (lambda comm: comm.allreduce(SPOILT, "max"), NotFiniteError),
     "floats added as they are": (lambda comm: comm.allreduce(SHORT * np.nan, scale="float"), CallError),
-    "timeout": (lambda comm: comm.allreduce(SHORT, timeout=-1), BadTimeout),
-    "timeout of a predicted call": (lambda comm: comm.allreduce(SHORT, scale="predicted", timeout="x"), BadTimeout),  # type: ignore[arg-type]
-    "timeout of an exact call": (lambda comm: comm.allreduce(SHORT, exact=True, timeout=-1), BadTimeout),
-    "barrier": (lambda comm: comm.barrier(timeout=float("nan")), BadTimeout),
-    "reduce": (lambda comm: comm.reduce(SHORT, root=7), Unsupported),
-    "reduce_scatter": (lambda comm: comm.reduce_scatter(SHORT, counts=[1, 2]), Unsupported),
-    "broadcast": (lambda comm: comm.broadcast(SHORT, out=np.zeros(3)), Unsupported),
-    "gather": (lambda comm: comm.gather(np.array([None])), Unsupported),
-    "all_gather": (lambda comm: comm.all_gather(SHORT, counts=[1, 2, 3]), Unsupported),
-    "scatter": (lambda comm: comm.scatter(SHORT, root=WRONG_RANK), Unsupported),
-    "all_to_all": (lambda comm: comm.all_to_all(SHORT[:5]), Unsupported),
-    "split": (lambda comm: comm.split(-5), Unsupported),
-    "tune": (lambda comm: comm.tune(chunks=100), Unsupported),
-    "in the background": (lambda comm: comm.allreduce_async(SHORT, "median"), Unsupported),
-    "out in the background": (lambda comm: comm.allreduce_async(SHORT, out=READ_ONLY).wait(), Unsupported),
+    "timeout": (lambda comm: comm.allreduce(SHORT, timeout=-1), InvalidTimeoutError),
+    "timeout of a predicted call": (
+        lambda comm: comm.allreduce(SHORT, scale="predicted", timeout="x"),  # type: ignore[arg-type]
+        InvalidTimeoutError,
+    ),
+    "timeout of an exact call": (lambda comm: comm.allreduce(SHORT, exact=True, timeout=-1), InvalidTimeoutError),
+    "barrier": (lambda comm: comm.barrier(timeout=float("nan")), InvalidTimeoutError),
+    "reduce": (lambda comm: comm.reduce(SHORT, root=7), UnsupportedError),
+    "reduce_scatter": (lambda comm: comm.reduce_scatter(SHORT, counts=[1, 2]), UnsupportedError),
+    "broadcast": (lambda comm: comm.broadcast(SHORT, out=np.zeros(3)), UnsupportedError),
+    "gather": (lambda comm: comm.gather(np.array([None])), UnsupportedError),
+    "all_gather": (lambda comm: comm.all_gather(SHORT, counts=[1, 2, 3]), UnsupportedError),
+    "scatter": (lambda comm: comm.scatter(SHORT, root=WRONG_RANK), UnsupportedError),
+    "all_to_all": (lambda comm: comm.all_to_all(SHORT[:5]), UnsupportedError),
+    "split": (lambda comm: comm.split(-5), UnsupportedError),
+    "tune": (lambda comm: comm.tune(chunks=100), UnsupportedError),
+    "in the background": (lambda comm: comm.allreduce_async(SHORT, "median"), UnsupportedError),
+    "out in the background": (lambda comm: comm.allreduce_async(SHORT, out=READ_ONLY).wait(), UnsupportedError),
 }
 
 
@@ -86,8 +97,8 @@ def still_works(communicators: list[Communicator], call: Call) -> None:
 
 
 def has_ended(communicators: list[Communicator]) -> None:
-    """No rank makes another call. A rank that has only seen its own error may begin one before the Mismatch reaches it."""
-    assert {type(each) for each in on_each(communicators, Communicator.barrier)} <= {Closed, Mismatch}
+    """No rank makes another call. A rank that has only seen its own error may begin one before the MismatchError reaches it."""
+    assert {type(each) for each in on_each(communicators, Communicator.barrier)} <= {ClosedError, MismatchError}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,9 +113,9 @@ def test_the_others_are_told_whatever_is_wrong(kind: str, combiner: str) -> None
         outcomes = one_wrong(communicators, wrong, call)
         told, own = {type(outcomes[rank]) for rank in (0, 2)}, outcomes[WRONG_RANK]
         many = kind not in ("predicted, one block", "exact, one block", "agreed") or "exact call" in name
-        ended = told == {Mismatch} and combiner != "switch" and many
-        assert ended or told == {Aborted}, (name, outcomes)
-        assert isinstance(own, error) or (ended and isinstance(own, Mismatch)), (name, own)
+        ended = told == {MismatchError} and combiner != "switch" and many
+        assert ended or told == {AbortedError}, (name, outcomes)
+        assert isinstance(own, error) or (ended and isinstance(own, MismatchError)), (name, own)
         if ended:
             has_ended(communicators)
         else:
@@ -128,7 +139,9 @@ def test_where_every_rank_is_wrong_the_call_takes_one_id(combiner: str) -> None:
             assert [comm._window.submitted - before for comm in communicators] == [1] * 3
             still_works(communicators, KINDS["predicted, one block"])
         else:
-            assert all(isinstance(each, error | Mismatch) for each, (_, error) in zip(outcomes, wrong, strict=True))
+            assert all(
+                isinstance(each, error | MismatchError) for each, (_, error) in zip(outcomes, wrong, strict=True)
+            )
             has_ended(communicators)
 
 
@@ -148,7 +161,7 @@ def test_ranks_that_round_differently_are_told(size: int, odd: int, predicts: bo
         outcomes = on_each(
             communicators, lambda comm: call(comm, 0.25, "stochastic" if comm.rank == odd else "nearest")
         )
-        assert {type(each) for each in outcomes} == {Mismatch}
+        assert {type(each) for each in outcomes} == {MismatchError}
 
 
 @pytest.mark.parametrize("size", [5, 3000])
@@ -159,4 +172,4 @@ def test_ranks_that_predict_differently_are_told(size: int) -> None:
         good(allreduce(communicators, ones, scale="predicted"))
         (exponents,) = communicators[1]._history.predictions.exponents.values()
         exponents[-1] += 1
-        assert {type(each) for each in allreduce(communicators, ones, scale="predicted")} == {Mismatch}
+        assert {type(each) for each in allreduce(communicators, ones, scale="predicted")} == {MismatchError}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum import memory
-from netsum.errors import InstructionRefused, Unsupported
+from netsum.errors import InstructionRejectedError, UnsupportedError
 from netsum.memory.embedding import Table
 from netsum.transports import Faults, FaultyTransport
 from netsum_memory.table_options import TableOptions
@@ -102,17 +102,17 @@ def test_no_update_is_lost_when_the_device_ends_in_this_process(tmp_path: Path) 
 )
 def test_what_does_not_fit_is_said(keys: Any, gradients: Any, word: str) -> None:
     inside = Inside("table", OPTIONS)
-    with pytest.raises(Unsupported, match=word):
+    with pytest.raises(UnsupportedError, match=word):
         Table(inside.opened()).push(keys, gradients)
     inside.device.close()
 
 
 def test_a_table_is_no_array_and_an_array_is_no_table() -> None:
     inside = Inside("table", OPTIONS)
-    with pytest.raises(InstructionRefused):
+    with pytest.raises(InstructionRejectedError):
         inside.opened().read(slice(0, 4))
-    with pytest.raises(Unsupported, match="of kind 'parameters', not 'table'"):
+    with pytest.raises(UnsupportedError, match="of kind 'parameters', not 'table'"):
         Table(Inside("parameters", {}).opened())
-    with pytest.raises(Unsupported, match="do not fit a packet"):
+    with pytest.raises(UnsupportedError, match="do not fit a packet"):
         Table(Inside("table", {"dim": 300}).opened(piece=1024))
     inside.device.close()

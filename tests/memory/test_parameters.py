@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum.errors import Mismatch, Timeout, Unsupported
+from netsum.errors import CallTimeoutError, MismatchError, UnsupportedError
 from netsum.memory.parameters import Parameters, Step
 from netsum.memory.run import Task
 from netsum.transports import Transport
@@ -179,7 +179,7 @@ def test_stale_workers_run_ahead_no_further_than_agreed() -> None:
     first, second = begun(inside, 2)
     for step in (1, 2):
         assert first.step(gradients(0, step)) == (step, 1)
-    with pytest.raises(Timeout):
+    with pytest.raises(CallTimeoutError):
         first.step(gradients(0, 3), timeout=0.2)
     second.step(gradients(1, 1))
     second.leave()
@@ -208,7 +208,7 @@ def test_elastic_workers_and_the_memory_attract_each_other() -> None:
         same(second.layers, others)
     first.load()
     same(first.layers, centre)
-    with pytest.raises(Unsupported, match=r"average\(\)"):
+    with pytest.raises(UnsupportedError, match=r"average\(\)"):
         first.step(gradients(0, 1))
 
 
@@ -275,7 +275,7 @@ def test_ranks_whose_layers_have_other_shapes_are_told() -> None:
     with ranks(2) as communicators:
         layers = [np.ones((4, 3), np.float32), np.ones((3, 4), np.float32)]
         members = [Parameters(inside.opened(), [layers[comm.rank]], comm=comm) for comm in communicators]
-        assert [type(each) for each in together([member.begin for member in members])] == [Mismatch] * 2
+        assert [type(each) for each in together([member.begin for member in members])] == [MismatchError] * 2
 
 
 def flat(rank: int, step: int) -> Floats:
@@ -293,13 +293,13 @@ def flat(rank: int, step: int) -> Floats:
 )
 def test_what_does_not_fit_is_said(layers: list[Any], more: dict[str, Any], word: str) -> None:
     inside = Inside("parameters", {"workers": 2})
-    with pytest.raises(Unsupported, match=word):
+    with pytest.raises(UnsupportedError, match=word):
         Parameters(inside.opened(), layers, **more)
 
 
 def test_an_mtu_that_carries_no_block_is_said() -> None:
     inside = Inside("parameters", {})
-    with pytest.raises(Unsupported, match="option block=1024"):
+    with pytest.raises(UnsupportedError, match="option block=1024"):
         Parameters(inside.opened(piece=1024), model())
     options = {"block": 1024, "optimizer": "lamb"}
     mine = Parameters(Inside("parameters", options).opened(piece=1024), model())
@@ -311,11 +311,11 @@ def test_an_mtu_that_carries_no_block_is_said() -> None:
 def test_other_shapes_and_settings_are_refused() -> None:
     inside = Inside("parameters", {"workers": 2})
     first = Parameters(inside.opened(), model())
-    with pytest.raises(Unsupported, match="shapes are"):
+    with pytest.raises(UnsupportedError, match="shapes are"):
         first.step([np.zeros(3, np.float32)])
-    with pytest.raises(Unsupported, match="gradients are float32"):
+    with pytest.raises(UnsupportedError, match="gradients are float32"):
         first.step([layer.astype(np.float64) for layer in model()])
-    with pytest.raises(Unsupported, match="finite and not negative"):
+    with pytest.raises(UnsupportedError, match="finite and not negative"):
         first.step(gradients(0, 1), [(-1.0,)] * 3)
 
 
@@ -323,7 +323,7 @@ def test_workers_that_do_not_agree_are_told() -> None:
     inside = Inside("parameters", {"workers": 2, "quorum": 1})
     _, second = begun(inside, 2)
     second._steps += np.uint64(4)
-    with pytest.raises(Unsupported, match=r"another step than this worker.*begin\(\) again"):
+    with pytest.raises(UnsupportedError, match=r"another step than this worker.*begin\(\) again"):
         second.step(gradients(1, 5))
     second.begin()
     assert second.step(gradients(1, 1)) == (1, 1)

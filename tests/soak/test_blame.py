@@ -54,7 +54,7 @@ def told(history: History) -> str:
     return "\n".join(history.complaints())
 
 
-TIMEOUT = failed("Timeout", "no result", [2])
+TIMEOUT = failed("CallTimeoutError", "no result", [2])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_whoever_was_held_up_may_be_named(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [Kind.RESTART_CONTROLLER, Kind.HANG_CONTROLLER])
 def test_calls_do_not_need_the_controller_and_joining_does(kind: str) -> None:
-    resync = Resynced(1, 105.0, Failure("Timeout", True, "", (2,)), when=135.0)
+    resync = Resynced(1, 105.0, Failure("CallTimeoutError", True, "", (2,)), when=135.0)
     history = history_of([TIMEOUT, Resyncing(2, when=106.0), resync])
     history.begins(kind, None, 100.0).over = 100.5
     assert "rank 0, call 5: rank 2 is named" in told(history)
@@ -105,10 +105,10 @@ def test_a_trouble_of_another_or_long_ago_or_later_is_no_excuse() -> None:
 
 
 def test_who_waits_behind_one_that_was_held_up_may_be_named_with_it() -> None:
-    history = history_of([failed("Timeout", "no result", [1, 2])])
+    history = history_of([failed("CallTimeoutError", "no result", [1, 2])])
     history.begins(Kind.STALL, [1], 101.0)
     assert told(history) == ""
-    gone_on = history_of([done(2, 101.0), failed("Timeout", "no result", [1, 2])])
+    gone_on = history_of([done(2, 101.0), failed("CallTimeoutError", "no result", [1, 2])])
     gone_on.begins(Kind.STALL, [1], 101.0)
     assert "rank 2 is named, and it had gone on" in told(gone_on)
     behind = history_of([began(2, 100.2, step=4), TIMEOUT])
@@ -117,12 +117,12 @@ def test_who_waits_behind_one_that_was_held_up_may_be_named_with_it() -> None:
 
 
 def test_a_rank_must_not_name_itself() -> None:
-    assert "rank 0 is named, and it is the one that raises" in told(history_of([failed("Timeout", "", [0])]))
+    assert "rank 0 is named, and it is the one that raises" in told(history_of([failed("CallTimeoutError", "", [0])]))
 
 
 def test_whom_the_words_name_counts_too() -> None:
     text = "its switch has restarted, and ranks 1, 3 must still rejoin"
-    history = history_of([failed("Timeout", text)])
+    history = history_of([failed("CallTimeoutError", text)])
     assert "rank 1 is said to be waited for" in told(history)
     assert "rank 3 is said to be waited for" in told(history)
     history.begins(Kind.RESTART_SWITCH, None, 99.0)
@@ -130,7 +130,7 @@ def test_whom_the_words_name_counts_too() -> None:
 
 
 def test_a_resync_must_not_name_who_is_in_it() -> None:
-    resync = Resynced(0, 105.0, Failure("Timeout", True, "", (2,)), when=135.0)
+    resync = Resynced(0, 105.0, Failure("CallTimeoutError", True, "", (2,)), when=135.0)
     assert "it was in its resync, too" in told(history_of([Resyncing(2, when=106.0), resync]))
     late = history_of([resync])
     late.begins(Kind.STALL, [1], 103.0)
@@ -138,14 +138,14 @@ def test_a_resync_must_not_name_who_is_in_it() -> None:
 
 
 def test_mismatch_and_others_never_come() -> None:
-    for name in ("Mismatch", "Refused", "CommunicatorError", "NotFinite"):
+    for name in ("MismatchError", "RejectedError", "CommunicatorError", "NotFiniteError"):
         assert f"{name} should not have been raised" in told(history_of([failed(name)]))
 
 
 def test_an_eviction_is_said_of_whom_it_happened_to() -> None:
-    words = [failed("Evicted"), failed("Timeout", "rank 3 was evicted", rank=1)]
+    words = [failed("EvictedError"), failed("CallTimeoutError", "rank 3 was evicted", rank=1)]
     history = history_of(words)
-    assert "rank 0, call 5: it was not: Evicted" in told(history)
+    assert "rank 0, call 5: it was not: EvictedError" in told(history)
     assert "rank 3 was not evicted" in told(history)
     history.begins(Kind.EVICT, [0], 99.0)
     history.begins(Kind.EVICT, [3], 99.0)
@@ -156,18 +156,18 @@ def test_aborted_needs_one_that_was_to_give_something_and_was_evicted() -> None:
     plan = plan_of()
     cell = Cell((1, 0, 0), 5, CellKind("broadcast", "", "int8"), 4, 10, root=2)
     steps = [*plan.steps[:5], replace(plan.steps[5], cell=cell)]
-    history = history_of([failed("Aborted")], replace(plan, steps=tuple(steps)))
+    history = history_of([failed("AbortedError")], replace(plan, steps=tuple(steps)))
     history.begins(Kind.EVICT, [1], 99.0)
     assert "was evicted" in told(history)
     history.begins(Kind.EVICT, [2], 99.0)
     assert told(history) == ""
 
 
-@pytest.mark.parametrize("name", ["Behind", "Degraded"])
+@pytest.mark.parametrize("name", ["ResultLostError", "DegradedError"])
 def test_being_late_is_for_jobs_that_degrade_and_calls_that_ask(name: str) -> None:
     assert "waits for everybody" in told(history_of([failed(name)]))
     history = history_of([failed(name)], plan_of(degrades=True))
-    assert ("had not asked" in told(history)) == (name == "Degraded")
+    assert ("had not asked" in told(history)) == (name == "DegradedError")
     history = history_of([Resynced(0, 104.0, Failure(name, True, ""), when=105.0)], plan_of(degrades=True))
     assert "a resync waits for everybody" in told(history)
 
@@ -175,7 +175,7 @@ def test_being_late_is_for_jobs_that_degrade_and_calls_that_ask(name: str) -> No
 @pytest.mark.parametrize("degrades", [False, True])
 def test_an_epoch_ends_for_a_reason(*, degrades: bool) -> None:
     def history(*words: Word) -> History:
-        return history_of([*words, failed("Desynchronized")], plan_of(degrades=degrades))
+        return history_of([*words, failed("DesynchronizedError")], plan_of(degrades=degrades))
 
     assert "nothing had happened that ends an epoch" in told(history())
     assert told(history(Resyncing(1, when=103.0))) == ""
@@ -185,7 +185,7 @@ def test_an_epoch_ends_for_a_reason(*, degrades: bool) -> None:
     restarted = history()
     restarted.begins(Kind.RESTART_SWITCH, None, 101.0)
     assert ("nothing" in told(restarted)) == (not degrades), "a job that waits goes on after a restart"
-    late = history_of([failed("Desynchronized", "this rank was so late that")], plan_of(degrades=degrades))
+    late = history_of([failed("DesynchronizedError", "this rank was so late that")], plan_of(degrades=degrades))
     assert ("nothing" in told(late)) == (not degrades)
     killed = history()
     killed.begins(Kind.KILL, [3], 101.0)
@@ -193,10 +193,10 @@ def test_an_epoch_ends_for_a_reason(*, degrades: bool) -> None:
 
 
 def test_closed_follows_an_error_and_nobody_has_left_who_is_there() -> None:
-    assert "no error had ended it" in told(history_of([failed("Closed")]))
-    earlier = replace(failed("Closed", rank=0), when=105.1)
-    assert told(history_of([failed("Timeout"), earlier])) == ""
-    left = failed("Timeout", "waiting for rank 2 (h3), which has left", [2])
+    assert "no error had ended it" in told(history_of([failed("ClosedError")]))
+    earlier = replace(failed("ClosedError", rank=0), when=105.1)
+    assert told(history_of([failed("CallTimeoutError"), earlier])) == ""
+    left = failed("CallTimeoutError", "waiting for rank 2 (h3), which has left", [2])
     history = history_of([left])
     history.begins(Kind.STALL, [2], 101.0)
     assert "rank 2 had not left" in told(history)
@@ -205,13 +205,13 @@ def test_closed_follows_an_error_and_nobody_has_left_who_is_there() -> None:
 
 
 def test_the_controller_makes_nobody_wait_for_nothing() -> None:
-    assert "nothing had happened" in told(history_of([failed("NotReady")]))
-    assert told(history_of([Resyncing(1, when=103.0), failed("NotReady")])) == ""
+    assert "nothing had happened" in told(history_of([failed("NotReadyError")]))
+    assert told(history_of([Resyncing(1, when=103.0), failed("NotReadyError")])) == ""
 
 
 @pytest.mark.parametrize("kind", [Kind.RESTART_CONTROLLER, Kind.HANG_CONTROLLER, BUSY])
 def test_a_rank_is_not_let_in_for_a_reason(kind: str) -> None:
-    refused = NotJoined(3, Failure("NotReady", True, "does not answer"), 60.0, when=90.0)
+    refused = NotJoined(3, Failure("NotReadyError", True, "does not answer"), 60.0, when=90.0)
     assert "rank 3, join: nothing had happened" in told(history_of([refused]))
     history = history_of([refused])
     history.begins(kind, None, 70.0).over = 71.0

@@ -207,7 +207,7 @@ def test_a_rank_that_keeps_up_and_is_named_is_found(fabric: ServesOutside, monke
 
     def impatient(comm: Communicator, **options: Any) -> None:
         if next(once, False):
-            raise netsum.Timeout("no result", 0, [1])
+            raise netsum.CallTimeoutError("no result", 0, [1])
         barrier(comm, **options)
 
     monkeypatch.setattr(Communicator, "barrier", impatient)
@@ -217,7 +217,7 @@ def test_a_rank_that_keeps_up_and_is_named_is_found(fabric: ServesOutside, monke
 
 
 @pytest.mark.usefixtures("idle")
-@pytest.mark.parametrize("error", [netsum.NotReady, netsum.JoinError])
+@pytest.mark.parametrize("error", [netsum.NotReadyError, netsum.JoinError])
 def test_a_rank_that_is_not_let_in_asks_again_if_that_may_help(
     fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch, error: type[netsum.NetsumError]
 ) -> None:
@@ -230,8 +230,8 @@ def test_a_rank_that_is_not_let_in_asks_again_if_that_may_help(
 
     monkeypatch.setattr(netsum, "join", refused)
     totals, said = soak(fabric, round_of("star", 2))
-    if error is netsum.NotReady:  # which is blamed, for the controller was there all the time
-        assert (totals.errors, totals.blamed, totals.wrong) == ({"NotReady": 1}, 1, 0), "\n".join(said)
+    if error is netsum.NotReadyError:  # which is blamed, for the controller was there all the time
+        assert (totals.errors, totals.blamed, totals.wrong) == ({"NotReadyError": 1}, 1, 0), "\n".join(said)
         assert totals.calls > 0
     else:
         assert totals.wrong == 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from netsum import Aborted, Communicator
+from netsum import AbortedError, Communicator
 from netsum.collectives.options import TYPES as SUPPORTED
 from netsum.wire.schema import HEADER_BYTES
 from netsum_testbed.checking import Screen
@@ -131,14 +131,14 @@ def test_a_wrong_result_is_counted_and_how_to_see_it_again_is_said(small: Fabric
 
 def test_a_call_that_raises_is_wrong(small: Fabric) -> None:
     def give_up(*_: Any, **__: Any) -> Any:
-        raise Aborted("for a test")
+        raise AbortedError("for a test")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Communicator, "broadcast", give_up)
         totals, said = run_short(small)
     # The job is over where a call raises on every rank; the cells before it were right.
     assert 0 < totals.by_collective["broadcast"].wrong == totals.wrong <= 2
-    assert any("Aborted: for a test" in line for line in said)
+    assert any("AbortedError: for a test" in line for line in said)
 
 
 @pytest.mark.full

@@ -46,7 +46,7 @@ def test_in_mininet(netsum: Start, switch: str) -> None:
 
 @pytest.mark.full
 def test_asleep_for_longer_than_the_switch_remembers() -> None:
-    """The others train to the end; it wakes, is Behind, and comes back with what they have learnt."""
+    """The others train to the end; it wakes, is ResultLostError, and comes back with what they have learnt."""
     # Two of three are the quorum: if a busy machine held one of the others up for block_exp, all would wait for the sleeper.
     setting = Setting(workers=3, steps=60, compute=0.0, block_exp=0.2)
     with RootlessFabric(star(3)) as fabric:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Behind, Desynchronized, Report, Stats
+from netsum import DesynchronizedError, Report, ResultLostError, Stats
 from netsum_testbed.demo.model import BATCH, Digits, Perceptron
 from netsum_trials.stragglers.pattern import LONGEST, SHORTEST, Pattern
 from netsum_trials.stragglers.report import results_table, to_json
@@ -71,9 +71,9 @@ class Others:
         self.report = Report(blocks=10, degraded=10 * was_late, late=10 * was_late, missed=10 * (was_late or not give))
         if call == "behind":
             self.stats.lost = 1
-            raise Behind(self.report)
+            raise ResultLostError(self.report)
         if call == "new epoch":
-            raise Desynchronized("another rank is new")
+            raise DesynchronizedError("another rank is new")
         out[...] = x
         return out
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Aborted, Communicator, Mismatch, NotFinite, Unsupported
+from netsum import AbortedError, Communicator, MismatchError, NotFiniteError, UnsupportedError
 
 from tests.hosts.calls import on_each, ranks
 from tests.torch.groups import attempt, on_each_group, process_groups
@@ -79,7 +79,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_anywhere() -> None:
         average_gradients(models[comm.rank], comm, bucket_bytes=1000)
 
     with ranks(2) as communicators:
-        assert [type(each) for each in on_each(communicators, average)] == [Aborted, NotFinite]
+        assert [type(each) for each in on_each(communicators, average)] == [AbortedError, NotFiniteError]
         on_each(communicators, Communicator.barrier)
     for old, new in zip(before, [gradients(each) for each in models], strict=True):
         assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(old, new, strict=True))
@@ -166,7 +166,7 @@ def test_sparse_tensors_that_differ_are_compared(tensor: Any, op: str) -> None:
     calls = [(lambda: rows_of(1000), "sum"), (tensor, op), (lambda: rows_of(1000), "sum")]
     with ranks(3) as communicators:
         got = on_each(communicators, lambda comm: reduce_sparse(comm, calls[comm.rank][0](), calls[comm.rank][1]))
-    assert [type(each) for each in got] == [Mismatch] * 3, got
+    assert [type(each) for each in got] == [MismatchError] * 3, got
 
 
 def test_the_ranks_are_told_what_is_wrong_with_a_sparse_tensor_of_one() -> None:
@@ -179,7 +179,7 @@ def test_the_ranks_are_told_what_is_wrong_with_a_sparse_tensor_of_one() -> None:
                 communicators,
                 lambda comm: reduce_sparse(comm, rows_of(9, (), calls[comm.rank][1]), calls[comm.rank][0]),  # noqa: B023
             )
-            assert [type(each) for each in got] == [Aborted, Unsupported], got
+            assert [type(each) for each in got] == [AbortedError, UnsupportedError], got
         total = on_each(communicators, lambda comm: reduce_sparse(comm, rows_of(9), "sum").to_dense()[0].tolist())
         assert total == [[2.0] * 3] * 2
 
@@ -193,7 +193,7 @@ def test_models_of_other_shapes_are_compared() -> None:
     for call in (average_gradients, broadcast_parameters):
         with ranks(2) as communicators:
             got = on_each(communicators, lambda comm: call(models[comm.rank], comm))  # noqa: B023
-        assert [type(each) for each in got] == [Mismatch] * 2, got
+        assert [type(each) for each in got] == [MismatchError] * 2, got
         assert "average_gradients" in str(got[0]) or "broadcast_parameters" in str(got[0])
 
 

@@ -130,7 +130,7 @@ def test_what_is_not_defined_is_refused_by_the_name_of_the_type(call: str) -> No
     with process_groups(RANKS) as groups:
         said = on_each_group(groups, refused)
     assert said == [said[0]] * RANKS
-    assert all("Unsupported" in each for each in said[0])
+    assert all("UnsupportedError" in each for each in said[0])
 
 
 @pytest.mark.parametrize("call", [each for each in CALLS if each != "coalesced"])
@@ -180,7 +180,7 @@ def test_the_mean_of_integers_is_not_the_call_that_their_sum_is() -> None:
         return reduction(group, "allreduce", torch.ones(3, dtype=torch.int32), reduce_op(op))
 
     with process_groups(2) as groups:
-        assert all("Mismatch" in str(each) for each in attempt(groups, call))
+        assert all("MismatchError" in str(each) for each in attempt(groups, call))
 
 
 def lists(group: Any) -> Any:
@@ -265,7 +265,7 @@ def test_types_of_one_width_are_not_taken_for_each_other(one: str, other: str, c
         return calls[collective]().wait()
 
     with process_groups(2) as groups:
-        assert all("Mismatch" in str(each) for each in attempt(groups, call))
+        assert all("MismatchError" in str(each) for each in attempt(groups, call))
 
 
 def ones(*sizes: int, dtype: str = "float32") -> Any:
@@ -345,7 +345,7 @@ def calls_of(group: Any, wrong: bool) -> dict[str, tuple[Callable[[], Any], str]
 def test_who_is_wrong_says_so_and_the_others_are_told_at_once() -> None:
     def wrong_on_one(name: str, group: Any) -> Any:
         call, words = calls_of(group, wrong=group.rank() == 0)[name]
-        with pytest.raises(RuntimeError, match=words if group.rank() == 0 else "Aborted"):
+        with pytest.raises(RuntimeError, match=words if group.rank() == 0 else "AbortedError"):
             call().wait()
         calls_of(group, wrong=False)[name][0]().wait()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.errors import Unsupported
+from netsum.errors import UnsupportedError
 
 pytestmark = pytest.mark.torch
 
@@ -65,6 +65,6 @@ def test_values_that_netsum_cannot_compute_with_are_refused_by_name() -> None:
         (torch.ones(2).to(torch.float8_e5m2), "float8_e5m2"),
     ]
     for tensor, name in cases:
-        with pytest.raises(Unsupported, match=name):
+        with pytest.raises(UnsupportedError, match=name):
             lend(tensor, values=True)
     assert lend(torch.ones(2, dtype=torch.complex64), values=True).array.tolist() == [1, 0, 1, 0]

@@ -13,7 +13,7 @@ from netsum_controller.cli.context import Settings
 from netsum_controller.cli.memory_words import device_rows, region_rows, shard_rows, summary
 from netsum_controller.cli.output import console, json_option, print_json, print_table
 from netsum_controller.controller import Controller
-from netsum_controller.errors import InputError, Refused
+from netsum_controller.errors import InputError, RejectedError
 from netsum_controller.memory.spec import DTYPES, KINDS, RegionSpec
 from netsum_controller.regions.lifecycle import WAIT, describe_region
 from netsum_controller.regions.traffic import region_traffic
@@ -202,7 +202,7 @@ def _wait_for_move(controller: Controller, name: str, moved: int) -> int:
     with screen.status(f"moving {counted(moved, 'shard')}") as status:
         while left := controller.moving(name):
             if not any(device.alive for device in controller.site.memory.state().devices.values()):
-                raise Refused("no memory device is there any more: does `netsum serve` run?")
+                raise RejectedError("no memory device is there any more: does `netsum serve` run?")
             status.update(f"moving {counted(left, 'shard')}")
             time.sleep(_POLL)
     return 0

@@ -68,7 +68,7 @@ class Watch:
         self._observer = Observer(self.controller.site)
 
     def snapshot(self) -> Snapshot:
-        """The current state. Raises :class:`NoSuchJob` if the named job is gone; one whose members combine themselves is
+        """The current state. Raises :class:`UnknownJobError` if the named job is gone; one whose members combine themselves is
         reported as trouble, because no switch sees it."""
         topology = self.controller.topology
         named = None if self.name is None else self.controller.job(self.name)

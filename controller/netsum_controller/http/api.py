@@ -44,20 +44,20 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from netsum.wire.schema import MAX_WORKERS
 
 from netsum_controller.errors import (
-    Abandoned,
-    Busy,
-    CannotResume,
+    AbandonedError,
+    BusyError,
+    CannotResumeError,
     ControllerError,
-    Evicted,
+    EvictedError,
     InputError,
-    NoSuchHost,
-    NoSuchJob,
-    NoSuchMember,
-    NoSuchRegion,
-    Refused,
+    RejectedError,
     StateError,
     SwitchError,
-    Unauthorized,
+    UnauthorizedError,
+    UnknownHostError,
+    UnknownJobError,
+    UnknownRankError,
+    UnknownRegionError,
 )
 from netsum_controller.http.memory_api import answer_client, answer_device, authorise_device
 from netsum_controller.http.server import (
@@ -87,17 +87,17 @@ _PEER = re.compile(r"[A-Za-z0-9._-]{1,253}:([0-9]{1,5})")
 _CALLS = {("POST", "join"), ("POST", "leave"), ("POST", "groups"), ("GET", "why"), ("GET", "members")}
 
 _STATUS: tuple[tuple[type[ControllerError], HTTPStatus], ...] = (
-    (NoSuchJob, HTTPStatus.NOT_FOUND),
-    (NoSuchRegion, HTTPStatus.NOT_FOUND),
-    (NoSuchHost, HTTPStatus.NOT_FOUND),
-    (NoSuchMember, HTTPStatus.NOT_FOUND),
-    (Unauthorized, HTTPStatus.UNAUTHORIZED),
-    (Evicted, HTTPStatus.FORBIDDEN),
-    (CannotResume, HTTPStatus.GONE),
-    (Busy, HTTPStatus.CONFLICT),
-    (Abandoned, HTTPStatus.REQUEST_TIMEOUT),
+    (UnknownJobError, HTTPStatus.NOT_FOUND),
+    (UnknownRegionError, HTTPStatus.NOT_FOUND),
+    (UnknownHostError, HTTPStatus.NOT_FOUND),
+    (UnknownRankError, HTTPStatus.NOT_FOUND),
+    (UnauthorizedError, HTTPStatus.UNAUTHORIZED),
+    (EvictedError, HTTPStatus.FORBIDDEN),
+    (CannotResumeError, HTTPStatus.GONE),
+    (BusyError, HTTPStatus.CONFLICT),
+    (AbandonedError, HTTPStatus.REQUEST_TIMEOUT),
     (InputError, HTTPStatus.BAD_REQUEST),
-    (Refused, HTTPStatus.CONFLICT),
+    (RejectedError, HTTPStatus.CONFLICT),
     (SwitchError, HTTPStatus.SERVICE_UNAVAILABLE),
     (StateError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
@@ -206,9 +206,9 @@ class _Handler(WalledHandler):
         except ControllerError as error:
             status = next((code for kind, code in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
             body = {"error": str(error)}
-            if isinstance(error, Busy):
+            if isinstance(error, BusyError):
                 body |= {"retry_ms": error.retry_ms} | ({"next_epoch": error.next_epoch} if error.next_epoch else {})
-            elif isinstance(error, Evicted | CannotResume):
+            elif isinstance(error, EvictedError | CannotResumeError):
                 body["reason"] = error.reason
         except TooManyReaders:
             status, body = HTTPStatus.SERVICE_UNAVAILABLE, {"error": f"{READERS} pages are open already: close one"}

@@ -7,7 +7,7 @@ from hmac import compare_digest
 from typing import Any
 from urllib.parse import parse_qs
 
-from netsum_controller.errors import InputError, Unauthorized
+from netsum_controller.errors import InputError, UnauthorizedError
 from netsum_controller.memory.devices import DeviceReport
 from netsum_controller.regions.hearing import hear
 from netsum_controller.regions.lifecycle import authorised, describe_region, device_token
@@ -30,9 +30,9 @@ def answer_client(site: Site, name: str, token: str, query: str) -> dict[str, An
 
 
 def authorise_device(site: Site, host: str, token: str) -> None:
-    """Raise :class:`Unauthorized` unless the token is the devices'."""
+    """Raise :class:`UnauthorizedError` unless the token is the devices'."""
     if not compare_digest(token.encode(), device_token(site).encode()):
-        raise Unauthorized(host, "memory device")
+        raise UnauthorizedError(host, "memory device")
 
 
 def answer_device(site: Site, host: str, body: Mapping[str, Any]) -> dict[str, Any]:

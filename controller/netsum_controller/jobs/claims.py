@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from netsum.counting import counted
 
-from netsum_controller.errors import Refused, StateError, SwitchError
+from netsum_controller.errors import RejectedError, StateError, SwitchError
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.planning.allocation import UDP_PORTS, allocate_ports
 from netsum_controller.site import Site
@@ -20,14 +20,15 @@ from netsum_controller.stages import Item, JobEntry, RegionEntry
 from netsum_controller.state.model import SERIAL, Claim, Job
 
 
-class NumberTaken(SwitchError):
+class NumberTakenError(SwitchError):
     """Another controller has taken the epoch's number on a switch where it was not claimed yet."""
 
 
 def claim_numbers(site: Site, clients: Mapping[str, SwitchClient], senders: Sequence[str]) -> Claim:
     """Claim numbers on all of these switches for an epoch with these ``senders`` (hosts, and switches below others). On a switch
     without any, which has just started, they begin at the current time, because packets from before may still be under way. Call
-    it under the state lock. Raises :class:`Refused` (no UDP ports are left), :class:`StateError` or :class:`SwitchError`."""
+    it under the state lock. Raises :class:`RejectedError` (no UDP ports are left), :class:`StateError` or
+    :class:`SwitchError`."""
     last = [client.claimed() for client in clients.values()]
     known = site.store.next_epoch
     number = max([known, *(each + 1 for each in last), *([int(time.time())] if 0 in last else [])])
@@ -45,7 +46,7 @@ def _ports(site: Site, number: int, senders: Sequence[str]) -> tuple[tuple[int, 
     """UDP ports, round robin from the number on, and the next number."""
     allocated = allocate_ports(number % len(UDP_PORTS), senders, site.store.used_ports())
     if allocated is None:
-        raise Refused(f"no UDP ports left for {counted(len(senders), 'member')} (each host has {len(UDP_PORTS)})")
+        raise RejectedError(f"no UDP ports left for {counted(len(senders), 'member')} (each host has {len(UDP_PORTS)})")
     ports, cursor = allocated
     next_number = number + ((cursor - number) % len(UDP_PORTS) or len(UDP_PORTS))
     if next_number >= SERIAL:
@@ -55,7 +56,7 @@ def _ports(site: Site, number: int, senders: Sequence[str]) -> tuple[tuple[int, 
 
 def claim_again(site: Site, client: SwitchClient, job: Job) -> None:
     """Claim the number of the job's epoch on this switch too, which could not be asked before or has restarted since. Raises
-    :class:`NumberTaken` if the job needs another epoch."""
+    :class:`NumberTakenError` if the job needs another epoch."""
     epoch = job.epoch
     ours = site.store.has_claimed(epoch.number, client.name, job.job_id)
     last = epoch.number + len(epoch.seats) + len(epoch.edges) - 1
@@ -67,7 +68,7 @@ def claim_again(site: Site, client: SwitchClient, job: Job) -> None:
             site.store.set_claimed(epoch.number, client.name, _known(client))
             return
         site.store.skip_epochs(taken + 1)
-    raise NumberTaken(
+    raise NumberTakenError(
         f"switch {client.name}: epoch number {epoch.number} of job {job.name!r} was taken there meanwhile"
     )
 

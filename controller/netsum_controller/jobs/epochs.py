@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import ControllerError, Refused, SwitchError
+from netsum_controller.errors import ControllerError, RejectedError, SwitchError
 from netsum_controller.jobs.claims import claim_again, claim_numbers
 from netsum_controller.jobs.priorities import settle_quietly
 from netsum_controller.jobs.spread import Clients, install, open_clients, taking_part
@@ -99,7 +99,7 @@ def table_size(site: Site) -> int:
 
 
 def _plan(site: Site, job: Job) -> tuple[Trees, tuple[Part, ...]]:
-    """Trees and parts that the job could have now; :class:`Refused` if there is no path or no room."""
+    """Trees and parts that the job could have now; :class:`RejectedError` if there is no path or no room."""
     members = {seat.rank: seat.host for seat in job.epoch.members}
     topology, down = site.usable, frozenset(site.down)
     anew = replanned(site, job)
@@ -116,7 +116,7 @@ def _first_possible(
 ) -> Trees:
     *others, last = choices
     for weights in others:
-        with suppress(Refused):
+        with suppress(RejectedError):
             return plan_trees(topology, members, down=down, weights=weights)
     return plan_trees(topology, members, down=down, weights=last)
 
@@ -138,7 +138,7 @@ def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
         return Shape(), ()
     try:
         trees, parts = _plan(site, job)
-    except Refused as error:
+    except RejectedError as error:
         if not job.epoch.shape.switches:
             raise  # its members combine, so there are no trees to keep
         log.warning("job %s keeps its trees: %s", job.name, error, extra=about(job))
@@ -168,7 +168,7 @@ def goes_around(site: Site, job: Job) -> bool:
         return False
     try:
         _plan(site, job)
-    except Refused:
+    except RejectedError:
         return False
     return True
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from netsum_controller.errors import ControllerError, Refused, SwitchError
+from netsum_controller.errors import ControllerError, RejectedError, SwitchError
 from netsum_controller.jobs.epochs import begin_epoch
 from netsum_controller.jobs.spread import Clients, install, open_clients, taking_part
 from netsum_controller.logs import about
@@ -40,14 +40,16 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
     after a restart of the switch, cannot lose a member: some would hold results that the others can no longer get. Nor can one
     whose members combine themselves. In those cases all members get a new epoch.)
 
-    Raises :class:`NoSuchJob`, :class:`NoSuchMember`, :class:`Refused` (the last member) or :class:`SwitchError`; then nothing
-    has changed.
+    Raises :class:`UnknownJobError`, :class:`UnknownRankError`, :class:`RejectedError` (the last member) or
+    :class:`SwitchError`; then nothing has changed.
     """
     with site.store.lock:
         job = site.store.job(name)
         seat = job.seat(rank)
         if not seat.evicted and len(job.epoch.members) == 1:
-            raise Refused(f"job {name!r}: rank {rank} is its last member; `netsum job delete {name}` ends the job")
+            raise RejectedError(
+                f"job {name!r}: rank {rank} is its last member; `netsum job delete {name}` ends the job"
+            )
         if not job.by_switch:
             return _anew(site, job, seat, evicted=True)
         path = _way_up(site, job, rank)

@@ -16,7 +16,7 @@ from typing import Any
 from netsum.descriptor import of_some
 
 from netsum_controller.config.job_spec import spec_of
-from netsum_controller.errors import CannotResume, InputError, Refused
+from netsum_controller.errors import CannotResumeError, InputError, RejectedError
 from netsum_controller.jobs.lifecycle import create_job, delete_job
 from netsum_controller.site import Site
 from netsum_controller.state.model import Job, Late
@@ -51,7 +51,7 @@ def is_group(job: Job) -> bool:
 
 def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, ranks: Sequence[int]) -> Job:
     """The group of these ranks of ``parent``, created if necessary. Every member asks with the same ``label`` and ranks. Raises
-    :class:`InputError`, :class:`NoSuchMember`, :class:`CannotResume` (``epoch`` is no longer the parent's) or what
+    :class:`InputError`, :class:`UnknownRankError`, :class:`CannotResumeError` (``epoch`` is no longer the parent's) or what
     :func:`create_job` raises."""
     if not 0 < len(label) <= MAX_LABEL:
         raise InputError(f"label must be a string of 1 to {MAX_LABEL} characters")
@@ -60,11 +60,11 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
     for rank in ranks:
         parent.seat(rank)
     if is_group(parent):
-        raise Refused(f"job {parent.name!r} is a group itself: split the communicator that it came from")
+        raise RejectedError(f"job {parent.name!r} is a group itself: split the communicator that it came from")
     with site.store.lock:
         same = [parent.epoch.number, *site.store.resumed(parent.epoch.number)]
         if epoch not in same:
-            raise CannotResume(parent.name, epoch, f"groups are made in epoch {parent.epoch.number}")
+            raise CannotResumeError(parent.name, epoch, f"groups are made in epoch {parent.epoch.number}")
         prefix = f"{_prefix(parent)}{same[-1]:x}-"  # also of the groups that were made before the epoch was resumed
         _clear_old(site, parent, prefix)
         name = prefix + _digest(f"{label}/{','.join(map(str, ranks))}")
@@ -78,12 +78,12 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
 
 
 def _check_number(parent: Job, others: Sequence[Job], ranks: Sequence[int]) -> None:
-    """Raise :class:`Refused` if one of the ranks is in too many groups. Ranks on one host share their allowance."""
+    """Raise :class:`RejectedError` if one of the ranks is in too many groups. Ranks on one host share their allowance."""
     for rank in ranks:
         host = parent.members[rank]
         there = sum(group.members.count(host) for group in others)
         if there >= MAX_GROUPS * parent.members.count(host):
-            raise Refused(
+            raise RejectedError(
                 f"job {parent.name!r}: rank {rank} is in {MAX_GROUPS} groups already; close those that are done"
             )
 

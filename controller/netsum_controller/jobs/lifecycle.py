@@ -13,7 +13,14 @@ from dataclasses import replace
 from netsum.descriptor import without_switch
 
 from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.errors import ControllerError, NoSuchJob, NoSwitch, Refused, SwitchError, Unreachable
+from netsum_controller.errors import (
+    ControllerError,
+    NoSwitchError,
+    RejectedError,
+    SwitchError,
+    UnknownJobError,
+    UnreachableError,
+)
 from netsum_controller.jobs.claims import require_ours
 from netsum_controller.jobs.epochs import claim_for, make_epoch, table_size, used_ids
 from netsum_controller.jobs.priorities import settle, settle_quietly
@@ -86,14 +93,15 @@ def create_job(site: Site, spec: JobSpec, *, wait_for_switch: bool = True) -> Jo
     which no switch has room is created without one, and its ``why_hosts`` says why. With ``wait_for_switch``, a switch that
     does not answer is an error, so that a restart at the wrong moment does not cost the job its switch for good.
 
-    Raises :class:`Refused` (it does not fit, or a job of that name differs) or :class:`SwitchError`; then nothing has changed.
+    Raises :class:`RejectedError` (it does not fit, or a job of that name differs) or :class:`SwitchError`; then nothing has
+    changed.
     """
     with site.store.lock:
         existing = site.store.find_job(spec.name)
         if existing is not None and existing.exists:
             different = differences(existing, spec, site)
             if different:
-                raise Refused(
+                raise RejectedError(
                     f"job {spec.name!r} exists with {'; '.join(different)}: delete it first, or use another name"
                 )
             return existing
@@ -101,23 +109,23 @@ def create_job(site: Site, spec: JobSpec, *, wait_for_switch: bool = True) -> Jo
             return _create_without_switch(site, spec, "")
         try:
             return _create_on_switches(site, spec, existing)
-        except (NoSwitch, Unreachable) as error:
+        except (NoSwitchError, UnreachableError) as error:
             if not spec.may_do_without:
                 raise
-            if isinstance(error, Unreachable) and wait_for_switch:
+            if isinstance(error, UnreachableError) and wait_for_switch:
                 instead = "start it, or let the members combine without it: `--algorithm ring` or another"
-                raise Unreachable(f"{error}; {instead}") from None
+                raise UnreachableError(f"{error}; {instead}") from None
             return _create_without_switch(site, spec, str(error))
 
 
 def _trees_now(site: Site, spec: JobSpec) -> Trees:
-    """The job's trees around the switches that do not answer; :class:`Unreachable` if no trees can avoid them."""
+    """The job's trees around the switches that do not answer; :class:`UnreachableError` if no trees can avoid them."""
     choose_trees(spec, site.topology)
     down = find_down(site)
     try:
         return choose_trees(spec, site.topology_for(spec.roots), down)
-    except NoSwitch as error:
-        raise Unreachable(str(error)) from None
+    except NoSwitchError as error:
+        raise UnreachableError(str(error)) from None
 
 
 def _create_without_switch(site: Site, spec: JobSpec, why: str) -> Job:
@@ -125,8 +133,8 @@ def _create_without_switch(site: Site, spec: JobSpec, why: str) -> Job:
     switches is removed when they are reconciled."""
     try:
         homes_of(spec.members, site.topology)
-    except Refused as error:
-        raise Refused(f"job {spec.name!r}: {error}") from None
+    except RejectedError as error:
+        raise RejectedError(f"job {spec.name!r}: {error}") from None
     check_plan(spec.name, spec.algorithm, spec.members)
     check_tenant(spec, site.topology)
     chunks = choose_chunks(spec, site.topology, NO_TREES)
@@ -243,12 +251,12 @@ def clean_up(site: Site, client: SwitchClient, installed: Iterable[Item] | None 
 
 def delete_job(site: Site, name: str, *, force: bool = False) -> Job:
     """Remove a job from its switches and forget it; its members' packets are refused from then on. ``force`` forgets it even if a
-    switch cannot be reached, because it is gone for good. Raises :class:`NoSuchJob` or :class:`SwitchError`; then the job is as
-    it was."""
+    switch cannot be reached, because it is gone for good. Raises :class:`UnknownJobError` or :class:`SwitchError`; then the
+    job is as it was."""
     with site.store.lock:
         job = site.store.find_job(name)
         if job is None:
-            raise NoSuchJob(name)
+            raise UnknownJobError(name)
         try:
             _remove_from_switches(site, job, force=force)
         except ControllerError:

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
+from netsum.errors import outcome_of
 
 from netsum_controller.errors import (
-    Busy,
+    BusyError,
     ControllerError,
-    Evicted,
+    EvictedError,
     InputError,
-    NoSuchJob,
-    Refused,
+    RejectedError,
     StateError,
-    Unauthorized,
+    UnauthorizedError,
+    UnknownJobError,
 )
 from netsum_controller.jobs.epochs import FILE_INSTANCE, begin_epoch
 from netsum_controller.jobs.groups import close_if_left, open_group
@@ -53,13 +54,13 @@ class Membership:
         """(epoch, rank) that waits for others to leave -> since when, and when it last asked."""
 
     def job(self, name: str, token: str) -> Job:
-        """The job, if the token is its own. Otherwise :class:`Unauthorized`; :class:`NoSuchJob` only for the token of some job,
-        so that strangers do not learn which jobs there are, not even from how long it takes."""
+        """The job, if the token is its own. Otherwise :class:`UnauthorizedError`; :class:`UnknownJobError` only for the token
+        of some job, so that strangers do not learn which jobs there are, not even from how long it takes."""
         if not self._site.store.knows_token(token_hash(token)):
-            raise Unauthorized(name)
+            raise UnauthorizedError(name)
         job = self._site.store.job(name)
         if not token_is(job, token):
-            raise Unauthorized(name)
+            raise UnauthorizedError(name)
         return job
 
     def join(
@@ -76,16 +77,17 @@ class Membership:
         descriptor is for that epoch, or for one that ``resumes`` it. ``peer`` is the HOST:PORT at which the other members reach
         this one if they combine themselves.
 
-        Raises :class:`NoSuchJob`, :class:`Unauthorized`, :class:`NoSuchMember`, :class:`Evicted`, :class:`Busy` (ask again),
-        :class:`CannotResume` (a rejoin), :class:`InputError` (bad ``link``) or :class:`SwitchError` (ask again).
+        Raises :class:`UnknownJobError`, :class:`UnauthorizedError`, :class:`UnknownRankError`, :class:`EvictedError`,
+        :class:`BusyError` (ask again), :class:`CannotResumeError` (a rejoin), :class:`InputError` (bad ``link``) or
+        :class:`SwitchError` (ask again).
         """
         kind = "join" if progress is None else "rejoin"
         try:
             descriptor = self._join(name, token, rank, instance, _link(link), progress, peer)
-        except (NoSuchJob, Unauthorized):
+        except (UnknownJobError, UnauthorizedError):
             raise  # a stranger's; counted as an HTTP request
         except ControllerError as error:
-            self._site.tally.add("joins", name, kind, type(error).__name__.lower())
+            self._site.tally.add("joins", name, kind, outcome_of(error))
             log.debug("job %s: rank %s may not %s now: %s", name, rank, kind, error, extra={"job": name, "rank": rank})
             raise
         self._site.tally.add("joins", name, kind, "ok")
@@ -108,7 +110,7 @@ class Membership:
             job = self.job(name, token)
             seat = job.seat(rank)
             if seat.evicted:
-                raise Evicted(name, rank)
+                raise EvictedError(name, rank)
             resumes = None
             gone = any(other.left for other in job.epoch.members)  # what they kept is lost, so nobody can resume
             if progress is not None:
@@ -149,7 +151,7 @@ class Membership:
         return True
 
     def _wait_for(self, job: Job, seat: Seat, still_in: list[int]) -> None:
-        """Raise :class:`Busy`, unless this rank has been asking for ``GRACE`` seconds."""
+        """Raise :class:`BusyError`, unless this rank has been asking for ``GRACE`` seconds."""
         now = self._clock()
         key = (job.epoch.number, seat.rank)
         since, last = self._waiting.get(key, (now, now))
@@ -157,7 +159,7 @@ class Membership:
             since = now  # the earlier attempt was given up long ago
         self._waiting[key] = (since, now)
         if now - since < GRACE:
-            raise Busy(f"job {job.name!r}: the previous run is still finishing ({some_ranks(still_in)})", RETRY_MS)
+            raise BusyError(f"job {job.name!r}: the previous run is still finishing ({some_ranks(still_in)})", RETRY_MS)
 
     def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
         """Give a rank up; returns whether ``instance`` held it. Raises what :meth:`join` raises."""
@@ -174,14 +176,14 @@ class Membership:
     def group(
         self, name: str, token: str, rank: int, instance: str, epoch: int, label: str, ranks: Sequence[int]
     ) -> tuple[str, int]:
-        """The name of the group of these ranks of a job, and the given rank's rank in it. Raises :class:`Refused` if the member
-        has not joined the job or has left it, or what :func:`open_group` raises."""
+        """The name of the group of these ranks of a job, and the given rank's rank in it. Raises :class:`RejectedError` if the
+        member has not joined the job or has left it, or what :func:`open_group` raises."""
         with self._site.store.lock:
             job = self.job(name, token)
             seat = job.seat(rank)
             there = seat.joined or job.epoch.resumes is not None  # it may not know yet that its epoch was resumed
             if not there or seat.left or seat.evicted or seat.instance != instance:
-                raise Refused(f"job {name!r}: rank {rank} has not joined, or was replaced")
+                raise RejectedError(f"job {name!r}: rank {rank} has not joined, or was replaced")
             if rank not in ranks:
                 raise InputError(f"rank {rank} asks for a group that it is not in")
             return open_group(self._site, job, token, epoch, label, ranks).name, list(ranks).index(rank)
@@ -192,7 +194,7 @@ class Membership:
         with self._site.store.lock:
             job = self._site.store.job(name)
             if not job.by_switch:
-                raise Refused(
+                raise RejectedError(
                     f"job {name!r}: its members combine themselves, and must join over HTTP to tell where they are reached"
                 )
             seats = job.epoch.seats
@@ -232,15 +234,15 @@ def _link(hint: Mapping[str, Any] | None) -> Link | None:
 
 def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descriptor:
     """The descriptor of one rank in the job's current epoch. Unless the member chooses a ``link``, it follows from the topology:
-    frames over UDP if the host has them, otherwise a kernel socket. :class:`Busy` while it is not known where the epoch begins
-    or, in a job whose members combine, where all of them are reached."""
+    frames over UDP if the host has them, otherwise a kernel socket. :class:`BusyError` while it is not known where the epoch
+    begins or, in a job whose members combine, where all of them are reached."""
     if job.epoch.rejoin is Rejoin.WAITING:
-        raise Busy(f"job {job.name!r}: {happened(job)}, and not every member has rejoined", RETRY_MS)
+        raise BusyError(f"job {job.name!r}: {happened(job)}, and not every member has rejoined", RETRY_MS)
     peers = () if job.by_switch else _peers(job)
     seat = job.epoch.seats[rank]
     host = site.topology.hosts.get(seat.host)
     if host is None:
-        raise Refused(f"job {job.name!r}: its member {seat.host} is no longer in the topology")
+        raise RejectedError(f"job {job.name!r}: its member {seat.host} is no longer in the topology")
     switch = site.topology.switches[host.switch]
     address = SwitchAddress(switch.ip, switch.mac) if job.by_switch else SwitchAddress("0.0.0.0", "00:00:00:00:00:00")
     if link is None:
@@ -271,9 +273,9 @@ def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descr
 
 
 def _peers(job: Job) -> tuple[str, ...]:
-    """Where each rank is reached, "" if it is evicted; :class:`Busy` until all have joined."""
+    """Where each rank is reached, "" if it is evicted; :class:`BusyError` until all have joined."""
     missing = [seat.rank for seat in job.epoch.members if not (seat.joined and seat.peer)]
     if missing:
         who = some_ranks(missing)
-        raise Busy(f"job {job.name!r}: its members combine themselves, and {who} must still join", RETRY_MS)
+        raise BusyError(f"job {job.name!r}: its members combine themselves, and {who} must still join", RETRY_MS)
     return tuple("" if seat.evicted else seat.peer or "" for seat in job.epoch.seats)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from netsum.descriptor import AUTO, KNOWN, is_algorithm, without_switch
 
 from netsum_controller.config.job_spec import spec_of
-from netsum_controller.errors import ControllerError, InputError, NoSwitch, Refused, Unreachable
+from netsum_controller.errors import ControllerError, InputError, NoSwitchError, RejectedError, UnreachableError
 from netsum_controller.jobs.claims import require_ours
 from netsum_controller.jobs.epochs import (
     FILE_INSTANCE,
@@ -48,8 +48,8 @@ class Move:
 
 def move(site: Site, name: str, algorithm: str) -> Move:
     """Change who combines in a job: switches ("switch"), its members by the algorithm of this name, or switches if they can
-    ("auto"). Repeating it changes nothing. Raises :class:`NoSuchJob`, :class:`InputError`, :class:`Refused` (or its subclass
-    :class:`NoSwitch`: no room), or :class:`SwitchError`; then nothing has changed."""
+    ("auto"). Repeating it changes nothing. Raises :class:`UnknownJobError`, :class:`InputError`, :class:`RejectedError` (or its
+    subclass :class:`NoSwitchError`: no room), or :class:`SwitchError`; then nothing has changed."""
     if not is_algorithm(algorithm):
         raise InputError(f"there is no algorithm {algorithm!r} (there are: {KNOWN})")
     with site.store.lock:
@@ -57,12 +57,12 @@ def move(site: Site, name: str, algorithm: str) -> Move:
         if without_switch(algorithm):
             check_plan(name, algorithm, job.members)
             if job.late is Late.DEGRADE:
-                raise Refused(f"job {name!r} goes on without late members, which only a switch can")
+                raise RejectedError(f"job {name!r} goes on without late members, which only a switch can")
             stays = not job.by_switch and job.algorithm == algorithm
             return _keep(job) if stays else _to_members(site, job, algorithm)
         try:
             return _stay(site, job, algorithm) if job.by_switch else _to_switches(site, job, algorithm)
-        except (NoSwitch, Unreachable) as error:
+        except (NoSwitchError, UnreachableError) as error:
             if algorithm != AUTO or job.late is Late.DEGRADE:
                 raise
             there = not job.by_switch and job.algorithm == AUTO
@@ -98,8 +98,8 @@ def _keep(job: Job) -> Move:
 
 
 def _stay(site: Site, job: Job, algorithm: str) -> Move:
-    """Switches combine as before; only what happens when one dies may change. Raises :class:`Unreachable` if one has died, "auto"
-    is asked for, and no trees go around it."""
+    """Switches combine as before; only what happens when one dies may change. Raises :class:`UnreachableError` if one has
+    died, "auto" is asked for, and no trees go around it."""
     if algorithm == AUTO:
         find_down(site)
         if not goes_around(site, job):

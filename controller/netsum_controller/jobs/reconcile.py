@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from netsum_controller.errors import ControllerError, StateError, SwitchError
-from netsum_controller.jobs.claims import NumberTaken, claim_again, foreign, require_ours
+from netsum_controller.jobs.claims import NumberTakenError, claim_again, foreign, require_ours
 from netsum_controller.jobs.epochs import goes_around, is_resumable, record_epoch
 from netsum_controller.jobs.lifecycle import clean_up
 from netsum_controller.jobs.priorities import entry_priority, settle_quietly
@@ -261,7 +261,7 @@ def _keeps_number(site: Site, client: SwitchClient, job: Job) -> bool:
     if client.name in job.epoch.shape.switches:
         try:
             claim_again(site, client, job)
-        except NumberTaken as error:
+        except NumberTakenError as error:
             log.warning("%s", error, extra=about(job))
             return False
     return True

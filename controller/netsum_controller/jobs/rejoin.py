@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from netsum.counting import counted
 
-from netsum_controller.errors import Busy, CannotResume
-from netsum_controller.jobs.claims import NumberTaken, claim_again
+from netsum_controller.errors import BusyError, CannotResumeError
+from netsum_controller.jobs.claims import NumberTakenError, claim_again
 from netsum_controller.jobs.epochs import is_resumable, record_epoch
 from netsum_controller.jobs.spread import install, open_clients, taking_part
 from netsum_controller.logs import about
@@ -53,7 +53,7 @@ def lowest(needs: Sequence[int], window: int) -> int | None:
 
 def rejoin(site: Site, job: Job, rank: int, instance: str, progress: Progress, peer: str | None = None) -> Job:
     """The job with the epoch in which ``instance`` continues: its own, or one that resumes it. The other members reach it at
-    ``peer``. Call it under the state lock. Raises :class:`Busy` (not everybody has rejoined), :class:`CannotResume` or
+    ``peer``. Call it under the state lock. Raises :class:`BusyError` (not everybody has rejoined), :class:`CannotResumeError` or
     :class:`SwitchError` (the epoch could not be installed yet: ask again)."""
     seat = job.epoch.seats[rank]
     _check(site, job, seat, instance, progress)
@@ -82,8 +82,8 @@ def _check(site: Site, job: Job, seat: Seat, instance: str, progress: Progress) 
     epoch = job.epoch
     same = progress.epoch == epoch.number
 
-    def cannot(why: str) -> CannotResume:
-        return CannotResume(job.name, progress.epoch, why)
+    def cannot(why: str) -> CannotResumeError:
+        return CannotResumeError(job.name, progress.epoch, why)
 
     if not same and progress.epoch not in site.store.resumed(epoch.number):
         raise cannot(f"epoch {epoch.number} has begun since")
@@ -107,7 +107,9 @@ def _agree(site: Site, job: Job) -> Job:
     assert epoch.resumes is not None
     first = lowest([seat.needs for seat in epoch.members if seat.needs is not None], job.window)
     if first is None:
-        raise CannotResume(job.name, epoch.resumes, f"its ranks are further apart than {counted(job.window, 'block')}")
+        raise CannotResumeError(
+            job.name, epoch.resumes, f"its ranks are further apart than {counted(job.window, 'block')}"
+        )
     used = (first - epoch.first_block_id) % SERIAL + 2 * job.window
     with site.store.transaction():
         site.store.set_used_ids(epoch.resumes, used)
@@ -121,10 +123,10 @@ def _agree(site: Site, job: Job) -> Job:
     return _finish(site, site.store.job(job.name), before=job)
 
 
-def _waiting(job: Job) -> Busy:
+def _waiting(job: Job) -> BusyError:
     missing = [seat.rank for seat in job.epoch.members if seat.needs is None]
     text = f"job {job.name!r}: {happened(job)}, and {some_ranks(missing)} must still rejoin"
-    return Busy(text, RETRY_MS, job.epoch.number)
+    return BusyError(text, RETRY_MS, job.epoch.number)
 
 
 def some_ranks(ranks: Sequence[int]) -> str:
@@ -144,9 +146,9 @@ def _finish(site: Site, job: Job, before: Job | None = None) -> Job:
         try:
             for client in clients.values():
                 claim_again(site, client, job)
-        except NumberTaken as error:
+        except NumberTakenError as error:
             if not is_resumable(job):
-                raise CannotResume(job.name, job.epoch.resumes or job.epoch.number, str(error)) from None
+                raise CannotResumeError(job.name, job.epoch.resumes or job.epoch.number, str(error)) from None
             log.warning("%s", error, extra=about(job))
             job = record_epoch(site, job, clients, resumes=True)
         install(site, job, clients, before=before)

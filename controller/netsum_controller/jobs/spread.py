@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from netsum_controller.errors import ControllerError, Refused, StateError, SwitchError
+from netsum_controller.errors import ControllerError, RejectedError, StateError, SwitchError
 from netsum_controller.jobs.claims import require_ours
 from netsum_controller.jobs.priorities import priority_on
 from netsum_controller.p4runtime.client import SwitchClient
@@ -88,7 +88,7 @@ def _may_have(site: Site, job: Job, switch: str) -> list[Item] | None:
     seats = tuple(replace(seat, evicted=False) for seat in job.epoch.seats)
     try:
         return job_items(site.topology, replace(job, epoch=replace(job.epoch, seats=seats)), switch)
-    except Refused:
+    except RejectedError:
         return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from netsum_controller.config.topology import Host, Switch, Topology
-from netsum_controller.errors import Refused
+from netsum_controller.errors import RejectedError
 from netsum_controller.memory.model import Region, Shard
 from netsum_controller.memory.succession import Group, Member
 from netsum_controller.planning.addresses import ip_to_int, mac_to_int
@@ -60,7 +60,7 @@ def free_base(size: int, regions: Iterable[Region]) -> int:
         end = region.base + region.size
         base = max(base, (end + size - 1) // size * size)
     if base + size > END_OF_ADDRESSES:
-        raise Refused(f"no {size} bytes of virtual addresses are free: delete regions, or make a smaller one")
+        raise RejectedError(f"no {size} bytes of virtual addresses are free: delete regions, or make a smaller one")
     return base
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from netsum_controller.errors import NoSuchRegion, Refused
+from netsum_controller.errors import RejectedError, UnknownRegionError
 from netsum_controller.memory.deciding import ShardKey
 from netsum_controller.memory.model import (
     FIRST_GROUP,
@@ -91,10 +91,10 @@ class MemoryRows:
         return bool(self._store.rows("SELECT 1 FROM memory_ids WHERE id = ?", (region,)))
 
     def region(self, name: str) -> Region:
-        """The region of that name; :class:`NoSuchRegion` if there is none."""
+        """The region of that name; :class:`UnknownRegionError` if there is none."""
         found = self.state().regions.get(name)
         if found is None:
-            raise NoSuchRegion(name)
+            raise UnknownRegionError(name)
         return found
 
     def add_region(self, region: Region, shards: Iterable[Shard]) -> None:
@@ -128,12 +128,12 @@ class MemoryRows:
         self._store.change("UPDATE memory_shards SET now = ?, next = ? WHERE region = ? AND shard = ?", row)
 
     def set_device(self, device: Device) -> Device:
-        """Record a device, which gets a number if it has none; :class:`Refused` if there are too many."""
+        """Record a device, which gets a number if it has none; :class:`RejectedError` if there are too many."""
         if not device.number:
             taken = {each.number for each in self.state().devices.values()}
             number = next((number for number in range(1, MAX_DEVICES + 1) if number not in taken), None)
             if number is None:
-                raise Refused(f"{MAX_DEVICES} hosts are memory devices already: the switches know no more")
+                raise RejectedError(f"{MAX_DEVICES} hosts are memory devices already: the switches know no more")
             device = replace(device, number=number)
         values = [getattr(device, name) for name in _DEVICE_COLUMNS]
         marks = ", ".join("?" * len(values))
@@ -167,7 +167,7 @@ class MemoryRows:
         for devices in sorted(needed - state.groups.keys()):
             number = next(free, None)
             if number is None:
-                raise Refused(f"the shards have more than {MAX_GROUPS} different groups of devices")
+                raise RejectedError(f"the shards have more than {MAX_GROUPS} different groups of devices")
             self._store.change("INSERT INTO memory_groups VALUES (?, ?)", (json.dumps(devices), number))
 
     def device_token(self) -> str | None:

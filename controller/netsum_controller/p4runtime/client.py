@@ -20,7 +20,7 @@ from netsum_p4runtime import p4runtime_pb2 as p4
 from netsum_p4runtime import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Switch
-from netsum_controller.errors import InputError, NotThere, SwitchError
+from netsum_controller.errors import EntryNotFoundError, InputError, SwitchError
 from netsum_controller.p4runtime.channel import BATCH, open_channel, read_cookie
 from netsum_controller.p4runtime.p4info import Program
 from netsum_controller.p4runtime.rpc_errors import no_connection, switch_error, taken_over, unreachable, write_error
@@ -197,7 +197,7 @@ class SwitchClient:
 
     def write(self, updates: Sequence[Update]) -> None:
         """Apply at most ``BATCH`` updates in order. After an error the rest is still applied (the only mode of
-        simple_switch_grpc), and :class:`WriteError` names the updates that failed. Raises :class:`UnknownOutcome` if the
+        simple_switch_grpc), and :class:`WriteError` names the updates that failed. Raises :class:`UnknownOutcomeError` if the
         switch does not say which, any other :class:`SwitchError` if none was applied."""
         if not updates:
             return
@@ -245,7 +245,7 @@ class SwitchClient:
         """One group, in a Read of its own: one that is not there is an error, which ends the Read."""
         try:
             return self._read([entity])
-        except NotThere:
+        except EntryNotFoundError:
             return []
 
     def _by_table(self, kinds: Iterable[type[Entry]]) -> dict[int, list[type[Entry]]]:

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from netsum.counting import counted
 
-from netsum_controller.errors import SwitchError, UnknownOutcome, WriteError
+from netsum_controller.errors import SwitchError, UnknownOutcomeError, WriteError
 from netsum_controller.p4runtime.channel import BATCH
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.stages import Item
@@ -83,7 +83,7 @@ def apply(client: SwitchClient, steps: Sequence[Step]) -> None:
         failure = _undo(client, done)
         if failure is not None:
             raise RollbackError(f"{error}; undoing the other steps failed too: {failure}") from error
-        if isinstance(error, UnknownOutcome):
+        if isinstance(error, UnknownOutcomeError):
             unsure = f"nobody can tell which of {counted(len(batch), 'update')} were carried out"
             raise RollbackError(f"{error}; {unsure}: `netsum reconcile` repairs the switch") from error
         raise

@@ -9,7 +9,7 @@ import grpc
 from google.rpc import code_pb2, status_pb2
 from netsum_p4runtime import p4runtime_pb2 as p4
 
-from netsum_controller.errors import NotThere, SwitchError, UnknownOutcome, Unreachable, WriteError
+from netsum_controller.errors import EntryNotFoundError, SwitchError, UnknownOutcomeError, UnreachableError, WriteError
 
 _DETAILS = "grpc-status-details-bin"
 
@@ -62,7 +62,7 @@ def switch_error(switch: str, address: str, call: str, error: grpc.RpcError) -> 
         return SwitchError(
             f"switch {switch}: {call}: {text or 'no pipeline'}; `netsum switch push` installs the P4 program"
         )
-    kind = NotThere if code == grpc.StatusCode.NOT_FOUND else SwitchError
+    kind = EntryNotFoundError if code == grpc.StatusCode.NOT_FOUND else SwitchError
     return kind(f"switch {switch}: {call}: {code.name} {text}".rstrip())
 
 
@@ -74,8 +74,10 @@ def taken_over(switch: str, call: str) -> SwitchError:
     )
 
 
-def unreachable(switch: str, address: str, why: str) -> Unreachable:
-    return Unreachable(f"switch {switch}: no P4Runtime server answers at {address}; is the switch running? ({why})")
+def unreachable(switch: str, address: str, why: str) -> UnreachableError:
+    return UnreachableError(
+        f"switch {switch}: no P4Runtime server answers at {address}; is the switch running? ({why})"
+    )
 
 
 def no_connection(switch: str, address: str, details: str, *, tls: bool) -> SwitchError:
@@ -94,12 +96,12 @@ def no_connection(switch: str, address: str, details: str, *, tls: bool) -> Swit
 
 
 def write_error(switch: str, address: str, labels: Sequence[str], error: Any) -> SwitchError:
-    """Error of a Write; ``labels`` name its updates. A :class:`WriteError` if some of them failed, :class:`UnknownOutcome` if
-    nobody can tell, any other if none was carried out."""
+    """Error of a Write; ``labels`` name its updates. A :class:`WriteError` if some of them failed,
+    :class:`UnknownOutcomeError` if nobody can tell, any other if none was carried out."""
     failed = update_errors(error)
     if not failed:
         found = switch_error(switch, address, "Write", error)
-        return found if error.code() in _REFUSED_WHOLE else UnknownOutcome(str(found))
+        return found if error.code() in _REFUSED_WHOLE else UnknownOutcomeError(str(found))
     first = min(failed)
     more = f" (and {len(failed) - 1} more of {len(labels)} updates)" if len(failed) > 1 else ""
     return WriteError(f"switch {switch}: {labels[first]}: {failed[first]}{more}", failed)

@@ -13,7 +13,7 @@ from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, SLOTS
 
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import InputError, NoSwitch, Refused
+from netsum_controller.errors import InputError, NoSwitchError, RejectedError
 from netsum_controller.planning.allocation import JOB_IDS, allocate_job_id, allocate_slots
 from netsum_controller.planning.job_items import job_trees
 from netsum_controller.planning.trees import ROUND_TRIP_US, Trees, block_exp_us, plan_trees
@@ -40,30 +40,30 @@ class Placement:
 
 
 def homes_of(members: Sequence[str], topology: Topology) -> tuple[str, ...]:
-    """The switch of each member, by rank; :class:`Refused` when the topology has no such host."""
+    """The switch of each member, by rank; :class:`RejectedError` when the topology has no such host."""
     unknown = [name for name in dict.fromkeys(members) if name not in topology.hosts]
     if unknown:
-        raise Refused(f"the topology has no host {', '.join(unknown)} (it has: {', '.join(topology.hosts)})")
+        raise RejectedError(f"the topology has no host {', '.join(unknown)} (it has: {', '.join(topology.hosts)})")
     return tuple(topology.hosts[name].switch for name in members)
 
 
 def choose_trees(spec: JobSpec, topology: Topology, down: Collection[str] = ()) -> Trees:
-    """The job's trees; :class:`Refused` when its members cannot be joined."""
+    """The job's trees; :class:`RejectedError` when its members cannot be joined."""
     try:
         return plan_trees(topology, spec.members, down=frozenset(down), weights=spec.roots)
-    except Refused as error:
+    except RejectedError as error:
         raise type(error)(f"job {spec.name!r}: {error}") from None
 
 
 def check_ends(spec: JobSpec, topology: Topology) -> None:
-    """Raise :class:`Refused` for several ranks on a host that sends its frames through a UDP endpoint, for users who start a
-    process for each rank: one process can open it. Ranks of one process share it."""
+    """Raise :class:`RejectedError` for several ranks on a host that sends its frames through a UDP endpoint, for users who
+    start a process for each rank: one process can open it. Ranks of one process share it."""
     for name, count in Counter(spec.members).items():
         host = topology.hosts.get(name)
         if host is None or host.frames is None or without_switch(spec.algorithm):
             continue
         if count > 1:
-            raise Refused(
+            raise RejectedError(
                 f"job {spec.name!r}: {count} ranks on {name}, whose `frames` endpoint {host.frames} one process can open; "
                 "give each rank a host, or let the members combine: `--algorithm ring` or another"
             )
@@ -78,7 +78,7 @@ def choose_chunks(spec: JobSpec, topology: Topology, trees: Trees) -> int:
     fitting = min(MAX_CHUNKS, (mtu - block_mtu(0)) // CHUNK_BYTES)
     chunks = fitting if spec.chunks is None else spec.chunks
     if chunks > fitting:
-        raise Refused(
+        raise RejectedError(
             f"job {spec.name!r}: blocks of {chunks} chunks need an MTU of {block_mtu(chunks)} bytes, "
             f"{narrowest} has {mtu}; ask for {fitting} chunks or fewer"
         )
@@ -95,7 +95,7 @@ def _entries(topology: Topology, job: Job, switch: str) -> tuple[int, int, int]:
     member counts as a source."""
     try:
         return _needs(job_trees(topology, job), switch)
-    except Refused:
+    except RejectedError:
         return job.workers, 0, 0
 
 
@@ -108,11 +108,11 @@ def _needs(trees: Trees, switch: str) -> tuple[int, int, int]:
 
 def check_plan(job: str, algorithm: str, members: Sequence[str]) -> None:
     """If the algorithm is a plan, which the members read themselves: raise :class:`InputError` if its file is wrong,
-    :class:`Refused` if it is not for these members. The latter also if it is a chain on a torus with other places."""
+    :class:`RejectedError` if it is not for these members. The latter also if it is a chain on a torus with other places."""
     try:
         check_torus(algorithm, len(members))
     except ValueError as error:
-        raise Refused(f"job {job!r}: {error}") from None
+        raise RejectedError(f"job {job!r}: {error}") from None
     if not algorithm.startswith(PLAN):
         return
     try:
@@ -120,21 +120,21 @@ def check_plan(job: str, algorithm: str, members: Sequence[str]) -> None:
     except ValueError as error:
         raise InputError(str(error)) from None
     if hosts != tuple(members):
-        raise Refused(
+        raise RejectedError(
             f"job {job!r} has the members {', '.join(members)}, and {algorithm} is for {', '.join(hosts)}, in this order"
         )
 
 
 def check_tenant(spec: JobSpec, topology: Topology) -> None:
-    """Raise :class:`Refused` when the topology has tenants and the job's is not among them."""
+    """Raise :class:`RejectedError` when the topology has tenants and the job's is not among them."""
     if topology.tenants is not None and spec.tenant not in topology.tenants:
         known = ", ".join(topology.tenants)
         say = "; name one in `tenant`" if spec.tenant == DEFAULT_TENANT else ""
-        raise Refused(f"job {spec.name!r}: the topology has no tenant {spec.tenant!r} (it has: {known}){say}")
+        raise RejectedError(f"job {spec.name!r}: the topology has no tenant {spec.tenant!r} (it has: {known}){say}")
 
 
 def check_quota(spec: JobSpec, topology: Topology, switch: str, there: Sequence[Job], slots: int, sources: int) -> None:
-    """Raise :class:`Refused` when a job with so many slots and sources would exceed its tenant's quota on a switch.
+    """Raise :class:`RejectedError` when a job with so many slots and sources would exceed its tenant's quota on a switch.
     ``there`` are the jobs on that switch, including groups."""
     if topology.tenants is None:
         return
@@ -152,7 +152,7 @@ def check_quota(spec: JobSpec, topology: Topology, switch: str, there: Sequence[
     if missing:
         largest = ", ".join(job.name for job in sorted(own, key=lambda job: -job.slots)[:3])
         jobs = f"its largest jobs there: {largest}" if own else "it has no job there"
-        raise Refused(
+        raise RejectedError(
             f"job {spec.name!r}: the quota of tenant {spec.tenant!r} on switch {switch} has no room for "
             f"{' and '.join(missing)}; {jobs}"
         )
@@ -167,8 +167,8 @@ def place(
     down: Collection[str] = (),
 ) -> Placement:
     """Find room for a job on every switch of its trees, which must avoid switches that are ``down``. ``others`` are all jobs;
-    ``table_size`` is the size of the tables that have an entry for each member. Raises :class:`Refused`, which says what is
-    missing and where (hosts, MTU or quota), or its subclass :class:`NoSwitch` (paths, job ids, entries or slots)."""
+    ``table_size`` is the size of the tables that have an entry for each member. Raises :class:`RejectedError`, which says what is
+    missing and where (hosts, MTU or quota), or its subclass :class:`NoSwitchError` (paths, job ids, entries or slots)."""
     trees = choose_trees(spec, topology, down)
     chunks = choose_chunks(spec, topology, trees)
     _check_ageing(spec.name, spec.block_exp_us, trees)
@@ -179,7 +179,7 @@ def place(
         check_quota(spec, topology, switch, jobs, slots, len(trees.nodes[switch].children))
     job_id = allocate_job_id({job.job_id for jobs in there.values() for job in jobs}, last_job_id)
     if job_id is None:
-        raise NoSwitch(f"job {spec.name!r}: {_without_id(there)}")
+        raise NoSwitchError(f"job {spec.name!r}: {_without_id(there)}")
     parts = []
     for switch, jobs in there.items():
         _check_entries(spec.name, topology, switch, jobs, trees, table_size)
@@ -188,12 +188,12 @@ def place(
 
 
 def _check_ageing(name: str, lowest_us: int, trees: Trees) -> None:
-    """Raise :class:`Refused` when the roots would have to wait longer than the switch can count."""
+    """Raise :class:`RejectedError` when the roots would have to wait longer than the switch can count."""
     height = max(node.height for node in trees.nodes.values())
     longest = block_exp_us(lowest_us, height)
     if longest >= 1 << BLOCK_EXP_BITS:
         most = ((1 << BLOCK_EXP_BITS) >> height) - ROUND_TRIP_US
-        raise Refused(
+        raise RejectedError(
             f"job {name!r}: block_exp is {lowest_us // 1000} ms, for which the root of its trees would have to wait "
             f"{longest // 1000} ms; a switch counts to {(1 << BLOCK_EXP_BITS) // 1000}. Give {most // 1000} ms or less"
         )
@@ -215,13 +215,13 @@ def _check_entries(
     used = [_entries(topology, job, switch) for job in there]
     members = sum(one[0] + one[1] for one in used)
     if members + sources + parents > table_size:
-        raise NoSwitch(
+        raise NoSwitchError(
             f"job {name!r}: no room for {counted(sources + parents, 'member')} on switch {switch}: "
             f"{table_size - members} of its {table_size} member entries are free"
         )
     uplinks = sum(one[2] for one in used)
     if uplinks + ways > table_size:
-        raise NoSwitch(
+        raise NoSwitchError(
             f"job {name!r}: no room for {counted(ways, 'stripe')} on switch {switch}: "
             f"{table_size - uplinks} of its {table_size} uplink entries are free"
         )
@@ -233,7 +233,7 @@ def _slots_on(name: str, switch: str, there: Sequence[Job], slots: int, window: 
     if slot_base is None:
         free = SLOTS - sum(taken for _, taken in used)
         holders = ", ".join(f"{job.name} {job.slots}" for job in sorted(there, key=lambda job: -job.slots)[:3])
-        raise NoSwitch(
+        raise NoSwitchError(
             f"job {name!r}: a window of {window} needs {slots} slots in a row on switch {switch}; "
             f"{free} of {SLOTS} are free (largest users: {holders}); ask for a smaller window"
         )
@@ -242,17 +242,17 @@ def _slots_on(name: str, switch: str, there: Sequence[Job], slots: int, window: 
 
 def place_again(topology: Topology, job: Job, trees: Trees, others: Sequence[Job], table_size: int) -> tuple[Part, ...]:
     """The parts of an existing job for new trees. It keeps its parts, even on switches that it does not need now, and gets new
-    ones elsewhere. Quotas do not apply. :class:`Refused` if there is no room."""
+    ones elsewhere. Quotas do not apply. :class:`RejectedError` if there is no room."""
     parts = {part.switch: part for part in job.parts}
     _check_ageing(job.name, job.block_exp_us, trees)
     if trees.stripes > job.slots:
-        raise Refused(f"job {job.name!r}: {trees.stripes} stripes do not fit into its {job.slots} slots")
+        raise RejectedError(f"job {job.name!r}: {trees.stripes} stripes do not fit into its {job.slots} slots")
     for switch in trees.nodes:
         if switch in parts:
             continue
         there = [other for other in others if other.part(switch) and other.name != job.name]
         if any(other.job_id == job.job_id for other in there):
-            raise Refused(f"job {job.name!r}: its id {job.job_id} is another job's on switch {switch}")
+            raise RejectedError(f"job {job.name!r}: its id {job.job_id} is another job's on switch {switch}")
         _check_entries(job.name, topology, switch, there, trees, table_size)
         parts[switch] = Part(switch, _slots_on(job.name, switch, there, job.slots, job.window))
     return in_order(trees, parts.values())

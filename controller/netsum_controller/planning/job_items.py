@@ -8,7 +8,7 @@ from dataclasses import replace
 from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA, Role
 
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import Refused
+from netsum_controller.errors import RejectedError
 from netsum_controller.planning.addresses import ip_to_int, mac_to_int
 from netsum_controller.planning.allocation import JOB_IDS
 from netsum_controller.planning.trees import Child, Node, Trees, block_exp_us, trees_of
@@ -32,8 +32,8 @@ def home_of(job: Job, rank: int) -> str:
 
 
 def job_trees(topology: Topology, job: Job) -> Trees:
-    """The trees of a job's current epoch, including evicted members. :class:`Refused` if the topology no longer has the links
-    that they need, or the remaining members on the switches where the epoch has them."""
+    """The trees of a job's current epoch, including evicted members. :class:`RejectedError` if the topology no longer has the
+    links that they need, or the remaining members on the switches where the epoch has them."""
     shape = job.epoch.shape
     here = {}
     for seat in job.epoch.seats:
@@ -41,11 +41,13 @@ def job_trees(topology: Topology, job: Job) -> Trees:
         if host is not None and host.switch == home:
             here[seat.rank] = seat.host
         elif not seat.evicted:
-            raise Refused(f"job {job.name!r}: its member {seat.host} is no longer on switch {home} in the topology")
+            raise RejectedError(
+                f"job {job.name!r}: its member {seat.host} is no longer on switch {home} in the topology"
+            )
     try:
         return trees_of(topology, shape, here)
-    except Refused as error:
-        raise Refused(f"job {job.name!r}: {error}") from None
+    except RejectedError as error:
+        raise RejectedError(f"job {job.name!r}: {error}") from None
 
 
 def present(trees: Trees, job: Job) -> Trees:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from netsum.wire.schema import FLOOD_GROUP
 
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import Refused
+from netsum_controller.errors import RejectedError
 from netsum_controller.planning.addresses import ip_to_int, mac_to_int
 from netsum_controller.planning.graph import Graph, distances, flood_ports, switch_graph
 from netsum_controller.stages import (
@@ -32,11 +32,11 @@ def switch_items(topology: Topology, switch: str, down: Collection[str] = frozen
 
 
 def check_room(topology: str, switch: str, items: Iterable[Item], size: Callable[[str], int]) -> None:
-    """Raise :class:`Refused` if these items are more than the P4 program has room for; ``size`` is that of a table."""
+    """Raise :class:`RejectedError` if these items are more than the P4 program has room for; ``size`` is that of a table."""
     wanted = Counter(item.TABLE for item in items if isinstance(item, Entry))
     for table, number in wanted.items():
         if number > size(table):
-            raise Refused(
+            raise RejectedError(
                 f"topology {topology!r} is too large for switch {switch}: it needs {number} entries of the table "
                 f"{table!r}, which has room for {size(table)}; leave hosts out"
             )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from netsum.wire.schema import Role
 
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import NoSwitch, Refused
+from netsum_controller.errors import NoSwitchError, RejectedError
 from netsum_controller.planning.graph import Graph, distances, next_hops, switch_graph
 from netsum_controller.state.model import Shape
 
@@ -118,7 +118,7 @@ def plan_trees(
     ignored). Without weights, the roots are the switches whose greatest distance to a member's switch is smallest (the spines of
     a leaf-spine, the cores of a fat-tree), with equal weights; if they cannot share, only the first.
 
-    Raises :class:`Refused`, which says what is missing, or its subclass :class:`NoSwitch` if that is a path.
+    Raises :class:`RejectedError`, which says what is missing, or its subclass :class:`NoSwitchError` if that is a path.
     O(roots * (switches + links)).
     """
     hosts = dict(members) if isinstance(members, Mapping) else dict(enumerate(members))
@@ -128,7 +128,7 @@ def plan_trees(
     if asked is not None:
         trees = _build(topology, graph, hosts, homes, asked)
         if trees is None:
-            raise Refused(
+            raise RejectedError(
                 f"the roots {', '.join(asked)} cannot share the blocks of a job with members on {', '.join(homes)}: a switch "
                 f"would need other sources, or another role, in some blocks than in others; ask for one root"
             )
@@ -142,16 +142,16 @@ def plan_trees(
 
 def trees_of(topology: Topology, shape: Shape, members: Mapping[int, str]) -> Trees:
     """Trees of a known shape in the current topology. ``members`` are host names by rank; those on no switch of the trees are
-    left out. :class:`Refused` if a switch or a link that the trees need is gone."""
+    left out. :class:`RejectedError` if a switch or a link that the trees need is gone."""
     graph = switch_graph(topology)
     below: dict[str, set[str]] = {name: set() for name in shape.switches}
     for child, parent in shape.edges:
         if not graph.has_edge(child, parent):
-            raise Refused(f"the topology no longer has a link between {child} and {parent}")
+            raise RejectedError(f"the topology no longer has a link between {child} and {parent}")
         below[parent].add(child)
     unknown = [name for name in below if name not in graph]
     if unknown:
-        raise Refused(f"the topology no longer has switch {', '.join(sorted(unknown))}")
+        raise RejectedError(f"the topology no longer has switch {', '.join(sorted(unknown))}")
     parents = {root: shape.parents.get(root, {}) for root in shape.roots}
     return _trees(topology, graph, members, parents, below, shape.roots)
 
@@ -198,23 +198,23 @@ def _apportion(weights: Mapping[str, int], total: int, count: int) -> dict[str, 
 
 
 def _homes(topology: Topology, hosts: Mapping[int, str], graph: Graph) -> list[str]:
-    """The switches that members are on, in the topology's order; :class:`Refused` if some cannot reach the others."""
+    """The switches that members are on, in the topology's order; :class:`RejectedError` if some cannot reach the others."""
     unknown = [name for name in dict.fromkeys(hosts.values()) if name not in topology.hosts]
     if unknown:
-        raise Refused(f"the topology has no host {', '.join(unknown)} (it has: {', '.join(topology.hosts)})")
+        raise RejectedError(f"the topology has no host {', '.join(unknown)} (it has: {', '.join(topology.hosts)})")
     if not hosts:
-        raise Refused("there are no members")
+        raise RejectedError("there are no members")
     on: dict[str, list[str]] = {}
     for name in dict.fromkeys(hosts.values()):
         on.setdefault(topology.hosts[name].switch, []).append(name)
     for switch, names in on.items():
         if switch not in graph:
-            raise NoSwitch(f"switch {switch} is down, and {', '.join(names)} cannot be reached without it")
+            raise NoSwitchError(f"switch {switch} is down, and {', '.join(names)} cannot be reached without it")
     homes = [name for name in topology.switches if name in on]
     reached = distances(graph, homes[0])
     for switch in homes:
         if switch not in reached:
-            raise NoSwitch(
+            raise NoSwitchError(
                 f"no path joins {homes[0]} (with {', '.join(on[homes[0]])}) and {switch} (with {', '.join(on[switch])}) over "
                 f"switches and links that are up"
             )
@@ -228,12 +228,12 @@ def _asked(topology: Topology, weights: Mapping[str, int] | None, graph: Graph) 
     for name, weight in weights.items():
         if name not in topology.switches:
             known = ", ".join(topology.switches)
-            raise Refused(f"the topology has no switch {name!r} to be a root (it has: {known})")
+            raise RejectedError(f"the topology has no switch {name!r} to be a root (it has: {known})")
         if weight < 1:
-            raise Refused(f"root {name}: a weight is a whole number from 1, not {weight}")
+            raise RejectedError(f"root {name}: a weight is a whole number from 1, not {weight}")
     up = {name: weight for name, weight in weights.items() if name in graph}
     if len(up) > MAX_STRIPES:
-        raise Refused(f"{len(up)} roots are too many: blocks are shared among {MAX_STRIPES} at most")
+        raise RejectedError(f"{len(up)} roots are too many: blocks are shared among {MAX_STRIPES} at most")
     return up or None
 
 
@@ -248,7 +248,8 @@ def _centres(graph: Graph, homes: Sequence[str]) -> list[str]:
 def _build(
     topology: Topology, graph: Graph, hosts: Mapping[int, str], homes: Sequence[str], weights: Mapping[str, int]
 ) -> Trees | None:
-    """The trees under these roots; None when the roots cannot share the blocks. :class:`Refused` for a root out of reach."""
+    """The trees under these roots; None when the roots cannot share the blocks. :class:`RejectedError` for a root out of
+    reach."""
     parents = {root: _tree(graph, homes, root) for root in weights}
     below: dict[str, set[str]] = {}
     for root, tree in parents.items():
@@ -269,7 +270,7 @@ def _tree(graph: Graph, homes: Sequence[str], root: str) -> dict[str, str]:
     parents: dict[str, str] = {}
     for home in homes:
         if home not in distance:
-            raise NoSwitch(f"root {root} cannot be reached from {home} over switches and links that are up")
+            raise NoSwitchError(f"root {root} cannot be reached from {home} over switches and links that are up")
         switch = home
         while switch != root and switch not in parents:
             hops = next_hops(graph, distance, switch)

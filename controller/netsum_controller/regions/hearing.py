@@ -9,7 +9,7 @@ from typing import Any
 
 from netsum.logs import Seldom
 
-from netsum_controller.errors import NoSuchHost
+from netsum_controller.errors import UnknownHostError
 from netsum_controller.memory.deciding import ShardKey
 from netsum_controller.memory.devices import DeviceReport, orders
 from netsum_controller.memory.model import Device, Shard
@@ -21,9 +21,9 @@ _seldom = Seldom()
 
 
 def hear(site: Site, host: str, report: DeviceReport) -> dict[str, Any]:
-    """Note a device's report; returns its orders. Raises :class:`NoSuchHost`."""
+    """Note a device's report; returns its orders. Raises :class:`UnknownHostError`."""
     if host not in site.topology.hosts:
-        raise NoSuchHost(host, site.topology.name)
+        raise UnknownHostError(host, site.topology.name)
     site.beats.hear(host, report)
     state = site.memory.state()
     known = state.devices.get(host, Device(host, 0))

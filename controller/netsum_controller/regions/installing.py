@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from netsum_controller.errors import Unreachable
+from netsum_controller.errors import UnreachableError
 from netsum_controller.jobs.claims import require_ours
 from netsum_controller.memory.items import MEMORY_TABLES, memory_items, of_memory
 from netsum_controller.p4runtime.client import Kind, SwitchClient
@@ -26,7 +26,7 @@ def install_memory(site: Site) -> int:
                 site.require_program(client)
                 require_ours(site, client)
                 updates += _install(site, client)
-        except Unreachable:
+        except UnreachableError:
             if name not in site.down:
                 raise
             log.info("switch %s is down: it gets memory's entries when it is back", name, extra={"switch": name})

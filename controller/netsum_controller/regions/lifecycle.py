@@ -13,7 +13,7 @@ from typing import Any
 from netsum.descriptor import Link
 from netsum.wire.memory import MAX_PAYLOAD, MAX_SEGMENTS, MEMORY_HEADER_BYTES, MEMORY_PORT, SEGMENT_BYTES
 
-from netsum_controller.errors import ControllerError, NoSuchHost, Refused, Unauthorized
+from netsum_controller.errors import ControllerError, RejectedError, UnauthorizedError, UnknownHostError
 from netsum_controller.jobs.lifecycle import token_hash
 from netsum_controller.memory.model import MAX_REGIONS, MAX_SHARDS, MemoryState, Region, RegionState
 from netsum_controller.memory.placing import deal, default_shards, free_base, virtual_address
@@ -36,15 +36,15 @@ def create_region(site: Site, spec: RegionSpec, *, wait: float = WAIT, pause: Ca
     """Make a region and wait until clients can use it. The same spec again returns the region that is there, without tokens.
     ``pause`` waits between two checks.
 
-    Raises :class:`Refused` (it does not fit, a region of that name differs, its devices do not make it in ``wait`` seconds);
-    then nothing has changed.
+    Raises :class:`RejectedError` (it does not fit, a region of that name differs, its devices do not make it in ``wait``
+    seconds); then nothing has changed.
     """
     with site.store.lock:
         state = site.memory.state()
         existing = state.regions.get(spec.name)
         if existing is not None:
             if different := differences(existing, spec):
-                raise Refused(
+                raise RejectedError(
                     f"region {spec.name!r} exists with {'; '.join(different)}: delete it, or use another name"
                 )
             return existing
@@ -64,19 +64,19 @@ def _planned(state: MemoryState, spec: RegionSpec) -> Region:
     alive = [host for host, device in state.devices.items() if device.alive]
     devices = tuple(alive if spec.devices is None else spec.devices)
     if missing := [host for host in devices if host not in alive]:
-        raise Refused(
+        raise RejectedError(
             f"no memory device serves on {', '.join(missing)}: start `netsum-memory --host {missing[0]}` there"
         )
     if not devices:
-        raise Refused("there is no memory device: start `netsum-memory` on some hosts, while `netsum serve` runs")
+        raise RejectedError("there is no memory device: start `netsum-memory` on some hosts, while `netsum serve` runs")
     if spec.replicas > len(devices):
-        raise Refused(
+        raise RejectedError(
             f"{spec.replicas} replicas need as many devices, and there are {len(devices)}: {', '.join(devices)}"
         )
     shards = spec.shards or default_shards(len(devices), spec.bytes, spec.granule)
     taken = sum(region.shards for region in state.regions.values())
     if len(state.regions) >= MAX_REGIONS or taken + shards > MAX_SHARDS:
-        raise Refused(
+        raise RejectedError(
             f"the switches hold {MAX_REGIONS} regions and {MAX_SHARDS} shards, of which {len(state.regions)} and {taken} "
             f"are taken: delete regions, or ask for fewer shards than {shards}"
         )
@@ -128,9 +128,9 @@ def _wait_until_made(site: Site, region: Region, wait: float, pause: Callable[[]
         if now.state is RegionState.READY:
             return
         if now.trouble:
-            raise Refused(f"region {region.name!r}: {now.trouble}")
+            raise RejectedError(f"region {region.name!r}: {now.trouble}")
         if time.monotonic() > deadline:
-            raise Refused(
+            raise RejectedError(
                 f"region {region.name!r}: its devices ({', '.join(region.devices)}) have not made it in {wait:g} s. Does "
                 f"`netsum serve` run, and can they reach it?"
             )
@@ -164,9 +164,9 @@ def move_region(
         region = site.memory.region(name)
         for host in to:
             if host not in state.devices or not state.devices[host].alive:
-                raise Refused(f"no memory device serves on {host}: start `netsum-memory --host {host}` there")
+                raise RejectedError(f"no memory device serves on {host}: start `netsum-memory --host {host}` there")
         if unknown := [number for number in shards or () if not 0 <= number < region.shards]:
-            raise Refused(f"region {name!r} has no shard {unknown[0]}: they are 0..{region.shards - 1}")
+            raise RejectedError(f"region {name!r} has no shard {unknown[0]}: they are 0..{region.shards - 1}")
         moved = 0
         with site.store.transaction():
             for index, placed in enumerate(state.shards[name]):
@@ -204,7 +204,8 @@ def moving(site: Site, name: str) -> int:
 
 
 def authorised(site: Site, name: str, token: str) -> tuple[Region, bool]:
-    """The region, and whether the token allows to write. :class:`Unauthorized` for a wrong token, also if there is no region."""
+    """The region, and whether the token allows to write. :class:`UnauthorizedError` for a wrong token, also if there is no
+    region."""
     region = site.memory.state().regions.get(name)
     digest = token_hash(token)
     if region is not None:
@@ -213,7 +214,7 @@ def authorised(site: Site, name: str, token: str) -> tuple[Region, bool]:
                 return region, writes
     if region is None and hmac.compare_digest(token.encode(), device_token(site).encode()):
         site.memory.region(name)  # an operator may know
-    raise Unauthorized(name, "region")
+    raise UnauthorizedError(name, "region")
 
 
 def device_token(site: Site) -> str:
@@ -241,7 +242,7 @@ def describe_region(site: Site, region: Region, *, write: bool, host: str | None
 def _way(site: Site, name: str, mac: str) -> Mapping[str, Any]:
     host = site.topology.hosts.get(name)
     if host is None:
-        raise NoSuchHost(name, site.topology.name)
+        raise UnknownHostError(name, site.topology.name)
     link = Link("frames", host.frames, host.switch_frames) if host.frames and host.switch_frames else Link()
     words = {key: value for key, value in vars(link).items() if value is not None}
     return {"mtu": host.mtu, "mac": mac, "host": {"ip": host.ip, "mac": host.mac}, "link": words}

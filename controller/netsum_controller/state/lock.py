@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from netsum_controller.errors import Abandoned, Locked, StateError
+from netsum_controller.errors import AbandonedError, LockedError, StateError
 
 WAIT = 60.0
 """Seconds to wait for another command. Each holds the lock for well under a second, or a few if it loads a program."""
@@ -61,7 +61,8 @@ class StateLock:
 
     @contextmanager
     def while_wanted(self, wanted: Callable[[], bool]) -> Iterator[None]:
-        """The lock for somebody who may go away: raises :class:`Abandoned` if ``wanted()`` is false before the lock is had."""
+        """The lock for somebody who may go away: raises :class:`AbandonedError` if ``wanted()`` is false before the lock is
+        had."""
         self._acquire(wanted)
         try:
             yield
@@ -80,17 +81,17 @@ class StateLock:
         try:
             while not turn.wait(min(_LOOK, deadline - time.monotonic())):
                 if not wanted():
-                    raise Abandoned
+                    raise AbandonedError
                 if time.monotonic() >= deadline:
-                    raise Locked(f"{self._path}: another thread has held the state for {self._wait:.0f} s")
+                    raise LockedError(f"{self._path}: another thread has held the state for {self._wait:.0f} s")
             if not wanted():
-                raise Abandoned
+                raise AbandonedError
             with self._turnstile.acquire(max(0.0, deadline - time.monotonic())):
                 self._file.acquire(max(0.0, deadline - time.monotonic()))
         except BaseException as error:  # including Ctrl-C while it waits
             self._step_out(turn)
             if isinstance(error, Timeout):
-                raise Locked(f"{self._path}: another netsum command has held it for {self._wait:.0f} s") from None
+                raise LockedError(f"{self._path}: another netsum command has held it for {self._wait:.0f} s") from None
             if isinstance(error, OSError):
                 raise StateError(f"{self._path}: {error.strerror}") from None
             raise

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from netsum.descriptor import AUTO, SWITCH
 from netsum.wire.schema import CHUNK_BYTES
 
-from netsum_controller.errors import NoSuchMember
+from netsum_controller.errors import UnknownRankError
 
 SERIAL = 1 << 32
 """Block ids are serial numbers modulo this."""
@@ -247,9 +247,9 @@ class Job:
         return next((part for part in self.parts if part.switch == switch), None)
 
     def seat(self, rank: int) -> Seat:
-        """A rank's seat in the current epoch. Raises :class:`NoSuchMember`."""
+        """A rank's seat in the current epoch. Raises :class:`UnknownRankError`."""
         if not 0 <= rank < self.workers:
-            raise NoSuchMember(self.name, rank, self.workers)
+            raise UnknownRankError(self.name, rank, self.workers)
         return self.epoch.seats[rank]
 
     @property

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from netsum_controller.errors import NoSuchJob, StateError
+from netsum_controller.errors import StateError, UnknownJobError
 from netsum_controller.state import schema
 from netsum_controller.state.database import Database
 from netsum_controller.state.lock import StateLock
@@ -208,10 +208,10 @@ class Store:
             return self._job(row) if row else None
 
     def job(self, name: str) -> Job:
-        """The job of that name; :class:`NoSuchJob` also when it is only half there."""
+        """The job of that name; :class:`UnknownJobError` also when it is only half there."""
         job = self.find_job(name)
         if job is None or not job.exists:
-            raise NoSuchJob(name)
+            raise UnknownJobError(name)
         return job
 
     def _job(self, row: tuple[object, ...]) -> Job:

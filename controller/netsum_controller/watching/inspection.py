@@ -61,7 +61,7 @@ class Stats:
 
 
 def stats(site: Site, name: str) -> Stats:
-    """Counters of a job, read from its switches. :class:`NoSuchJob` or :class:`SwitchError`."""
+    """Counters of a job, read from its switches. :class:`UnknownJobError` or :class:`SwitchError`."""
     packets: dict[str, dict[MemberEntry, int]] = {}
     by_switch: dict[str, dict[str, int]] = {}
     with site.store.lock:
@@ -135,7 +135,7 @@ def why(site: Site, name: str, block: int | None = None) -> Why:
     """Open blocks of a job (or just ``block``), with the ranks that each is waiting for.
 
     Reads the block records with a PacketOut for each of the job's slots (0.3 to 1 ms each) on each of its switches, or for at
-    most ``NEIGHBOURS`` around ``block``. Raises :class:`NoSuchJob`, or :class:`SwitchError` if no switch answers.
+    most ``NEIGHBOURS`` around ``block``. Raises :class:`UnknownJobError`, or :class:`SwitchError` if no switch answers.
     """
     with site.store.lock:
         job = site.store.job(name)

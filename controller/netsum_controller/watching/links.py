@@ -19,7 +19,7 @@ from typing import NamedTuple
 from netsum.wire.schema import BlockState
 
 from netsum_controller.config.topology import Neighbour
-from netsum_controller.errors import ControllerError, Refused
+from netsum_controller.errors import ControllerError, RejectedError
 from netsum_controller.jobs.epochs import goes_around
 from netsum_controller.jobs.reconcile import reconcile_switch
 from netsum_controller.jobs.spread import taking_part
@@ -123,7 +123,7 @@ class LinkWatcher:
             if job.state is JobState.READY and job.epoch.shape.edges and job.epoch.rejoin is not Rejoin.WAITING:
                 try:
                     trees = job_trees(self._site.topology, job)
-                except Refused:
+                except RejectedError:
                     continue  # the topology has changed; reconciling says so
                 for child, node in trees.nodes.items():
                     others = self._site.topology.neighbours(child)

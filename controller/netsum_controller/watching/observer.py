@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from netsum.wire.schema import BlockState
 
-from netsum_controller.errors import ControllerError, Locked
+from netsum_controller.errors import ControllerError, LockedError
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.planning.job_items import home_of
 from netsum_controller.site import Site
@@ -187,7 +187,7 @@ class Observer:
                 ports = client.read_ports(self._site.topology.on_ports(switch)) if only is None else {}
                 has_memory = only is None and self._site.memory.state().regions
                 regions = client.read_region_traffic() if has_memory else {}
-        except Locked as error:
+        except LockedError as error:
             now = time.monotonic()
             up = self._up.get(switch, True)
             return SwitchView(switch, up, now - began, f"not looked at: {error}", at=now, looked=False)

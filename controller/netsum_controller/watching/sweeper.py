@@ -18,7 +18,7 @@ import grpc
 from netsum.wire.schema import PacketOutKind
 
 from netsum_controller.config.topology import Switch
-from netsum_controller.errors import ControllerError, Refused
+from netsum_controller.errors import ControllerError, RejectedError
 from netsum_controller.p4runtime.sweep_stream import SweepStream
 from netsum_controller.planning.job_items import job_trees, present
 from netsum_controller.planning.trees import block_exp_us
@@ -150,7 +150,7 @@ class _SwitchSweeper:
         if known != (place := (job.name, job.epoch.number, job.epoch.evicted)):
             try:
                 node = present(job_trees(self._site.topology, job), job).nodes.get(self._name)
-            except Refused:  # the topology has changed since the job was made
+            except RejectedError:  # the topology has changed since the job was made
                 node = None
             age = 0 if node is None else block_exp_us(job.block_exp_us, node.height)
             self._ages[job.job_id] = place, age

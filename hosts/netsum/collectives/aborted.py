@@ -11,7 +11,7 @@ from typing import Final
 
 from netsum.collectives.call import Context
 from netsum.collectives.layout import GROUP
-from netsum.errors import Mismatch
+from netsum.errors import MismatchError
 from netsum.window.block import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import CALL_BITS, Lane, Op, Status
@@ -36,11 +36,11 @@ def blocks_of(call: int) -> int | None:
 
 def take_rest(context: Context, call: int, begun: int, op: Op, lane: Lane) -> Flow:
     """The flow that takes the ids that are left of an aborted call, of which this rank has begun so many; ends when their results
-    are there. ``call``: that of the first block's result. Raises Mismatch, on every rank, if the ids cannot be counted."""
+    are there. ``call``: that of the first block's result. Raises MismatchError, on every rank, if the ids cannot be counted."""
     blocks = blocks_of(call)
     if blocks is None or blocks < begun:
         context.window.disagree()
-        raise Mismatch(
+        raise MismatchError(
             "a rank has given the call up, and the ranks cannot agree on how many blocks it had: "
             f"their calls differed, too; this rank's is {context.outline.call or 'wrong'}"
         )

@@ -13,7 +13,7 @@ from netsum.collectives.aborted import DIGEST_BITS, call_of, take_rest
 from netsum.collectives.call import Context
 from netsum.collectives.history import KINDS, Signature
 from netsum.collectives.layout import chunked
-from netsum.errors import Aborted, CallError, Desynchronized, Mismatch
+from netsum.errors import AbortedError, CallError, DesynchronizedError, MismatchError
 from netsum.exponents import (
     CODE_LANE,
     FIRST_CODES,
@@ -54,9 +54,9 @@ class Verdict:
     def raise_failure(self, own: CallError | None) -> None:
         """Raise the error that the statuses call for; the member that failed raises its ``own``."""
         if self.highest == Status.MISMATCH:
-            raise Mismatch("another rank made a different call (operation, type or size)")
+            raise MismatchError("another rank made a different call (operation, type or size)")
         if self.highest == Status.ABORT:
-            raise own if own is not None else Aborted("another rank gave the call up; its own error says why")
+            raise own if own is not None else AbortedError("another rank gave the call up; its own error says why")
 
 
 class Agreement:
@@ -110,13 +110,13 @@ class Agreement:
         """Raise if the first block's result says that a rank gave up or made another call. If that result is gone, this rank
         cannot know what the call was, nor how many blocks it had, and so none of the ids that follow."""
         if self.unheard:
-            raise Desynchronized(
+            raise DesynchronizedError(
                 "this rank was so late that it cannot know what call the others made, nor how many blocks it had: "
                 "resync(), or join again"
             )
         self.verdict.raise_failure(own_error)
         if self.differ:
-            raise Mismatch(self._different())
+            raise MismatchError(self._different())
         self.mute |= own_error is not None or self.nobody
         if self.first is not None:
             head = min(len(self.values), FIRST_CODES)
@@ -275,7 +275,7 @@ def ranks_present(context: Context, agreed: Agreement) -> Flow:
     yield lambda: bool(heard)
     (there,) = heard
     if not there:
-        raise Desynchronized(
+        raise DesynchronizedError(
             "this rank was so late that it cannot know who takes part in the call: resync(), or join again"
         )
     context.report.evicted = tuple(rank for rank in range(context.workers) if rank not in there)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from netsum.collectives.call import Context
-from netsum.errors import CallError, Unsupported
+from netsum.errors import CallError, UnsupportedError
 from netsum.fixed_point import Array
 from netsum.work import Flow
 
@@ -16,7 +16,7 @@ from netsum.work import Flow
 def as_array(x: Any) -> Array:
     """``x`` as a C-contiguous array in this machine's byte order; ``x`` itself if it is one."""
     if isinstance(x, np.ma.MaskedArray):
-        raise Unsupported("x is a masked array, and masks cannot be sent: give x.filled(value), or x.data")
+        raise UnsupportedError("x is a masked array, and masks cannot be sent: give x.filled(value), or x.data")
     array = np.asarray(x)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -32,30 +32,30 @@ def as_rows(x: Any) -> Array:
 
 def check_plain(array: Array) -> None:
     if array.dtype.hasobject:
-        raise Unsupported(f"dtype {array.dtype} holds objects, which cannot be sent")
+        raise UnsupportedError(f"dtype {array.dtype} holds objects, which cannot be sent")
 
 
 def check_state(state: Sequence[Any], progress: Any) -> None:
-    """Raise Unsupported if ranks cannot take over such state, or are nowhere near this progress."""
+    """Raise UnsupportedError if ranks cannot take over such state, or are nowhere near this progress."""
     for array in state:
         if not isinstance(array, np.ndarray) or array.dtype.hasobject or not array.flags.writeable:
-            raise Unsupported(
+            raise UnsupportedError(
                 "state must be arrays of numbers that can be written to, since another rank's may replace it"
             )
     if not isinstance(progress, int | np.integer) or not 0 <= progress < 1 << 63:
-        raise Unsupported(f"progress is {progress!r}, not a number of steps from 0 to 2^63 - 1")
+        raise UnsupportedError(f"progress is {progress!r}, not a number of steps from 0 to 2^63 - 1")
 
 
 def check_root(root: int, size: int) -> None:
     if not 0 <= root < size:
-        raise Unsupported(f"root {root} is not one of the {size} ranks")
+        raise UnsupportedError(f"root {root} is not one of the {size} ranks")
 
 
 def rows_by_rank(counts: Sequence[int], size: int) -> list[int]:
-    """``counts`` as a list; Unsupported if it is not a number of rows for each rank."""
+    """``counts`` as a list; UnsupportedError if it is not a number of rows for each rank."""
     numbers = [int(count) for count in counts]
     if len(numbers) != size or min(numbers) < 0:
-        raise Unsupported(f"counts must be {size} numbers of rows, one for each rank; they are {numbers}")
+        raise UnsupportedError(f"counts must be {size} numbers of rows, one for each rank; they are {numbers}")
     return numbers
 
 
@@ -63,11 +63,11 @@ def rows_to_each(counts: Sequence[int] | None, rows: int, size: int) -> list[int
     """How many of ``rows`` rows go to each rank: ``counts``, or equal numbers."""
     if counts is None:
         if rows % size:
-            raise Unsupported(f"{rows} rows cannot be divided into {size} equal parts; give counts")
+            raise UnsupportedError(f"{rows} rows cannot be divided into {size} equal parts; give counts")
         return [rows // size] * size
     numbers = rows_by_rank(counts, size)
     if sum(numbers) != rows:
-        raise Unsupported(f"counts add up to {sum(numbers)} rows, the array has {rows}")
+        raise UnsupportedError(f"counts add up to {sum(numbers)} rows, the array has {rows}")
     return numbers
 
 
@@ -77,20 +77,20 @@ def rows_from_each(counts: Sequence[int] | None, rows: int, rank: int, size: int
         return [rows] * size
     numbers = rows_by_rank(counts, size)
     if numbers[rank] != rows:
-        raise Unsupported(f"counts give this rank {numbers[rank]} rows, its array has {rows}")
+        raise UnsupportedError(f"counts give this rank {numbers[rank]} rows, its array has {rows}")
     return numbers
 
 
-def wrong_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Unsupported | None:
+def wrong_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> UnsupportedError | None:
     """What is wrong with ``out`` for a result of this shape and dtype; None if nothing is."""
     if out is None:
         return None
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
-        return Unsupported(f"out must be a plain numpy array, not {type(out).__name__}")
+        return UnsupportedError(f"out must be a plain numpy array, not {type(out).__name__}")
     if out.shape != shape or (out.dtype != dtype and out.dtype.newbyteorder("=") != dtype):
-        return Unsupported(f"out is {out.dtype} {out.shape}, the result {dtype} {shape}")
+        return UnsupportedError(f"out is {out.dtype} {out.shape}, the result {dtype} {shape}")
     if not out.flags.writeable:
-        return Unsupported("out is read-only")
+        return UnsupportedError("out is read-only")
     return None
 
 

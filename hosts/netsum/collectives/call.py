@@ -25,7 +25,7 @@ PART_OF: Final[ContextVar[Signature]] = ContextVar("PART_OF", default=())
 @contextmanager
 def part_of(*what: object) -> Iterator[None]:
     """Make the calls that begin within this context part of a larger one. ``what`` must be equal on all ranks, as the calls
-    themselves must be: else they raise Mismatch."""
+    themselves must be: else they raise MismatchError."""
     before = PART_OF.set((*PART_OF.get(), *what))
     try:
         yield

@@ -18,7 +18,7 @@ from netsum.collectives.history import Signature
 from netsum.collectives.layout import Layout
 from netsum.collectives.options import Options
 from netsum.collectives.sending import Sender
-from netsum.errors import CallError, Unsupported
+from netsum.errors import CallError, UnsupportedError
 from netsum.fixed_point import Array, Counts, Numbers, OwnLanes
 from netsum.wire.schema import Op
 from netsum.work import Flow
@@ -44,7 +44,7 @@ def chained_sum(
 ) -> Flow:
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     if not context.window.by_chain:
-        error = error or Unsupported(
+        error = error or UnsupportedError(
             f"scale='float' adds floats one rank after the other, which only chains do: {ADVICE}"
         )
     if not options.propagates:

@@ -30,7 +30,7 @@ from netsum.collectives.arguments import (
 from netsum.collectives.call import Call, Caller, Context
 from netsum.collectives.layout import Layout
 from netsum.collectives.sending import Sender
-from netsum.errors import Aborted, Behind, Unsupported
+from netsum.errors import AbortedError, ResultLostError, UnsupportedError
 from netsum.fixed_point import Array
 from netsum.wire.schema import EVERYONE, Lane, Op
 from netsum.work import SUBMITTED, Flow, Work
@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Part], mine: Sequence[Array]) -> Flow:
     """The flow of an exchange; returns each part's bytes, or None for a part that this rank neither has nor gets. Parts from or
-    for ranks that were evicted earlier are left out on every rank; Aborted if no part is left.
+    for ranks that were evicted earlier are left out on every rank; AbortedError if no part is left.
 
     ``mine`` are the parts whose source is this rank, in order, as flat arrays of uint8. A rank's parts for itself are not sent.
     """
@@ -55,7 +55,7 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
     left_out = [not {part.source, part.dest} <= {*there, EVERYONE} for part in parts]
     if parts and all(left_out):
         who = ", ".join(map(str, context.report.evicted))
-        raise Aborted(f"rank {who} was evicted, and without it this call has nothing for the others")
+        raise AbortedError(f"rank {who} was evicted, and without it this call has nothing for the others")
     rank = context.rank
     own = iter(mine)
     results: list[Array | None] = []
@@ -92,10 +92,11 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
         elif result is not None:
             sender.cut.place(result, group.lanes, group.numbers)
     if context.report.lost:
-        raise Behind(context.report)  # even if somebody was evicted: nobody can tell what the lost results held
+        # Even if a rank was evicted: what the lost results held is not known.
+        raise ResultLostError(context.report)
     if bereft:
         # The block finished without a payload: the switch does not wait for a member that was evicted.
-        raise Aborted(f"rank {min(bereft)} was evicted before it had sent its part")
+        raise AbortedError(f"rank {min(bereft)} was evicted before it had sent its part")
     return results
 
 
@@ -148,9 +149,10 @@ class Exchanges(Caller):
             timeout: seconds; default: the communicator's.
 
         Raises:
-            Unsupported, BadTimeout: an argument is wrong. The others raise Aborted.
-            Aborted: also if the root was evicted.
-            Mismatch, Behind, Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
+            UnsupportedError, InvalidTimeoutError: an argument is wrong. The others raise AbortedError.
+            AbortedError: also if the root was evicted.
+            MismatchError, ResultLostError, CallTimeoutError, RejectedError, EvictedError, DesynchronizedError, ClosedError:
+                see :mod:`netsum.errors`.
 
         Cost, for S bytes: S out of the root, S into every rank; two round trips.
         """
@@ -326,7 +328,7 @@ class Exchanges(Caller):
         else:
             matrix = np.asarray(counts)
             if matrix.shape != (size, size) or matrix.dtype.kind not in "iu" or matrix.min() < 0:
-                raise Unsupported(f"counts must be a {size} x {size} matrix of row counts")
+                raise UnsupportedError(f"counts must be a {size} x {size} matrix of row counts")
             rows_to_each(matrix[self.rank].tolist(), len(array), size)
         error = wrong_out(out, (int(matrix[:, self.rank].sum()), *array.shape[1:]), array.dtype)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from netsum.errors import CallError, NotFinite
+from netsum.errors import CallError, NotFiniteError
 from netsum.exponents import Codes, float_codes, magnitudes
 from netsum.fixed_point import FLOATS, Array, type_name
 
@@ -24,11 +24,11 @@ def checked_codes(
     return np.zeros(number, np.uint16), error
 
 
-def not_finite(rank: int, array: Array, what: str = "") -> NotFinite | None:
+def not_finite(rank: int, array: Array, what: str = "") -> NotFiniteError | None:
     """The error for the first NaN or infinity in an array; None if there is none. ``what`` says what the array includes besides
     the caller's values."""
     if type_name(array.dtype) not in FLOATS or (finite := np.isfinite(array)).all():
         return None
     bad = ~finite
     index = tuple(int(each) for each in np.unravel_index(int(bad.argmax()), array.shape))
-    return NotFinite(rank, index, float(array[index]), what)
+    return NotFiniteError(rank, index, float(array[index]), what)

@@ -19,22 +19,22 @@ from netsum.collectives.history import History
 from netsum.collectives.layout import Layout
 from netsum.collectives.options import Options
 from netsum.collectives.reductions import reduce_array
-from netsum.errors import CallError, Desynchronized
+from netsum.errors import CallError, DesynchronizedError
 from netsum.work import Flow, nested
 
 
 def same_run(context: Context) -> Flow:
-    """The flow. Raises Desynchronized in a process whose file another process has used."""
+    """The flow. Raises DesynchronizedError in a process whose file another process has used."""
     marks = np.zeros(context.workers, np.uint64)
     marks[context.rank] = mark = np.uint64(1 + secrets.randbits(63))
     layout, options = Layout.whole(context.workers), Options("or", late="wait")
     flow = reduce_array(context, "opening", marks, layout, options, History(lambda _: None))
     try:
         (table,) = yield from nested(flow)  # the next call waits until this one is over
-    except (CallError, Desynchronized) as error:
-        raise Desynchronized(_used(f"its first block is no longer open: {error}")) from error
+    except (CallError, DesynchronizedError) as error:
+        raise DesynchronizedError(_used(f"its first block is no longer open: {error}")) from error
     if table[context.rank] != mark:
-        raise Desynchronized(_used("another process has taken part with it"))
+        raise DesynchronizedError(_used("another process has taken part with it"))
 
 
 def _used(why: str) -> str:

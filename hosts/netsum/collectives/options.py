@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from netsum.errors import Unsupported
+from netsum.errors import UnsupportedError
 from netsum.fixed_point import FLOATS, INTEGERS, Array, bias, float_lane, type_name
 from netsum.superaccumulator import TYPES as EXACT
 from netsum.wire.schema import COMBINING, Lane
@@ -85,8 +85,8 @@ def check_options(
     workers: int,
     degrade: bool,
 ) -> Options:
-    """The options, if values of this type can be reduced that way; otherwise Unsupported, before anything is sent. Sums of floats
-    are in lanes of so many ``bits`` (None: the type's own).
+    """The options, if values of this type can be reduced that way; otherwise UnsupportedError, before anything is sent. Sums
+    of floats are in lanes of so many ``bits`` (None: the type's own).
 
     A job that degrades does not predict scales: all ranks would have to repeat a block that does not fit, even those that did
     not see it fail.
@@ -117,18 +117,18 @@ def _check(
     }
     for what, (value, known) in given.items():
         if value not in known:
-            raise Unsupported(f"{what} {value!r} is not one of {', '.join(known)}")
+            raise UnsupportedError(f"{what} {value!r} is not one of {', '.join(known)}")
     if name not in TYPES[op]:
-        raise Unsupported(_why(dtype, op))
+        raise UnsupportedError(_why(dtype, op))
     if late == "carry" and (op not in ARITHMETIC or name in INTEGERS):
-        raise Unsupported(f"late='carry' adds to the next sum or mean of floats; this is op={op!r} of {name}")
+        raise UnsupportedError(f"late='carry' adds to the next sum or mean of floats; this is op={op!r} of {name}")
     if nonfinite == "propagate" and degrade and late != "wait":
-        raise Unsupported("nonfinite='propagate' needs every rank: in a job that degrades, give late='wait' too")
+        raise UnsupportedError("nonfinite='propagate' needs every rank: in a job that degrades, give late='wait' too")
     if name not in FLOATS or op in BITS:
         nonfinite = "raise"  # there is nothing to pass on
     agreed = op not in ARITHMETIC or name in INTEGERS or (degrade and scale != "float")
     if scale == "float" and not agreed and name not in ADDED:
-        raise Unsupported(f"scale='float' adds {' and '.join(sorted(ADDED))} as they are; this is {name}")
+        raise UnsupportedError(f"scale='float' adds {' and '.join(sorted(ADDED))} as they are; this is {name}")
     options = Options(op, "agreed" if agreed else scale, late if degrade else "accept", nonfinite=nonfinite)
     return _compressed(options, dtype, bits, rounding, workers)
 
@@ -146,27 +146,27 @@ def _why(dtype: np.dtype[Any], op: str) -> str:
 
 def _compressed(options: Options, dtype: np.dtype[Any], bits: int | None, rounding: str, workers: int) -> Options:
     if rounding not in ROUNDINGS:
-        raise Unsupported(f"rounding {rounding!r} is not one of {', '.join(ROUNDINGS)}")
+        raise UnsupportedError(f"rounding {rounding!r} is not one of {', '.join(ROUNDINGS)}")
     if bits is None and rounding == "nearest":
         return options
     if options.op not in ARITHMETIC or dtype.name not in FLOATS or options.scale == "float":
-        raise Unsupported("bits and rounding are for sums and means of floats that have a common scale")
+        raise UnsupportedError("bits and rounding are for sums and means of floats that have a common scale")
     if bits is None:
         return replace(options, rounding=rounding)
     if bits not in LANES:
-        raise Unsupported(f"bits is {bits!r}, not one of {', '.join(map(str, LANES))}")
+        raise UnsupportedError(f"bits is {bits!r}, not one of {', '.join(map(str, LANES))}")
     if bias(LANES[bits], workers) < 1:
-        raise Unsupported(f"{workers} ranks are too many for a sum in lanes of {bits} bits")
+        raise UnsupportedError(f"{workers} ranks are too many for a sum in lanes of {bits} bits")
     return replace(options, lane=LANES[bits], rounding=rounding)
 
 
 def made_exact(options: Options, dtype: np.dtype[Any], scale: str) -> Options:
-    """The options for an exact sum or mean; Unsupported if there is none. All operations on integers are exact already, and so
-    are those that combine values bit by bit or in their order."""
+    """The options for an exact sum or mean; UnsupportedError if there is none. All operations on integers are exact already,
+    and so are those that combine values bit by bit or in their order."""
     if dtype.name not in FLOATS or options.op in (*ORDER, *BITS):
         return options
     if options.op not in ARITHMETIC or dtype.name not in EXACT:
-        raise Unsupported(
+        raise UnsupportedError(
             f"exact=True is for sums and means of {' and '.join(sorted(EXACT))}, not for op={options.op!r} of {dtype.name}"
         )
     others = {
@@ -177,5 +177,5 @@ def made_exact(options: Options, dtype: np.dtype[Any], scale: str) -> Options:
         "late": options.late == "carry",
     }
     if wrong := [name for name, given in others.items() if given]:
-        raise Unsupported(f"an exact sum is not rounded until its end: leave {', '.join(wrong)} out")
+        raise UnsupportedError(f"an exact sum is not rounded until its end: leave {', '.join(wrong)} out")
     return replace(options, scale="exact")

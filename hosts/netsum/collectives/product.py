@@ -11,7 +11,7 @@ import numpy as np
 
 from netsum.collectives.call import Context
 from netsum.collectives.exchanges import gather_rows
-from netsum.errors import Aborted, DoesNotFit, NotFinite
+from netsum.errors import AbortedError, NotFiniteError, SumOverflowError
 from netsum.fixed_point import INTEGERS, Array
 from netsum.work import Flow
 
@@ -37,10 +37,10 @@ def _check_finite(rank: int, ranks: list[int], factors: Array, shape: tuple[int,
     if bad[own].any():
         where = int(bad[own].argmax())
         index = tuple(int(each) for each in np.unravel_index(where, shape))
-        raise NotFinite(rank, index, float(factors[own, where]))
+        raise NotFiniteError(rank, index, float(factors[own, where]))
     if bad.any():
         whose = ranks[int(bad.any(axis=1).argmax())]
-        raise Aborted(f"rank {whose} gave the call up: its input has a NaN or an infinity")
+        raise AbortedError(f"rank {whose} gave the call up: its input has a NaN or an infinity")
 
 
 def _multiply_integers(factors: Array) -> Array:
@@ -54,6 +54,8 @@ def _multiply_integers(factors: Array) -> Array:
     if large.size:
         exact = np.multiply.reduce(factors[:, large].astype(object), axis=0)
         if max(exact) > limits.max or min(exact) < limits.min:
-            raise DoesNotFit(f"a product does not fit {factors.dtype} ({limits.min}..{limits.max}); use a wider type")
+            raise SumOverflowError(
+                f"a product does not fit {factors.dtype} ({limits.min}..{limits.max}); use a wider type"
+            )
         result[large] = exact.astype(wide)
     return np.asarray(result.astype(factors.dtype))

@@ -31,7 +31,7 @@ from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_
 from netsum.collectives.predicted_sum import predicted_sum
 from netsum.collectives.product import product
 from netsum.collectives.rest import with_rest
-from netsum.errors import Behind, CallError, Degraded, Unsupported
+from netsum.errors import CallError, DegradedError, ResultLostError, UnsupportedError
 from netsum.fixed_point import INTEGERS, Array, type_name
 from netsum.wire.schema import EVERYONE
 from netsum.work import SUBMITTED, Flow, Work
@@ -77,9 +77,9 @@ def _checked(context: Context, parts: list[Array], options: Options, error: Call
     if error is not None:
         raise error  # the others do not know of it, since they finished without this rank
     if context.report.lost:
-        raise Behind(context.report)
+        raise ResultLostError(context.report)
     if options.late == "raise" and context.report.degraded:
-        raise Degraded(context.report)
+        raise DegradedError(context.report)
     return parts
 
 
@@ -123,12 +123,13 @@ class Reductions(Caller):
                 ten times the bytes of float32.
             rest: array of floats of x's shape, for a sum or mean of floats: gets what rounding has kept out of this rank's
                 contribution. Added to the next ``x``, it makes the errors of few bits cancel out (error feedback).
-            nonfinite: what becomes of a NaN or an infinity in floats, the same on all ranks. ``raise``: NotFinite. ``propagate``:
-                the element's result is what IEEE arithmetic gives; all others are as if it were not there. It costs two round
+            nonfinite: what becomes of a NaN or an infinity in floats, the same on all ranks. ``raise``: NotFiniteError.
+                ``propagate``: the element's result is what IEEE arithmetic gives; all others are as if it were not there. It
+                    costs two round
                 trips, and a byte more for each element of the blocks that it is in.
             late: in a job that degrades, what to do about late ranks. ``accept``: take partial results (``mean`` divides by the
                 number of ranks in it). ``carry``: the same, and what this rank sent too late goes into its next call of the same
-                kind (sums and means of floats). ``wait``, on all ranks: wait for every rank. ``raise``: raise Degraded.
+                kind (sums and means of floats). ``wait``, on all ranks: wait for every rank. ``raise``: raise DegradedError.
             give: False: take part without adding ``x``, which only tells the shape and type; the result counts this rank as late.
                 For jobs that degrade: a rank that is behind catches up without computing (see :meth:`behind`).
             timeout: seconds; default: the communicator's.
@@ -140,13 +141,15 @@ class Reductions(Caller):
             two in a lane. ``report.quantum`` tells the actual quantum.
 
         Raises:
-            Unsupported: the type, the operation or ``out`` is wrong. The others raise Aborted, as for all wrong arguments.
-            NotFinite: this rank's ``x`` has a NaN or an infinity (not if ``exact``). The others raise Aborted.
-            DoesNotFit: an integer sum does not fit the type; on every rank.
-            Mismatch: the ranks made different calls; on every rank.
-            Behind: this rank was so late that results are gone; nothing was returned.
-            Degraded: partial results and ``late="raise"``.
-            BadTimeout, Timeout, Refused, Evicted, Desynchronized, Closed: see :mod:`netsum.errors`.
+            UnsupportedError: the type, the operation or ``out`` is wrong. The others raise AbortedError, as for all wrong
+                arguments.
+            NotFiniteError: this rank's ``x`` has a NaN or an infinity (not if ``exact``). The others raise AbortedError.
+            SumOverflowError: an integer sum does not fit the type; on every rank.
+            MismatchError: the ranks made different calls; on every rank.
+            ResultLostError: this rank was so late that results are gone; nothing was returned.
+            DegradedError: partial results and ``late="raise"``.
+            InvalidTimeoutError, CallTimeoutError, RejectedError, EvictedError, DesynchronizedError, ClosedError: see
+                :mod:`netsum.errors`.
 
         Cost: S bytes of lanes out and S in, whatever the number of ranks, in two round trips (one with predicted scales).
         """
@@ -197,7 +200,7 @@ class Reductions(Caller):
         if exact:
             options = made_exact(options, array.dtype, scale)
         if not give and (not degrade or options.firm):
-            raise Unsupported("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
+            raise UnsupportedError("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
         error = wrong_out(out, array.shape, array.dtype)
         if op == "product":
             multiply = partial(product, array=array, propagates=options.propagates)
@@ -224,8 +227,8 @@ class Reductions(Caller):
         """Reduce ``x`` over all ranks; ``root`` gets the result, the others None.
 
         Arguments, result and errors are those of :meth:`allreduce`; ``product`` and ``late="carry"`` are not offered, and only
-        the root raises DoesNotFit. Cost: S bytes of lanes out of every rank, S into the root, a header for each block into the
-        others.
+        the root raises SumOverflowError. Cost: S bytes of lanes out of every rank, S into the root, a header for each block
+        into the others.
         """
         return self._begin("reduce", partial(self._reduce, x, root, op, out, nonfinite, late), timeout).wait()
 
@@ -273,8 +276,8 @@ class Reductions(Caller):
 
         ``counts`` is how many rows each rank gets, adding up to those of ``x``; default: equal numbers. The other arguments,
         result and errors are those of :meth:`allreduce`; ``product`` and ``late="carry"`` are not offered, and only the ranks
-        whose part does not fit raise DoesNotFit. Cost: S bytes of lanes out of every rank, S/n into it, and a header for each
-        block of the others' parts.
+        whose part does not fit raise SumOverflowError. Cost: S bytes of lanes out of every rank, S/n into it, and a header for
+        each block of the others' parts.
         """
         prepare = partial(self._reduce_scatter, x, op, out, counts, nonfinite, late)
         return self._begin("reduce_scatter", prepare, timeout).wait()
@@ -314,5 +317,5 @@ class Reductions(Caller):
     def _options(self, array: Array, op: str, nonfinite: str, late: str) -> Options:
         if late == "carry" or op == "product":
             what = "late='carry'" if late == "carry" else "op='product'"
-            raise Unsupported(f"{what} is for allreduce, whose result every rank gets")
+            raise UnsupportedError(f"{what} is for allreduce, whose result every rank gets")
         return check_options(array.dtype, op, late=late, nonfinite=nonfinite, workers=self.size, degrade=self._degrades)

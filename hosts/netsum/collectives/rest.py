@@ -10,7 +10,7 @@ import numpy as np
 
 from netsum.collectives.layout import Cut
 from netsum.collectives.options import Options
-from netsum.errors import Unsupported
+from netsum.errors import UnsupportedError
 from netsum.fixed_point import FLOATS, Array, Counts, FloatLanes, Numbers
 from netsum.wire.schema import Lane
 
@@ -54,13 +54,13 @@ def keeping(lanes: FloatLanes, cut: Cut, rest: Array) -> Keeping:
 
 
 def with_rest(options: Options, array: Array, rest: Any) -> Options:
-    """The options of a call that is to leave its rest in the array ``rest``; Unsupported if it cannot."""
+    """The options of a call that is to leave its rest in the array ``rest``; UnsupportedError if it cannot."""
     if options.op not in ("sum", "mean") or array.dtype.name not in FLOATS or options.scale == "float":
-        raise Unsupported(
+        raise UnsupportedError(
             "only sums and means of floats at a common scale leave a rest; this is "
             f"op={options.op!r} of {array.dtype.name} at scale={options.scale!r}"
         )
     fits = isinstance(rest, np.ndarray) and rest.shape == array.shape and rest.dtype.kind == "f"
     if not fits or not rest.flags.c_contiguous or not rest.flags.writeable or np.shares_memory(rest, array):
-        raise Unsupported(f"rest must be a contiguous array of floats of shape {array.shape}, and not x itself")
+        raise UnsupportedError(f"rest must be a contiguous array of floats of shape {array.shape}, and not x itself")
     return replace(options, rest=rest)

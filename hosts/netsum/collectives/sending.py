@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from netsum.collectives.agreement import Agreement, Verdict
 from netsum.collectives.call import Context
 from netsum.collectives.layout import GROUP, Layout
-from netsum.errors import Desynchronized
+from netsum.errors import DesynchronizedError
 from netsum.fixed_point import HOST_LANES, WIRE_LANES, Array, Counts, Numbers
 from netsum.report import Report
 from netsum.rows import Rows
@@ -267,7 +267,9 @@ class Sender:
         like.call = self._context.call
         like.floats, like.number = self._floats, int(numbers[0])  # floats are never left out
         if self._floats and not self._context.window.by_chain:
-            raise Desynchronized("the job's members no longer add floats, in the middle of a call with scale='float'")
+            raise DesynchronizedError(
+                "the job's members no longer add floats, in the middle of a call with scale='float'"
+            )
         run = Run(like, rows, group)
         for row in self.cut.odd(numbers):
             number = numbers[row]

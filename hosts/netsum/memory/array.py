@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from netsum.collectives.arguments import as_array, wrong_out
 from netsum.environment import seconds
-from netsum.errors import Unsupported
+from netsum.errors import UnsupportedError
 from netsum.fixed_point import Array
 from netsum.memory.client import MemoryClient, MemoryWork
 from netsum.memory.descriptor import RegionDescriptor
@@ -176,7 +176,7 @@ class MemoryArray:
     def _swapping(self, index: Index, expected: Any, wanted: Any) -> FlowOf:
         chosen = spans(index, self.shape)
         if len(chosen.starts) != 1 or chosen.length != 1 or self.dtype.itemsize not in ATOMIC:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"compare_swap takes one element of 4 or 8 bytes; {index!r} of {self!r} is something else"
             )
         both = np.stack([self._values(value, chosen.shape).reshape(()) for value in (expected, wanted)])
@@ -203,7 +203,7 @@ class MemoryArray:
     def _copying(self, to: Index, source: Index) -> FlowOf:
         there, here = spans(to, self.shape), spans(source, self.shape)
         if len(there.starts) != 1 or len(here.starts) != 1 or there.length != here.length:
-            raise Unsupported("copy takes two slices of neighbouring elements, of the same size")
+            raise UnsupportedError("copy takes two slices of neighbouring elements, of the same size")
         start, begin = (int(self._addresses(chosen)[0]) for chosen in (there, here))
         parts = cut_pair(start, begin, there.length * self.dtype.itemsize, self.piece)
 
@@ -301,7 +301,7 @@ class MemoryArray:
     def _changing(self, instruction: Instruction, index: Index, x: Any) -> FlowOf:
         if instruction != Instruction.WRITE and self.lane == LaneType.BYTES:
             known = ", ".join(dtype.name for dtype in LANES)
-            raise Unsupported(f"memory computes with {known}; region {self.name!r} is {self.dtype.name}")
+            raise UnsupportedError(f"memory computes with {known}; region {self.name!r} is {self.dtype.name}")
         chosen = spans(index, self.shape)
         data = self._values(x, chosen.shape)
         fetches = instruction == Instruction.FETCH_ADD
@@ -321,12 +321,12 @@ class MemoryArray:
         given = as_array(plain(x))
         scalar = isinstance(x, bool | int | float)
         if not scalar and not np.can_cast(given.dtype, self.dtype, "same_kind"):
-            raise Unsupported(f"x is {given.dtype}, the region {self.dtype.name}: convert it first")
+            raise UnsupportedError(f"x is {given.dtype}, the region {self.dtype.name}: convert it first")
         try:
             made = np.asarray(x, self.dtype) if scalar else given.astype(self.dtype, copy=False)
             whole = np.broadcast_to(made, shape)
         except (ValueError, OverflowError) as error:
-            raise Unsupported(f"x does not fit {self.dtype.name} {shape}: {error}") from None
+            raise UnsupportedError(f"x does not fit {self.dtype.name} {shape}: {error}") from None
         return np.ascontiguousarray(whole).reshape(shape)
 
     def _start(self, flow: FlowOf, timeout: float | None) -> MemoryWork:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.errors import Unsupported
+from netsum.errors import UnsupportedError
 from netsum.memory.array import MemoryArray
 from netsum.wire.memory import ADDRESS_STEP
 
@@ -40,7 +40,7 @@ class Blocks:
         self.size = sum(layer.size for layer in layers)
         block = int(memory.descriptor.options.get("block", ADDRESS_STEP))
         if memory.piece < block:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"region {memory.name!r} has blocks of {block} bytes, and packets on the way to it carry {memory.piece}; "
                 f"make it with the option block={memory.piece}, or the network with a larger MTU"
             )
@@ -55,7 +55,7 @@ class Blocks:
                 self.layer_of.append(number)
             at += -(-layer.nbytes // block) * block
         if at > memory.descriptor.size:
-            raise Unsupported(f"these layers need {at} bytes; region {memory.name!r} has {memory.descriptor.size}")
+            raise UnsupportedError(f"these layers need {at} bytes; region {memory.name!r} has {memory.descriptor.size}")
         self.addresses = np.uint64(memory.descriptor.base) + np.array(starts, np.uint64)
         self.lengths = np.array(lengths, np.int64)
         self.offsets = np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int64)[: len(lengths)]
@@ -75,9 +75,9 @@ class Blocks:
         """All layers as one array."""
         given = [np.asarray(layer) for layer in layers]
         if [layer.shape for layer in given] != self.shapes:
-            raise Unsupported(f"shapes are {[layer.shape for layer in given]}; the layers' are {self.shapes}")
+            raise UnsupportedError(f"shapes are {[layer.shape for layer in given]}; the layers' are {self.shapes}")
         if wrong := [layer.dtype for layer in given if layer.dtype != np.float32]:
-            raise Unsupported(f"gradients are float32, as the layers are, not {wrong[0]}")
+            raise UnsupportedError(f"gradients are float32, as the layers are, not {wrong[0]}")
         return np.concatenate([np.zeros(0, np.float32), *(layer.reshape(-1) for layer in given)])
 
     def part(self, flat: Floats, layers: Sequence[Floats]) -> None:
@@ -92,10 +92,10 @@ class Blocks:
         if settings is None:
             return None
         if len(settings) != len(self.shapes) or len({len(each) for each in settings}) > 1:
-            raise Unsupported(f"settings are for each of the {len(self.shapes)} layers, and as many for each")
+            raise UnsupportedError(f"settings are for each of the {len(self.shapes)} layers, and as many for each")
         made = np.array(settings, np.float64).reshape(len(self.shapes), -1)
         if made.shape[1] > _MOST_SETTINGS or not np.isfinite(made).all() or (made < 0).any():
-            raise Unsupported(
+            raise UnsupportedError(
                 "settings are a learning rate, a weight decay and a trust coefficient, finite and not negative"
             )
         return made.view(np.uint64)[self.layer_of] if made.shape[1] else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from netsum.driver import Driver
-from netsum.errors import Timeout
+from netsum.errors import CallTimeoutError
 from netsum.memory.run import Run, Task
 from netsum.memory.stats import MemoryStats
 from netsum.memory.window import MemoryWindow
@@ -142,5 +142,5 @@ class MemoryClient(Driver[MemoryWork]):
                 text += f"; the last answer was {work.task.answer}"
             if link := getattr(self._transport, "last_error", None):
                 text += f"; the link's last error: {link}"
-            self._end_one(work, error=Timeout(text))
+            self._end_one(work, error=CallTimeoutError(text))
         self._forget_ended()

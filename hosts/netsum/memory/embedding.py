@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.errors import Unsupported
+from netsum.errors import UnsupportedError
 from netsum.memory.array import MemoryArray
 from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.keys import Keys, shards_of
@@ -53,14 +53,14 @@ class Table:
         """``owns``: closing this closes the region."""
         descriptor = memory.descriptor
         if descriptor.kind != "table":
-            raise Unsupported(f"region {memory.name!r} is of kind {descriptor.kind!r}, not 'table'")
+            raise UnsupportedError(f"region {memory.name!r} is of kind {descriptor.kind!r}, not 'table'")
         self.memory, self._owns = memory, owns
         self.dim = int(descriptor.options["dim"])
         self.stats = TableStats()
         self._looked = memory.piece // (4 * self.dim)
         self._pushed = memory.piece // (_KEY + 4 * self.dim)
         if not self._pushed:
-            raise Unsupported(
+            raise UnsupportedError(
                 f"a row of {self.dim} numbers and its key do not fit a packet: {memory.piece} bytes on the way to "
                 f"region {memory.name!r}"
             )
@@ -85,7 +85,7 @@ class Table:
         added up. ``lr``: instead of the table's learning rate."""
         unique, summed = self._coalesced(_as_keys(keys), gradients)
         if lr is not None and not (np.isfinite(lr) and lr >= 0):
-            raise Unsupported(f"lr is a finite number, 0 or more, not {lr!r}")
+            raise UnsupportedError(f"lr is a finite number, 0 or more, not {lr!r}")
         self.memory.client.start(lambda task: self._pushing(task, unique, summed, lr), timeout, background=False).wait()
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Table:
     def _coalesced(self, keys: Keys, gradients: Any) -> tuple[Keys, Floats]:
         given = np.asarray(gradients)
         if given.shape != (*keys.shape, self.dim) or given.dtype != np.float32:
-            raise Unsupported(f"gradients are float32 {(*keys.shape, self.dim)}, not {given.dtype} {given.shape}")
+            raise UnsupportedError(f"gradients are float32 {(*keys.shape, self.dim)}, not {given.dtype} {given.shape}")
         unique, inverse = np.unique(keys, return_inverse=True)
         summed = np.zeros((unique.size, self.dim), np.float32)
         np.add.at(summed, inverse.reshape(-1), given.reshape(-1, self.dim))
@@ -166,5 +166,5 @@ def table(
 def _as_keys(keys: Any) -> Keys:
     given = np.asarray(keys)
     if given.dtype.kind not in "iu" and given.size:
-        raise Unsupported(f"keys are integers, not {given.dtype}")
+        raise UnsupportedError(f"keys are integers, not {given.dtype}")
     return given.astype(np.uint64)

@@ -63,7 +63,7 @@ def open(  # noqa: A001 - netsum.memory.open, like io.open
         call_timeout: default timeout for every call.
 
     Raises:
-        Unauthorized, NoSuchMember, NotReady, BadTimeout, JoinError: the region was not opened.
+        UnauthorizedError, UnknownRankError, NotReadyError, InvalidTimeoutError, JoinError: the region was not opened.
     """
     environment = Environment.read()
     limit = environment.timeout if call_timeout is None else seconds(call_timeout, "call_timeout")

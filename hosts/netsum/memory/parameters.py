@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netsum.collectives.call import part_of
 from netsum.communicator import Communicator
-from netsum.errors import Aborted, InstructionRefused, Unsupported
+from netsum.errors import AbortedError, InstructionRejectedError, UnsupportedError
 from netsum.memory.array import FlowOf, MemoryArray
 from netsum.memory.blocks import Blocks, Settings
 from netsum.memory.descriptor import RegionDescriptor
@@ -53,7 +53,7 @@ class Parameters:
         """See :func:`parameters`. ``owns``: closing this closes the region."""
         descriptor = memory.descriptor
         if descriptor.kind != "parameters":
-            raise Unsupported(
+            raise UnsupportedError(
                 f"region {memory.name!r} is of kind {descriptor.kind!r}; an optimizer needs kind 'parameters'"
             )
         options = descriptor.options
@@ -64,14 +64,14 @@ class Parameters:
             self.worker = 0
             self._check_summed()
         if not 0 <= self.worker < self.workers:
-            raise Unsupported(f"worker is 0 to {self.workers - 1}, not {worker}")
+            raise UnsupportedError(f"worker is 0 to {self.workers - 1}, not {worker}")
         self._blocks = Blocks(memory, [_checked(layer, number) for number, layer in enumerate(self.layers)])
         self._steps = np.zeros(self._blocks.number, np.uint64)
         self._group = Group(memory, wanted=self.workers > 1 and self.mode == "synchronous")
 
     def _check_summed(self) -> None:
         if self.workers != 1 or self.mode != "synchronous":
-            raise Unsupported(
+            raise UnsupportedError(
                 f"where the switch sums the gradients, one worker pushes them; region {self.memory.name!r} was made for "
                 f"{self.workers} in mode {self.mode}"
             )
@@ -110,7 +110,7 @@ class Parameters:
         region's options; all workers give the same. A trust coefficient of 0 leaves a layer out of LARS's and LAMB's scaling.
         """
         if self.mode == "elastic":
-            raise Unsupported("in mode elastic, workers step by themselves and call average()")
+            raise UnsupportedError("in mode elastic, workers step by themselves and call average()")
         flat = self._blocks.joined(gradients)
         if self._comm is not None:
             return self._summed_step(flat, settings, timeout)
@@ -119,7 +119,7 @@ class Parameters:
     def average(self, *, timeout: float | None = None) -> Step:
         """Mode elastic: the layers and the memory's parameters move towards each other."""
         if self.mode != "elastic":
-            raise Unsupported(f"average() is of mode elastic; region {self.memory.name!r} has mode {self.mode}")
+            raise UnsupportedError(f"average() is of mode elastic; region {self.memory.name!r} has mode {self.mode}")
         return self._push(self._blocks.joined(self.layers), None, timeout)
 
     def load(self, *, timeout: float | None = None) -> None:
@@ -178,7 +178,7 @@ class Parameters:
             raise error
         made, counted = shared[:4].view(np.int64).tolist()
         if made < 0:
-            raise Aborted("rank 0 could not make the step at the memory; its own error says why")
+            raise AbortedError("rank 0 could not make the step at the memory; its own error says why")
         self._steps[:] = made
         self._blocks.part(shared[4:].view(np.float32), self.layers)
         return counted
@@ -227,10 +227,10 @@ class Parameters:
         segments = self._blocks.segments(settings)
         try:
             made: Step = self._wait(lambda task: self._pushing(task, flat, segments), timeout)
-        except InstructionRefused as error:
+        except InstructionRejectedError as error:
             if error.status not in ("MISMATCH", "MALFORMED"):
                 raise
-            raise Unsupported(
+            raise UnsupportedError(
                 f"region {self.memory.name!r} is at another step than this worker, or the workers' settings or shapes differ; "
                 f"begin() again ({error})"
             ) from None
@@ -341,8 +341,8 @@ def parameters(
         comm: the switch sums the gradients of all its ranks, rank 0 pushes the sum, and all get the parameters by one multicast.
 
     Raises:
-        Unsupported: the region, or a layer, is not fit for that.
-        Unauthorized, NoSuchMember, NotReady, BadTimeout, JoinError: the region was not opened.
+        UnsupportedError: the region, or a layer, is not fit for that.
+        UnauthorizedError, UnknownRankError, NotReadyError, InvalidTimeoutError, JoinError: the region was not opened.
     """
     memory = open_region(name, descriptor=descriptor, **options)
     try:
@@ -355,7 +355,7 @@ def parameters(
 def _checked(layer: Any, number: int) -> Floats:
     if not isinstance(layer, np.ndarray) or layer.dtype != np.float32 or not layer.flags.c_contiguous:
         kind = f"{layer.dtype} array" if isinstance(layer, np.ndarray) else type(layer).__name__
-        raise Unsupported(
+        raise UnsupportedError(
             f"layer {number} is a {kind}; layers are C-contiguous arrays of float32, which steps change in place"
         )
     return layer

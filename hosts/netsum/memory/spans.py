@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.errors import Unsupported
+from netsum.errors import UnsupportedError
 
 Index = Any
 """An int, a slice, an ellipsis, an array of ints (for the first axis), or a tuple of these."""
@@ -35,7 +35,7 @@ _Axis = range | NDArray[np.int64]
 
 
 def spans(index: Index, shape: tuple[int, ...]) -> Spans:
-    """What the index selects. Raises :class:`IndexError` as numpy does, :class:`Unsupported` for what this cannot."""
+    """What the index selects. Raises :class:`IndexError` as numpy does, :class:`UnsupportedError` for what this cannot."""
     axes, result = _axes(index, shape)
     if not all(result):
         return Spans(np.zeros(0, np.int64), 0, result)
@@ -86,7 +86,7 @@ def _listed(part: Any, axis: int, length: int) -> NDArray[np.int64]:
     if not wanted.size:
         wanted = wanted.astype(np.int64)
     if wanted.dtype.kind not in "iu" or (wanted.ndim and (axis or wanted.ndim > 1)):
-        raise Unsupported(
+        raise UnsupportedError(
             f"{part!r} on axis {axis}: a region takes ints and slices, and on its first axis a list of ints"
         )
     if wanted.size:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from netsum.descriptor import AUTO, PLAN, Descriptor, is_chain
-from netsum.errors import Mismatch
+from netsum.errors import MismatchError
 from netsum.peers.batch import Batch, Message, unpack
 from netsum.peers.chains import Chains, Part
 from netsum.peers.choice import Table, choose
@@ -158,7 +158,7 @@ class PeerWindow:
             raise self._trouble
         for rank, algorithm in self.mailer.algorithms.items():
             if algorithm != self._algorithm:
-                raise Mismatch(
+                raise MismatchError(
                     f"rank {rank} runs the algorithm {algorithm_name(algorithm)}, rank {self._rank} "
                     f"{self._descriptor.algorithm}: give all ranks the same NETSUM_ALGORITHM, or none"
                 )

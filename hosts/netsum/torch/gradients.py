@@ -47,7 +47,7 @@ def average_gradients(
         scale, timeout: as in :meth:`netsum.Communicator.allreduce`.
 
     float16, float32 and float64 travel as they are, bfloat16 as float32. Gradients may be on any device; they are
-    copied through the host's memory. Raises what ``allreduce`` raises (Mismatch also if the gradients' shapes differ between
+    copied through the host's memory. Raises what ``allreduce`` raises (MismatchError also if the gradients' shapes differ between
     ranks); then the gradients are as they were.
 
     Cost: one allreduce a bucket, all under way at once, and for each sparse gradient that of

@@ -20,7 +20,7 @@ import numpy as np
 
 from netsum.communicator import Communicator
 from netsum.descriptor import ALGORITHMS
-from netsum.errors import CallError, Closed, JoinError, Timeout, Unsupported
+from netsum.errors import CallError, CallTimeoutError, ClosedError, JoinError, UnsupportedError
 from netsum.fixed_point import Array
 from netsum.peers.keeper import Keeper
 from netsum.peers.mailer import Mailer
@@ -108,7 +108,7 @@ class Mailbox:
 
     def _check(self) -> None:
         if self._closed:
-            raise Closed("the process group was shut down")
+            raise ClosedError("the process group was shut down")
 
     # Messages that arrive.
 
@@ -163,7 +163,7 @@ class Mailbox:
             if self._transport is not None:
                 return
             if self._socket is None:
-                raise Unsupported("send and receive need a job that was joined through its controller")
+                raise UnsupportedError("send and receive need a job that was joined through its controller")
             addresses = [bytes(self._store.get(f"mail/{rank}")).decode() for rank in range(self._size)]
             own = self._comm.descriptor
             peers: dict[str, Any] = {"algorithm": "ring", "peers": tuple(addresses), "peer_key": self._key.hex()}
@@ -234,11 +234,13 @@ class Mailbox:
             parcel.finish(CallError(f"waiting for {parcel.waits_for}, which has left"))
         elif now >= parcel.deadline:
             parcel.finish(
-                Timeout(f"no message in time: waiting for {parcel.waits_for}", missing=[] if rank is None else [rank])
+                CallTimeoutError(
+                    f"no message in time: waiting for {parcel.waits_for}", missing=[] if rank is None else [rank]
+                )
             )
 
     def close(self) -> None:
-        """Leave: what was sent is delivered first, what waits raises Closed. May be called twice."""
+        """Leave: what was sent is delivered first, what waits raises ClosedError. May be called twice."""
         with self._lock:
             if self._closed:
                 return
@@ -253,7 +255,7 @@ class Mailbox:
             waiting = [each.parcel for each in (*self._open, *self._filling.values())]
             waiting += [each.parcel for each in (*self._sendings.values(), *self._cleared)]
             for parcel in waiting:
-                parcel.finish(Closed("the process group was shut down"))
+                parcel.finish(ClosedError("the process group was shut down"))
         if self._keeper is not None:
             self._keeper.stop()
         if transport is not None:

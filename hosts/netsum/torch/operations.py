@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.distributed import ReduceOp
 
-from netsum.errors import Unsupported
+from netsum.errors import UnsupportedError
 from netsum.fixed_point import Array
 
 _REAL: Final = {"PRODUCT": "product", "MIN": "min", "MAX": "max"}
@@ -43,14 +43,14 @@ class Operation(NamedTuple):
 
 
 def operation(op: Any, dtype: torch.dtype) -> Operation:
-    """The operation of a ReduceOp on tensors of this type. Raises Unsupported where it is not defined."""
+    """The operation of a ReduceOp on tensors of this type. Raises UnsupportedError where it is not defined."""
     kind, factor = ReduceOp(op).__getstate__() if not isinstance(op, ReduceOp) else op.__getstate__()
     names = _TYPES.get(str(dtype).removeprefix("torch."))
     if names is None:
-        raise Unsupported(f"{dtype} cannot be reduced; convert it first, to torch.float32 for example")
+        raise UnsupportedError(f"{dtype} cannot be reduced; convert it first, to torch.float32 for example")
     name = names.get(kind.name)
     if name is None:
-        raise Unsupported(f"ReduceOp.{kind.name} is not defined for {dtype}, which has {', '.join(names)}")
+        raise UnsupportedError(f"ReduceOp.{kind.name} is not defined for {dtype}, which has {', '.join(names)}")
     return Operation(name, None if factor is None else _number(factor))
 
 
@@ -59,5 +59,5 @@ def _number(factor: Any) -> float:
     if not isinstance(factor, torch.Tensor):
         return float(factor)
     if factor.is_complex():
-        raise Unsupported(f"the factor of ReduceOp.PREMUL_SUM must be real, and this is a {factor.dtype}")
+        raise UnsupportedError(f"the factor of ReduceOp.PREMUL_SUM must be real, and this is a {factor.dtype}")
     return float(factor.item())

@@ -16,7 +16,7 @@ from netsum.collectives.layout import Layout
 from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_options
 from netsum.collectives.reductions import reduce_array
 from netsum.communicator import Communicator
-from netsum.errors import Unsupported
+from netsum.errors import UnsupportedError
 from netsum.torch.operations import Operation
 from netsum.torch.tensors import lend
 from netsum.work import Flow, nested
@@ -25,15 +25,16 @@ _NAME = "sparse allreduce"
 
 
 def check_sparse(op: Operation) -> None:
-    """Raise Unsupported for an operation that is not defined for sparse tensors: what a rank does not send must add nothing."""
+    """Raise UnsupportedError for an operation that is not defined for sparse tensors: what a rank does not send must add
+    nothing."""
     if op.factor is not None:
-        raise Unsupported("PREMUL_SUM of sparse tensors: multiply them first")
+        raise UnsupportedError("PREMUL_SUM of sparse tensors: multiply them first")
     _check_name(op.name)
 
 
 def _check_name(op: str) -> None:
     if op not in (*ARITHMETIC, INTEGER_MEAN):
-        raise Unsupported(f"a reduction of sparse tensors is a {' or '.join(ARITHMETIC)}, not {op!r}")
+        raise UnsupportedError(f"a reduction of sparse tensors is a {' or '.join(ARITHMETIC)}, not {op!r}")
 
 
 def reduce_sparse(

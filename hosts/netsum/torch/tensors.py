@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netsum.errors import CallError, Unsupported
+from netsum.errors import CallError, UnsupportedError
 from netsum.fixed_point import Array
 
 _KNOWN: Final = frozenset(
@@ -39,10 +39,10 @@ def lend(tensor: Tensor, *, values: bool = False) -> Lent:
 
     Types that numpy lacks are lent as records of an integer of the same width, which has the type's name: so ranks whose types
     differ are told so. But if ``values`` are to be computed with, bfloat16 is ml_dtypes', a complex number is two floats, and all
-    others raise Unsupported.
+    others raise UnsupportedError.
     """
     if tensor.layout is not torch.strided:
-        raise Unsupported(f"the tensor's layout is {tensor.layout}; give a dense one, such as tensor.to_dense()")
+        raise UnsupportedError(f"the tensor's layout is {tensor.layout}; give a dense one, such as tensor.to_dense()")
     given = tensor.detach()
     if given.device.type == "cpu" and given.is_contiguous() and not given.is_conj() and not given.is_neg():
         return Lent(_array(given.view(-1), values), _nothing)
@@ -120,7 +120,7 @@ def _array(flat: Tensor, values: bool) -> Array:
         array = flat.view(_ALIKE[flat.element_size()]).numpy()
         return array.view(np.dtype([(str(flat.dtype), array.dtype)]))
     if flat.dtype != torch.bfloat16:
-        raise Unsupported(f"{flat.dtype} cannot be reduced; convert it first, to torch.float32 for example")
+        raise UnsupportedError(f"{flat.dtype} cannot be reduced; convert it first, to torch.float32 for example")
     array = flat.view(torch.int16).numpy().view(_bfloat16())
     return array
 
@@ -129,5 +129,5 @@ def _bfloat16() -> Any:
     try:
         import ml_dtypes  # noqa: PLC0415  only bfloat16 needs it
     except ImportError:
-        raise Unsupported("sums of bfloat16 need the package ml_dtypes: pip install ml_dtypes") from None
+        raise UnsupportedError("sums of bfloat16 need the package ml_dtypes: pip install ml_dtypes") from None
     return ml_dtypes.bfloat16

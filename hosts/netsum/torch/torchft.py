@@ -19,14 +19,14 @@ from torch.distributed import distributed_c10d as c10d
 from torchft.process_group import ProcessGroupWrapper
 
 from netsum.communicator import Communicator
-from netsum.errors import CommunicatorError, Mismatch, Timeout, Unsupported
+from netsum.errors import CallTimeoutError, CommunicatorError, MismatchError, UnsupportedError
 from netsum.join import join
 from netsum.torch.opening import PATIENCE
 from netsum.torch.process_group import ProcessGroup
 from netsum.torch.words import as_torch_raises
 from netsum.watching import CallEnd
 
-_ENDS = (CommunicatorError, Mismatch, Timeout)
+_ENDS = (CommunicatorError, MismatchError, CallTimeoutError)
 """Errors that end a communicator."""
 
 
@@ -72,7 +72,9 @@ class ProcessGroupNetsum(ProcessGroupWrapper):  # type: ignore[misc]
             job = join(rank=self._member, timeout=PATIENCE)
             if not job.descriptor.by_switch:
                 job.close()
-                raise Unsupported("torchft needs a job with a switch: without one, all members must be there to begin")
+                raise UnsupportedError(
+                    "torchft needs a job with a switch: without one, all members must be there to begin"
+                )
             self._job = job
         return self._job
 

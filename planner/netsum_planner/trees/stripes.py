@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from netsum_controller.errors import Refused
+from netsum_controller.errors import RejectedError
 from netsum_controller.planning.trees import MAX_STRIPES, plan_trees, share
 from scipy.optimize import linprog
 
@@ -27,7 +27,7 @@ def stripes(topology: Topology) -> tuple[dict[str, int], Fraction]:
         return {}, Fraction(0)
     try:
         trees = plan_trees(known, topology.hosts)
-    except Refused:
+    except RejectedError:
         return {}, Fraction(0)
     if not all(topology.switches[name] for name in trees.nodes):
         return {}, Fraction(0)

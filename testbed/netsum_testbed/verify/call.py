@@ -12,7 +12,7 @@ from netsum.report import Report
 from netsum_testbed.verify.cells import ROOTED, Cell
 from netsum_testbed.verify.data import Array, contribution
 
-CALL_TIMEOUT: Final = 120.0
+CALL_TIMEOUT: Final = 600.0
 """Seconds until a call gives up: no fault of this run takes that long."""
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from netsum.counting import counted
 from netsum.descriptor import SWITCH
-from netsum.errors import Timeout
+from netsum.errors import CallTimeoutError
 from netsum.transports.faulty import Faults
 from netsum_controller.config.job_spec import JobSpec
 
@@ -101,7 +101,9 @@ class Checks:
         if not found and len(answers) < cell.workers:
             found = [f"only ranks {[answer.rank for answer in answers]} have a result"]
         found = found or checker.complaints(cell, [answer.result for answer in answers])
-        self.totals.count(cell, wrong=bool(found), timed_out=any(isinstance(error, Timeout) for _, error in errors))
+        self.totals.count(
+            cell, wrong=bool(found), timed_out=any(isinstance(error, CallTimeoutError) for _, error in errors)
+        )
         if found:
             self._screen.say(f"{job.said}, call {cell.index}: {cell.describe()}")
             for line in found:

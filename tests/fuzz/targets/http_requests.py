@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from netsum.descriptor import Descriptor, Link
-from netsum_controller.errors import InputError, NoSuchJob, Unauthorized
+from netsum_controller.errors import InputError, UnauthorizedError, UnknownJobError
 from netsum_controller.http import api as http_api
 from netsum_controller.watching.metrics import encoded
 from prometheus_client import CollectorRegistry
@@ -28,9 +28,9 @@ class Membership:
 
     def job(self, name: str, token: str) -> Any:
         if name != "resnet":
-            raise NoSuchJob(f"there is no job {name!r}")
+            raise UnknownJobError(f"there is no job {name!r}")
         if token != _TOKEN:
-            raise Unauthorized("wrong token")
+            raise UnauthorizedError("wrong token")
         return SimpleNamespace(name=name, epoch=SimpleNamespace(number=7, seats=()))
 
     def join(

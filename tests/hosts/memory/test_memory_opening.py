@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.descriptor import Link, SwitchAddress
-from netsum.errors import JoinError, NoSuchMember, Timeout, Unauthorized
+from netsum.errors import CallTimeoutError, JoinError, UnauthorizedError, UnknownRankError
 from netsum.memory import MemoryArray, RegionDescriptor
 from netsum.memory import open as open_memory
 from netsum.memory.opening import path_mtu
@@ -94,7 +94,7 @@ def test_frames_links_are_opened_as_jobs_open_them(controller: Controller) -> No
     controller.answers = [(200, {**ANSWER, **ON_H3})]
     with (
         open_memory("r", controller=controller.url, call_timeout=0.02) as region,
-        pytest.raises(Timeout, match="no reply to READ"),
+        pytest.raises(CallTimeoutError, match="no reply to READ"),
     ):
         region.read(0)
 
@@ -102,8 +102,8 @@ def test_frames_links_are_opened_as_jobs_open_them(controller: Controller) -> No
 @pytest.mark.parametrize(
     ("status", "answer", "kind", "message"),
     [
-        (401, {"error": "wrong token"}, Unauthorized, "region 'r': wrong token"),
-        (404, {"error": "no region"}, NoSuchMember, "region 'r': no region"),
+        (401, {"error": "wrong token"}, UnauthorizedError, "region 'r': wrong token"),
+        (404, {"error": "no region"}, UnknownRankError, "region 'r': no region"),
         (200, {"name": "r"}, JoinError, "the region's descriptor has no 'virtual_ip'"),
         (200, {**ANSWER, "granule": 3}, JoinError, "granule is 3, must be a power of two"),
         (200, {**ANSWER, "shape": [1 << 30]}, JoinError, "needs 4294967296 bytes"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from netsum.errors import InstructionRefused
+from netsum.errors import InstructionRejectedError
 from netsum.memory.run import Run, Task
 from netsum.memory.window import MemoryWindow
 from netsum.rows import Packet, Received
@@ -232,7 +232,7 @@ def test_a_refusal_ends_the_task_and_begins_no_more_of_it() -> None:
     window.submit(run_of(task, Instruction.FETCH_ADD, range(1000), np.ones(1000, np.int64), np.zeros(1000, np.int64)))
     window.poll(0.0)
     answered(window, 5, MemoryStatus.LOST, 0.01)
-    assert isinstance(task.error, InstructionRefused)
+    assert isinstance(task.error, InstructionRejectedError)
     assert (task.error.status, task.error.address, task.error.region) == ("LOST", BASE + 4 * ITEM, "r")
     first = window.give_up(task)
     assert first == ("r", BASE, "FETCH_ADD", 1)

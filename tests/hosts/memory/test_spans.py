@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.errors import Unsupported
+from netsum.errors import UnsupportedError
 from netsum.memory.spans import cut, cut_pair, spans
 
 
@@ -59,9 +59,9 @@ def test_neighbours_are_one_span() -> None:
         (4, IndexError, "index 4 is out of bounds for axis 0 with size 4"),
         ((0, -6), IndexError, "axis 1 with size 5"),
         ((0, 0, 0), IndexError, "too many indices"),
-        (1.5, Unsupported, "ints and slices"),
-        ((0, [1, 2]), Unsupported, "axis 1"),
-        (np.array([True, False, True, True]), Unsupported, "ints and slices"),
+        (1.5, UnsupportedError, "ints and slices"),
+        ((0, [1, 2]), UnsupportedError, "axis 1"),
+        (np.array([True, False, True, True]), UnsupportedError, "ints and slices"),
     ],
 )
 def test_other_indices_are_an_error_that_says_so(index: Any, kind: type[Exception], message: str) -> None:

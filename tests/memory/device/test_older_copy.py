@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.errors import MemoryLost
+from netsum.errors import MemoryLostError
 from netsum.memory import Table
 from netsum.memory.array import MemoryArray
 from netsum.memory.parameters import Parameters
@@ -65,13 +65,13 @@ def test_a_client_that_was_told_of_more_is_told_that_it_is_lost(name: str, check
     shutil.rmtree(tmp_path / "live")
     shutil.copytree(tmp_path / "older", tmp_path / "live")
     inside.start()
-    with pytest.raises(MemoryLost):
+    with pytest.raises(MemoryLostError):
         call(first)
     assert inside.device.report()["shards"] == []
-    with pytest.raises(MemoryLost):  # who was told nothing is not shown it, either
+    with pytest.raises(MemoryLostError):  # who was told nothing is not shown it, either
         call(other)
     inside.kill()
-    with pytest.raises(MemoryLost):
+    with pytest.raises(MemoryLostError):
         call(other)
     inside.device.close()
 
@@ -88,7 +88,7 @@ def test_a_step_on_older_parameters_is_not_taken(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "live")
     shutil.copytree(tmp_path / "older", tmp_path / "live")
     inside.start()
-    with pytest.raises(MemoryLost):
+    with pytest.raises(MemoryLostError):
         parameters.step([values])
     inside.device.close()
 

@@ -136,14 +136,14 @@ class History:
     def _complaints(self, error: _Error) -> Iterator[str]:
         name = error.failure.name
         rule = {
-            "Timeout": self._timeout,
-            "NotReady": self._not_ready,
-            "Desynchronized": self._desynchronized,
-            "Behind": self._late,
-            "Degraded": self._late,
-            "Aborted": self._aborted,
-            "Evicted": self._evicted,
-            "Closed": self._closed,
+            "CallTimeoutError": self._timeout,
+            "NotReadyError": self._not_ready,
+            "DesynchronizedError": self._desynchronized,
+            "ResultLostError": self._late,
+            "DegradedError": self._late,
+            "AbortedError": self._aborted,
+            "EvictedError": self._evicted,
+            "ClosedError": self._closed,
         }.get(name)
         if rule is None:
             yield f"{name} should not have been raised"
@@ -225,7 +225,7 @@ class History:
             yield "this job waits for everybody"
         elif error.step is None:
             yield "a resync waits for everybody"
-        elif error.failure.name == "Degraded" and (step is None or step.late != "raise"):
+        elif error.failure.name == "DegradedError" and (step is None or step.late != "raise"):
             yield "the call had not asked for it"
 
     def _aborted(self, error: _Error) -> Iterator[str]:

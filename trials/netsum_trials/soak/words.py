@@ -66,7 +66,7 @@ class Began(Word):
 
 @dataclass(frozen=True)
 class Failure:
-    """What a call raised: the error's name, whether it is netsum's, its text, and whom a Timeout names."""
+    """What a call raised: the error's name, whether it is netsum's, its text, and whom a CallTimeoutError names."""
 
     name: str
     ours: bool

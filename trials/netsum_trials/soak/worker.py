@@ -32,7 +32,7 @@ from netsum_trials.soak.data import contribution
 
 STATE: Final = 300
 """Elements of the state that a rank takes over in a resync."""
-_USABLE: Final = (errors.Degraded, errors.DoesNotFit, errors.Aborted, errors.NotFinite)
+_USABLE: Final = (errors.DegradedError, errors.SumOverflowError, errors.AbortedError, errors.NotFiniteError)
 """Errors after which the call is over on every rank, and the next one may be made."""
 _JOINS: Final = 3
 """Attempts to join; together they last longer than any event of a scenario."""
@@ -138,7 +138,7 @@ class Worker:
                     timeout=words.JOIN_TIMEOUT,
                     call_timeout=self._plan.timeout,
                 )
-            except errors.NotReady as error:
+            except errors.NotReadyError as error:
                 self._tell(words.NotJoined(self._rank, failure_of(error), begun))
                 refusals += 1
                 if self._told_to_close():
@@ -261,7 +261,7 @@ class Worker:
             try:
                 now_at = comm.resync(state, progress=progress, timeout=words.RESYNC_TIMEOUT)
             except Exception as error:
-                evicted = isinstance(error, errors.Evicted)
+                evicted = isinstance(error, errors.EvictedError)
                 late = 0.0 if evicted else self._lateness(begun, words.RESYNC_TIMEOUT)
                 self._tell(words.Resynced(self._rank, begun, failure_of(error), late))
                 if evicted:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from netsum import Behind, Communicator, Desynchronized
+from netsum import Communicator, DesynchronizedError, ResultLostError
 from netsum_testbed.demo.model import Digits, Floats, Perceptron
 
 
@@ -68,7 +68,7 @@ class Training:
         while step <= self._plan.steps:
             try:
                 self._step(step)
-            except (Behind, Desynchronized):
+            except (ResultLostError, DesynchronizedError):
                 # This rank has missed results for good, or another has and calls resync().
                 self.diary.behind += self._comm.stats.lost > 0
                 self.diary.resyncs += 1

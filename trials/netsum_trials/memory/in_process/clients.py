@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from netsum.errors import MemoryLost
+from netsum.errors import MemoryLostError
 from netsum.memory.run import Run, Task
 from netsum.memory.window import MemoryWindow
 from netsum.wire.memory_codec import MemoryHeader
@@ -86,7 +86,7 @@ class Client:
         """Submit more, send what is due, and schedule the next turn."""
         now = self._network.now
         for task, (number, entry) in self._tasks:
-            if isinstance(task.error, MemoryLost) and self._plan.region_of(number).fragile:
+            if isinstance(task.error, MemoryLostError) and self._plan.region_of(number).fragile:
                 self.asker.lose(number, entry, now)
                 self.answered += 1
             elif task.error is not None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import numpy as np
-from netsum.errors import MemoryLost, NetsumError
+from netsum.errors import MemoryLostError, NetsumError
 from netsum.memory.array import MemoryArray
 from netsum.memory.client import MemoryWork
 from netsum.memory.run import Task
@@ -161,7 +161,7 @@ class Client(threading.Thread):
         except TimeoutError as error:
             self.late.append(f"{entry.describe()}: {error}")
         except NetsumError as error:
-            if isinstance(error, MemoryLost) and self._plan.region_of(number).fragile:
+            if isinstance(error, MemoryLostError) and self._plan.region_of(number).fragile:
                 self.asker.lose(number, entry, now)
                 self.answered += 1
                 return
