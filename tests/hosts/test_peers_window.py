@@ -128,12 +128,22 @@ def copies(workers: int, *, passing: bool = False, given: Sequence[bool] = (Fals
     return [[[of_rank(rank, there) for there in given] for rank in range(workers)]]
 
 
+def half_given_up(workers: int) -> list[list[list[Block]]]:
+    """A batch of two sums, of which the last rank gives the second up."""
+    payload = bytes(range(8)) * (CHUNK_BYTES // 8)
+    first, second = (Block(0, Op.SUM, Lane.L8, payload) for _ in range(2))
+    up = Block(0, Op.SUM, Lane.L8, room=CHUNK_BYTES, status=Status.ABORT)
+    return [[[first, second if rank < workers - 1 else up] for rank in range(workers)]]
+
+
 @given(st.integers(1, 6).flatmap(batches), st.sampled_from(["auto", *HOST_ALGORITHMS, CHAIN, MULTICAST]))
 @example(copies(2), CHAIN)
 @example(copies(3, passing=True), CHAIN)
 @example(copies(4), MULTICAST)
 @example(copies(3, given=(True, False, True)), CHAIN)
 @example(copies(3, given=(False, True, False)), CHAIN)
+@example(half_given_up(2), CHAIN)
+@example(half_given_up(4), MULTICAST)
 def test_results_are_the_switchs_bit_for_bit(given_batches: list[list[list[Block]]], algorithm: str) -> None:
     workers = len(given_batches[0])
     expected = [sorted(each) for each in by_switch(given_batches, workers)]

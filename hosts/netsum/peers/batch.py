@@ -88,9 +88,15 @@ class Batch:
 
     @property
     def given_up(self) -> bool:
-        """Whether a member has given a row up, as far as is known. It may not know which rows go apart, so the others must not
-        wait for their payloads."""
+        """True if a member is known to have given a row up. It may not know which rows go apart, so the others must not wait for
+        the payloads of such rows."""
         return int(self._records["status"].max()) >= Status.ABORT
+
+    def lacks_payload(self, rank: int) -> bool:
+        """True if a row that no member gave up has a payload for ``rank`` that has not come."""
+        records = self._records
+        ours = (records["dest"] == EVERYONE) | (records["dest"] == rank)
+        return bool(((records["status"] == Status.OK) & ours & (records["size"] > 0) & ~self._whole).any())
 
     def pack(self, first_id: int, rows: Rows, bare: Rows) -> bytes:
         """The message with these rows. Those in ``bare`` travel as records alone."""

@@ -226,7 +226,7 @@ class PeerWindow:
             self.stats.malformed += 1
             return
         self.chains.receive(packet, now, self.block_id(self.next_serial), 2 * self._descriptor.window)
-        for first in [first for first, part in self._parts.items() if not part.left]:
+        for first in [first for first, part in self._parts.items() if not part.left or part.batch.given_up]:
             if first in self._executions:
                 self._advance(first)
 
@@ -253,7 +253,9 @@ class PeerWindow:
         except Differ:
             self._differ(first)
         part = self._parts.get(first)
-        if not execution.done or (part is not None and part.left and not batch.given_up):
+        if not execution.done:
+            return
+        if part is not None and part.left and not (batch.given_up and not batch.lacks_payload(self._rank)):
             return
         del self._executions[first]
         self._parts.pop(first, None)
