@@ -56,7 +56,7 @@ def elastic(comm, pull=0.9):
         weights = local_steps(weights, first, comm)
         apart = weights - centre
         mean = comm.allreduce(apart, "mean")
-        weights = weights - np.float32(pull / comm.present) * apart  # of those that are in the mean
+        weights = weights - np.float32(pull / comm.active_size) * apart  # of those that are in the mean
         centre += np.float32(pull) * mean  # the centre is the same everywhere
     return centre
 

@@ -38,11 +38,11 @@ with netsum.join() as comm:
             if comm.rank == comm.size - 1 and step % 10 == 9:
                 time.sleep(NAP)
             batch = np.random.default_rng(step).choice(len(images), BATCH, replace=False)  # <-- any step can come again
-            give = not late and not comm.behind()  # <-- the others are ahead: catch up, do not compute
-            sat_out += not give
-            share = batch[comm.rank :: comm.size] if give else batch[:0]
+            keeps_up = not late and not comm.lag()  # <-- the others are ahead: catch up, do not compute
+            sat_out += not keeps_up
+            share = batch[comm.rank :: comm.size] if keeps_up else batch[:0]
             gradient = gradient_of(weights, share, comm.size)
-            mean = comm.allreduce(gradient, "mean", late="carry", give=give)  # <-- over those that were in time
+            mean = comm.allreduce(gradient, "mean", on_late="carry", contribute=keeps_up)  # <-- over those in time
             late = comm.report.late > 0  # <-- then sit the next step out, so as to be in step with them again
         except (netsum.ResultLostError, netsum.DesynchronizedError):  # <-- a rank has lost results, perhaps this one
             step, late = comm.resync(weights, progress=step), False  # <-- all go on from the one that is furthest

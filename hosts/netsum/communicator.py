@@ -129,9 +129,9 @@ class Communicator(Reductions, Exchanges):
         return self._recovery.descriptor if self._recovery is not None else self._descriptor
 
     @property
-    def present(self) -> int:
-        """How many ranks the job waits for, according to the last result: ``size`` minus those that were evicted."""
-        return self._window.present
+    def active_size(self) -> int:
+        """Number of ranks that the job waits for, by the last result: ``size`` minus those that were evicted."""
+        return self._window.active_size
 
     @property
     def stats(self) -> Stats:
@@ -144,8 +144,8 @@ class Communicator(Reductions, Exchanges):
         report, ``work.report``."""
         return self._report
 
-    def behind(self) -> int:
-        """How many blocks the others are ahead of this rank, judging by the results that have arrived since the last call; 0 in
+    def lag(self) -> int:
+        """Return the number of blocks by which the others are ahead, by the results that have arrived since the last call; 0 in
         a job that waits. Call it between collectives."""
         self._engine.listen()
         return max(0, self._window.heard - self._window.next_serial)
@@ -288,7 +288,7 @@ class Communicator(Reductions, Exchanges):
 
     def _share(self, state: tuple[Array, ...], progress: int, deadline: float) -> int:
         def largest(number: int) -> int:
-            return int(self.allreduce(np.array([number], np.int64), "max", late="wait", timeout=left())[0])
+            return int(self.allreduce(np.array([number], np.int64), "max", on_late="wait", timeout=left())[0])
 
         def left() -> float:
             return max(0.0, deadline - time.monotonic())
@@ -322,7 +322,7 @@ class Communicator(Reductions, Exchanges):
             gen = self._gen & 0xFFFF
             descriptor, size = self._descriptor, self._block_bytes
             rank, workers = descriptor.rank, descriptor.workers
-            context = Context(self._engine, rank, workers, size, gen, self._degrades, call.firm, call.give, error)
+            context = Context(self._engine, rank, workers, size, gen, self._degrades, call.firm, call.contribute, error)
             context.whole = PART_OF.get()
             flow, report, outline = call.flow(context), context.report, context.outline
             work = self._engine.start(

@@ -69,16 +69,16 @@ class ErrorFeedback:
         that keeps what this contribution has lost."""
         if self._history is not self._comm.history:
             self._history, self._rests = self._comm.history, {}
-        rests = self._rests
+        residuals = self._rests
 
-        def keep(rest: Array) -> None:
+        def keep(residual: Array) -> None:
             if self.on:
-                rests[key] = rest
+                residuals[key] = residual
 
-        rest = rests.get(key)
-        if rest is None or rest.shape != array.shape:
+        residual = residuals.get(key)
+        if residual is None or residual.shape != array.shape:
             return array, keep
-        return (array + rest).astype(array.dtype, copy=False), keep
+        return (array + residual).astype(array.dtype, copy=False), keep
 
 
 class _Contribution:
@@ -276,10 +276,10 @@ class TopBlocks:
                 norms = (rows**2).sum(axis=1)
             largest[np.argpartition(-norms, count - 1)[:count]] = True
         signature = mine.signature("top blocks", f"share {self._share}", f"block {self._block}")
-        marks, options = np.packbits(largest), Options("or", late="wait")
+        marks, options = np.packbits(largest), Options("or", on_late="wait")
         (joined,) = yield from nested(lanewise(context, marks, Layout.whole(marks.size), options, signature, None))
         marked = np.unpackbits(joined, count=len(rows)).astype(np.bool_)
-        sent, options = rows[marked], Options(mine.op, late="wait")
+        sent, options = rows[marked], Options(mine.op, on_late="wait")
         layout = Layout.whole(sent.size)
         (summed,) = yield from reduce_array(context, "top blocks", sent, layout, options, self._comm.history)
         result = np.zeros_like(rows)

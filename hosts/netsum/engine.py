@@ -57,7 +57,7 @@ class Engine(Driver[Work[Any]]):
         self._log = log or MemberLog(None, None)
         self._recovery = recovery
         self._overdue = Overdue(explain)
-        self._silence = Silence(window.present)
+        self._silence = Silence(window.active_size)
         self._keeper: Keeper | None = None
         self._attach()
 

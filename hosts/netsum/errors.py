@@ -13,7 +13,7 @@
     │   ├── NotFiniteError                this rank's input has a NaN or an infinity (also a ValueError); names rank and index
     │   ├── AbortedError                  another rank gave the call up (it raised NotFiniteError, for example)
     │   ├── SumOverflowError              the exact sum does not fit the dtype (also an OverflowError); raised on every rank
-    │   ├── DegradedError                 results are partial, and the caller asked for an exception (late="raise")
+    │   ├── DegradedError                 results are partial, and the caller asked for an exception (on_late="raise")
     │   ├── ResultLostError               results were gone before this rank asked for them; `resync()` brings it back
     │   ├── CallTimeoutError              no result in time (also a TimeoutError); names the block and the missing ranks
     │   ├── MismatchError                 the ranks made different calls; raised on every rank, ends the communicator

@@ -67,7 +67,7 @@ class Member(Protocol):
     @property
     def descriptor(self) -> Descriptor: ...
     @property
-    def present(self) -> int: ...
+    def active_size(self) -> int: ...
 
 
 class Exporter(Collector):
@@ -122,7 +122,7 @@ class Exporter(Collector):
         for name, text, value in (
             ("netsum_rtt_seconds", "Smoothed time from sending a block to its result; 0 if none yet.", stats.rtt),
             ("netsum_epoch", "Number of the member's epoch.", self._comm.descriptor.epoch),
-            ("netsum_present_ranks", "Ranks that the job waits for.", self._comm.present),
+            ("netsum_active_ranks", "Ranks that the job waits for.", self._comm.active_size),
         ):
             gauge = GaugeMetricFamily(name, text, labels=LABELS)
             gauge.add_metric(labels, value)

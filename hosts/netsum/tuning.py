@@ -55,7 +55,13 @@ class Group(Protocol):
     def descriptor(self) -> Descriptor: ...
 
     def allreduce(
-        self, x: Array, op: str = "sum", out: Array | None = None, *, late: str = "accept", timeout: float | None = None
+        self,
+        x: Array,
+        op: str = "sum",
+        out: Array | None = None,
+        *,
+        on_late: str = "accept",
+        timeout: float | None = None,
     ) -> Array: ...
 
     def broadcast(self, x: Array, root: int = 0, *, timeout: float | None = None) -> Array: ...
@@ -180,8 +186,8 @@ class Tuner:
     def _agreed(self, seconds: float) -> float:
         """The largest of all ranks' times."""
         mine = np.array([max(1, round(seconds * 1e9))], np.int64)
-        late = "wait" if self._job.block_exp_ms else "accept"
-        return float(self._group.allreduce(mine, "max", late=late, timeout=self._timeout)[0]) / 1e9
+        on_late = "wait" if self._job.block_exp_ms else "accept"
+        return float(self._group.allreduce(mine, "max", on_late=on_late, timeout=self._timeout)[0]) / 1e9
 
     def _from_rank_0(self, words: dict[str, Any]) -> dict[str, Any]:
         text = np.frombuffer(json.dumps(words).encode(), np.uint8)

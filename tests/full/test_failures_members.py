@@ -41,7 +41,7 @@ def test_the_others_finish_without_a_dead_member_that_is_evicted(fragile: Fabric
                 assert training.steps == [20] * 3
                 fragile.controller.evict("dead", 2)
                 training.finish()
-                assert [comm.present for comm in communicators] == [3] * 3
+                assert [comm.active_size for comm in communicators] == [3] * 3
                 assert [comm.size for comm in communicators] == [WORKERS] * 3
                 assert all(comm.stats.degraded == 0 for comm in communicators)
         finally:
@@ -101,7 +101,7 @@ def test_every_call_goes_on_without_an_evicted_member(fragile: Fabric, options: 
     def calls(comm: Communicator) -> list[Any]:
         row = np.array([[comm.rank]])
         got: list[Any] = [comm.all_gather(row).ravel().tolist(), comm.report.evicted]
-        got += [comm.allreduce(row + 1, "product", late="wait").ravel().tolist()]
+        got += [comm.allreduce(row + 1, "product", on_late="wait").ravel().tolist()]
         ones = np.ones(4000, np.float32)
         got += [bool(abs(Rotated(comm, bits).allreduce(ones).mean() - 1) < 0.2) for bits in (8, 4)]
         got += [TopBlocks(comm, 1.0).allreduce(ones, "sum").sum().tolist()]
@@ -138,7 +138,7 @@ def test_a_member_that_is_admitted_again_gets_the_state_of_the_others(fragile: F
                 assert said
                 assert f'"sum": {int(training.states[0].sum())}' in said[-1]
                 assert all(training.came_back)
-                assert [comm.present for comm in communicators] == [WORKERS] * 3
+                assert [comm.active_size for comm in communicators] == [WORKERS] * 3
             finally:
                 newcomer.stop()
 
@@ -174,7 +174,7 @@ def test_those_that_are_left_come_back_together_after_a_restart(fragile: Fabric)
         assert training.kinds() == [None, EvictedError, None, None]
         assert len({training.states[rank].tobytes() for rank in (0, 2, 3)}) == 1
         assert [bool(came_back) for came_back in training.came_back] == [True, False, True, True]
-        assert [communicators[rank].present for rank in (0, 2, 3)] == [3] * 3
+        assert [communicators[rank].active_size for rank in (0, 2, 3)] == [3] * 3
 
 
 def test_members_of_a_job_that_is_deleted_are_told(fragile: Fabric) -> None:

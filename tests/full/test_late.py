@@ -60,12 +60,12 @@ def test_what_was_missed_is_carried_over_once(members: Members) -> None:
         gone = threading.Event()
 
         def sums(comm: Communicator) -> list[Any]:
-            got = [comm.allreduce(share(comm.rank, 0), timeout=PATIENCE, late="carry")]
-            got.append(second_call(comm, 1, gone, late="carry"))
-            got.append(comm.allreduce(share(comm.rank, 2), timeout=PATIENCE, late="carry"))
+            got = [comm.allreduce(share(comm.rank, 0), timeout=PATIENCE, on_late="carry")]
+            got.append(second_call(comm, 1, gone, on_late="carry"))
+            got.append(comm.allreduce(share(comm.rank, 2), timeout=PATIENCE, on_late="carry"))
             while comm.report.degraded:  # the last of it may itself come late
                 comm.barrier(timeout=PATIENCE)
-                got.append(comm.allreduce(np.zeros(SIZE, np.float32), timeout=PATIENCE, late="carry"))
+                got.append(comm.allreduce(np.zeros(SIZE, np.float32), timeout=PATIENCE, on_late="carry"))
             return got
 
         got = results(on_all(communicators, sums))

@@ -180,7 +180,7 @@ def test_a_leaf_with_less_than_its_share_gets_what_the_others_made(leaves: Fabri
     with joined(leaves, 4, late="degrade", block_exp=1000.0, quorum=1, window=16) as communicators:
         ones = [np.full(2500, comm.rank + 1, np.int32) for comm in communicators]
         works = [
-            comm.allreduce_async(ones[comm.rank], timeout=PATIENCE, give=comm.rank > 0)
+            comm.allreduce_async(ones[comm.rank], timeout=PATIENCE, contribute=comm.rank > 0)
             for comm in communicators
             if comm.rank != 1
         ]

@@ -61,7 +61,7 @@ def test_only_chains_add_floats() -> None:
         outcomes = on_each(comms, lambda comm: comm.allreduce(np.ones(3, np.float16), scale="float"))
         assert all(isinstance(each, UnsupportedError) for each in outcomes)
         options: dict[str, Any]
-        for options in ({"bits": 8}, {"exact": True}, {"rest": np.zeros(3, np.float32)}):
+        for options in ({"bits": 8}, {"exact": True}, {"residual": np.zeros(3, np.float32)}):
             ask = partial(Communicator.allreduce, x=np.ones(3, np.float32), scale="float", **options)
             outcomes = on_each(comms, ask)
             assert all(isinstance(each, UnsupportedError | AbortedError) for each in outcomes), options

@@ -55,8 +55,8 @@ UNSUPPORTED: dict[str, tuple[Call, str]] = {
     "out of another part": (lambda comm: comm.reduce_scatter(X, out=np.zeros(6, "f4")), r"the result float32 \(3,\)"),
     "out that is a list": (lambda comm: comm.all_to_all(X, out=[0.0] * 6), "plain numpy array, not list"),  # type: ignore[arg-type]
     "out that is read-only": (lambda comm: comm.allreduce(X, out=READ_ONLY), "read-only"),
-    "nothing to carry": (lambda comm: comm.reduce(X, late="carry"), "late='carry' is for allreduce"),
-    "nor here to carry": (lambda comm: comm.reduce_scatter(X, late="carry"), "late='carry' is for allreduce"),
+    "nothing to carry": (lambda comm: comm.reduce(X, on_late="carry"), "on_late='carry' is for allreduce"),
+    "nor here to carry": (lambda comm: comm.reduce_scatter(X, on_late="carry"), "on_late='carry' is for allreduce"),
     "lanes of no such width": (lambda comm: comm.allreduce(X, bits=12), "bits is 12, not one of 8, 16, 32"),
     "short lanes for integers": (lambda comm: comm.allreduce(X.astype(int), bits=8), "sums and means of floats"),
     "short lanes for a maximum": (lambda comm: comm.allreduce(X, "max", bits=8), "sums and means of floats"),

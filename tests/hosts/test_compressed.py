@@ -178,15 +178,15 @@ def test_what_rounding_keeps_out_is_the_rest(scale: str) -> None:
             sums = good(
                 on_each(
                     communicators,
-                    lambda comm: comm.allreduce(values[comm.rank], bits=8, scale=scale, rest=rests[comm.rank]),  # noqa: B023
+                    lambda comm: comm.allreduce(values[comm.rank], bits=8, scale=scale, residual=rests[comm.rank]),  # noqa: B023
                 )
             )
             carried = np.sum(values, axis=0, dtype=np.float64) - np.sum(rests, axis=0, dtype=np.float64)
             assert np.allclose(sums, carried, rtol=1e-6, atol=1e-6)
             assert all(np.abs(rest).max() <= communicators[0].report.quantum / 2 for rest in rests)
-        wrong = on_each(communicators, lambda comm: comm.allreduce(np.ones(3), rest=np.ones(4)))
+        wrong = on_each(communicators, lambda comm: comm.allreduce(np.ones(3), residual=np.ones(4)))
         assert all("contiguous array of floats of shape (3,)" in str(each) for each in wrong)
-        wrong = on_each(communicators, lambda comm: comm.allreduce(np.ones(3), "max", rest=np.ones(3)))
+        wrong = on_each(communicators, lambda comm: comm.allreduce(np.ones(3), "max", residual=np.ones(3)))
         assert all("op='max' of float64" in str(each) for each in wrong)
 
 

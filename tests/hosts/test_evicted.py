@@ -42,7 +42,7 @@ def test_exchanges_bring_what_those_have_that_are_left(left: list[Communicator])
         rows = good(on_each(left, lambda comm: comm.all_gather(np.full((2, 1), 10.0 + comm.rank))))
         assert rows.tolist() == [[10.0]] * 2 + [[11.0]] * 2 + [[13.0]] * 2
         assert [comm.report.evicted for comm in left] == [(GONE,)] * 3
-        assert [comm.present for comm in left] == [3] * 3
+        assert [comm.active_size for comm in left] == [3] * 3
         rows = good(on_each(left, lambda comm: comm.all_gather(np.full(comm.rank + 1, comm.rank), counts=[1, 2, 3, 4])))
         assert rows.tolist() == [0, 1, 1, 3, 3, 3, 3]
         gathered = on_each(left, lambda comm: comm.gather(np.array([comm.rank]), root=3))

@@ -29,7 +29,7 @@ CALLS: dict[str, Callable[[Communicator], Any]] = {
     "a bad call": lambda comm: comm.allreduce(np.ones(3), op="median").tolist(),
     "broadcast": lambda comm: comm.broadcast(np.ones(3)).tolist(),
     "barrier": Communicator.barrier,
-    "behind": Communicator.behind,
+    "lag": Communicator.lag,
     "split": lambda comm: comm.split(0),
     "resync": lambda comm: comm.resync(timeout=1.0),
 }

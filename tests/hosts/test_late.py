@@ -104,9 +104,9 @@ def test_wait_waits_also_here() -> None:
     mine = shares(3)
     with stragglers(3) as (network, communicators):
         with network.ageing():
-            works = [comm.allreduce_async(mine[comm.rank], late="wait") for comm in communicators[:2]]
+            works = [comm.allreduce_async(mine[comm.rank], on_late="wait") for comm in communicators[:2]]
             assert not any(work.finished(0.3) for work in works)
-            last = communicators[2].allreduce(mine[2], late="wait")
+            last = communicators[2].allreduce(mine[2], on_late="wait")
             result = good([work.wait() for work in works] + [last])
         np.testing.assert_array_equal(result, sum(mine))
         assert all(comm.report.degraded == 0 for comm in communicators)
@@ -118,12 +118,12 @@ def test_wait_waits_also_here() -> None:
 def test_raise_raises_on_every_rank_that_has_a_partial_result() -> None:
     mine = shares(3)
     with stragglers(3) as (network, communicators):
-        outcomes = one_late(network, communicators, 0, lambda comm: comm.allreduce(mine[comm.rank], late="raise"))
+        outcomes = one_late(network, communicators, 0, lambda comm: comm.allreduce(mine[comm.rank], on_late="raise"))
         for outcome in outcomes:
             assert isinstance(outcome, DegradedError)
             assert (outcome.report.degraded, outcome.report.src_cnt_min) == (4, 2)
             assert "4 of 4" in str(outcome)
-        np.testing.assert_array_equal(good(allreduce(communicators, mine, late="raise")), sum(mine))
+        np.testing.assert_array_equal(good(allreduce(communicators, mine, on_late="raise")), sum(mine))
 
 
 def test_not_a_number_on_a_late_rank_is_its_own_error_and_stays_out() -> None:
@@ -133,7 +133,7 @@ def test_not_a_number_on_a_late_rank_is_its_own_error_and_stays_out() -> None:
     with stragglers(3) as (network, communicators):
 
         def call(comm: Communicator) -> Any:
-            return comm.allreduce(spoilt if comm.rank == 1 else mine[comm.rank], late="carry")
+            return comm.allreduce(spoilt if comm.rank == 1 else mine[comm.rank], on_late="carry")
 
         first, error, third = one_late(network, communicators, 1, call)
         assert isinstance(error, NotFiniteError)
@@ -141,7 +141,7 @@ def test_not_a_number_on_a_late_rank_is_its_own_error_and_stays_out() -> None:
         np.testing.assert_array_equal(first, mine[0] + mine[2])
         np.testing.assert_array_equal(first, third)
         # Nor is its part carried over.
-        np.testing.assert_array_equal(good(allreduce(communicators, mine, late="carry")), sum(mine))
+        np.testing.assert_array_equal(good(allreduce(communicators, mine, on_late="carry")), sum(mine))
 
 
 def test_taking_part_without_a_gradient() -> None:
@@ -149,14 +149,14 @@ def test_taking_part_without_a_gradient() -> None:
     with stragglers(3) as (_, communicators):
 
         def call(comm: Communicator) -> Any:
-            return comm.allreduce(mine[comm.rank], "mean", give=comm.rank != 2)
+            return comm.allreduce(mine[comm.rank], "mean", contribute=comm.rank != 2)
 
         result = good(on_each(communicators, call))
         np.testing.assert_array_equal(result, ((mine[0] + mine[1]) / 2).astype(np.float32))
         assert [comm.report.missed for comm in communicators] == [0, 0, 4]
-        for outcome in on_each(communicators, lambda comm: comm.allreduce(mine[0], late="wait", give=False)):
+        for outcome in on_each(communicators, lambda comm: comm.allreduce(mine[0], on_late="wait", contribute=False)):
             assert isinstance(outcome, UnsupportedError)
-            assert "give=False is for" in str(outcome)
+            assert "contribute=False is for" in str(outcome)
 
 
 def test_an_integer_sum_that_does_not_fit_without_the_late_rank_is_an_error_for_it_too() -> None:
@@ -170,11 +170,11 @@ def test_an_integer_sum_that_does_not_fit_without_the_late_rank_is_an_error_for_
 @pytest.mark.parametrize("op", ["max", "min"])
 def test_what_cannot_be_carried_is_said(op: str) -> None:
     with stragglers(2) as (_, communicators):
-        for outcome in on_each(communicators, lambda comm: comm.allreduce(np.ones(3), op, late="carry")):
+        for outcome in on_each(communicators, lambda comm: comm.allreduce(np.ones(3), op, on_late="carry")):
             assert isinstance(outcome, UnsupportedError)
-        for outcome in on_each(communicators, lambda comm: comm.allreduce(np.ones(3, np.int32), late="carry")):
+        for outcome in on_each(communicators, lambda comm: comm.allreduce(np.ones(3, np.int32), on_late="carry")):
             assert isinstance(outcome, UnsupportedError)
-            assert "late='carry'" in str(outcome)
+            assert "on_late='carry'" in str(outcome)
 
 
 WORKERS = 3
@@ -194,7 +194,7 @@ def test_nothing_is_lost_or_added_twice(late: list[int | None], size: int) -> No
         for step, who in enumerate([*late, None]):
 
             def call(comm: Communicator, step: int = step) -> Any:
-                return comm.allreduce(share(comm.rank, step, size), late="carry")
+                return comm.allreduce(share(comm.rank, step, size), on_late="carry")
 
             outcomes = on_each(communicators, call) if who is None else one_late(network, communicators, who, call)
             total += good(outcomes)
@@ -209,14 +209,14 @@ def test_calls_that_overlap_carry_exactly_once() -> None:
 
         def pair(comm: Communicator, first: int) -> Any:
             works = [
-                comm.allreduce_async(share(comm.rank, step, size), late="carry") for step in range(first, first + 2)
+                comm.allreduce_async(share(comm.rank, step, size), on_late="carry") for step in range(first, first + 2)
             ]
             return sum(work.wait().astype(np.float64) for work in works)
 
         total: Any = np.zeros(size, np.float64)
         for turn in range(rounds):
             total += good(one_late(network, communicators, turn % WORKERS, partial(pair, first=2 * turn)))
-        total += good(allreduce(communicators, [share(rank, 99, size) for rank in range(WORKERS)], late="carry"))
+        total += good(allreduce(communicators, [share(rank, 99, size) for rank in range(WORKERS)], on_late="carry"))
         steps = [*range(2 * rounds), 99]
         given_ = sum(share(rank, step, size) for rank in range(WORKERS) for step in steps)
         np.testing.assert_array_equal(total, given_)
@@ -224,38 +224,38 @@ def test_calls_that_overlap_carry_exactly_once() -> None:
 
 def test_calls_of_another_kind_are_left_alone() -> None:
     with stragglers(WORKERS) as (network, communicators):
-        one_late(network, communicators, 1, lambda comm: comm.allreduce(share(comm.rank, 0, 10), late="carry"))
-        for options in ({"late": "accept"}, {"late": "carry", "op": "mean"}):
+        one_late(network, communicators, 1, lambda comm: comm.allreduce(share(comm.rank, 0, 10), on_late="carry"))
+        for options in ({"on_late": "accept"}, {"on_late": "carry", "op": "mean"}):
             mine = [np.full(10, 3.0, np.float32)] * WORKERS
             sums = 3.0 if "op" in options else 9.0
             assert good(allreduce(communicators, mine, **options)).tolist() == [sums] * 10
         mine = [np.zeros(10, np.float32)] * WORKERS
-        np.testing.assert_array_equal(good(allreduce(communicators, mine, late="carry")), share(1, 0, 10))
+        np.testing.assert_array_equal(good(allreduce(communicators, mine, on_late="carry")), share(1, 0, 10))
 
 
 def test_a_call_that_is_given_up_keeps_what_it_took_along() -> None:
     with stragglers(WORKERS) as (network, communicators):
-        one_late(network, communicators, 1, lambda comm: comm.allreduce(share(comm.rank, 0, 10), late="carry"))
+        one_late(network, communicators, 1, lambda comm: comm.allreduce(share(comm.rank, 0, 10), on_late="carry"))
         spoilt = [np.ones(10, np.float32), np.ones(10, np.float32), np.full(10, np.nan, np.float32)]
-        outcomes = allreduce(communicators, spoilt, late="carry")
+        outcomes = allreduce(communicators, spoilt, on_late="carry")
         assert [type(outcome) for outcome in outcomes] == [AbortedError, AbortedError, NotFiniteError]
         zeros = [np.zeros(10, np.float32)] * WORKERS
-        np.testing.assert_array_equal(good(allreduce(communicators, zeros, late="carry")), share(1, 0, 10))
+        np.testing.assert_array_equal(good(allreduce(communicators, zeros, on_late="carry")), share(1, 0, 10))
 
 
 LARGE = np.array([3e38, -3e38], np.float32)
 
 
 def zeros(communicators: list[Communicator]) -> Any:
-    return good(allreduce(communicators, [np.zeros(2, np.float32)] * WORKERS, late="carry")).tolist()
+    return good(allreduce(communicators, [np.zeros(2, np.float32)] * WORKERS, on_late="carry")).tolist()
 
 
 def test_what_overflows_with_what_was_carried_is_not_finite() -> None:
     """Each alone is finite, what would be sent is not; what was carried waits for a call that has room for it."""
     with stragglers(WORKERS) as (network, communicators):
-        one_late(network, communicators, 1, lambda comm: comm.allreduce(LARGE * (comm.rank == 1), late="carry"))
+        one_late(network, communicators, 1, lambda comm: comm.allreduce(LARGE * (comm.rank == 1), on_late="carry"))
         given_ = [np.ones(2, np.float32), LARGE, np.ones(2, np.float32)]
-        outcomes = allreduce(communicators, given_, late="carry")
+        outcomes = allreduce(communicators, given_, on_late="carry")
         assert [type(outcome) for outcome in outcomes] == [AbortedError, NotFiniteError, AbortedError]
         assert (outcomes[1].rank, outcomes[1].index) == (1, (0,))
         assert "carried" in str(outcomes[1])
@@ -268,7 +268,9 @@ def test_a_late_rank_whose_carry_overflows_keeps_only_what_it_had() -> None:
 
         def late() -> list[type]:
             given_ = [LARGE * (rank == 1) for rank in range(WORKERS)]
-            outcomes = one_late(network, communicators, 1, lambda comm: comm.allreduce(given_[comm.rank], late="carry"))
+            outcomes = one_late(
+                network, communicators, 1, lambda comm: comm.allreduce(given_[comm.rank], on_late="carry")
+            )
             return [type(outcome) for outcome in outcomes]
 
         assert late() == [np.ndarray] * 3
@@ -282,10 +284,10 @@ def test_carries_of_calls_that_overlap_and_overflow_are_an_error_once() -> None:
 
         def pair(comm: Communicator) -> Any:
             with comm._engine._lock:  # nobody drives the first to its end before the second begins
-                works = [comm.allreduce_async(LARGE * (comm.rank == 1), late="carry") for _ in range(2)]
+                works = [comm.allreduce_async(LARGE * (comm.rank == 1), on_late="carry") for _ in range(2)]
             return [work.wait() for work in works]
 
         one_late(network, communicators, 1, pair)
-        outcomes = allreduce(communicators, [np.zeros(2, np.float32)] * WORKERS, late="carry")
+        outcomes = allreduce(communicators, [np.zeros(2, np.float32)] * WORKERS, on_late="carry")
         assert [type(outcome) for outcome in outcomes] == [AbortedError, NotFiniteError, AbortedError]
         assert zeros(communicators) == [0.0, 0.0]

@@ -109,7 +109,7 @@ def test_an_abort_that_a_rank_did_not_hear_shifts_none_of_its_rows(op: str, dtyp
 ONES = np.ones(3, np.float32)
 GOING_ON: dict[str, Callable[[Communicator], Any]] = {
     "sum": lambda comm: comm.allreduce(ONES),
-    "give nothing": lambda comm: comm.allreduce(ONES, give=False),
+    "give nothing": lambda comm: comm.allreduce(ONES, contribute=False),
     "integers": lambda comm: comm.allreduce(np.ones(3, np.int16)),
     "min": lambda comm: comm.allreduce(ONES, "min"),
     "nothing": lambda comm: comm.allreduce(ONES[:0]),
@@ -166,8 +166,8 @@ def test_giving_nothing_while_behind_is_cheap() -> None:
                 communicators[:LAST],
                 lambda comm: [comm.allreduce(np.full(size, comm.rank + step, "f")) for step in range(calls)],
             )
-        while last.behind():
-            got = last.allreduce(np.zeros(size, np.float32), give=False)
+        while last.lag():
+            got = last.allreduce(np.zeros(size, np.float32), contribute=False)
             assert last.report.missed == last.report.blocks == 1
             assert got.tobytes() == theirs[step].tobytes()
             step += 1

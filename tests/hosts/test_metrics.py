@@ -25,7 +25,7 @@ class Member:
     def __init__(self, rank: int = 0) -> None:
         self.descriptor: Descriptor = descriptor(rank, 4)
         self.stats = Stats()
-        self.present = 4
+        self.active_size = 4
         self.watchers: list[Watcher] = []
 
     def end(self, collective: str, seconds: float = 0.01, error: BaseException | None = None, **report: Any) -> None:
@@ -71,7 +71,7 @@ def test_what_a_member_exports() -> None:
     assert (found["netsum_late_blocks_total", *here], found["netsum_lost_blocks_total", *here]) == (2, 1)
     assert found["netsum_refused_total", "test", "2", "not_member"] == 5
     assert found["netsum_rtt_seconds", *here] == 0.004
-    assert (found["netsum_present_ranks", *here], found["netsum_epoch", *here]) == (4, 7)
+    assert (found["netsum_active_ranks", *here], found["netsum_epoch", *here]) == (4, 7)
     calls = {key[1:]: value for key, value in found.items() if key[0] == "netsum_calls_total"}
     assert calls == {
         ("allreduce", "test", "ok", "2"): 1,

@@ -123,6 +123,6 @@ def test_what_is_said_of_calls_that_cannot_be() -> None:
         assert [type(each) for each in differ] == [MismatchError, MismatchError]
     with ranks(2, block_exp_ms=1000.0, quorum=1) as communicators:
         refused = allreduce(communicators, values, nonfinite="propagate")
-        assert all(isinstance(each, UnsupportedError) and "late='wait'" in str(each) for each in refused)
-        both = good(allreduce(communicators, values, nonfinite="propagate", late="wait"))
+        assert all(isinstance(each, UnsupportedError) and "on_late='wait'" in str(each) for each in refused)
+        both = good(allreduce(communicators, values, nonfinite="propagate", on_late="wait"))
         assert both.tolist() == [2.0, np.inf]

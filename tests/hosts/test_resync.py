@@ -96,7 +96,7 @@ def test_a_rank_that_comes_as_somebody_new_meanwhile_begins_it_anew() -> None:
             descriptor = network.join_anew(1)
             comm = Communicator(descriptor, network.open(descriptor), timeout=60.0)
             for number in (9, 2):
-                comm.allreduce(np.array([number], np.int64), "max", late="wait")
+                comm.allreduce(np.array([number], np.int64), "max", on_late="wait")
             comm.broadcast(states[1][0], 1)
             comm.close()
             return dying.resync(*[np.full(each.size, 7) for each in states[1]], progress=0)

@@ -163,7 +163,7 @@ def test_listening_between_calls_ends_while_a_stranger_sends() -> None:
             return [memoryview(b"nonsense")] * BATCH
 
     with Communicator(descriptor(0, 2, block_exp_ms=50.0), Endless()) as comm:
-        assert comm.behind() == 0
+        assert comm.lag() == 0
 
 
 @pytest.mark.parametrize("open_end", [udp, frames])

@@ -100,7 +100,7 @@ class Member:
             window.prefix,
             window.next_serial,
             window.heard,
-            window.present,
+            window.active_size,
             window.queued,
             window.idle,
         )

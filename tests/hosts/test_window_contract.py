@@ -55,7 +55,7 @@ def test_a_descriptor_opens_the_window_of_its_kind(kind: str) -> None:
     window = open_window(describe(0, 2))
     assert type(window) is make_window
     assert window.combiner == kind
-    assert window.present == 2
+    assert window.active_size == 2
 
 
 def test_serials_and_ids_count_from_the_first_block(kind: str) -> None:

@@ -59,7 +59,7 @@ class Others:
     def barrier(self) -> None:
         self.barriers += 1
 
-    def behind(self) -> int:
+    def lag(self) -> int:
         return self._ahead.pop(0) if self._ahead else 0
 
     def allreduce(self, x: Any, *, op: str, out: Any, late: str, give: bool) -> Any:

@@ -15,7 +15,7 @@ from netsum.collectives.history import Carried, History, Signature
 from netsum.collectives.layout import Layout
 from netsum.collectives.nonfinite import Marks
 from netsum.collectives.options import Options
-from netsum.collectives.rest import keeping
+from netsum.collectives.residual import keeping
 from netsum.collectives.sending import Sender
 from netsum.errors import CallError
 from netsum.exponents import ZERO_CODE, predicted_exponents
@@ -37,9 +37,9 @@ def agreed_sum(
     lane = options.float_lane(array.dtype)
     sender = Sender(context, layout, Op.SUM, lane)
     blocks = sender.cut.padded(fixed_point.widened(array))
-    if options.late == "carry":
+    if options.on_late == "carry":
         error = error or not_finite(context.rank, array)
-    carried = history.carried if options.late == "carry" and error is None else None
+    carried = history.carried if options.on_late == "carry" and error is None else None
     left_over = None if carried is None else carried.pop(signature)
     if left_over is not None:
         with np.errstate(over="ignore"):
@@ -58,7 +58,7 @@ def agreed_sum(
             history.predictions.learn(signature, predicted_exponents(agreed.values))
         dither = options.dither(context.rank, context.gen)
         plain = FloatLanes(lane, context.workers, array.dtype, agreed.exponents, options.op == "mean", dither)
-        lanes = plain if options.rest is None else keeping(plain, sender.cut, options.rest)
+        lanes = plain if options.residual is None else keeping(plain, sender.cut, options.residual)
 
         def settle() -> Flow:
             assert marks is not None

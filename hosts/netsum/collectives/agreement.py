@@ -222,11 +222,11 @@ def _open(context: Context, signature: Signature, codes: Codes, own_error: CallE
     told, _, words = _told(signature + context.whole)
     context.outline.call, context.outline.opening = words, 1
     agreed = Agreement(codes, told, words)
-    agreed.mute = not context.give
+    agreed.mute = not context.contribute
     block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)
     if own_error is not None:
         block.status = Status.ABORT
-    elif context.give:
+    elif context.contribute:
         block.payload = (told + codes[:FIRST_CODES].astype(_WIRE).tobytes()).ljust(CHUNK_BYTES, b"\0")
     else:
         block.passing, block.room = True, CHUNK_BYTES

@@ -68,7 +68,7 @@ class Context:
         call: what the call is and how many blocks it has, which these carry if there is no opening block to say that; else 0.
         whole: what the call is part of (:func:`part_of`), which the ranks compare too.
         degrade: blocks of this job age out, unless the call is ``firm``.
-        give: whether this rank contributes; if not, it takes part but adds nothing.
+        contribute: whether this rank contributes; if not, it takes part but adds nothing.
         error: why this rank gives the call up, if it does.
         out: the caller's array for the result, if it may be written to before the end; ``filled``: that is done.
     """
@@ -82,7 +82,7 @@ class Context:
     whole: Signature = field(default=(), kw_only=True)
     degrade: bool = False
     firm: bool = False
-    give: bool = True
+    contribute: bool = True
     error: CallError | None = None
     report: Report = field(default_factory=Report)
     outline: Outline = field(default_factory=Outline)
@@ -93,13 +93,13 @@ class Context:
 @dataclass
 class Call(Generic[Result]):
     """A collective whose arguments have been checked. ``flow`` makes the generator that the engine drives, ``nbytes`` is the
-    size of this rank's array; ``firm``, ``give`` and ``error`` are those of :class:`Context`."""
+    size of this rank's array; ``firm``, ``contribute`` and ``error`` are those of :class:`Context`."""
 
     collective: str
     flow: Callable[[Context], Flow]
     nbytes: int = 0
     firm: bool = True
-    give: bool = True
+    contribute: bool = True
     error: CallError | None = None
 
 

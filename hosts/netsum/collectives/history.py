@@ -37,18 +37,18 @@ class Carried:
     """Gradients that came too late for their sum, by signature. They go into the next sum of the same kind (error feedback;
     Seide et al., Interspeech 2014, carry what quantisation left over)."""
 
-    rest: dict[Signature, Array] = field(default_factory=dict)
+    residual: dict[Signature, Array] = field(default_factory=dict)
 
     def pop(self, signature: Signature) -> Array | None:
         """Take what earlier calls have left over."""
-        return self.rest.pop(signature, None)
+        return self.residual.pop(signature, None)
 
-    def leave(self, signature: Signature, rest: Array) -> None:
+    def leave(self, signature: Signature, residual: Array) -> None:
         """Remember what a call could not contribute, in addition to what an overlapping call has left. If the sum is not finite,
         the next call says so."""
-        before = self.rest.get(signature)
+        before = self.residual.get(signature)
         with np.errstate(over="ignore"):
-            self.rest[signature] = rest if before is None else before + rest
+            self.residual[signature] = residual if before is None else before + residual
 
 
 @dataclass

@@ -67,7 +67,7 @@ class OneBlock:
         cls, context: Context, array: Array, layout: Layout, options: Options, lane: Lane, exponent: int
     ) -> OneBlock | None:
         """None: the call is not plain."""
-        plain = options.rest is None and not options.propagates and options.rounding == "nearest"
+        plain = options.residual is None and not options.propagates and options.rounding == "nearest"
         if not plain or array.dtype != np.float32 or layout.owners != (EVERYONE,):
             return None
         form = _form(lane, context.workers, exponent, array.size)

@@ -27,7 +27,7 @@ def same_run(context: Context) -> Flow:
     """The flow. Raises DesynchronizedError in a process whose file another process has used."""
     marks = np.zeros(context.workers, np.uint64)
     marks[context.rank] = mark = np.uint64(1 + secrets.randbits(63))
-    layout, options = Layout.whole(context.workers), Options("or", late="wait")
+    layout, options = Layout.whole(context.workers), Options("or", on_late="wait")
     flow = reduce_array(context, "opening", marks, layout, options, History(lambda _: None))
     try:
         (table,) = yield from nested(flow)  # the next call waits until this one is over

@@ -38,15 +38,15 @@ TYPES: Final = {
 @dataclass(frozen=True)
 class Options:
     """How to reduce. ``late`` says what to do about late ranks in a job that degrades; ``lane`` is the lane of a sum of floats,
-    if not that of their type; ``rest`` is where to leave what rounding keeps out of a sum."""
+    if not that of their type; ``residual`` is where to leave what rounding keeps out of a sum."""
 
     op: str
     scale: str = "agreed"
-    late: str = "accept"
+    on_late: str = "accept"
     lane: Lane | None = None
     rounding: str = "nearest"
     nonfinite: str = "raise"
-    rest: Array | None = None
+    residual: Array | None = None
 
     @cached_property
     def agreed(self) -> tuple[object, ...]:
@@ -70,14 +70,14 @@ class Options:
     @property
     def firm(self) -> bool:
         """Whether to wait for every rank."""
-        return self.late == "wait"
+        return self.on_late == "wait"
 
 
 def check_options(
     dtype: np.dtype[Any],
     op: str,
     scale: str = "agreed",
-    late: str = "accept",
+    on_late: str = "accept",
     nonfinite: str = "raise",
     bits: int | None = None,
     rounding: str = "nearest",
@@ -92,16 +92,16 @@ def check_options(
     not see it fail.
     """
     try:
-        return _checked(dtype, op, scale, late, nonfinite, bits, rounding, workers, degrade)
+        return _checked(dtype, op, scale, on_late, nonfinite, bits, rounding, workers, degrade)
     except TypeError:  # something that cannot be a key; the errors say what
-        return _check(dtype, op, scale, late, nonfinite, bits, rounding, workers, degrade)
+        return _check(dtype, op, scale, on_late, nonfinite, bits, rounding, workers, degrade)
 
 
 def _check(
     dtype: np.dtype[Any],
     op: str,
     scale: str,
-    late: str,
+    on_late: str,
     nonfinite: str,
     bits: int | None,
     rounding: str,
@@ -112,7 +112,7 @@ def _check(
     given = {
         "op": (op, OPERATIONS),
         "scale": (scale, SCALES),
-        "late": (late, LATE),
+        "on_late": (on_late, LATE),
         "nonfinite": (nonfinite, NONFINITE),
     }
     for what, (value, known) in given.items():
@@ -120,16 +120,18 @@ def _check(
             raise UnsupportedError(f"{what} {value!r} is not one of {', '.join(known)}")
     if name not in TYPES[op]:
         raise UnsupportedError(_why(dtype, op))
-    if late == "carry" and (op not in ARITHMETIC or name in INTEGERS):
-        raise UnsupportedError(f"late='carry' adds to the next sum or mean of floats; this is op={op!r} of {name}")
-    if nonfinite == "propagate" and degrade and late != "wait":
-        raise UnsupportedError("nonfinite='propagate' needs every rank: in a job that degrades, give late='wait' too")
+    if on_late == "carry" and (op not in ARITHMETIC or name in INTEGERS):
+        raise UnsupportedError(f"on_late='carry' adds to the next sum or mean of floats; this is op={op!r} of {name}")
+    if nonfinite == "propagate" and degrade and on_late != "wait":
+        raise UnsupportedError(
+            "nonfinite='propagate' needs every rank: in a job that degrades, give on_late='wait' too"
+        )
     if name not in FLOATS or op in BITS:
         nonfinite = "raise"  # there is nothing to pass on
     agreed = op not in ARITHMETIC or name in INTEGERS or (degrade and scale != "float")
     if scale == "float" and not agreed and name not in ADDED:
         raise UnsupportedError(f"scale='float' adds {' and '.join(sorted(ADDED))} as they are; this is {name}")
-    options = Options(op, "agreed" if agreed else scale, late if degrade else "accept", nonfinite=nonfinite)
+    options = Options(op, "agreed" if agreed else scale, on_late if degrade else "accept", nonfinite=nonfinite)
     return _compressed(options, dtype, bits, rounding, workers)
 
 
@@ -173,8 +175,8 @@ def made_exact(options: Options, dtype: np.dtype[Any], scale: str) -> Options:
         "scale": scale != "agreed",
         "bits": options.lane is not None,
         "rounding": options.rounding != "nearest",
-        "rest": options.rest is not None,
-        "late": options.late == "carry",
+        "residual": options.residual is not None,
+        "on_late": options.on_late == "carry",
     }
     if wrong := [name for name, given in others.items() if given]:
         raise UnsupportedError(f"an exact sum is not rounded until its end: leave {', '.join(wrong)} out")

@@ -23,7 +23,7 @@ from netsum.collectives.layout import GROUP, Layout
 from netsum.collectives.nonfinite import Marks
 from netsum.collectives.one_block import OneBlock
 from netsum.collectives.options import Options
-from netsum.collectives.rest import keeping
+from netsum.collectives.residual import keeping
 from netsum.collectives.sending import Group, Sender
 from netsum.errors import CallError
 from netsum.exponents import (
@@ -111,7 +111,7 @@ class _PredictedSum:
         self._dither = options.dither(context.rank, context.gen)
         mean = options.op == "mean"
         lanes = FloatLanes(lane, context.workers, array.dtype, self._exponents_of, mean, self._dither)
-        self._lanes = lanes if options.rest is None else keeping(lanes, cut, options.rest)
+        self._lanes = lanes if options.residual is None else keeping(lanes, cut, options.residual)
         self.result = self.sender.room_for(self._blocks, array.dtype)
 
     def _exponents_of(self, numbers: Numbers) -> NDArray[np.int64]:

@@ -30,7 +30,7 @@ from netsum.collectives.layout import Layout
 from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_options, made_exact
 from netsum.collectives.predicted_sum import predicted_sum
 from netsum.collectives.product import product
-from netsum.collectives.rest import with_rest
+from netsum.collectives.residual import with_residual
 from netsum.errors import CallError, DegradedError, ResultLostError, UnsupportedError
 from netsum.fixed_point import INTEGERS, Array, type_name
 from netsum.wire.schema import EVERYONE
@@ -51,7 +51,7 @@ def reduce_array(
             raise context.error
         yield SUBMITTED
         return [np.empty(0, array.dtype) for _ in layout.counts]
-    if not context.give:
+    if not context.contribute:
         array = np.zeros_like(array)
     error = context.error
     if options.scale == "exact":
@@ -78,7 +78,7 @@ def _checked(context: Context, parts: list[Array], options: Options, error: Call
         raise error  # the others do not know of it, since they finished without this rank
     if context.report.lost:
         raise ResultLostError(context.report)
-    if options.late == "raise" and context.report.degraded:
+    if options.on_late == "raise" and context.report.degraded:
         raise DegradedError(context.report)
     return parts
 
@@ -96,10 +96,10 @@ class Reductions(Caller):
         bits: int | None = None,
         rounding: str = "nearest",
         exact: bool = False,
-        rest: Array | None = None,
+        residual: Array | None = None,
         nonfinite: str = "raise",
-        late: str = "accept",
-        give: bool = True,
+        on_late: str = "accept",
+        contribute: bool = True,
         timeout: float | None = None,
     ) -> Array:
         """Reduce ``x`` over all ranks; every rank gets the result.
@@ -121,17 +121,18 @@ class Reductions(Caller):
             exact: True: a sum or mean of float32 or float16 is the true one, rounded once: the same whatever the number and
                 order of ranks. NaN and infinities are added as IEEE 754 says. Meant for losses, norms and small layers: it moves
                 ten times the bytes of float32.
-            rest: array of floats of x's shape, for a sum or mean of floats: gets what rounding has kept out of this rank's
+            residual: array of floats of x's shape, for a sum or mean of floats: gets what rounding has kept out of this rank's
                 contribution. Added to the next ``x``, it makes the errors of few bits cancel out (error feedback).
             nonfinite: what becomes of a NaN or an infinity in floats, the same on all ranks. ``raise``: NotFiniteError.
                 ``propagate``: the element's result is what IEEE arithmetic gives; all others are as if it were not there. It
                     costs two round
                 trips, and a byte more for each element of the blocks that it is in.
-            late: in a job that degrades, what to do about late ranks. ``accept``: take partial results (``mean`` divides by the
-                number of ranks in it). ``carry``: the same, and what this rank sent too late goes into its next call of the same
-                kind (sums and means of floats). ``wait``, on all ranks: wait for every rank. ``raise``: raise DegradedError.
-            give: False: take part without adding ``x``, which only tells the shape and type; the result counts this rank as late.
-                For jobs that degrade: a rank that is behind catches up without computing (see :meth:`behind`).
+            on_late: in a job that degrades, what to do about late ranks. ``accept``: take partial results (``mean`` divides by
+                the number of ranks in it). ``carry``: the same, and what this rank sent too late goes into its next call of
+                the same kind (sums and means of floats). ``wait``, on all ranks: wait for every rank. ``raise``: raise
+                DegradedError.
+            contribute: False: take part without adding ``x``, which only tells the shape and type; the result counts this rank
+                as late. For jobs that degrade: a rank that is behind catches up without computing (see :meth:`lag`).
             timeout: seconds; default: the communicator's.
 
         Returns:
@@ -147,13 +148,15 @@ class Reductions(Caller):
             SumOverflowError: an integer sum does not fit the type; on every rank.
             MismatchError: the ranks made different calls; on every rank.
             ResultLostError: this rank was so late that results are gone; nothing was returned.
-            DegradedError: partial results and ``late="raise"``.
+            DegradedError: partial results and ``on_late="raise"``.
             InvalidTimeoutError, CallTimeoutError, RejectedError, EvictedError, DesynchronizedError, ClosedError: see
                 :mod:`netsum.errors`.
 
         Cost: S bytes of lanes out and S in, whatever the number of ranks, in two round trips (one with predicted scales).
         """
-        prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, exact, rest, nonfinite, late, give)
+        prepare = partial(
+            self._allreduce, x, op, out, scale, bits, rounding, exact, residual, nonfinite, on_late, contribute
+        )
         return self._begin("allreduce", prepare, timeout).wait()
 
     def allreduce_async(
@@ -166,14 +169,16 @@ class Reductions(Caller):
         bits: int | None = None,
         rounding: str = "nearest",
         exact: bool = False,
-        rest: Array | None = None,
+        residual: Array | None = None,
         nonfinite: str = "raise",
-        late: str = "accept",
-        give: bool = True,
+        on_late: str = "accept",
+        contribute: bool = True,
         timeout: float | None = None,
     ) -> Work[Array]:
         """Begin :meth:`allreduce`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        prepare = partial(self._allreduce, x, op, out, scale, bits, rounding, exact, rest, nonfinite, late, give)
+        prepare = partial(
+            self._allreduce, x, op, out, scale, bits, rounding, exact, residual, nonfinite, on_late, contribute
+        )
         return self._begin("allreduce", prepare, timeout, background=True)
 
     def _allreduce(
@@ -185,22 +190,24 @@ class Reductions(Caller):
         bits: int | None,
         rounding: str,
         exact: bool,
-        rest: Array | None,
+        residual: Array | None,
         nonfinite: str,
-        late: str,
-        give: bool,
+        on_late: str,
+        contribute: bool,
     ) -> Call[Array]:
         array = as_array(x)
         workers, degrade = self.size, self._degrades
         options = check_options(
-            array.dtype, op, scale, late, nonfinite, bits, rounding, workers=workers, degrade=degrade
+            array.dtype, op, scale, on_late, nonfinite, bits, rounding, workers=workers, degrade=degrade
         )
-        if rest is not None:
-            options = with_rest(options, array, rest)
+        if residual is not None:
+            options = with_residual(options, array, residual)
         if exact:
             options = made_exact(options, array.dtype, scale)
-        if not give and (not degrade or options.firm):
-            raise UnsupportedError("give=False is for calls of a job that degrades: elsewhere every rank is waited for")
+        if not contribute and (not degrade or options.firm):
+            raise UnsupportedError(
+                "contribute=False is for calls of a job that degrades: elsewhere every rank is waited for"
+            )
         error = wrong_out(out, array.shape, array.dtype)
         if op == "product":
             multiply = partial(product, array=array, propagates=options.propagates)
@@ -211,7 +218,14 @@ class Reductions(Caller):
             (result,) = yield from reduce_array(context, "allreduce", array, layout, options, self._history)
             return result.reshape(array.shape)
 
-        return Call("allreduce", write_out(out, flow, array), array.nbytes, firm=options.firm, give=give, error=error)
+        return Call(
+            "allreduce",
+            write_out(out, flow, array),
+            array.nbytes,
+            firm=options.firm,
+            contribute=contribute,
+            error=error,
+        )
 
     def reduce(
         self,
@@ -221,16 +235,16 @@ class Reductions(Caller):
         out: Array | None = None,
         *,
         nonfinite: str = "raise",
-        late: str = "accept",
+        on_late: str = "accept",
         timeout: float | None = None,
     ) -> Array | None:
         """Reduce ``x`` over all ranks; ``root`` gets the result, the others None.
 
-        Arguments, result and errors are those of :meth:`allreduce`; ``product`` and ``late="carry"`` are not offered, and only
+        Arguments, result and errors are those of :meth:`allreduce`; ``product`` and ``on_late="carry"`` are not offered, and only
         the root raises SumOverflowError. Cost: S bytes of lanes out of every rank, S into the root, a header for each block
         into the others.
         """
-        return self._begin("reduce", partial(self._reduce, x, root, op, out, nonfinite, late), timeout).wait()
+        return self._begin("reduce", partial(self._reduce, x, root, op, out, nonfinite, on_late), timeout).wait()
 
     def reduce_async(
         self,
@@ -240,17 +254,19 @@ class Reductions(Caller):
         out: Array | None = None,
         *,
         nonfinite: str = "raise",
-        late: str = "accept",
+        on_late: str = "accept",
         timeout: float | None = None,
     ) -> Work[Array | None]:
         """Begin :meth:`reduce`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        return self._begin("reduce", partial(self._reduce, x, root, op, out, nonfinite, late), timeout, background=True)
+        return self._begin(
+            "reduce", partial(self._reduce, x, root, op, out, nonfinite, on_late), timeout, background=True
+        )
 
     def _reduce(
-        self, x: ArrayLike, root: int, op: str, out: Array | None, nonfinite: str, late: str
+        self, x: ArrayLike, root: int, op: str, out: Array | None, nonfinite: str, on_late: str
     ) -> Call[Array | None]:
         array = as_array(x)
-        options = self._options(array, op, nonfinite, late)
+        options = self._options(array, op, nonfinite, on_late)
         check_root(root, self.size)
         error = wrong_out(out, array.shape, array.dtype) if self.rank == root else None
 
@@ -269,17 +285,17 @@ class Reductions(Caller):
         *,
         counts: Sequence[int] | None = None,
         nonfinite: str = "raise",
-        late: str = "accept",
+        on_late: str = "accept",
         timeout: float | None = None,
     ) -> Array:
         """Reduce ``x`` over all ranks; each rank gets its rows (along the first axis) of the result.
 
         ``counts`` is how many rows each rank gets, adding up to those of ``x``; default: equal numbers. The other arguments,
-        result and errors are those of :meth:`allreduce`; ``product`` and ``late="carry"`` are not offered, and only the ranks
+        result and errors are those of :meth:`allreduce`; ``product`` and ``on_late="carry"`` are not offered, and only the ranks
         whose part does not fit raise SumOverflowError. Cost: S bytes of lanes out of every rank, S/n into it, and a header for
         each block of the others' parts.
         """
-        prepare = partial(self._reduce_scatter, x, op, out, counts, nonfinite, late)
+        prepare = partial(self._reduce_scatter, x, op, out, counts, nonfinite, on_late)
         return self._begin("reduce_scatter", prepare, timeout).wait()
 
     def reduce_scatter_async(
@@ -290,18 +306,18 @@ class Reductions(Caller):
         *,
         counts: Sequence[int] | None = None,
         nonfinite: str = "raise",
-        late: str = "accept",
+        on_late: str = "accept",
         timeout: float | None = None,
     ) -> Work[Array]:
         """Begin :meth:`reduce_scatter`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        prepare = partial(self._reduce_scatter, x, op, out, counts, nonfinite, late)
+        prepare = partial(self._reduce_scatter, x, op, out, counts, nonfinite, on_late)
         return self._begin("reduce_scatter", prepare, timeout, background=True)
 
     def _reduce_scatter(
-        self, x: ArrayLike, op: str, out: Array | None, counts: Sequence[int] | None, nonfinite: str, late: str
+        self, x: ArrayLike, op: str, out: Array | None, counts: Sequence[int] | None, nonfinite: str, on_late: str
     ) -> Call[Array]:
         array = np.atleast_1d(as_array(x))
-        options = self._options(array, op, nonfinite, late)
+        options = self._options(array, op, nonfinite, on_late)
         rows = rows_to_each(counts, len(array), self.size)
         shape = (rows[self.rank], *array.shape[1:])
         error = wrong_out(out, shape, array.dtype)
@@ -314,8 +330,10 @@ class Reductions(Caller):
 
         return Call("reduce_scatter", write_out(out, flow), array.nbytes, firm=options.firm, error=error)
 
-    def _options(self, array: Array, op: str, nonfinite: str, late: str) -> Options:
-        if late == "carry" or op == "product":
-            what = "late='carry'" if late == "carry" else "op='product'"
+    def _options(self, array: Array, op: str, nonfinite: str, on_late: str) -> Options:
+        if on_late == "carry" or op == "product":
+            what = "on_late='carry'" if on_late == "carry" else "op='product'"
             raise UnsupportedError(f"{what} is for allreduce, whose result every rank gets")
-        return check_options(array.dtype, op, late=late, nonfinite=nonfinite, workers=self.size, degrade=self._degrades)
+        return check_options(
+            array.dtype, op, on_late=on_late, nonfinite=nonfinite, workers=self.size, degrade=self._degrades
+        )

@@ -234,7 +234,7 @@ class Sender:
     def finish(self, group: Group) -> None:
         """Note how a complete group went."""
         self.verdict.add(max(group.statuses))
-        group.report_to(self._context.report, unfit=self._context.give)
+        group.report_to(self._context.report, unfit=self._context.contribute)
         self.missed += group.missed()
 
     def room(self) -> Condition:

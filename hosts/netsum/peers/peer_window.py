@@ -63,7 +63,7 @@ class PeerWindow:
         self._rank = descriptor.rank
         self._ranks = [rank for rank in range(descriptor.workers) if rank not in descriptor.evicted]
         self._number = {rank: number for number, rank in enumerate(self._ranks)} | {EVERYONE: EVERYONE}
-        self.present = len(self._ranks)
+        self.active_size = len(self._ranks)
         self._algorithm = algorithm_number(descriptor.algorithm)
         self._table: Table | None = None
         self._longest = max(1, min(descriptor.window // 2, LONGEST, _chunk(descriptor)))

@@ -43,7 +43,7 @@ class AllreduceState:
         bits: int | None = None,
         rounding: str = "nearest",
         error_feedback: bool = False,
-        late: str = "accept",
+        on_late: str = "accept",
     ) -> None:
         """``comm``: the ranks of the process group, in its order; by default that of the default group if its backend is netsum,
         otherwise the job of the environment, which :meth:`close` leaves again.
@@ -58,12 +58,12 @@ class AllreduceState:
         self.futures = Futures()
         self._feedback = ErrorFeedback(self.comm, error_feedback)
         waits = self.comm.descriptor.block_exp_ms == 0
-        nonfinite = "propagate" if waits or late == "wait" else "raise"
+        nonfinite = "propagate" if waits or on_late == "wait" else "raise"
         self._options: dict[str, Any] = {
             "scale": scale,
             "bits": bits,
             "rounding": rounding,
-            "late": late,
+            "on_late": on_late,
             "nonfinite": nonfinite,
         }
 
@@ -72,15 +72,15 @@ class AllreduceState:
         array = lent.array
         # Of another shape than last time once DDP has rebuilt its buckets.
         given, keep = self._feedback.begin(index, array)
-        rest = np.empty(array.shape, widened(array[:0]).dtype) if self._feedback.on else None
-        work = self.comm.allreduce_async(given, "mean", out=array, rest=rest, **self._options)
+        residual = np.empty(array.shape, widened(array[:0]).dtype) if self._feedback.on else None
+        work = self.comm.allreduce_async(given, "mean", out=array, residual=residual, **self._options)
 
         def after(_: list[Any]) -> None:
             lent.give_back()
             self.reports[index] = work.report
             self.late += work.report.degraded > 0
-            if rest is not None:
-                keep(rest)
+            if residual is not None:
+                keep(residual)
 
         return Work(self.futures, [work], [tensor], after)
 

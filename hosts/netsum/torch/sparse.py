@@ -54,7 +54,7 @@ def _prepare(comm: Communicator, tensor: Tensor, op: str, options: dict[str, Any
     own = tensor.detach().coalesce().cpu()
     dtype = lend(own.values()[:0], values=True).array.dtype
     degrades = comm.descriptor.block_exp_ms > 0
-    checked = check_options(dtype, op, late="wait", workers=comm.size, degrade=degrades, **options)
+    checked = check_options(dtype, op, on_late="wait", workers=comm.size, degrade=degrades, **options)
 
     def flow(context: Context) -> Flow:
         made = yield from _flow(context, comm, own, checked)
@@ -68,7 +68,7 @@ def _flow(context: Context, comm: Communicator, own: Tensor, options: Options) -
     mine = np.ravel_multi_index(tuple(own.indices().numpy()), shape)
     marks = np.zeros(math.prod(shape), np.bool_)
     marks[mine] = True
-    packed, either = np.packbits(marks), Options("or", late="wait")
+    packed, either = np.packbits(marks), Options("or", on_late="wait")
     signature = (_NAME, str(own.dtype), tuple(own.shape), options.agreed, f"{len(shape)} sparse")
     (joined,) = yield from nested(lanewise(context, packed, Layout.whole(packed.size), either, signature, None))
     everyones = np.flatnonzero(np.unpackbits(joined, count=len(marks)))

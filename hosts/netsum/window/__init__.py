@@ -76,7 +76,7 @@ class Window(Protocol):
         """Every result seen so far is of a block below this serial, whether or not this rank has reached that block."""
 
     @property
-    def present(self) -> int:
+    def active_size(self) -> int:
         """How many ranks the job waits for, according to the last whole result."""
 
     @property

@@ -85,7 +85,7 @@ class SwitchWindow:
         self._copies = Copies(self._size)
         self._repeating = Repeating(self.block_id, descriptor.roots)
         self.base = self.prefix = self.heard = self.next_serial = self.submitted = 0
-        self.present = self._workers - len(descriptor.evicted)
+        self.active_size = self._workers - len(descriptor.evicted)
         self._way = GiveWay(self._size, descriptor.block_exp_ms)
         self._congestion = Congestion(self._size)
         self.stats = Stats()
@@ -314,7 +314,7 @@ class SwitchWindow:
         self._repeating.arrived(first, number, sent, now, others=len(self._sent) > number)
         self.stats.rtt = self._repeating.trip.srtt or 0.0
         self._way.heard(False, now, number)
-        self.present = header.src_cnt
+        self.active_size = header.src_cnt
         self.stats.stored += payloads.size
         run.deliver(row, header, payloads)
         self._settle(first, number)
@@ -421,7 +421,7 @@ class SwitchWindow:
             self.stats.late += header.age_op == AgeOp.LATE
             self.stats.stored += min(size, len(payload))
             if not header.degraded and header.status == Status.OK:
-                self.present = header.src_cnt
+                self.active_size = header.src_cnt
             if block.on_result is not None:
                 block.on_result(header, payload[:size])
         self._settle(serial)

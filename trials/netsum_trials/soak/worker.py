@@ -224,7 +224,7 @@ class Worker:
     def _start(self, comm: Communicator, step: Step, timeout: float) -> Callable[[], tuple[Array | None, Report]]:
         """Begin one call; the function returned waits for its result."""
         given = contribution(step, self._rank) if step.cell.kind.dtype else None
-        late = {} if step.late == "accept" else {"late": step.late}
+        late = {} if step.late == "accept" else {"on_late": step.late}
         return start(comm, step.cell, timeout, given=given, **late)
 
     def _failed(self, number: int, error: Exception, begun: float, timeout: float) -> int:

@@ -1,6 +1,6 @@
 """A training loop that copes with late workers: the demo's model, and a worker that may sleep.
 
-A worker that finds itself behind the others sits out steps: it computes nothing, takes part with ``give=False``, and so
+A worker that finds itself behind the others sits out steps: it computes nothing, takes part with ``contribute=False``, and so
 catches up in a round trip or two for each call that it has missed. It sits out until one of its calls was in time: a
 gradient begun as soon as it wakes, in the middle of the others' step, would be late again.
 """
@@ -93,7 +93,7 @@ class Training:
         give = gradient is not None
         total = gradient if gradient is not None else np.zeros_like(self.model.parameters)
         try:
-            self._comm.allreduce(total, op="mean", out=total, late=self._plan.late, give=give)
+            self._comm.allreduce(total, op="mean", out=total, on_late=self._plan.late, contribute=give)
         finally:
             self._note(give)
         self._late = self._comm.report.late >= self._comm.report.blocks
@@ -102,12 +102,12 @@ class Training:
 
     def _gradient(self, step: int, share: Any) -> Floats | None:
         """This worker's gradient times the number of workers, so that their mean is that over the batch. None: it sits out."""
-        if self._late or self._comm.behind():
+        if self._late or self._comm.lag():
             return None
         if self._plan.delays and self._plan.delays[step]:
             self._sleep(self._plan.delays[step])
             self.diary.slept += self._plan.delays[step]
-            if self._comm.behind():
+            if self._comm.lag():
                 return None
         began = time.perf_counter()
         model, digits = self.model, self._digits

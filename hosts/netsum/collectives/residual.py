@@ -1,4 +1,4 @@
-"""What rounding keeps out of a sum: the rest of each element, which the caller adds to its next contribution (error feedback;
+"""What rounding keeps out of a sum: the residual of each element, which the caller adds to its next contribution (error feedback;
 Seide et al., Interspeech 2014)."""
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from netsum.wire.schema import Lane
 
 @dataclass(frozen=True)
 class Keeping:
-    """Lanes that note in the flat array ``rest`` what they do not carry of the values that they are given."""
+    """Lanes that note in the flat array ``residual`` what they do not carry of the values that they are given."""
 
     inner: FloatLanes
     cut: Cut
-    rest: Array
+    residual: Array
 
     @property
     def lane(self) -> Lane:
@@ -35,7 +35,7 @@ class Keeping:
         lanes = self.inner.encode(rows, numbers)
         one = np.ones(len(numbers), np.int64)  # as if this rank were alone
         carried = replace(self.inner, dtype=rows.dtype).decode(lanes.copy(), numbers, one, one)
-        self.cut.place(self.rest, rows - carried, numbers)
+        self.cut.place(self.residual, rows - carried, numbers)
         return lanes
 
     def values(self, integers: Array, numbers: Numbers, src_cnt: Counts, out: Array | None = None) -> Array:
@@ -47,20 +47,22 @@ class Keeping:
         return self.inner.decode(lanes, numbers, data_cnt, src_cnt, out)
 
 
-def keeping(lanes: FloatLanes, cut: Cut, rest: Array) -> Keeping:
-    """The lanes, which leave the rest in this array."""
-    rest[...] = 0  # blocks that are not sent leave none
-    return Keeping(lanes, cut, rest.reshape(-1))
+def keeping(lanes: FloatLanes, cut: Cut, residual: Array) -> Keeping:
+    """The lanes, which leave the residual in this array."""
+    residual[...] = 0  # blocks that are not sent leave none
+    return Keeping(lanes, cut, residual.reshape(-1))
 
 
-def with_rest(options: Options, array: Array, rest: Any) -> Options:
-    """The options of a call that is to leave its rest in the array ``rest``; UnsupportedError if it cannot."""
+def with_residual(options: Options, array: Array, residual: Any) -> Options:
+    """The options of a call that is to leave its residual in the array ``residual``; UnsupportedError if it cannot."""
     if options.op not in ("sum", "mean") or array.dtype.name not in FLOATS or options.scale == "float":
         raise UnsupportedError(
-            "only sums and means of floats at a common scale leave a rest; this is "
+            "only sums and means of floats at a common scale leave a residual; this is "
             f"op={options.op!r} of {array.dtype.name} at scale={options.scale!r}"
         )
-    fits = isinstance(rest, np.ndarray) and rest.shape == array.shape and rest.dtype.kind == "f"
-    if not fits or not rest.flags.c_contiguous or not rest.flags.writeable or np.shares_memory(rest, array):
-        raise UnsupportedError(f"rest must be a contiguous array of floats of shape {array.shape}, and not x itself")
-    return replace(options, rest=rest)
+    fits = isinstance(residual, np.ndarray) and residual.shape == array.shape and residual.dtype.kind == "f"
+    if not fits or not residual.flags.c_contiguous or not residual.flags.writeable or np.shares_memory(residual, array):
+        raise UnsupportedError(
+            f"residual must be a contiguous array of floats of shape {array.shape}, and not x itself"
+        )
+    return replace(options, residual=residual)
