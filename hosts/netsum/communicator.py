@@ -12,15 +12,15 @@ from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
-from netsum.backend import open_window
+from netsum.collectives.abort import give_up
 from netsum.collectives.arguments import check_state
 from netsum.collectives.call import PART_OF, Call, Context, Result
-from netsum.collectives.exchanges import Exchanges
-from netsum.collectives.give_up import give_up
+from netsum.collectives.data_movement import Exchanges
 from netsum.collectives.history import History
 from netsum.collectives.opening import same_run
 from netsum.collectives.reductions import Reductions
 from netsum.descriptor import Descriptor
+from netsum.endpoint_factory import open_window
 from netsum.engine import Engine
 from netsum.environment import DEFAULT_CALL_TIMEOUT, seconds
 from netsum.errors import (
@@ -39,13 +39,13 @@ from netsum.recovery import Recovery, Told
 from netsum.report import Report
 from netsum.settings import Settings
 from netsum.stats import Stats
+from netsum.telemetry import CallEnd, MemberLog, Watcher
 from netsum.transports.base import Transport
 from netsum.tuning import Tuner, overridden
-from netsum.watching import CallEnd, MemberLog, Watcher
-from netsum.window import Whom, Window
+from netsum.window import BlockedOn, Window
 from netsum.work import Work
 
-Explain = Callable[[int], Whom]
+Explain = Callable[[int], BlockedOn]
 JOIN_TIMEOUT: Final = 30.0
 
 
@@ -161,7 +161,7 @@ class Communicator(Reductions, Exchanges):
         Raises:
             NotReadyError: no room for another job at the switch; other :mod:`netsum.errors`.
         """
-        self._engine.home.check()
+        self._engine.fork_guard.check()
         began = time.monotonic()
         try:
             membership = self._grouping()
@@ -182,7 +182,7 @@ class Communicator(Reductions, Exchanges):
     def group(self, ranks: Sequence[int], label: str, *, timeout: float = JOIN_TIMEOUT) -> Communicator:
         """A communicator over ``ranks``, in this order; this rank is one of them. Like :meth:`split`, but only these ranks call
         it (MPI_Comm_create_group), with a ``label`` of up to 64 characters that no earlier group of theirs has had."""
-        self._engine.home.check()
+        self._engine.fork_guard.check()
         return self._grouping().group(self.descriptor.epoch, label, list(ranks), time.monotonic() + timeout)
 
     def _grouping(self) -> Membership:
@@ -217,7 +217,7 @@ class Communicator(Reductions, Exchanges):
             UnsupportedError: the job may not have these settings, or a call is under way. The others raise AbortedError.
             Other :mod:`netsum.errors`, as calls do; the job's own settings are then in use.
         """
-        self._engine.home.check()
+        self._engine.fork_guard.check()
         wanted = {"window": window, "chunks": chunks, "algorithm": algorithm}
         given = {name: value for name, value in wanted.items() if value is not None}
         try:
@@ -263,7 +263,7 @@ class Communicator(Reductions, Exchanges):
             EvictedError, NotReadyError, CallTimeoutError and other :mod:`netsum.errors`: the communicator has ended;
             ``resync`` may be called again.
         """
-        self._engine.home.check()
+        self._engine.fork_guard.check()
         check_state(state, progress)
         deadline = time.monotonic() + seconds(timeout)
         if self._membership is None:
@@ -302,7 +302,7 @@ class Communicator(Reductions, Exchanges):
         return furthest
 
     def _start(self, call: Call[Result], timeout: float | None, *, background: bool) -> Work[Result]:
-        self._engine.home.check()
+        self._engine.fork_guard.check()
         error, bound = call.error, self.timeout
         try:
             bound = seconds(bound if timeout is None else timeout)
@@ -340,7 +340,7 @@ class Communicator(Reductions, Exchanges):
         *,
         background: bool = False,
     ) -> None:
-        """Make the others raise AbortedError (:mod:`netsum.collectives.give_up`). Errors of that call are not this caller's."""
+        """Make the others raise AbortedError (:mod:`netsum.collectives.abort`). Errors of that call are not this caller's."""
         own = error if isinstance(error, CallError) else UnsupportedError(str(error))
         call: Call[Any] = Call(collective, partial(give_up, error=own))
         with contextlib.suppress(Exception):
@@ -366,7 +366,7 @@ class Communicator(Reductions, Exchanges):
     def close(self) -> None:
         """Leave the job. Calls under way raise ClosedError. May be called twice. In a forked process it does nothing, since
         the rank belongs to the parent."""
-        if not self._engine.home.here:
+        if not self._engine.fork_guard.here:
             return
         self._engine.close()
         self._log.closed(self.stats)

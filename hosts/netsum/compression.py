@@ -16,16 +16,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from netsum.collectives.agreement import Agreement, agree
 from netsum.collectives.arguments import as_array
 from netsum.collectives.call import Call, Context
+from netsum.collectives.elementwise import lanewise
 from netsum.collectives.finite import not_finite
 from netsum.collectives.history import Signature
-from netsum.collectives.lanewise import lanewise
-from netsum.collectives.layout import Layout
+from netsum.collectives.negotiation import Negotiation, negotiate
 from netsum.collectives.options import ARITHMETIC, Options
+from netsum.collectives.partition import Layout
+from netsum.collectives.pipeline import BlockPipeline
 from netsum.collectives.reductions import reduce_array
-from netsum.collectives.sending import Sender
 from netsum.communicator import Communicator
 from netsum.errors import CallError, ResultLostError, UnsupportedError
 from netsum.fixed_point import (
@@ -162,7 +162,7 @@ class Rotated:
         # What is drawn follows only from what the ranks agree on: the epoch, and the number of the call in it.
         number = np.array([*divmod(self._comm.descriptor.epoch, 1 << 16), context.gen], np.uint16)
         signature = mine.signature("rotated", f"{self._bits} bits", f"seed {self._seed}")
-        agreed: Agreement = yield from agree(context, signature, number)
+        agreed: Negotiation = yield from negotiate(context, signature, number)
         draw = [self._seed, *agreed.values.tolist()]
         per_chunk = CHUNK_BYTES * 8 // self._bits
         # A block has whole rows, so that the same ranks have contributed to all values that are rotated together.
@@ -171,7 +171,7 @@ class Rotated:
         signs = np.random.default_rng(draw).choice(np.array([-1, 1], np.float32), width)
         rows = _hadamard(mine.rows(width) * signs)
         limits = yield from nested(self._limits(context, rows, agreed))
-        sender = Sender(context, Layout.whole(rows.size), Op.SUM, Lane.L8, per_chunk)
+        sender = BlockPipeline(context, Layout.whole(rows.size), Op.SUM, Lane.L8, per_chunk)
         steps = np.ones((sender.cut.number, whole // width, 1), np.float32)
         steps.reshape(-1)[: len(rows)] = np.where(limits > 0, limits / np.float32(self.levels), np.float32(1))
         lost = np.zeros((*steps.shape[:2], width), np.float32)
@@ -183,11 +183,11 @@ class Rotated:
         mine.keep(mine.values_of(_hadamard(lost.reshape(-1, width)) * signs))
         return mine.values_of(_hadamard(summed.reshape(-1, width)) * signs).reshape(mine.shape)
 
-    def _limits(self, context: Context, rows: Floats, agreed: Agreement) -> Flow:
+    def _limits(self, context: Context, rows: Floats, agreed: Negotiation) -> Flow:
         """The flow that agrees on the range of each row."""
         with np.errstate(over="ignore"):
             own = np.minimum(np.abs(rows).max(axis=1), self._clip * np.sqrt((rows**2).mean(axis=1)))
-        sender = Sender(context, Layout.whole(own.size), Op.MAX, Lane.L32)
+        sender = BlockPipeline(context, Layout.whole(own.size), Op.MAX, Lane.L32)
         return (yield from sender.send(own, OwnLanes(own.dtype, order=True), agreed))
 
 

@@ -9,7 +9,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from netsum.asking import Asking, plain
+from netsum.controller_http import Asking, plain
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
 from netsum.recovery import Told

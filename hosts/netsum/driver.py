@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from netsum.errors import ClosedError, CommunicatorError, NetsumError
-from netsum.home import Home
+from netsum.fork_guard import ForkGuard
 from netsum.transports.base import Packet, Transport
 from netsum.window import LONE_SLICE, WAIT_SLICE
 from netsum.work import Work
@@ -54,7 +54,7 @@ class Driver(ABC, Generic[AnyWork]):
     window: Driven
 
     def __init__(self, transport: Transport) -> None:
-        self.home = Home()
+        self.fork_guard = ForkGuard()
         self._transport = transport
         self._works: deque[AnyWork] = deque()
         self._gate = threading.Lock()  # guards what a caller changes: the list of works and how everything ended
@@ -92,7 +92,7 @@ class Driver(ABC, Generic[AnyWork]):
 
     def drive(self, work: Work[Any], timeout: float | None) -> None:
         """Run until ``work`` is done or ``timeout`` seconds are over."""
-        self.home.check()
+        self.fork_guard.check()
         until = None if timeout is None else time.monotonic() + timeout
         while not work.over and (until is None or time.monotonic() < until):
             if not self._lock.acquire(blocking=False):
@@ -203,7 +203,7 @@ class Driver(ABC, Generic[AnyWork]):
     def close(self) -> None:
         """End calls under way with ClosedError and close the transport. May be called twice; has no effect in a forked
         process."""
-        if not self.home.here:
+        if not self.fork_guard.here:
             return
         with self._gate:
             if self._closed:

@@ -14,20 +14,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from netsum.backend import resume_window
 from netsum.driver import Driver
+from netsum.endpoint_factory import resume_window
 from netsum.errors import CallError, CommunicatorError, DesynchronizedError, MismatchError, NetsumError, RejectedError
 from netsum.outline import Outline
-from netsum.overdue import Overdue
-from netsum.peers.keeper import Keeper
+from netsum.overdue import TimeoutDiagnosis
+from netsum.peers.background_progress import BackgroundProgress
 from netsum.recovery import Recovery
-from netsum.refusal import Disagreement, Refusal
+from netsum.refusal import BlockRejected, CallMismatch
 from netsum.report import Report
-from netsum.silence import Silence
+from netsum.silence import InactivityTimer
+from netsum.telemetry import MemberLog
 from netsum.transports.base import Packet, Transport
 from netsum.transports.sockets import packets_held
-from netsum.watching import MemberLog
-from netsum.window import FAREWELLS, Whom, Window
+from netsum.window import GOODBYE_REPEATS, BlockedOn, Window
 from netsum.window.block import Block, id_distance
 from netsum.wire.schema import Outcome, Status
 from netsum.work import SUBMITTED, Ended, Flow, Work
@@ -46,7 +46,7 @@ class Engine(Driver[Work[Any]]):
         self,
         window: Window,
         transport: Transport,
-        explain: Callable[[int], Whom] | None = None,
+        explain: Callable[[int], BlockedOn] | None = None,
         recovery: Recovery | None = None,
         log: MemberLog | None = None,
     ) -> None:
@@ -56,9 +56,9 @@ class Engine(Driver[Work[Any]]):
         self.window = window
         self._log = log or MemberLog(None, None)
         self._recovery = recovery
-        self._overdue = Overdue(explain)
-        self._silence = Silence(window.active_size)
-        self._keeper: Keeper | None = None
+        self._overdue = TimeoutDiagnosis(explain)
+        self._silence = InactivityTimer(window.active_size)
+        self._background: BackgroundProgress | None = None
         self._attach()
 
     def submit(self, block: Block) -> None:
@@ -90,13 +90,14 @@ class Engine(Driver[Work[Any]]):
         ended: Ended | None = None,
         outline: Outline | None = None,
     ) -> Work[Any]:
-        """Begin a call after all earlier ones; see :class:`Work`. The caller has checked that it is at home."""
+        """Begin a call after all earlier ones; see :class:`Work`. The caller has checked that this is the
+        process that made the communicator."""
         work: Work[Any] = Work(self, flow, gen, timeout, report, ended, outline)
         return self._begin(work, background=background)
 
     def listen(self) -> None:
         """Receive what has arrived since the last call, and send nothing."""
-        self.home.check()
+        self.fork_guard.check()
         with self._lock:
             if self._works or self._closed or self._failure is not None:
                 return
@@ -106,7 +107,7 @@ class Engine(Driver[Work[Any]]):
                     if not packets:
                         return
                     self.window.receive_all(packets, time.monotonic())
-            except Refusal:
+            except BlockRejected:
                 return  # the next call will meet it
             except OSError as error:
                 self._fail(CommunicatorError(f"the link failed: {error}"))
@@ -115,18 +116,20 @@ class Engine(Driver[Work[Any]]):
         """Make a window and a transport, either of which is new, go together."""
         if (number := self._fileno()) is not None:
             self.window.fit(partial(packets_held, number))
-        if self.window.needs_tending and self._keeper is None:  # the others need this member between calls too
-            self._keeper = Keeper(self._tend, self._fileno)
+        if (
+            self.window.needs_background_progress and self._background is None
+        ):  # the others need this member between calls too
+            self._background = BackgroundProgress(self._progress, self._fileno)
 
     def _fileno(self) -> int | None:
         return self._transport.fileno()
 
-    def _tend(self) -> bool:
+    def _progress(self) -> bool:
         """Send and receive whatever is due, unless calls are under way: then whoever drives them does it."""
         if self._works or self._closed or not self._lock.acquire(blocking=False):
             return False
         try:
-            self.window.tend(self._transport)
+            self.window.progress(self._transport)
         except OSError:
             return False  # the next call will meet it
         finally:
@@ -138,11 +141,11 @@ class Engine(Driver[Work[Any]]):
             if self._recovery is not None:
                 self._recover(self._recovery)
             super()._turn(until, wait=wait)
-        except Refusal as refusal:
+        except BlockRejected as refusal:
             if self._recovery is None or not self._recovery.begin(refusal):
                 raise self._refused(refusal) from None
             self._log.asks(self.window.block_id(refusal.serial), str(refusal))
-        except Disagreement as error:
+        except CallMismatch as error:
             block, ours = self.window.block_id(error.serial), self._call_at(error.serial)
             text = f"block {block}: another rank made a different call, or failed in this one; {ours}"
             raise MismatchError(text) from None
@@ -156,7 +159,7 @@ class Engine(Driver[Work[Any]]):
     def _wonder(self, now: float) -> None:
         window, quiet = self.window, self._silence
         late = quiet.too_long(window.base, now, waiting=window.base < window.next_serial)
-        if self._recovery is not None and (late or (window.speaks and quiet.look(now))):
+        if self._recovery is not None and (late or (window.polls_controller and quiet.look(now))):
             self._recovery.wonder()
 
     def _recover(self, recovery: Recovery) -> None:
@@ -184,7 +187,7 @@ class Engine(Driver[Work[Any]]):
 
     @property
     def _alone(self) -> bool:
-        return self._thread is None and not self.window.needs_tending
+        return self._thread is None and not self.window.needs_background_progress
 
     @property
     def _awaited(self) -> int:
@@ -233,7 +236,7 @@ class Engine(Driver[Work[Any]]):
                 work.waiting = yielded
 
     def _time_out(self, now: float) -> None:
-        if not self._works and not self.window.speaks:
+        if not self._works and not self.window.polls_controller:
             return  # nothing is waited for
         self._wonder(now)
         for work in list(self._works):
@@ -254,7 +257,7 @@ class Engine(Driver[Work[Any]]):
         mine = [each.call for each in began if id_distance(block, each.first or 0) >= 0 and each.call]
         return f"this rank's is {mine[-1]}" if mine else "this rank has not begun one"
 
-    def _refused(self, refusal: Refusal) -> NetsumError:
+    def _refused(self, refusal: BlockRejected) -> NetsumError:
         block = self.window.block_id(refusal.serial)
         if refusal.reason is Outcome.SIGNATURE:
             self.disagree()
@@ -271,15 +274,15 @@ class Engine(Driver[Work[Any]]):
     def disagree(self) -> None:
         """Tell the others through the blocks that they wait for: the switch takes MISMATCH whatever the signature."""
         window = self.window
-        for _ in range(FAREWELLS):
-            self._transport.send(window.overrule(Status.MISMATCH))
+        for _ in range(GOODBYE_REPEATS):
+            self._transport.send(window.abort_outstanding(Status.MISMATCH))
 
     def _fail(self, error: BaseException) -> None:
         self._log.failed(error)
         super()._fail(error)
 
     def _leave(self) -> None:
-        if self._keeper is not None:
-            self._keeper.stop()
+        if self._background is not None:
+            self._background.stop()
         with contextlib.suppress(OSError):
             self.window.leave(self._transport)

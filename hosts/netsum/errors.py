@@ -42,7 +42,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from netsum.counting import counted
+from netsum.text import counted
 
 if TYPE_CHECKING:
     from netsum.report import Report

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from netsum.descriptor import Ends
-from netsum.rows import Received
+from netsum.packet_batch import ReceiveBatch
 from netsum.wire.codec import are_alike
 
 ETHERNET_BYTES: Final = 14
@@ -109,7 +109,7 @@ class FrameFormat:
 
     def payloads(self, frames: Sequence[memoryview]) -> Sequence[memoryview]:
         """The UDP payloads of those frames that are well-formed packets of this conversation from the other end."""
-        if not isinstance(frames, Received):
+        if not isinstance(frames, ReceiveBatch):
             return [packet for frame in frames if (packet := self._payload(frame)) is not None]
         number, heads = len(frames), frames.rows[:, :PREFIX_BYTES]
         head = heads[0].tobytes()
@@ -119,9 +119,9 @@ class FrameFormat:
             return self._differing(frames)
         sizes = np.empty(number, np.int64)
         sizes.fill(size)
-        return Received(frames.rows[:, PREFIX_BYTES:], sizes, number if is_congested(head[_TOS]) else 0)
+        return ReceiveBatch(frames.rows[:, PREFIX_BYTES:], sizes, number if is_congested(head[_TOS]) else 0)
 
-    def _differing(self, frames: Received) -> Sequence[memoryview]:
+    def _differing(self, frames: ReceiveBatch) -> Sequence[memoryview]:
         ours, congested = [], 0
         for frame in frames:
             packet = self._payload(frame)
@@ -129,8 +129,8 @@ class FrameFormat:
                 ours.append(packet)
                 congested += is_congested(frame[_TOS])
         if len(ours) == len(frames):
-            return Received(frames.rows[:, PREFIX_BYTES:], np.array([len(packet) for packet in ours]), congested)
-        return Received.of(ours, congested) if congested else ours
+            return ReceiveBatch(frames.rows[:, PREFIX_BYTES:], np.array([len(packet) for packet in ours]), congested)
+        return ReceiveBatch.of(ours, congested) if congested else ours
 
     def _payload(self, frame: memoryview) -> memoryview | None:
         size = self._payload_bytes(bytes(frame[:PREFIX_BYTES]), len(frame))

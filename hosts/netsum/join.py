@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from netsum.backend import open_transport
 from netsum.communicator import Communicator, Explain
 from netsum.controller_client import ControllerClient
 from netsum.descriptor import KNOWN, Descriptor, Link, is_algorithm
+from netsum.endpoint_factory import open_transport
 from netsum.environment import Environment, seconds
 from netsum.errors import JoinError
 from netsum.logs import configure
@@ -51,7 +51,7 @@ def join(
         peer: address of this host, HOST or HOST:PORT, at which the other members reach it in a job without a switch. Default:
             the one from which it reaches the controller.
         wrap: wraps every transport, to the switch or to the other members. For tests, for example in a
-            :class:`~netsum.transports.FaultyTransport`.
+            :class:`~netsum.transports.ImpairedTransport`.
 
     Raises:
         UnauthorizedError, UnknownRankError, NotReadyError, InvalidTimeoutError, JoinError: the rank was not taken.

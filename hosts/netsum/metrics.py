@@ -19,9 +19,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from netsum.descriptor import Descriptor
-from netsum.home import Home, stays_home
+from netsum.fork_guard import ForkGuard, fork_guarded
 from netsum.stats import Stats
-from netsum.watching import CallEnd, Watcher
+from netsum.telemetry import CallEnd, Watcher
 
 LABELS: Final = ("job", "rank")
 
@@ -183,7 +183,7 @@ class Server:
     """An HTTP server with the metrics of one member alone."""
 
     def __init__(self, comm: Member, port: int, address: str) -> None:
-        self._home = Home()
+        self._home = ForkGuard()
         registry = CollectorRegistry()
         self._exporter = Exporter(comm, registry)
         try:
@@ -191,7 +191,7 @@ class Server:
         except OSError:
             self.close()
             raise
-        stays_home(self._server.socket)
+        fork_guarded(self._server.socket)
         self.port: int = self._server.server_port
 
     def close(self) -> None:

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from netsum.errors import CallTimeoutError
 from netsum.question import Question
-from netsum.silence import Silence
-from netsum.window import Whom, Window
+from netsum.silence import InactivityTimer
+from netsum.window import BlockedOn, Window
 from netsum.work import Work
 
 STILL: Final = 1.0
@@ -21,29 +21,29 @@ ANSWER: Final = 3.0
 """Seconds that the controller has to say whom a block waits for."""
 
 
-class Overdue:
+class TimeoutDiagnosis:
     """Explains one communicator's timeouts. ``explain(block_id)`` asks the controller whom a block waits for."""
 
-    def __init__(self, explain: Callable[[int], Whom] | None) -> None:
+    def __init__(self, explain: Callable[[int], BlockedOn] | None) -> None:
         self._explain = explain
-        self._early: Question[Whom] | None = None
+        self._early: Question[BlockedOn] | None = None
 
-    def foresee(self, work: Work[Any], window: Window, silence: Silence, now: float) -> None:
+    def foresee(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> None:
         """Ask ahead of the deadline, if there is time: nobody then waits for a controller that does not answer."""
         if work.timeout is None or work.deadline is None or work.timeout < 2 * ANSWER or now < work.deadline - ANSWER:
             return
         if self._early is None and self._waits(work, window, silence, now):
             self._early = self._ask(window, now)
 
-    def _waits(self, work: Work[Any], window: Window, silence: Silence, now: float) -> bool:
+    def _waits(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> bool:
         assert work.timeout is not None
         return window.base < window.next_serial and now - silence.moved >= min(STILL, work.timeout / 2)
 
-    def _ask(self, window: Window, now: float) -> Question[Whom] | None:
+    def _ask(self, window: Window, now: float) -> Question[BlockedOn] | None:
         explain, block = self._explain, window.block_id(window.base)
         return None if explain is None or window.explain(now) is not None else Question(lambda: explain(block))
 
-    def error(self, work: Work[Any], window: Window, silence: Silence, now: float) -> CallTimeoutError:
+    def error(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> CallTimeoutError:
         """The error of a call that has timed out; waits for the controller's answer, at most :data:`ANSWER`."""
         within = f"within {work.timeout:g} s"
         progress = work.outline.progress(window.block_id(window.base))
@@ -56,7 +56,7 @@ class Overdue:
             reasons.append(f"nothing at all has come from the {window.combiner}")
         return CallTimeoutError("; ".join(filter(None, reasons)), block, missing)
 
-    def _whom(self, work: Work[Any], window: Window, silence: Silence, now: float) -> Whom:
+    def _whom(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> BlockedOn:
         if not self._waits(work, window, silence, now):
             return "results were still arriving: it needs more time", ()
         known = window.explain(now)
@@ -71,4 +71,4 @@ class Overdue:
         return question.answer() if question.answered(ANSWER) else _UNKNOWN
 
 
-_UNKNOWN: Final[Whom] = ("whom it waits for is not known: the controller does not answer", ())
+_UNKNOWN: Final[BlockedOn] = ("whom it waits for is not known: the controller does not answer", ())

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from netsum.descriptor import Descriptor
 from netsum.errors import CommunicatorError, NetsumError, NotReadyError
 from netsum.question import Question
-from netsum.refusal import Refusal
+from netsum.refusal import BlockRejected
 from netsum.transports.base import Transport
 from netsum.window import Waits
 from netsum.wire.schema import Outcome
@@ -61,14 +61,14 @@ class Recovery:
         self.reason = ""
         self._ask = ask
         self._open = open_transport
-        self._refusal: Refusal | None = None
+        self._refusal: BlockRejected | None = None
         self._question: Question[Descriptor] | None = None
-        self._about: Refusal | None = None  # what the question was asked for
+        self._about: BlockRejected | None = None  # what the question was asked for
         self._wonders = False
         self._next_epoch: int | None = None  # which is about to resume this one
         self._next = 0.0
 
-    def begin(self, refusal: Refusal) -> bool:
+    def begin(self, refusal: BlockRejected) -> bool:
         """Whether this refusal is worth a question; :meth:`due` then says when."""
         if refusal.reason not in ASKABLE:
             return False
@@ -149,5 +149,5 @@ class Recovery:
             raise CommunicatorError(f"the link for epoch {descriptor.epoch} cannot be opened: {error}") from error
 
 
-def _name(refusal: Refusal) -> str:
+def _name(refusal: BlockRejected) -> str:
     return refusal.reason.name.lower().replace("_", " ") if refusal.reason is not None else "unknown reason"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netsum.wire.schema import Outcome
 
 
-class Refusal(Exception):
+class BlockRejected(Exception):
     """The switch refused a block for good; ``reason`` is the Outcome."""
 
     def __init__(self, serial: int, reason: int) -> None:
@@ -14,7 +14,7 @@ class Refusal(Exception):
         super().__init__(f"block {serial} refused: {self.reason.name if self.reason else reason}")
 
 
-class Disagreement(Exception):
+class CallMismatch(Exception):
     """A result says MISMATCH: a member made a different call. It sends nothing more, so nobody can continue."""
 
     def __init__(self, serial: int) -> None:

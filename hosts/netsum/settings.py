@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from netsum.descriptor import AUTO, Descriptor
-from netsum.peers.choice import Table, read_table
+from netsum.peers.selection import Table, read_table
 from netsum.wire.schema import CHUNK_BYTES
 
 

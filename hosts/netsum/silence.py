@@ -15,7 +15,7 @@ LOOK: Final = 5.0
 """Seconds between two questions that one member asks for all in a job without a switch, where nobody is refused."""
 
 
-class Silence:
+class InactivityTimer:
     """Tells when to ask: after a while without results, then after twice as long, up to a cap. ``moved`` is when the last
     awaited result arrived, or the waiting began."""
 

@@ -21,13 +21,13 @@ from urllib.parse import quote
 
 import numpy as np
 
-from netsum.collectives.layout import GROUP
+from netsum.collectives.partition import GROUP
 from netsum.descriptor import AUTO, HOST_ALGORITHMS, Descriptor
 from netsum.fixed_point import Array
 from netsum.logs import logger_for
-from netsum.peers.choice import PLACE_TABLE, Table, choose, read_table
+from netsum.peers.selection import PLACE_TABLE, Table, choose, read_table
 from netsum.settings import Settings
-from netsum.state_folder import read_json, state_folder, write_json
+from netsum.user_state import read_json, state_folder, write_json
 
 PROBE_BYTES: Final = 1 << 20
 """Bytes of the arrays by which windows and chunks are compared."""

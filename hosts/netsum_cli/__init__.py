@@ -31,7 +31,7 @@ def run(program: str, module: str, extra: str = "controller") -> Any:
     try:
         start = import_module(module).main
     except ModuleNotFoundError as error:
-        from netsum.installing import advice  # noqa: PLC0415 - numpy comes with it
+        from netsum.extras import advice  # noqa: PLC0415 - numpy comes with it
 
         print(f"{program}: {error.name} is not installed: {advice(extra)}", file=sys.stderr)
         return 1

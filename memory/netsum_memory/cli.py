@@ -16,10 +16,10 @@ from types import FrameType
 
 import click
 from netsum import logs
-from netsum.counting import parse_size
 from netsum.errors import NetsumError
-from netsum.state_folder import write_json
+from netsum.text import parse_size
 from netsum.transports.sockets import parse_address
+from netsum.user_state import write_json
 from netsum.wire.memory import MEMORY_PORT
 
 from netsum_memory.control import Control, Orders

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from netsum.asking import Asking, plain
+from netsum.controller_http import Asking, plain
 from netsum.logs import Seldom
 from netsum.wire.memory import MEMORY_PORT
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from netsum.state_folder import read_json, write_json
+from netsum.user_state import read_json, write_json
 
 from netsum_memory.errors import DeviceError
 from netsum_memory.journal import End

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import click
-from netsum.counting import counted
+from netsum.text import counted
 from netsum_controller.cli.output import console, json_option, print_json, print_table
 from netsum_controller.errors import InputError
 

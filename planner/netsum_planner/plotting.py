@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from netsum.installing import advice
+from netsum.extras import advice
 from netsum_controller.errors import InputError
 
 

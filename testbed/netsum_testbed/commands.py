@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 from netsum.agent.tables import table_console
-from netsum.counting import counted
+from netsum.text import counted
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology, load_topology
 from rich.console import Console

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from netsum.backend import open_transport
 from netsum.descriptor import Descriptor, Link
+from netsum.endpoint_factory import open_transport
 from netsum.transports.base import Transport
 
 from netsum_testbed.netns import call_inside

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import netsum.memory
 from netsum.memory.array import MemoryArray
 from netsum.transports.base import Transport
-from netsum.transports.links import open_link
+from netsum.transports.factory import open_link
 from netsum_controller.memory.model import Region
 from netsum_controller.memory.spec import RegionSpec
 

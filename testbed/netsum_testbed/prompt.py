@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
-from netsum.counting import counted
+from netsum.text import counted
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
 from netsum_controller.memory.spec import RegionSpec

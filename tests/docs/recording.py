@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netsum.agent import story
+from netsum.agent import packet_format
 from netsum.transports.base import Packet, Transport
 from netsum.wire.codec import parse_header
 from netsum.wire.schema import HEADER_BYTES
@@ -18,8 +18,8 @@ class Recording:
         self.lines: list[str] = []
 
     def _note(self, direction: str, packet: bytes) -> None:
-        told = story.row(parse_header(packet), packet[HEADER_BYTES:], from_switch=direction == "<-")
-        line = f"{direction} {story.line(told)}"
+        told = packet_format.row(parse_header(packet), packet[HEADER_BYTES:], from_switch=direction == "<-")
+        line = f"{direction} {packet_format.line(told)}"
         # On a busy machine packets are sent or answered twice; the story is the same.
         if line not in self.lines:
             self.lines.append(line)

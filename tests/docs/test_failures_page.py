@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from netsum import controller_client, errors, overdue, recovery, silence
 from netsum.environment import DEFAULT_CALL_TIMEOUT
-from netsum.window import repeating, round_trip
+from netsum.window import retransmit, round_trip
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.p4runtime.channel import MAX_RECONNECT_MS
@@ -50,7 +50,7 @@ def test_every_test_of_failures_is_named() -> None:
 def test_the_times_are_those_of_the_code() -> None:
     for words in (
         f"{DEFAULT_CALL_TIMEOUT:g} s by default",
-        f"{round_trip.MIN_RTO:g} to {round_trip.MAX_ESTIMATE:g} s, doubling up to {repeating.MAX_RTO:g} s",
+        f"{round_trip.MIN_RTO:g} to {round_trip.MAX_ESTIMATE:g} s, doubling up to {retransmit.MAX_RTO:g} s",
         f"looks at a switch: {watcher.PERIOD:g} s; and {MAX_RECONNECT_MS / 1000:g} s more",
         f"its epoch: {recovery.PAUSE:g} s; each question takes {controller_client._REJOIN_TIMEOUT:g} s",
         f"refused it: {silence.PATIENCE:g} s, then {2 * silence.PATIENCE:g}, then every {silence.MAX_PATIENCE:g} s",

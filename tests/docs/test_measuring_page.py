@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from netsum.descriptor import AUTO, CHAIN, HOST_ALGORITHMS, PLAN
-from netsum.peers import choice
+from netsum.peers import selection
 
 from tests.docs.pages import ROOT
 
@@ -32,13 +32,13 @@ def kib(text: str) -> int:
 def test_the_choice_is_the_tables() -> None:
     head, *rows = tables(ROOT / "docs" / "measuring.md", "ranks | 4 KiB")
     said = {int(row[0]): dict(zip(map(kib, head[1:]), row[1:], strict=True)) for row in rows}
-    assert said == choice.measured(), "measured anew? then docs/measuring.md needs the new tables"
+    assert said == selection.measured(), "measured anew? then docs/measuring.md needs the new tables"
 
 
 def test_the_times_are_the_tables() -> None:
     head, *rows = tables(ROOT / "docs" / "measuring.md", "ranks | size")
     names = ["bmv2" if name == "simple_switch_grpc" else name for name in head[2:]]
-    measured = json.loads(choice.TABLE_FILE.read_text("utf-8"))["microseconds"]
+    measured = json.loads(selection.TABLE_FILE.read_text("utf-8"))["microseconds"]
     assert len(rows) == sum(map(len, measured.values()))
     for ranks, size, *milliseconds in rows:
         of_size = measured[ranks][str(kib(size))]

@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from netsum.counting import parse_size
+from netsum.text import parse_size
 from netsum_testbed.bench.blast import Blasted, Load
 from netsum_testbed.bench.collective import Line
 from netsum_testbed.bench.command import bench

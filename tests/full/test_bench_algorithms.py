@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from netsum.descriptor import HOST_ALGORITHMS
-from netsum.peers import choice
-from netsum.state_folder import write_json
+from netsum.peers import selection
+from netsum.user_state import write_json
 from netsum_testbed.bench.algorithms import (
     Timed,
     batch_bytes,
@@ -28,7 +28,7 @@ from tests.full.commands import invoke
 @pytest.mark.full
 def test_all_are_timed_beside_a_switch(switch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    file = tmp_path / "netsum" / choice.PLACE_TABLE
+    file = tmp_path / "netsum" / selection.PLACE_TABLE
     short = "--workers 3 --sizes 4,16K --iterations 2 --repetitions 1"
     said, found = invoke(bench, f"algorithms --switch {switch} {short}")
     assert f"wrote {file}\n" in said
@@ -37,12 +37,12 @@ def test_all_are_timed_beside_a_switch(switch: str, tmp_path: Path, monkeypatch:
     for of_size in (found["microseconds"]["3"][size] for size in ("4", "16384")):
         assert list(of_size) == [*HOST_ALGORITHMS, switch]
         assert min(of_size.values()) > 0
-    monkeypatch.setattr(choice, "TABLE_FILE", file)
-    choice.measured.cache_clear()
+    monkeypatch.setattr(selection, "TABLE_FILE", file)
+    selection.measured.cache_clear()
     try:
-        assert choice.choose(3, 4096) == found["fastest"]["3"]["4096"]
+        assert selection.choose(3, 4096) == found["fastest"]["3"]["4096"]
     finally:
-        choice.measured.cache_clear()
+        selection.measured.cache_clear()
 
 
 def timed(microseconds: dict[tuple[int, str], list[float]], sizes: list[int]) -> Timed:

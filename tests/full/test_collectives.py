@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from netsum.transports.faulty import Faults
+from netsum.transports.impairment import Impairment
 from netsum.wire.schema import HEADER_BYTES
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
@@ -17,7 +17,7 @@ from netsum_testbed.verify.members import joined
 from tests.hosts.cells import cell_of, check
 
 SIZES = (0, 1, 64, 1025, 5000)
-BAD = Faults(drop=0.01, duplicate=0.01, reorder=0.01)
+BAD = Impairment(drop=0.01, duplicate=0.01, reorder=0.01)
 
 _numbers = itertools.count(1)
 
@@ -38,7 +38,7 @@ def cells(workers: int, turn: int) -> list[Cell]:
     ]
 
 
-def run(fabric: Fabric, made: list[Cell], faults: Faults | None = None) -> int:
+def run(fabric: Fabric, made: list[Cell], faults: Impairment | None = None) -> int:
     """Make the cells in their own job; return how many packets were retransmitted."""
     members = tuple(fabric.topology.hosts)[: made[0].workers]
     spec = JobSpec(name=f"collectives-{next(_numbers)}", members=members)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum import AbortedError, CallTimeoutError, Communicator, DesynchronizedError, NotFiniteError, ResultLostError
-from netsum.transports import Faults, FaultyTransport, Transport
+from netsum.transports import ImpairedTransport, Impairment, Transport
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.netns import run_command
 
@@ -37,12 +37,12 @@ class Link:
     def __init__(self, fabric: Fabric, end: str) -> None:
         self._prefix = fabric.prefix("h2")
         self._end = end
-        self.transports: list[FaultyTransport] = []
+        self.transports: list[ImpairedTransport] = []
 
     def wrap(self, transport: Transport) -> Transport:
         if self._prefix:
             return transport
-        self.transports.append(FaultyTransport(transport, Faults(), 1))
+        self.transports.append(ImpairedTransport(transport, Impairment(), 1))
         return self.transports[-1]
 
     def cut(self, cut: bool) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from netsum.descriptor import AUTO, CHAIN, HOST_ALGORITHMS, MULTICAST
-from netsum.transports.faulty import Faults
+from netsum.transports.impairment import Impairment
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import InputError, RejectedError
 from netsum_planner.topologies import shapes
@@ -88,7 +88,7 @@ def test_every_collective_is_exact_by_a_plan(without: Fabric, tmp_path: Path) ->
     name = f"plan:{tmp_path}/plan.json"
     spec = JobSpec(name="by-plan", members=tuple(plan["hosts"]))
     data = np.arange(70_000)
-    with joined(without, spec, Faults(drop=0.01), seed=7, algorithm=name) as members:
+    with joined(without, spec, Impairment(drop=0.01), seed=7, algorithm=name) as members:
         ranks = members.communicators
         assert {comm.descriptor.algorithm for comm in ranks} == {name}
         sums = results(on_all(ranks, lambda comm: comm.allreduce(data * (comm.rank + 1))))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from netsum.transports import Faults, FaultyTransport
+from netsum.transports import ImpairedTransport, Impairment
 from netsum_controller import Job, JobSpec
 from netsum_controller.config.topologies import leaf_spine
 from netsum_testbed.fabric import Fabric
@@ -57,7 +57,7 @@ def train(fabric: Fabric, job: Job, slow: threading.Event) -> Training:
     def pause(rank: int, _step: int) -> float:
         return 0.2 if rank == 2 and slow.is_set() else 0.0
 
-    lossy = [lambda transport: FaultyTransport(transport, Faults(drop=0.01), seed=1)] * len(job.members)
+    lossy = [lambda transport: ImpairedTransport(transport, Impairment(drop=0.01), seed=1)] * len(job.members)
     return Training(fabric.join_all(job, lossy), pause=pause)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from netsum.asking import Asking
-from netsum.transports import Faults, FaultyTransport
+from netsum.controller_http import Asking
+from netsum.transports import ImpairedTransport, Impairment
 from netsum_controller.config.topologies import star
 from netsum_controller.memory.spec import RegionSpec
 from netsum_testbed.fabric import Fabric
@@ -21,7 +21,7 @@ from tests.docs.pages import ROOT, blocks
 from tests.full.conftest import FABRICS, started
 
 pytestmark = pytest.mark.full
-BAD = Faults(drop=0.03, duplicate=0.03, reorder=0.03, delay=0.001)
+BAD = Impairment(drop=0.03, duplicate=0.03, reorder=0.03, delay=0.001)
 
 
 @pytest.fixture(params=FABRICS)
@@ -35,7 +35,7 @@ def test_arrays_over_bad_links(fabric: Fabric) -> None:
     shape = (300, 700)
     fabric.memory.create(RegionSpec.of(name="r", dtype="float32", shape=shape))
     x = np.random.default_rng(1).random(shape, np.float32)
-    with fabric.memory.open("r", "h4", wrap=lambda link: FaultyTransport(link, BAD, 1)) as region:
+    with fabric.memory.open("r", "h4", wrap=lambda link: ImpairedTransport(link, BAD, 1)) as region:
         region[...] = x
         region.add((slice(None), slice(5, 600)), x[:, 5:600])
         x[:, 5:600] *= 2

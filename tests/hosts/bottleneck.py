@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from netsum.window.congestion import Congestion
+from netsum.window.congestion import CongestionWindow
 
 
 class Flow(Protocol):
@@ -32,7 +32,7 @@ class Member:
     """A member of a job, by its congestion window alone."""
 
     def __init__(self, window: int, rtt: float) -> None:
-        self.congestion = Congestion(window)
+        self.congestion = CongestionWindow(window)
         self.under_way = 0
         self._rtt = rtt
 
@@ -60,7 +60,7 @@ class Reno:
         self.under_way = 0
         self.window = 10.0
         self._threshold = 1e9
-        self._deaf = 0
+        self._cut_holdoff = 0
 
     def room(self, now: float) -> int:  # noqa: ARG002
         return max(int(self.window) - self.under_way, 0)
@@ -68,15 +68,15 @@ class Reno:
     def acknowledged(self, marked: bool) -> None:
         if marked:
             self.lost()
-        if self._deaf:
-            self._deaf -= 1
+        if self._cut_holdoff:
+            self._cut_holdoff -= 1
         else:
             self.window += 1 if self.window < self._threshold else 1 / self.window
 
     def lost(self) -> None:
-        if not self._deaf:
+        if not self._cut_holdoff:
             self.window = self._threshold = max(self.window / 2, 2.0)
-            self._deaf = self.under_way + 1
+            self._cut_holdoff = self.under_way + 1
 
     def wakes(self) -> float:
         return 0.0

@@ -9,12 +9,12 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from netsum.communicator import Communicator
-from netsum.transports import Faults, FaultyTransport
+from netsum.transports import ImpairedTransport, Impairment
 from numpy.typing import NDArray
 
 from tests.hosts.combiners import make_network
 from tests.hosts.network import Network
-from tests.threads import together
+from tests.threads import PATIENCE, together
 
 Array = NDArray[Any]
 INTEGERS = ("int8", "int16", "int32", "int64")
@@ -54,8 +54,8 @@ def ranks(workers: int, **options: Any) -> AbstractContextManager[list[Communica
 
 def over_a_bad_network(network: Network, rate: float, seed: int = 0) -> AbstractContextManager[list[Communicator]]:
     """The ranks of a network, on whose transports packets are lost, doubled and reordered at this rate."""
-    faults = Faults(drop=rate, duplicate=rate, reorder=rate)
-    return closing_all(network.communicators(lambda inner, rank: FaultyTransport(inner, faults, seed + rank)))
+    faults = Impairment(drop=rate, duplicate=rate, reorder=rate)
+    return closing_all(network.communicators(lambda inner, rank: ImpairedTransport(inner, faults, seed + rank)))
 
 
 def on_each(communicators: Sequence[Communicator], call: Callable[[Communicator], Any]) -> list[Any]:
@@ -65,6 +65,17 @@ def on_each(communicators: Sequence[Communicator], call: Callable[[Communicator]
 
 def allreduce(communicators: list[Communicator], arrays: Sequence[Any], **options: Any) -> list[Any]:
     return on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank], **options))
+
+
+def once_known(attempt: Callable[[float], list[Any]], timeout: float = 0.5) -> list[Any]:
+    """Return the outcomes of ``attempt(timeout)``, once each of them knows whom the call waits for. On a busy machine half a
+    second may be too short for the members to have heard from each other, so the timeout doubles."""
+    outcomes = attempt(timeout)
+    while any("not known" in str(outcome) for outcome in outcomes):
+        timeout *= 2
+        assert timeout < PATIENCE, outcomes
+        outcomes = attempt(timeout)
+    return outcomes
 
 
 def good(outcomes: list[Any]) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from netsum.descriptor import Descriptor
-from netsum.transports import MemoryTransport, Transport
+from netsum.transports import InMemoryTransport, Transport
 
 from tests.hosts.network import JOB_ID, descriptor, job
 from tests.hosts.peers import memory_peers, peer_descriptor
@@ -21,7 +21,7 @@ class MovingNetwork(RestartingNetwork):
         self.dead = False
         self._algorithm = algorithm
         self._running: dict[int, SwitchModel] = {}
-        self._peers: dict[int, dict[int, MemoryTransport]] = {}
+        self._peers: dict[int, dict[int, InMemoryTransport]] = {}
         super().__init__(workers, window)
 
     def die(self) -> None:
@@ -58,7 +58,7 @@ class MovingNetwork(RestartingNetwork):
         if not member.by_switch:
             return self._peers[member.epoch][member.rank]
         made = super().open(member)
-        assert isinstance(made, MemoryTransport)
+        assert isinstance(made, InMemoryTransport)
         deliver = made.deliver
         assert deliver is not None
         made.deliver = lambda data: None if self.dead else deliver(data)

@@ -8,7 +8,7 @@ from typing import Any
 
 from netsum.communicator import Communicator
 from netsum.descriptor import Descriptor, HostAddress, SwitchAddress
-from netsum.transports import MemoryTransport, Transport, base
+from netsum.transports import InMemoryTransport, Transport, base
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES
 
@@ -84,7 +84,7 @@ class Network:
     """A job in memory: the descriptor and the transport of each of its ranks."""
 
     descriptors: list[Descriptor]
-    transports: list[MemoryTransport]
+    transports: list[InMemoryTransport]
 
     def communicators(
         self, wrap: Callable[[Transport, int], Transport] | None = None, **options: Any
@@ -102,7 +102,7 @@ class MemoryNetwork(Network):
     def __init__(self, workers: int, **changes: Any) -> None:
         self.descriptors = [descriptor(rank, workers, **changes) for rank in range(workers)]
         self.switch = SwitchModel({JOB_ID: job(self.descriptors[0])})
-        self.transports = [MemoryTransport(self._deliver(rank)) for rank in range(workers)]
+        self.transports = [InMemoryTransport(self._deliver(rank)) for rank in range(workers)]
         self.lock = threading.Lock()
 
     def _deliver(self, rank: int) -> Callable[[bytes], None]:

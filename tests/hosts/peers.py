@@ -7,7 +7,7 @@ from typing import Any
 
 from netsum.descriptor import CHAIN, Descriptor
 from netsum.peers.wire import RANK
-from netsum.transports.memory import MemoryTransport
+from netsum.transports.in_memory import InMemoryTransport
 from netsum.wire.schema import EVERYONE
 
 from tests.hosts.network import Network, descriptor
@@ -22,9 +22,9 @@ def peer_descriptor(rank: int, workers: int, **changes: Any) -> Descriptor:
     return descriptor(rank, workers, **{**fields, **changes})
 
 
-def memory_peers(ranks: Sequence[int]) -> dict[int, MemoryTransport]:
+def memory_peers(ranks: Sequence[int]) -> dict[int, InMemoryTransport]:
     """A transport for each rank; they deliver to each other."""
-    transports = {rank: MemoryTransport() for rank in ranks}
+    transports = {rank: InMemoryTransport() for rank in ranks}
 
     def deliver(sender: int) -> Callable[[bytes], None]:
         def to_peer(packet: bytes) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from netsum import Communicator, Descriptor, DesynchronizedError, EvictedError, NotReadyError
 from netsum.recovery import Stopped, Told
-from netsum.transports import MemoryTransport, Transport
+from netsum.transports import InMemoryTransport, Transport
 from netsum.wire.codec import Header
 
 from tests.hosts.network import JOB_ID, contribution, descriptor, job, reply_bytes
@@ -35,7 +35,7 @@ class RestartingNetwork:
         self.lost: Callable[[int, Header], bool] = lambda _rank, _header: False
         """Whether what the switch says is lost on the way to a rank."""
         self.asked = 0
-        self.inboxes: dict[int, tuple[int, MemoryTransport]] = {}
+        self.inboxes: dict[int, tuple[int, InMemoryTransport]] = {}
         self._install()
 
     # The switch
@@ -77,7 +77,7 @@ class RestartingNetwork:
             with self.lock:
                 self._pass_on(self._data_plane(member).step(contribution(data, rank, port)).replies)
 
-        made = MemoryTransport(deliver)
+        made = InMemoryTransport(deliver)
         with self.lock:
             self.inboxes[rank] = port, made
         return made

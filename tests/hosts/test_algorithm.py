@@ -12,9 +12,9 @@ import pytest
 from netsum.descriptor import ALGORITHMS, HOST_ALGORITHMS, Descriptor
 from netsum.environment import Environment
 from netsum.errors import JoinError
-from netsum.peers import choice
+from netsum.peers import selection
 from netsum.peers.transport import PeerSocket
-from netsum.transports import Faults, FaultyTransport, MemoryTransport, Transport
+from netsum.transports import ImpairedTransport, Impairment, InMemoryTransport, Transport
 
 from tests.hosts.network import descriptor
 
@@ -53,11 +53,11 @@ def test_the_callers_algorithm_goes_before_the_jobs(algorithm: str, monkeypatch:
 
 def test_a_switch_is_the_jobs_to_have() -> None:
     with pytest.raises(JoinError, match="combined by a switch, not by 'ring': `netsum job create --algorithm ring`"):
-        netsum.join(descriptor=descriptor(0, 2), transport=MemoryTransport(), algorithm="ring")
+        netsum.join(descriptor=descriptor(0, 2), transport=InMemoryTransport(), algorithm="ring")
     with pytest.raises(JoinError, match=r"has no switch \(its algorithm is auto\)"):
-        netsum.join(descriptor=without_switch(), transport=MemoryTransport(), algorithm="switch")
+        netsum.join(descriptor=without_switch(), transport=InMemoryTransport(), algorithm="switch")
     for algorithm in ("switch", "auto"):
-        netsum.join(descriptor=descriptor(0, 2), transport=MemoryTransport(), algorithm=algorithm).close()
+        netsum.join(descriptor=descriptor(0, 2), transport=InMemoryTransport(), algorithm=algorithm).close()
 
 
 def test_an_algorithm_that_there_is_not_is_said() -> None:
@@ -71,15 +71,15 @@ def test_an_algorithm_that_there_is_not_is_said() -> None:
     every = (*ALGORITHMS, "chain:2x2", "plan:a.json")
     assert [Environment.read({"NETSUM_ALGORITHM": name}).algorithm for name in every] == list(every)
     with pytest.raises(JoinError, match=r"chain:2x2 is for 4 ranks, one at each place of the torus, not for 2"):
-        netsum.join(descriptor=without_switch(), transport=MemoryTransport(), algorithm="chain:2x2")
+        netsum.join(descriptor=without_switch(), transport=InMemoryTransport(), algorithm="chain:2x2")
 
 
 def test_a_file_is_good_again_when_its_algorithm_was_refused(tmp_path: Path) -> None:
     path = tmp_path / "job.0.json"
     path.write_text(descriptor(0, 2).to_json())
     with pytest.raises(JoinError, match="combined by a switch"):
-        netsum.join(descriptor=path, transport=MemoryTransport(), algorithm="ring")
-    netsum.join(descriptor=path, transport=MemoryTransport()).close()
+        netsum.join(descriptor=path, transport=InMemoryTransport(), algorithm="ring")
+    netsum.join(descriptor=path, transport=InMemoryTransport()).close()
 
 
 @pytest.fixture
@@ -90,10 +90,10 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         '{"fastest": {"2": {"4096": "ring", "65536": "parameter_server"},'
         ' "8": {"4096": "halving_doubling", "65536": "double_binary_tree"}}}'
     )
-    monkeypatch.setattr(choice, "TABLE_FILE", path)
-    choice.measured.cache_clear()
+    monkeypatch.setattr(selection, "TABLE_FILE", path)
+    selection.measured.cache_clear()
     yield
-    choice.measured.cache_clear()
+    selection.measured.cache_clear()
 
 
 @pytest.mark.usefixtures("table")
@@ -111,20 +111,20 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_the_nearest_measurement_decides(workers: int, nbytes: int, name: str) -> None:
-    assert choice.choose(workers, nbytes) == name
+    assert selection.choose(workers, nbytes) == name
 
 
 def test_the_table_of_the_package_names_algorithms() -> None:
-    table = choice.measured()
+    table = selection.measured()
     assert table
     assert all(name in HOST_ALGORITHMS for row in table.values() for name in row.values())
 
 
 def test_what_is_put_around_transports_is_around_the_way_to_the_members() -> None:
-    around: list[FaultyTransport] = []
+    around: list[ImpairedTransport] = []
 
     def wrap(transport: Transport) -> Transport:
-        around.append(FaultyTransport(transport, Faults(drop=1.0), 0))
+        around.append(ImpairedTransport(transport, Impairment(drop=1.0), 0))
         return around[-1]
 
     with closing(PeerSocket("127.0.0.1")) as free:

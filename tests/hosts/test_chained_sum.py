@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum import AbortedError, Communicator, NotFiniteError, UnsupportedError
+from netsum.peers.chain_route import ChainRoute
 from netsum.peers.rings import rings_of
-from netsum.peers.ways import Way
 from netsum.wire.schema import EVERYONE, Op
 
 from tests.hosts.calls import Array, closing_all, good, on_each
@@ -30,7 +30,7 @@ def test_floats_are_added_in_the_order_of_the_chain(dtype: str, algorithm: str) 
     lanes = 1024 // arrays[0].itemsize
     expected = []
     for start in range(0, 2000, lanes):
-        way = Way.of(start // lanes, Op.SUM, EVERYONE, EVERYONE, rings_of(algorithm, range(4)))
+        way = ChainRoute.of(start // lanes, Op.SUM, EVERYONE, EVERYONE, rings_of(algorithm, range(4)))
         expected.append(reduce(np.add, [arrays[rank][start : start + lanes] for rank in way.sums]))
     assert sums[0].tobytes() == np.concatenate(expected).tobytes()
     np.testing.assert_allclose(mean, sum(arrays) / 4, rtol=1e-4, atol=1e-2)

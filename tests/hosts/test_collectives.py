@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum import Communicator, wait_all
-from netsum.collectives.sending import Sender
+from netsum.collectives.pipeline import BlockPipeline
 from netsum.peers.peer_window import PeerWindow
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import HEADER_BYTES
@@ -170,13 +170,13 @@ def test_into_out_and_in_place() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_out_is_written_before_the_end_only_if_x_survives_an_error(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rooms: list[Any] = []
-    room_for = Sender.room_for
+    room_for = BlockPipeline.room_for
 
-    def noted(sender: Sender, *given: Any) -> Any:
+    def noted(sender: BlockPipeline, *given: Any) -> Any:
         rooms.append(room_for(sender, *given))
         return rooms[-1]
 
-    monkeypatch.setattr(Sender, "room_for", noted)
+    monkeypatch.setattr(BlockPipeline, "room_for", noted)
     x, out = np.ones((2, 300), dtype)
     with ranks(1) as (comm,):
         assert comm.allreduce(x, out=out) is out

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.frames import CE, ECT, FrameFormat
-from netsum.rows import Received, congested
+from netsum.packet_batch import ReceiveBatch, congested
 from netsum.transports import UdpTransport
-from netsum.window.congestion import AHEAD, BURST, LEAST, LOSSY, Congestion
+from netsum.window.congestion import AHEAD, BURST, MIN_LOSS_WINDOW, MIN_WINDOW, CongestionWindow
 
 from tests.hosts.bottleneck import Bottleneck, Flow, Member, Reno
 from tests.hosts.test_transports import HOST, SWITCH, udp_pair
@@ -28,7 +28,7 @@ events = st.lists(
 )
 
 
-def play(window: Congestion, history: Sequence[tuple[str, int, float]]) -> float:
+def play(window: CongestionWindow, history: Sequence[tuple[str, int, float]]) -> float:
     """What happens to a window; returns when it ends."""
     now = 1.0
     for what, number, wait in history:
@@ -48,10 +48,10 @@ def play(window: Congestion, history: Sequence[tuple[str, int, float]]) -> float
 
 @given(st.integers(1, 256), events)
 def test_within_its_limits_whatever_happens(most: int, history: list[tuple[str, int, float]]) -> None:
-    window = Congestion(most)
+    window = CongestionWindow(most)
     now = play(window, history)
     most = min([most, *(number for what, number, _ in history if what == "limit")])
-    assert min(LEAST, most) <= window.window <= most
+    assert min(MIN_WINDOW, most) <= window.window <= most
     assert 0 <= window.share <= 1
     assert window.room(now, most, RTT) <= 0
     later = max(now, window.until) + 1.0
@@ -60,7 +60,7 @@ def test_within_its_limits_whatever_happens(most: int, history: list[tuple[str, 
 
 @given(st.integers(1, 256), st.lists(st.tuples(st.integers(0, 99), st.floats(0, 1))))
 def test_where_nothing_is_congested_nothing_is_held_back(most: int, results: list[tuple[int, float]]) -> None:
-    window, now = Congestion(most), 0.0
+    window, now = CongestionWindow(most), 0.0
     for number, wait in results:
         now += wait
         window.arrived(number)
@@ -69,7 +69,7 @@ def test_where_nothing_is_congested_nothing_is_held_back(most: int, results: lis
 
 @given(st.integers(2, 256), events)
 def test_a_batch_of_results_is_as_many_single_ones(most: int, history: list[tuple[str, int, float]]) -> None:
-    one, many = Congestion(most), Congestion(most)
+    one, many = CongestionWindow(most), CongestionWindow(most)
     play(many, history)
     singly: list[tuple[str, int, float]] = []
     for what, number, wait in history:
@@ -82,7 +82,7 @@ def test_a_batch_of_results_is_as_many_single_ones(most: int, history: list[tupl
 
 
 def test_marks_cut_once_in_a_round_trip_by_half_their_share() -> None:
-    window = Congestion(WINDOW)
+    window = CongestionWindow(WINDOW)
     for _ in range(5):
         window.marked(2, 30)
         window.arrived(2)
@@ -96,19 +96,19 @@ def test_marks_cut_once_in_a_round_trip_by_half_their_share() -> None:
 
 
 def test_losses_halve_but_not_to_nothing() -> None:
-    window = Congestion(WINDOW)
+    window = CongestionWindow(WINDOW)
     found = []
     for _ in range(4):
         window.lost(10)
         window.lost(10)
         found.append(window.window)
         window.arrived(10)
-    assert found[:2] == [32, LOSSY]
-    assert min(found) == LOSSY
+    assert found[:2] == [32, MIN_LOSS_WINDOW]
+    assert min(found) == MIN_LOSS_WINDOW
 
 
 def test_after_the_timer_it_is_soon_where_it_was() -> None:
-    window = Congestion(WINDOW)
+    window = CongestionWindow(WINDOW)
     window.stalled()
     windows = []
     for _ in range(4):
@@ -120,7 +120,7 @@ def test_after_the_timer_it_is_soon_where_it_was() -> None:
 @given(st.integers(0, 2**16), st.lists(st.floats(0.0001, 0.02), min_size=5, max_size=200))
 def test_it_never_bursts_while_links_are_congested(marks: int, waits: list[float]) -> None:
     """However results come, what leaves in any time is at most half a window more than its rate."""
-    window, now = Congestion(WINDOW), 1.0
+    window, now = CongestionWindow(WINDOW), 1.0
     window.room(now, 0, RTT)
     window.marked(1 + marks % 3, WINDOW)
     rate, left = AHEAD * window.window / RTT, [(now, 0)]
@@ -184,12 +184,12 @@ def test_marks_of_frames_are_counted(pattern: list[int]) -> None:
     assert all(frame[15] & 3 == ECT for frame in frames)
     for frame, mark in zip(frames, pattern, strict=True):
         frame[15] |= CE if mark else 0
-    found = ours.payloads(Received.of([bytes(frame) for frame in frames]))
+    found = ours.payloads(ReceiveBatch.of([bytes(frame) for frame in frames]))
     assert [bytes(packet) for packet in found] == [bytes([at]) * 32 for at in range(3)]
     assert congested(found) == sum(pattern)
     stranger = bytearray(frames[0])
     stranger[26] ^= 1
-    mixed = ours.payloads(Received.of([bytes(stranger), *map(bytes, frames)]))
+    mixed = ours.payloads(ReceiveBatch.of([bytes(stranger), *map(bytes, frames)]))
     assert (len(mixed), congested(mixed)) == (3, sum(pattern))
 
 

@@ -235,7 +235,9 @@ def test_overruling_reaches_the_block_that_the_others_wait_for_next() -> None:
     for _ in range(2):
         window.submit(Block(5, Op.SUM, Lane.L32, bytes(CHUNK_BYTES)))
     window.poll(0.0)
-    told = [parse_header(b"".join(bytes(part) for part in packet)) for packet in window.overrule(Status.MISMATCH)]
+    told = [
+        parse_header(b"".join(bytes(part) for part in packet)) for packet in window.abort_outstanding(Status.MISMATCH)
+    ]
     assert [header.block_id for header in told] == [window.block_id(serial) for serial in range(3)]
     assert {(header.status, header.grad_cnt, header.data_cnt) for header in told} == {(Status.MISMATCH, 0, 0)}
 
@@ -314,11 +316,11 @@ def test_a_job_of_255() -> None:
 
 INTERRUPTED = """
 import netsum
-from netsum.transports import MemoryTransport
+from netsum.transports import InMemoryTransport
 from tests.hosts.network import descriptor
 
 left = []
-link = MemoryTransport(lambda packet: print("sent", flush=True))
+link = InMemoryTransport(lambda packet: print("sent", flush=True))
 with netsum.Communicator(descriptor(0, 2), link, leave=lambda: left.append(True)) as comm:
     try:
         comm.barrier()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from netsum.communicator import Communicator
 from netsum.frames import FrameFormat
-from netsum.transports.shared_wire import Inbox, SharedWire
+from netsum.transports.loopback import Inbox, LoopbackWire
 from netsum.transports.sockets import SocketBatch
 
 from tests.hosts.calls import good, on_each
@@ -82,8 +82,8 @@ def test_a_child_holds_none_of_its_parents_sockets(pair: list[Communicator]) -> 
 def test_a_child_does_not_share_its_parents_wire() -> None:
     local, remote = ("127.0.0.1", free_ports(1)[0]), ("127.0.0.1", 9)
     inbox = Inbox(FrameFormat.of(descriptor(0, 2)))
-    wire = SharedWire.attach(local, remote, inbox)
-    kind, words = in_child(lambda: SharedWire.attach(local, remote, inbox) and None)
+    wire = LoopbackWire.attach(local, remote, inbox)
+    kind, words = in_child(lambda: LoopbackWire.attach(local, remote, inbox) and None)
     assert (kind, "in use" in words) == ("OSError", True)
     wire.detach(inbox)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.window.give_way import LONGEST_PAUSE, SHORTEST_PAUSE, GiveWay
+from netsum.window.priority_backoff import LONGEST_PAUSE, SHORTEST_PAUSE, PriorityBackoff
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import HEADER_BYTES
 
@@ -17,7 +17,7 @@ WINDOW = 8
 
 
 def test_nobody_to_give_way_to() -> None:
-    rule = GiveWay(WINDOW)
+    rule = PriorityBackoff(WINDOW)
     for step in range(20):
         rule.heard(False, 0.001 * step)
         assert rule.room(0.001 * step) == WINDOW
@@ -25,7 +25,7 @@ def test_nobody_to_give_way_to() -> None:
 
 
 def test_one_block_after_a_pause() -> None:
-    rule = GiveWay(WINDOW)
+    rule = PriorityBackoff(WINDOW)
     rule.heard(True, 1.0)
     assert rule.until == 1.0 + SHORTEST_PAUSE
     assert rule.room(1.0) == 0
@@ -33,14 +33,14 @@ def test_one_block_after_a_pause() -> None:
 
 
 def test_what_was_under_way_makes_no_pause_longer() -> None:
-    rule = GiveWay(WINDOW)
+    rule = PriorityBackoff(WINDOW)
     for late in range(WINDOW):
         rule.heard(True, 1.0 + late * SHORTEST_PAUSE / WINDOW)
     assert rule.until == 1.0 + SHORTEST_PAUSE
 
 
 def test_pauses_double_up_to_the_longest() -> None:
-    rule, pauses = GiveWay(WINDOW), []
+    rule, pauses = PriorityBackoff(WINDOW), []
     now = 1.0
     for _ in range(6):
         rule.heard(True, now)
@@ -51,14 +51,14 @@ def test_pauses_double_up_to_the_longest() -> None:
 
 
 def test_no_pause_makes_a_rank_late() -> None:
-    rule = GiveWay(WINDOW, block_exp_ms=8.0)
+    rule = PriorityBackoff(WINDOW, block_exp_ms=8.0)
     for now in (1.0, 2.0, 3.0):
         rule.heard(True, now)
         assert rule.until == now + 0.002
 
 
 def test_a_free_way_ends_the_pause_and_doubles_the_window_in_a_round_trip() -> None:
-    rule = GiveWay(WINDOW)
+    rule = PriorityBackoff(WINDOW)
     for now in (1.0, 2.0, 3.0):
         rule.heard(True, now)
     rooms = []
@@ -72,7 +72,7 @@ def test_a_free_way_ends_the_pause_and_doubles_the_window_in_a_round_trip() -> N
 
 @pytest.mark.parametrize("window", [1, WINDOW])
 def test_pauses_begin_short_again(window: int) -> None:
-    rule = GiveWay(window)
+    rule = PriorityBackoff(window)
     for now in (1.0, 2.0, 3.0):
         rule.heard(True, now)
     rule.heard(False, 3.0)
@@ -82,7 +82,7 @@ def test_pauses_begin_short_again(window: int) -> None:
 
 @given(st.integers(1, 64), st.lists(st.tuples(st.booleans(), st.floats(0.0, 0.1))))
 def test_never_more_than_the_window_and_never_for_ever(window: int, heard: list[tuple[bool, float]]) -> None:
-    rule, now = GiveWay(window), 0.0
+    rule, now = PriorityBackoff(window), 0.0
     for give_way, wait in heard:
         now += wait
         rule.heard(give_way, now)

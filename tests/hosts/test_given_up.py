@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.collectives import aborted
-from netsum.collectives.layout import GROUP
+from netsum.collectives.partition import GROUP
 from netsum.communicator import Communicator
 from netsum.errors import AbortedError, InvalidTimeoutError, MismatchError, UnsupportedError
 from netsum.work import Work

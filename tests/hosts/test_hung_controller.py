@@ -11,8 +11,8 @@ import pytest
 from netsum import Work, driver, engine, question, recovery, silence, work
 from netsum.engine import Engine
 from netsum.recovery import Recovery
-from netsum.silence import SPREAD, Silence
-from netsum.transports import MemoryTransport
+from netsum.silence import SPREAD, InactivityTimer
+from netsum.transports import InMemoryTransport
 from netsum.transports.base import Packet
 from netsum.window.block import Block
 from netsum.window.switch_window import SwitchWindow
@@ -45,7 +45,7 @@ class Clock:
         self.now += seconds
 
 
-class Rank(MemoryTransport):
+class Rank(InMemoryTransport):
     """One rank: its engine, and the link on which its packets leave."""
 
     def __init__(self, network: Network, rank: int) -> None:
@@ -54,7 +54,7 @@ class Rank(MemoryTransport):
         first = descriptor(rank, RANKS)
         asks = Recovery(first, network.hang, lambda _descriptor: self)
         self.engine = Engine(SwitchWindow(first), self, recovery=asks)
-        self.engine._silence = Silence(RANKS, seed=rank)
+        self.engine._silence = InactivityTimer(RANKS, seed=rank)
         self.call: Work[Any] | None = None
 
     def send(self, packets: Sequence[Packet]) -> None:
@@ -161,7 +161,7 @@ def test_a_call_of_255_ranks_waits_for_its_ranks_alone(network: Network) -> None
 def test_silent_ranks_ask_one_after_the_other() -> None:
     """Of 255 ranks that fall silent at once, the first asks soon after a second, and no moment has many questions."""
     asking: list[float] = []
-    ranks = [Silence(RANKS, seed=seed) for seed in range(RANKS)]
+    ranks = [InactivityTimer(RANKS, seed=seed) for seed in range(RANKS)]
     for rank in ranks:
         rank.too_long(0, 0.0, waiting=True)
     for tick in range(400):

@@ -13,7 +13,7 @@ from netsum.controller_client import ControllerClient
 from netsum.descriptor import Descriptor, Link
 from netsum.environment import DEFAULT_CALL_TIMEOUT, RANKS, Environment
 from netsum.errors import CallTimeoutError, JoinError, NotReadyError, UnauthorizedError, UnknownRankError
-from netsum.transports import MemoryTransport
+from netsum.transports import InMemoryTransport
 
 from tests.hosts.canned import CUT, Controller, canned
 from tests.hosts.network import descriptor
@@ -41,7 +41,7 @@ def join(controller: Controller, **options: Any) -> netsum.Communicator:
         "rank": 1,
         "token": "secret",
         "controller": controller.url,
-        "transport": MemoryTransport(),
+        "transport": InMemoryTransport(),
     }
     return netsum.join(**{**given, "timeout": 5.0, **options})
 
@@ -161,7 +161,7 @@ def test_everything_may_come_from_the_environment(controller: Controller, monkey
     monkeypatch.setenv("NETSUM_TOKEN", "secret")
     monkeypatch.setenv("NETSUM_CONTROLLER", controller.url)
     monkeypatch.setenv("NETSUM_TIMEOUT", "7.5")
-    with netsum.join(transport=MemoryTransport()) as comm:
+    with netsum.join(transport=InMemoryTransport()) as comm:
         assert (comm.rank, comm.timeout) == (1, 7.5)
     assert controller.asked[0][3]["rank"] == 1
 
@@ -225,7 +225,7 @@ def test_a_descriptor_file_is_found_by_the_rank(tmp_path: Path, monkeypatch: pyt
         write(tmp_path / f"test.{rank}.json", rank)
     monkeypatch.setenv("NETSUM_DESCRIPTOR", str(tmp_path / "test.{rank}.json"))
     for rank in range(2):
-        with netsum.join(rank=rank, transport=MemoryTransport()) as comm:
+        with netsum.join(rank=rank, transport=InMemoryTransport()) as comm:
             assert comm.rank == rank
 
 
@@ -251,7 +251,7 @@ def test_a_bad_descriptor_file_is_one_clear_error(tmp_path: Path, text: str | No
     if text is not None:
         path.write_text(text)
     with pytest.raises(JoinError, match=message) as caught:
-        netsum.join(descriptor=path, transport=MemoryTransport())
+        netsum.join(descriptor=path, transport=InMemoryTransport())
     assert str(path) in str(caught.value)
 
 

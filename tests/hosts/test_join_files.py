@@ -10,7 +10,7 @@ import netsum
 import numpy as np
 import pytest
 from netsum import CallTimeoutError, Communicator, Descriptor, DesynchronizedError, JoinError
-from netsum.transports import Faults, FaultyTransport, MemoryTransport, Transport
+from netsum.transports import ImpairedTransport, Impairment, InMemoryTransport, Transport
 from netsum.wire.codec import parse_header
 
 from tests.hosts.calls import good, on_each
@@ -28,16 +28,16 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_file_of_another_rank_or_job_is_refused_and_stays_good(path: Path) -> None:
     with pytest.raises(JoinError, match=r"job 'test', rank 1, not for job 'test', rank 0"):
-        netsum.join(rank=0, descriptor=path, transport=MemoryTransport())
+        netsum.join(rank=0, descriptor=path, transport=InMemoryTransport())
     with pytest.raises(JoinError, match=r"not for job 'resnet', rank 1"):
-        netsum.join("resnet", descriptor=path, transport=MemoryTransport())
-    netsum.join("test", 1, descriptor=path, transport=MemoryTransport()).close()
+        netsum.join("resnet", descriptor=path, transport=InMemoryTransport())
+    netsum.join("test", 1, descriptor=path, transport=InMemoryTransport()).close()
 
 
 def test_a_link_that_does_not_open_leaves_the_file_good(path: Path) -> None:
     with pytest.raises(JoinError, match=r"nosuch0"):
         netsum.join(descriptor=path, link={"kind": "packet", "interface": "nosuch0"})
-    netsum.join(descriptor=path, transport=MemoryTransport()).close()
+    netsum.join(descriptor=path, transport=InMemoryTransport()).close()
 
 
 def test_the_callers_link_goes_before_the_descriptors() -> None:
@@ -45,7 +45,7 @@ def test_the_callers_link_goes_before_the_descriptors() -> None:
 
     def open_link(each: Descriptor) -> Transport:
         opened.append(each)
-        return MemoryTransport()
+        return InMemoryTransport()
 
     link = {"kind": "frames", "local": "127.0.0.1:9101", "remote": "127.0.0.1:9001"}
     netsum.join(descriptor=descriptor(0, 2), link=link, transport=open_link).close()
@@ -74,11 +74,11 @@ class Files:
         self.network = network
         self._opened: list[Communicator] = []
 
-    def come(self, ranks: Sequence[int], faults: Faults | None = None) -> list[Communicator]:
+    def come(self, ranks: Sequence[int], faults: Impairment | None = None) -> list[Communicator]:
         """New processes of these ranks; packets under way to the old ones do not reach them."""
         for rank in ranks:
-            end = self.network.transports[rank] = MemoryTransport(self.network._deliver(rank))
-            transport = end if faults is None else FaultyTransport(end, faults, seed=rank)
+            end = self.network.transports[rank] = InMemoryTransport(self.network._deliver(rank))
+            transport = end if faults is None else ImpairedTransport(end, faults, seed=rank)
             self._opened.append(Communicator(self.network.descriptors[rank], transport, timeout=60.0))
         return self._opened[-len(ranks) :]
 
@@ -149,7 +149,7 @@ def test_what_a_dead_run_has_left_in_an_open_block_is_not_the_next_ones(files: F
 
 def test_one_run_with_files_loses_nothing_on_a_bad_network() -> None:
     files = Files(MemoryNetwork(3, one_run=True))
-    bad = Faults(drop=0.2, duplicate=0.2, reorder=0.2, delay=0.002)
+    bad = Impairment(drop=0.2, duplicate=0.2, reorder=0.2, delay=0.002)
     assert good(on_each(files.come(range(3), bad), lambda comm: sums(comm, 10, 3)))[0] == 33
     assert used_before(on_each(files.come(range(3), bad), lambda comm: sums(comm, 20)))
     files.close()

@@ -32,12 +32,12 @@ CALLS = [("min", "int32"), ("min", "float32"), ("max", "int32"), ("xor", "int32"
 
 
 class Link(Around):
-    """A rank's transport; what it sends is lost while it is ``mute``, what comes for it while it is ``deaf``."""
+    """A rank's transport; what it sends is lost while it is ``abstains``, what comes for it while it is ``deaf``."""
 
-    mute = deaf = False
+    abstains = deaf = False
 
     def send(self, packets: Sequence[Packet]) -> None:
-        if not self.mute:
+        if not self.abstains:
             super().send(packets)
 
     def recv(self, timeout: float | None) -> Sequence[memoryview]:
@@ -88,14 +88,14 @@ def test_an_abort_that_a_rank_did_not_hear_shifts_none_of_its_rows(op: str, dtyp
     spoilt = np.ones(10 * WIDTH, np.float32)
     spoilt[3] = np.nan
     with linked() as (network, communicators, link):
-        link.mute = link.deaf = True
+        link.abstains = link.deaf = True
         works = []
         for comm in communicators:
             first = comm.allreduce_async(spoilt if comm.rank == 0 else np.ones(10 * WIDTH, np.float32), "min")
             works.append((first, comm.allreduce_async(long_array(comm.rank, dtype), op)))
         with network.ageing():
             wait_until(communicators[0], 200, works[0][1])
-            link.mute = link.deaf = False
+            link.abstains = link.deaf = False
             got = on_each(
                 communicators, lambda comm: together([partial(work.wait, PATIENCE) for work in works[comm.rank]])
             )
@@ -125,9 +125,9 @@ GOING_ON: dict[str, Callable[[Communicator], Any]] = {
 def test_who_goes_on_after_a_lost_opening_does_not(name: str) -> None:
     """Rank 2 hears nothing of 60 calls; it cannot tell its next call from those that the others have made."""
     with linked() as (network, communicators, link), network.ageing():
-        link.mute = link.deaf = True
+        link.abstains = link.deaf = True
         on_each(communicators[:LAST], lambda comm: [comm.allreduce(np.full(300, step, "f")) for step in range(60)])
-        link.mute = link.deaf = False
+        link.abstains = link.deaf = False
         last = communicators[LAST]
         with pytest.raises(DesynchronizedError, match=r"resync\(\)"):
             GOING_ON[name](last)
@@ -143,10 +143,10 @@ def test_who_has_heard_the_opening_and_lost_data_is_behind_and_in_step(op: str, 
     with linked() as (network, communicators, link):
         works = [comm.allreduce_async(long_array(comm.rank, dtype), op) for comm in communicators]
         wait_until(communicators[LAST], 20, works[LAST])
-        link.mute = link.deaf = True
+        link.abstains = link.deaf = True
         with network.ageing():
             result = good([work.wait() for work in works[:LAST]])
-        link.mute = link.deaf = False
+        link.abstains = link.deaf = False
         assert wrong_rows(result, op, dtype) == 0
         with pytest.raises(ResultLostError) as caught:
             works[LAST].wait()

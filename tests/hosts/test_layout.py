@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.collectives.layout import Cut, Layout, chunked
+from netsum.collectives.partition import BlockPartition, Layout, chunked
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE
 
-Made = tuple[list[int], list[int], int, int, Cut]
+Made = tuple[list[int], list[int], int, int, BlockPartition]
 """Counts, owners, the width of a block, the bytes of a lane, and the cut made of them."""
 
 

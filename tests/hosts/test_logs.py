@@ -13,9 +13,9 @@ from typing import Any
 import netsum
 import pytest
 from netsum import CallTimeoutError, ClosedError, DegradedError, EvictedError, JoinError, Report, Stats, logs
-from netsum.asking import Asking
+from netsum.controller_http import Asking
 from netsum.environment import Environment
-from netsum.watching import CallEnd, MemberLog
+from netsum.telemetry import CallEnd, MemberLog
 
 from tests.hosts.network import descriptor
 from tests.threads import until

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from netsum import CallTimeoutError, Descriptor, Report, Stats, metrics
-from netsum.watching import CallEnd, Watcher
+from netsum.telemetry import CallEnd, Watcher
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 

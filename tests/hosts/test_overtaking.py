@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from netsum.window.overtaking import REORDERING, Overtaking
+from netsum.window.rack import REORDERING, RackDetector
 
 
-def send(overtaking: Overtaking, number: int) -> list[int]:
+def send(overtaking: RackDetector, number: int) -> list[int]:
     return [overtaking.next_order() for _ in range(number)]
 
 
 def test_what_later_packets_have_overtaken_is_lost() -> None:
-    overtaking = Overtaking()
+    overtaking = RackDetector()
     first, *later = send(overtaking, 1 + REORDERING)
     overtaking.arrived(0, later[-2])
     assert overtaking.too_young(first)
@@ -22,7 +22,7 @@ def test_what_later_packets_have_overtaken_is_lost() -> None:
 
 def test_roots_do_not_overtake_each_other() -> None:
     """Blocks take turns between two roots; one of them is slow."""
-    overtaking = Overtaking((0, 1, 0, 1))
+    overtaking = RackDetector((0, 1, 0, 1))
     assert [overtaking.way(block) for block in range(6)] == [0, 1, 0, 1, 0, 1]
     orders = send(overtaking, 40)
     overtaking.arrived(0, orders[-1])
@@ -35,12 +35,12 @@ def test_roots_do_not_overtake_each_other() -> None:
 
 
 def test_weights_may_be_uneven() -> None:
-    overtaking = Overtaking((0, 0, 0, 1))
+    overtaking = RackDetector((0, 0, 0, 1))
     assert [overtaking.way(block) for block in (0, 2, 3, 7, (1 << 32) - 1)] == [0, 0, 1, 1, 1]
 
 
 def test_doubts_tell_only_when_they_are_believed() -> None:
-    overtaking = Overtaking()
+    overtaking = RackDetector()
     orders = send(overtaking, 10)
     overtaking.perhaps(0, orders[-1])
     assert (overtaking.doubtful, overtaking.overtaken(0, orders[0])) == (True, False)

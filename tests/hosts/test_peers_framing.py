@@ -7,8 +7,8 @@ from itertools import accumulate
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.peers.frame_auth import FrameAuth
 from netsum.peers.framing import STALLED, BrokenError, FrameReader, framed
-from netsum.peers.seal import Seal
 from netsum.peers.wire import FRAME, SIZE
 
 LARGEST = 1000
@@ -16,12 +16,12 @@ BODIES = st.lists(st.binary(max_size=50), min_size=1, max_size=4)
 
 
 def frames_of(bodies: list[bytes]) -> list[bytes]:
-    seal = Seal(bytes(16), b"between")
-    return [framed(seal, (body[:3], body[3:])) for body in bodies]
+    auth = FrameAuth(bytes(16), b"between")
+    return [framed(auth, (body[:3], body[3:])) for body in bodies]
 
 
 def reader() -> FrameReader:
-    return FrameReader(Seal(bytes(16), b"between"), LARGEST)
+    return FrameReader(FrameAuth(bytes(16), b"between"), LARGEST)
 
 
 @given(BODIES, st.lists(st.integers(1, 40)))
@@ -64,8 +64,8 @@ def test_a_body_larger_than_there_can_be_is_not_waited_for_although_it_is_sealed
 def test_a_tag_does_not_hold_in_the_place_of_another() -> None:
     """Neither is a size's tag a body's, when the body is the size, nor the reverse."""
     size = SIZE.pack(SIZE.size)
-    seal = Seal(bytes(16), b"between")
-    tag, tag_of_body = seal.tag((size,)), seal.tag((size,))
+    auth = FrameAuth(bytes(16), b"between")
+    tag, tag_of_body = auth.tag((size,)), auth.tag((size,))
     for tags in ((tag, tag), (tag_of_body, tag), (tag_of_body, tag_of_body)):
         with pytest.raises(BrokenError):
             reader().take(size + b"".join(tags) + size, 0.0)

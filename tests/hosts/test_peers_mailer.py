@@ -10,8 +10,8 @@ from collections.abc import Collection
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.peers.conversation import ACK_EVERY
-from netsum.peers.mailer import ASK_AFTER, ASK_FIRST, Mailer
+from netsum.peers.messenger import ASK_AFTER, ASK_FIRST, Messenger
+from netsum.peers.session import ACK_EVERY
 from netsum.peers.wire import HEAD, RANK, Flag
 from netsum.stats import Stats
 
@@ -27,7 +27,7 @@ class Mail:
         self, workers: int, seed: int, loss: float = 0.0, twice: float = 0.0, late: float = 0.0, cut: float = 0.0
     ) -> None:
         self.mailers = [
-            Mailer([other for other in range(workers) if other != rank], 1, 0, Stats()) for rank in range(workers)
+            Messenger([other for other in range(workers) if other != rank], 1, 0, Stats()) for rank in range(workers)
         ]
         self.got: dict[tuple[int, int], list[bytes]] = {}
         self.now = 0.0
@@ -59,8 +59,8 @@ class Mail:
 
     def step(self, waiting: Collection[int] = ()) -> None:
         """Let everyone send what it may, and those that wait ask now and then; advance time to the next event."""
-        for rank, mailer in enumerate(self.mailers):
-            for frame in mailer.poll(self.now, waiting=rank in waiting):
+        for rank, messenger in enumerate(self.mailers):
+            for frame in messenger.poll(self.now, waiting=rank in waiting):
                 self.launch(rank, frame)
         self.now = self.flying[0][0] if self.flying else self.now + LAST
         while self.flying and self.flying[0][0] <= self.now:
@@ -73,7 +73,7 @@ class Mail:
         for _ in range(20_000):
             before = self.flown - len(self.flying)
             self.step(range(len(self.mailers)))
-            if self.flown == before and all(mailer.settled for mailer in self.mailers):
+            if self.flown == before and all(messenger.settled for messenger in self.mailers):
                 return  # nothing was on the way, and nobody had anything to say
         pytest.fail("it does not end")
 
@@ -100,10 +100,10 @@ def test_messages_arrive_once_whole_and_in_order(
             mail.step()
     mail.run()
     assert {way: got for way, got in mail.got.items() if got} == sent
-    for mailer in mail.mailers:
-        assert mailer.stats.malformed == 0
+    for messenger in mail.mailers:
+        assert messenger.stats.malformed == 0
         if not (loss or twice or late or cut):
-            assert mailer.stats.retransmissions == mailer.stats.duplicates == 0
+            assert messenger.stats.retransmissions == messenger.stats.duplicates == 0
 
 
 def test_what_a_broken_connection_loses_is_sent_again_at_once_and_once() -> None:
@@ -161,7 +161,7 @@ def test_few_frames_do_nothing_but_acknowledge() -> None:
 def test_a_silent_end_is_sent_to_once_and_others_are_served() -> None:
     mail = Mail(3, 1)
     silent = mail.mailers[2]
-    mail.mailers[2] = Mailer([0, 1], 1, 0, Stats())
+    mail.mailers[2] = Messenger([0, 1], 1, 0, Stats())
     mail.mailers[2].receive = lambda frame, now: (frame[0], [])  # type: ignore[method-assign]  # noqa: ARG005
     for receiver in (1, 2):
         mail.mailers[0].post(receiver, b"letter")
@@ -191,11 +191,11 @@ def test_whoever_waits_asks_and_hears_how_far_the_others_are() -> None:
 
 def test_questions_that_nobody_answers_are_counted_and_get_fewer() -> None:
     asked = []
-    mailer = Mail(2, 1).mailers[0]
+    messenger = Mail(2, 1).mailers[0]
     for step in range(200):
-        if mailer.poll(step / 100, waiting=True):
+        if messenger.poll(step / 100, waiting=True):
             asked.append(step / 100)
-    assert mailer.unanswered == {1: len(asked)}
+    assert messenger.unanswered == {1: len(asked)}
     pauses = [round(later - earlier, 2) for earlier, later in itertools.pairwise(asked)]
     assert pauses == pytest.approx([0.1, 0.2] + [ASK_AFTER] * (len(asked) - 3), abs=0.015)
 
@@ -229,7 +229,7 @@ def test_answers_and_acknowledgements_of_what_was_never_sent_change_nothing() ->
 
 @pytest.mark.parametrize("frame", [b"", b"\x05", b"\x01" + bytes(HEAD.size - 1), b"\x05" + bytes(HEAD.size)])
 def test_frames_that_make_no_sense_are_counted(frame: bytes) -> None:
-    mailer = Mail(2, 1).mailers[0]
-    assert mailer.receive(memoryview(frame), 0.0)[1] == []
-    assert mailer.stats.malformed == 1
-    assert mailer.poll(0.0, waiting=False) == []
+    messenger = Mail(2, 1).mailers[0]
+    assert messenger.receive(memoryview(frame), 0.0)[1] == []
+    assert messenger.stats.malformed == 1
+    assert messenger.poll(0.0, waiting=False) == []

@@ -13,8 +13,8 @@ import pytest
 from netsum import Communicator, DesynchronizedError, silence
 from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor
 from netsum.peers.peer_window import PeerWindow
-from netsum.silence import MAX_PATIENCE, PATIENCE, Silence
-from netsum.transports import Faults, FaultyTransport, Transport
+from netsum.silence import MAX_PATIENCE, PATIENCE, InactivityTimer
+from netsum.transports import ImpairedTransport, Impairment, Transport
 
 from tests.hosts.calls import allreduce, closing_all, good, on_each, running
 from tests.hosts.moving import MovingNetwork
@@ -117,7 +117,7 @@ class BadNetwork(MovingNetwork):
 
     def open(self, member: Descriptor) -> Transport:
         self.opened += 1
-        return FaultyTransport(super().open(member), Faults(drop=0.02, duplicate=0.02, reorder=0.02), self.opened)
+        return ImpairedTransport(super().open(member), Impairment(drop=0.02, duplicate=0.02, reorder=0.02), self.opened)
 
 
 @pytest.mark.full
@@ -188,7 +188,7 @@ def test_waiting_for_a_rank_asks_now_and_then_and_changes_nothing() -> None:
 
 
 def test_silence_is_asked_about_less_and_less() -> None:
-    quiet = Silence()
+    quiet = InactivityTimer()
     assert not quiet.too_long(3, 0.0, waiting=True)
     asked = [now / 100 for now in range(10_000) if quiet.too_long(3, now / 100, waiting=True)]
     pauses = np.diff([0.0, *asked])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.peers.seal import Identity, Seal
+from netsum.peers.frame_auth import FrameAuth, Identity
 from netsum.peers.wire import HELLO, TAG_BYTES
 
 KEY = bytes(16)
@@ -25,7 +25,7 @@ class Connection:
         self.frames = [(self.closing.tag((body,)), body) for body in BODIES]
 
     @property
-    def opening(self) -> Seal:
+    def opening(self) -> FrameAuth:
         assert self.met is not None
         return self.met[1]
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 from netsum.peers import connections
 from netsum.peers.connections import MAX_RETRY, PATIENCE
+from netsum.peers.frame_auth import FrameAuth
 from netsum.peers.framing import STALLED, framed
-from netsum.peers.seal import Seal
 from netsum.peers.transport import UNPROVEN, PeerSocket, PeerTransport
 from netsum.peers.wire import FRAME, SIZE
 from netsum.transports.base import Packet
@@ -47,9 +47,9 @@ def test_a_bit_that_is_flipped_on_the_way_breaks_the_connection_at_once(
     """Also in the size of a frame: time stands still, and nobody waits for the rest of one that is larger than it was sent."""
     one, two = pair
 
-    def damaged(seal: Seal, body: Packet) -> bytes:
+    def damaged(auth: FrameAuth, body: Packet) -> bytes:
         monkeypatch.setattr(connections, "framed", framed)
-        frame = bytearray(framed(seal, body))
+        frame = bytearray(framed(auth, body))
         frame[bit // 8] ^= 0x80 >> bit % 8
         return bytes(frame)
 
@@ -68,8 +68,8 @@ def test_half_a_frame_has_a_deadline(size: int, pair: tuple[PeerTransport, PeerT
     one, two = pair
     way = two._outgoing[0]
     assert way._sock is not None
-    assert way._seal is not None
-    way._sock.send(framed(way._seal, (b"message",))[:size])
+    assert way._auth is not None
+    way._sock.send(framed(way._auth, (b"message",))[:size])
     until(lambda: one._incoming[1].stalled(simulated.now + 2 * STALLED), one, two)
     simulated.now += 0.9 * STALLED
     assert one.recv(0) == []
@@ -88,8 +88,8 @@ def test_what_comes_while_a_member_stands_still_is_no_half_frame(
     one, two = pair
     way = two._outgoing[0]
     assert way._sock is not None
-    assert way._seal is not None
-    frame = framed(way._seal, (b"message",))
+    assert way._auth is not None
+    frame = framed(way._auth, (b"message",))
     way._sock.send(frame[:30])
     until(lambda: one._incoming[1].stalled(simulated.now + 2 * STALLED), one, two)
     way._sock.send(frame[30:])

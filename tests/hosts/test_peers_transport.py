@@ -12,9 +12,9 @@ import netsum
 import numpy as np
 import pytest
 from netsum import Communicator, Descriptor, JoinError
-from netsum.backend import open_transport
+from netsum.endpoint_factory import open_transport
+from netsum.peers.frame_auth import Identity
 from netsum.peers.framing import framed
-from netsum.peers.seal import Identity
 from netsum.peers.transport import PeerSocket, PeerTransport, own_address
 from netsum.peers.wire import FRAME, GREETING, SIZE
 
@@ -56,7 +56,7 @@ class Stranger:
         self.greeting = self.read(GREETING.size)
         answer = Identity(key, rank).answer(self.greeting, 0)
         assert answer is not None
-        self.hello, self.seal = answer
+        self.hello, self.auth = answer
 
     def read(self, size: int) -> bytes:
         """What the member sends; b"": it has closed the connection."""
@@ -177,7 +177,7 @@ def test_who_lacks_the_key_or_is_no_other_rank_is_refused(
     rank: int, transports: list[PeerTransport], knock: Knock
 ) -> None:
     stranger = knock(KEY if rank != 1 else bytes(16), rank)
-    stranger.sock.send(stranger.hello + framed(stranger.seal, (b"evil",)))
+    stranger.sock.send(stranger.hello + framed(stranger.auth, (b"evil",)))
     assert stranger.is_refused()
     assert transports[0].strangers == 1
 
@@ -208,7 +208,7 @@ def test_a_member_that_claims_a_frame_too_large_is_not_listened_to(
 ) -> None:
     stranger = knock(KEY)
     size = SIZE.pack(1 << 31)
-    stranger.sock.send(stranger.hello + size + stranger.seal.tag((size,)) + bytes(16))
+    stranger.sock.send(stranger.hello + size + stranger.auth.tag((size,)) + bytes(16))
     assert stranger.is_refused()
     assert transports[0].strangers == 1
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.descriptor import AUTO, HOST_ALGORITHMS
-from netsum.peers.choice import choose
 from netsum.peers.plan import Mode, Plan, Rows
 from netsum.peers.plans import ALGORITHMS, make_plan
 from netsum.peers.plans.double_binary_tree import two_trees
 from netsum.peers.plans.rows import Ranks, owners
+from netsum.peers.selection import choose
 from netsum.wire.schema import EVERYONE
 
 EVERY_ALGORITHM = (*HOST_ALGORITHMS, AUTO)

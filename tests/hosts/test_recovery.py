@@ -18,8 +18,8 @@ from netsum import (
     UnknownRankError,
 )
 from netsum.recovery import PAUSE, Recovery, Stopped, Told
-from netsum.refusal import Refusal
-from netsum.transports import MemoryTransport
+from netsum.refusal import BlockRejected
+from netsum.transports import InMemoryTransport
 from netsum.wire.schema import Outcome
 
 from tests.hosts.calls import allreduce, good, on_each, running
@@ -114,7 +114,7 @@ class Asked:
     def __init__(self, *answers: Descriptor | Exception) -> None:
         self.questions: list[tuple[int, Told]] = []
         self._answers = list(answers)
-        self.recovery = Recovery(descriptor(0, 2), self._ask, lambda _descriptor: MemoryTransport())
+        self.recovery = Recovery(descriptor(0, 2), self._ask, lambda _descriptor: InMemoryTransport())
 
     def _ask(self, epoch: int, told: Told) -> Descriptor:
         self.questions.append((epoch, told))
@@ -129,8 +129,8 @@ ASKED = (Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.ST
 
 def test_only_what_a_new_epoch_explains_is_asked_about() -> None:
     for outcome in Outcome:
-        assert Asked().recovery.begin(Refusal(0, outcome)) is (outcome in ASKED)
-    assert not Asked().recovery.begin(Refusal(0, 99))
+        assert Asked().recovery.begin(BlockRejected(0, outcome)) is (outcome in ASKED)
+    assert not Asked().recovery.begin(BlockRejected(0, 99))
     assert not Asked().recovery.due(1e9)
 
 
@@ -138,12 +138,12 @@ def test_only_what_a_new_epoch_explains_is_asked_about() -> None:
 def test_the_controller_may_know_of_nothing_yet(reason: Outcome) -> None:
     asked = Asked(descriptor(0, 2), NotReadyError("rank 1 must still rejoin"), descriptor(0, 2, epoch=8, resumes=7))
     recovery = asked.recovery
-    assert recovery.begin(Refusal(3, reason))
+    assert recovery.begin(BlockRejected(3, reason))
     assert recovery.due(1.0)
     assert recovery.ask(4711, 1.0) is None
     assert "knows of no change" in recovery.reason
     assert not recovery.due(2.0), "asked again only when refused again"
-    assert recovery.begin(Refusal(3, reason))
+    assert recovery.begin(BlockRejected(3, reason))
     assert not recovery.due(1.0 + PAUSE / 2)
     assert recovery.due(1.0 + PAUSE)
     assert recovery.ask(4711, 1.2) is None
@@ -169,7 +169,7 @@ def test_a_rank_stops_when_it_is_told_of_the_next_epoch_and_then_reports() -> No
         resuming(8), resuming(8), NotReadyError("nobody answers"), resuming(9), descriptor(0, 2, epoch=9, resumes=7)
     )
     recovery = asked.recovery
-    assert recovery.begin(Refusal(3, Outcome.UNKNOWN_JOB))
+    assert recovery.begin(BlockRejected(3, Outcome.UNKNOWN_JOB))
     recovery.ask(4711, 1.0)
     assert (recovery.stopped, recovery.due(1.0)) == (True, True), "its report is not put off"
     recovery.ask(4711, 1.0)
@@ -196,7 +196,7 @@ def test_a_rank_whose_question_is_open_goes_on() -> None:
         answer.wait()
         raise resuming(8)
 
-    recovery = Recovery(descriptor(0, 2), ask, lambda _descriptor: MemoryTransport())
+    recovery = Recovery(descriptor(0, 2), ask, lambda _descriptor: InMemoryTransport())
     recovery.wonder()
     assert recovery.ask(4711, 1.0) is None
     assert told.wait(PATIENCE)
@@ -208,7 +208,7 @@ def test_a_rank_whose_question_is_open_goes_on() -> None:
 @pytest.mark.parametrize("reason", [Outcome.STALE, Outcome.WINDOW])
 def test_what_no_epoch_explains_ends_it(reason: Outcome) -> None:
     recovery = Asked(descriptor(0, 2)).recovery
-    assert recovery.begin(Refusal(3, reason))
+    assert recovery.begin(BlockRejected(3, reason))
     with pytest.raises(CommunicatorError, match="of this epoch"):
         recovery.ask(4711, 1.0)
 
@@ -216,13 +216,13 @@ def test_what_no_epoch_explains_ends_it(reason: Outcome) -> None:
 @pytest.mark.parametrize("error", [DesynchronizedError("gone"), EvictedError("out"), UnknownRankError("deleted")])
 def test_the_controllers_last_word_comes_through(error: Exception) -> None:
     recovery = Asked(error).recovery
-    assert recovery.begin(Refusal(3, Outcome.UNKNOWN_JOB))
+    assert recovery.begin(BlockRejected(3, Outcome.UNKNOWN_JOB))
     with pytest.raises(type(error)):
         recovery.ask(4711, 1.0)
 
 
 def test_a_link_that_cannot_be_opened_for_the_new_epoch() -> None:
-    def closed(_descriptor: Descriptor) -> MemoryTransport:
+    def closed(_descriptor: Descriptor) -> InMemoryTransport:
         raise OSError("no such interface")
 
     recovery = Recovery(descriptor(0, 2), lambda _epoch, _stopped: descriptor(0, 2, epoch=8), closed)

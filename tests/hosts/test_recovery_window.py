@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.descriptor import Descriptor
-from netsum.refusal import Refusal
+from netsum.refusal import BlockRejected
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Outcome
@@ -99,7 +99,7 @@ class Story:
             return
         try:
             host.window.receive(memoryview(packet.data), self.now)
-        except Refusal as refusal:
+        except BlockRejected as refusal:
             self.refused.add(refusal.reason)
             host.asking = True
 

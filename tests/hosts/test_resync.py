@@ -17,7 +17,7 @@ from netsum import (
     NotReadyError,
     UnsupportedError,
 )
-from netsum.transports import MemoryTransport
+from netsum.transports import InMemoryTransport
 
 from tests.hosts.calls import allreduce, closing_all, good, on_each, running
 from tests.hosts.network import MemoryNetwork
@@ -174,4 +174,4 @@ def test_without_a_controller_there_is_none() -> None:
     with pytest.raises(CommunicatorError, match="new descriptors"):
         comm.resync()
     comm.close()
-    assert isinstance(network.transports[1], MemoryTransport)
+    assert isinstance(network.transports[1], InMemoryTransport)

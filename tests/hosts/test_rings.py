@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from netsum.descriptor import CHAIN, MULTICAST, check_torus, is_algorithm, of_some, torus_sides, without_switch
+from netsum.peers.chain_route import ChainRoute
 from netsum.peers.rings import Ring, rings_of, torus_rings
-from netsum.peers.ways import Way
 from netsum.wire.schema import EVERYONE, Op
 from netsum_planner.topologies.shapes import torus
 
@@ -50,12 +50,12 @@ def test_whoever_is_gone_is_passed_by() -> None:
 @given(st.integers(2, 9), st.integers(0, 200))
 def test_the_way_of_a_packet(ranks: int, number: int) -> None:
     rings = rings_of("chain", range(ranks))
-    to_all = Way.of(number, Op.SUM, EVERYONE, EVERYONE, rings)
+    to_all = ChainRoute.of(number, Op.SUM, EVERYONE, EVERYONE, rings)
     assert sorted(to_all.sums) == sorted(to_all.stores) == list(range(ranks))
     assert to_all.sums[-1] == to_all.stores[0] == number % ranks
-    to_one = Way.of(number, Op.SUM, 1, EVERYONE, rings)
+    to_one = ChainRoute.of(number, Op.SUM, 1, EVERYONE, rings)
     assert (to_one.sums[-1], to_one.stores) == (1, (1,))
-    copy = Way.of(number, Op.COPY, EVERYONE, 1, rings)
+    copy = ChainRoute.of(number, Op.COPY, EVERYONE, 1, rings)
     assert (copy.sums, copy.stores[0], len(copy.stores)) == ((), 1, ranks)
 
 

@@ -14,8 +14,8 @@ import pytest
 from netsum.communicator import Communicator
 from netsum.frames import FrameFormat, internet_checksum
 from netsum.peers.transport import PeerSocket, PeerTransport
-from netsum.transports import FramesTransport, MemoryTransport, Transport, UdpTransport
-from netsum.transports.messages import MessageArray
+from netsum.transports import FramesTransport, InMemoryTransport, Transport, UdpTransport
+from netsum.transports.mmsg import MessageArray
 from netsum.transports.sockets import BATCH, SocketBatch
 from netsum_testbed.netns import NetworkNamespace
 
@@ -154,7 +154,7 @@ def test_receiving_ends_while_the_network_reports_errors(monkeypatch: pytest.Mon
 
 
 def test_listening_between_calls_ends_while_a_stranger_sends() -> None:
-    class Endless(MemoryTransport):
+    class Endless(InMemoryTransport):
         came = 0
 
         def recv(self, timeout: float | None) -> list[memoryview]:  # noqa: ARG002 - a transport's

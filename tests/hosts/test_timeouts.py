@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from netsum import CallTimeoutError, NotReadyError, Work, overdue
 from netsum.outline import Outline
-from netsum.overdue import ANSWER, Overdue
-from netsum.peers import mailer
+from netsum.overdue import ANSWER, TimeoutDiagnosis
+from netsum.peers import messenger
 from netsum.peers.peer_window import PeerWindow
 from netsum.recovery import Told
-from netsum.silence import Silence
+from netsum.silence import InactivityTimer
 from netsum.transports import Transport
 from netsum.window.block import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import Lane, Op
 
-from tests.hosts.calls import closing_all, on_each
+from tests.hosts.calls import closing_all, on_each, once_known
 from tests.hosts.network import Around, MemoryNetwork, descriptor
 from tests.hosts.peers import PeerNetwork, peer_descriptor
 
@@ -60,17 +60,18 @@ def hung() -> Iterator[Hung]:
 
 def test_a_hung_controller_makes_nobody_blame_who_is_there(hung: Hung) -> None:
     """Rank 3 does not call. The others wait for it, ask the controller meanwhile, and answer each other as before."""
-    with closing_all(
-        PeerNetwork(4, algorithm="ring").communicators(explain=hung.explain, membership=hung)
-    ) as communicators:
-        outcomes = on_each(communicators[:3], lambda comm: comm.allreduce(np.ones(3000), timeout=2.5))
-        assert hung.asked, "nothing has come for a second: is there a new epoch?"
-        assert all(isinstance(question, tuple) for question in hung.asked), (
-            "it knows nothing of blocks without a switch"
-        )
-        for outcome in outcomes:
-            assert isinstance(outcome, CallTimeoutError)
-            assert outcome.missing == (3,), str(outcome)
+
+    def attempt(timeout: float) -> list[Any]:
+        network = PeerNetwork(4, algorithm="ring")
+        with closing_all(network.communicators(explain=hung.explain, membership=hung)) as communicators:
+            return on_each(communicators[:3], lambda comm: comm.allreduce(np.ones(3000), timeout=timeout))
+
+    outcomes = once_known(attempt, 2.5)
+    assert hung.asked, "nothing has come for a second: is there a new epoch?"
+    assert all(isinstance(question, tuple) for question in hung.asked), "it knows nothing of blocks without a switch"
+    for outcome in outcomes:
+        assert isinstance(outcome, CallTimeoutError)
+        assert outcome.missing == (3,), str(outcome)
 
 
 def test_a_hung_controller_does_not_keep_a_timeout_back(hung: Hung, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,21 +136,21 @@ def test_blocks_done_are_those_of_data_in_this_call() -> None:
     assert outline.progress(11) == "allreduce: 410 of 24,400 blocks done"
 
 
-def waiting(timeout: float) -> tuple[Work[Any], SwitchWindow, Silence]:
+def waiting(timeout: float) -> tuple[Work[Any], SwitchWindow, InactivityTimer]:
     """A call whose first block has waited since the moment 0; its time is over at ``timeout``."""
     window = SwitchWindow(descriptor(0, 2))
     window.submit(Block(0, Op.SUM, Lane.L32))
     window.poll(0.0)
     work: Work[Any] = Work(None, iter(()), 0, timeout)  # type: ignore[arg-type]
     work.deadline = timeout
-    silence = Silence()
+    silence = InactivityTimer()
     silence.too_long(window.base, 0.0, waiting=True)
     return work, window, silence
 
 
 def test_who_does_not_answer_ahead_of_the_deadline_is_not_waited_for(hung: Hung) -> None:
     work, window, silence = waiting(60.0)
-    one = Overdue(hung.explain)
+    one = TimeoutDiagnosis(hung.explain)
     one.foresee(work, window, silence, 60.0 - ANSWER - 0.1)
     assert not hung.asked
     for now in (60.0 - ANSWER, 59.0):
@@ -163,7 +164,7 @@ def test_who_does_not_answer_ahead_of_the_deadline_is_not_waited_for(hung: Hung)
 def test_who_answers_is_asked_again_at_the_end() -> None:
     answers = [("waiting for rank 1", (1,)), ("waiting for rank 2", (2,))]
     work, window, silence = waiting(60.0)
-    one = Overdue(lambda _block: answers.pop(0))
+    one = TimeoutDiagnosis(lambda _block: answers.pop(0))
     one.foresee(work, window, silence, 58.0)
     assert one._early is not None
     assert one._early.answered(10.0)
@@ -173,7 +174,7 @@ def test_who_answers_is_asked_again_at_the_end() -> None:
 def test_nobody_is_asked_about_while_results_come() -> None:
     work, window, silence = waiting(60.0)
     silence.too_long(7, 59.5, waiting=True)
-    one = Overdue(lambda _block: ("waiting for rank 1", (1,)))
+    one = TimeoutDiagnosis(lambda _block: ("waiting for rank 1", (1,)))
     one.foresee(work, window, silence, 60.0)
     assert one._early is None
     assert one.error(work, window, silence, 60.0).missing == ()
@@ -233,7 +234,7 @@ def test_a_member_that_was_stopped_itself_blames_nobody() -> None:
     assert peers.window.explain(0.3)[1] == ()
     peers.step(60.0, ())
     assert peers.window.explain(60.0)[1] == ()
-    for now in np.arange(60.0, 60.0 + 4 * mailer.ASK_AFTER, 0.01):
+    for now in np.arange(60.0, 60.0 + 4 * messenger.ASK_AFTER, 0.01):
         peers.step(float(now), (2,))
     assert peers.window.explain(62.0)[1] == (1,)
 
@@ -243,9 +244,9 @@ def test_a_rank_that_has_done_its_part_and_left_is_not_blamed_for_another() -> N
     for one in (peers.window, peers.others[1]):
         peers.begin(one)
     peers.wait(0.5, (1, 2))
-    peers.window.mailer.gone.add(1)
+    peers.window.messenger.gone.add(1)
     assert peers.window.explain(0.5)[1] == (2,)
-    peers.window.mailer.others_at[2] = peers.window.block_id(5)
+    peers.window.messenger.others_at[2] = peers.window.block_id(5)
     assert peers.window.explain(0.5) == ("waiting for rank 1, which has left", (1,))
 
 

@@ -16,16 +16,16 @@ import pytest
 from netsum.descriptor import Link
 from netsum.errors import JoinError, NetsumError
 from netsum.frames import FrameFormat
-from netsum.rows import Packets
+from netsum.packet_batch import SendBatch
 from netsum.transports import (
-    Faults,
-    FaultyTransport,
     FramesTransport,
+    ImpairedTransport,
+    Impairment,
     PacketTransport,
     Transport,
     UdpTransport,
-    memory_pair,
-    messages,
+    in_memory_pair,
+    mmsg,
     open_link,
 )
 from netsum.transports.sockets import packets_held
@@ -63,8 +63,8 @@ def frames_pair() -> Pair:
 
 
 def faulty_pair() -> Pair:
-    left, right = memory_pair()
-    return FaultyTransport(left, Faults(), seed=1), FaultyTransport(right, Faults(), seed=2)
+    left, right = in_memory_pair()
+    return ImpairedTransport(left, Impairment(), seed=1), ImpairedTransport(right, Impairment(), seed=2)
 
 
 _names = itertools.count()
@@ -92,7 +92,7 @@ def packet_pair() -> Iterator[Pair]:
 MAKERS: dict[str, Callable[[], Pair]] = {
     "udp": udp_pair,
     "frames": frames_pair,
-    "memory": memory_pair,
+    "memory": in_memory_pair,
     "faulty": faulty_pair,
 }
 
@@ -101,7 +101,7 @@ MAKERS: dict[str, Callable[[], Pair]] = {
 def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     """Two ends of a transport of every kind; ``singly`` is UDP on a system without sendmmsg and recvmmsg."""
     if request.param == "singly":
-        monkeypatch.setattr(messages, "AVAILABLE", False)
+        monkeypatch.setattr(mmsg, "AVAILABLE", False)
     makers = {**MAKERS, "singly": udp_pair}
     ends = request.getfixturevalue("packet_pair") if request.param == "packet" else makers[request.param]()
     yield ends
@@ -143,7 +143,7 @@ def test_both_directions_and_many_packets(pair: Pair) -> None:
 def test_rows_arrive_as_packets_between_others(pair: Pair) -> None:
     left, right = pair
     rows = np.frombuffer(os.urandom(100 * 300), np.uint8).reshape(100, 300)
-    packets = Packets([(b"first" * 4, b"of all")])
+    packets = SendBatch([(b"first" * 4, b"of all")])
     packets.add_rows(rows[:90, 7:293])
     packets.add((b"one between them",))
     packets.add_rows(rows[90:, :256])
@@ -226,9 +226,9 @@ def test_frames_of_others_are_not_ours() -> None:
 
 def faulty_counts(seed: int) -> tuple[list[bytes], tuple[int, ...]]:
     """What a bad transport lets through, and what it counts."""
-    left, right = memory_pair()
+    left, right = in_memory_pair()
     now = 0.0
-    bad = FaultyTransport(left, Faults(drop=0.2, duplicate=0.2, reorder=0.2, delay=1.0), seed, clock=lambda: now)
+    bad = ImpairedTransport(left, Impairment(drop=0.2, duplicate=0.2, reorder=0.2, delay=1.0), seed, clock=lambda: now)
     for index in range(300):
         bad.send([(index.to_bytes(2, "big"),)])
         now += 0.25
@@ -249,16 +249,16 @@ def test_faults_follow_from_the_seed_and_are_counted() -> None:
 
 
 def test_a_held_packet_comes_although_nobody_sends() -> None:
-    left, right = memory_pair()
-    bad = FaultyTransport(right, Faults(reorder=1.0, delay=0.01), seed=1)
+    left, right = in_memory_pair()
+    bad = ImpairedTransport(right, Impairment(reorder=1.0, delay=0.01), seed=1)
     left.send([(b"late",)])
     assert collect(bad, 1) == [b"late"]
 
 
-def passed_by(faults: Faults, packets: int, *, receiving: Faults | None = None) -> tuple[list[int], list[int]]:
+def passed_by(faults: Impairment, packets: int, *, receiving: Impairment | None = None) -> tuple[list[int], list[int]]:
     """Numbers of the packets that a bad transport lets out, and of those that it lets in."""
-    left, right = memory_pair()
-    bad = FaultyTransport(left, faults, 7, receiving=receiving)
+    left, right = in_memory_pair()
+    bad = ImpairedTransport(left, faults, 7, receiving=receiving)
     for index in range(packets):
         for end in (bad, right):
             end.send([(index.to_bytes(2, "big"),)])
@@ -274,12 +274,12 @@ def drained(end: Transport) -> list[bytes]:
 
 
 def test_faults_of_each_direction_are_their_own() -> None:
-    out, into = passed_by(Faults(drop=1.0), 50, receiving=Faults())
+    out, into = passed_by(Impairment(drop=1.0), 50, receiving=Impairment())
     assert (out, into) == ([], list(range(50)))
 
 
 def test_losses_in_bursts_are_as_many_and_come_together() -> None:
-    out, _ = passed_by(Faults(drop=0.1, burst=5.0), 4000)
+    out, _ = passed_by(Impairment(drop=0.1, burst=5.0), 4000)
     lost = sorted(set(range(4000)) - set(out))
     bursts = 1 + sum(after - before > 1 for before, after in itertools.pairwise(lost))
     assert 0.07 < len(lost) / 4000 < 0.13
@@ -287,9 +287,9 @@ def test_losses_in_bursts_are_as_many_and_come_together() -> None:
 
 
 def test_latency_and_jitter_hold_every_packet_within_bounds() -> None:
-    left, right = memory_pair()
+    left, right = in_memory_pair()
     now = 0.0
-    bad = FaultyTransport(left, Faults(latency=1.0, jitter=0.5), 3, clock=lambda: now)
+    bad = ImpairedTransport(left, Impairment(latency=1.0, jitter=0.5), 3, clock=lambda: now)
     bad.send([(bytes([index]),) for index in range(100)])
     assert drained(right) == []
     now = 0.99
@@ -308,8 +308,8 @@ def test_latency_and_jitter_hold_every_packet_within_bounds() -> None:
 
 
 def test_a_cut_link_passes_nothing_and_a_healed_one_everything() -> None:
-    left, right = memory_pair()
-    bad = FaultyTransport(left, Faults(), 1)
+    left, right = in_memory_pair()
+    bad = ImpairedTransport(left, Impairment(), 1)
     bad.cut = True
     bad.send([(b"out",)])
     right.send([(b"in",)])
@@ -323,7 +323,7 @@ def test_a_cut_link_passes_nothing_and_a_healed_one_everything() -> None:
 @pytest.mark.parametrize("wrong", [{"drop": 1.5}, {"reorder": -0.1}, {"latency": -1.0}, {"burst": 0.5}])
 def test_faults_that_make_no_sense_are_named(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Faults(**wrong)
+        Impairment(**wrong)
 
 
 def test_a_link_that_cannot_be_opened_is_named() -> None:

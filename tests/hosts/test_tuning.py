@@ -14,7 +14,7 @@ import pytest
 from netsum import tuning
 from netsum.communicator import Communicator
 from netsum.descriptor import HOST_ALGORITHMS
-from netsum.peers.choice import PLACE_TABLE
+from netsum.peers.selection import PLACE_TABLE
 from netsum.settings import Settings
 from netsum.tuning import search
 from netsum_controller.config.job_spec import JobSpec

@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from netsum.refusal import Refusal
-from netsum.rows import Received
-from netsum.window import repeating, round_trip
+from netsum.packet_batch import ReceiveBatch
+from netsum.refusal import BlockRejected
+from netsum.window import retransmit, round_trip
 from netsum.window.block import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
@@ -186,7 +186,7 @@ def test_the_timeout_follows_the_round_trip_time_and_backs_off_to_a_cap() -> Non
         now = deadline
         assert len(window.poll(now)) == 1
     assert gaps[0] == pytest.approx(round_trip.MIN_RTO)
-    assert all(later == pytest.approx(min(2 * gap, repeating.MAX_RTO)) for gap, later in pairwise(gaps))
+    assert all(later == pytest.approx(min(2 * gap, retransmit.MAX_RTO)) for gap, later in pairwise(gaps))
 
 
 def test_a_block_that_was_sent_twice_tells_no_round_trip_time() -> None:
@@ -209,7 +209,7 @@ def test_who_was_kept_waiting_once_is_not_slow_for_long() -> None:
         if sent:
             now, latency = now + latency, 2 * LATENCY
             results = [pack_header(RESULT._replace(block_id=header.block_id)) + payload(2) for header in sent]
-            window.receive_all(Received.of(results, congested=len(results)), now)
+            window.receive_all(ReceiveBatch.of(results, congested=len(results)), now)
         else:
             deadline = window.next_deadline()
             assert deadline is not None
@@ -307,7 +307,7 @@ def test_a_switch_that_does_not_know_us_yet_is_asked_again_until_the_join_deadli
     deadline = window.next_deadline()
     assert deadline is not None
     assert len(window.poll(deadline)) == 1
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(BlockRejected) as caught:
         window.receive(refusal(reason), 5.0)
     assert caught.value.reason is reason
 
@@ -315,7 +315,7 @@ def test_a_switch_that_does_not_know_us_yet_is_asked_again_until_the_join_deadli
 @pytest.mark.parametrize("reason", [Outcome.WRONG_PORT, Outcome.SIGNATURE, Outcome.WINDOW, Outcome.UNSUPPORTED])
 def test_other_refusals_are_final(reason: Outcome) -> None:
     window, _ = lonely()
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(BlockRejected) as caught:
         window.receive(refusal(reason), 0.1)
     assert caught.value.reason is reason
     assert window.stats.refusals == {reason.name: 1}
@@ -323,7 +323,7 @@ def test_other_refusals_are_final(reason: Outcome) -> None:
 
 def test_stale_for_a_block_that_is_needed_is_final() -> None:
     window, _ = lonely()
-    with pytest.raises(Refusal):
+    with pytest.raises(BlockRejected):
         window.receive(refusal(0, Status.STALE), 0.1)
 
 

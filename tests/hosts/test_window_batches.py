@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.refusal import Disagreement, Refusal
-from netsum.rows import Received, Rows
+from netsum.packet_batch import ReceiveBatch, Rows
+from netsum.refusal import BlockRejected, CallMismatch
 from netsum.window.block import Block
 from netsum.window.fits import ordinary
-from netsum.window.run import Run
+from netsum.window.run import BlockBatch
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
@@ -75,7 +75,7 @@ class Member:
         self.runs.append(Results(self.window.submitted, self.log))
         payload = b"" if empty else rows[0, HEADER_BYTES:].data
         like = Block(len(self.runs), op, Lane.L32, payload, dest=dest, room=CHUNK_BYTES if empty else 0)
-        run = Run(like, rows.copy(), self.runs[-1])
+        run = BlockBatch(like, rows.copy(), self.runs[-1])
         for row, changes in odd.items():
             for name, value in changes.items():
                 setattr(run[row], name, value)
@@ -85,10 +85,10 @@ class Member:
         """The run's final state."""
         try:
             if self._batches:
-                self.window.receive_all(Received.of(packets), now)
+                self.window.receive_all(ReceiveBatch.of(packets), now)
             for packet in () if self._batches else packets:
                 self.window.receive(memoryview(packet), now)
-        except (Refusal, Disagreement) as error:
+        except (BlockRejected, CallMismatch) as error:
             return repr(error)
         return ""
 
@@ -203,7 +203,9 @@ class Story:
     def look(self) -> None:
         """Ask for blocks that are under way, as the end of a call and recovery do."""
         first, second = (member.window for member in self.members)
-        overruled = [[b"".join(packet) for packet in window.overrule(Status.ABORT)] for window in (first, second)]
+        overruled = [
+            [b"".join(packet) for packet in window.abort_outstanding(Status.ABORT)] for window in (first, second)
+        ]
         assert overruled[0] == overruled[1]
         assert self._told(first) == self._told(second)
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from netsum.backend import open_window, resume_window
 from netsum.descriptor import Descriptor
+from netsum.endpoint_factory import open_window, resume_window
 from netsum.peers import peer_window
 from netsum.peers.peer_window import PeerWindow
-from netsum.transports import MemoryTransport
+from netsum.transports import InMemoryTransport
 from netsum.window import Window
 from netsum.window.block import ID_MASK, Block, id_distance
 from netsum.window.switch_window import SwitchWindow
@@ -134,12 +134,12 @@ def test_what_makes_no_sense_is_counted_and_changes_nothing(kind: str, packet: b
 
 def test_tending_and_leaving_begin_nothing_and_end(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_window, "LINGER", math.inf)  # nothing is to be waited for
-    window, transport = make(kind), MemoryTransport()
+    window, transport = make(kind), InMemoryTransport()
     window.submit(block())
-    window.tend(transport)
+    window.progress(transport)
     window.leave(transport)
     assert (window.next_serial, window.queued) == (0, 1)
-    assert window.needs_tending is (kind == "others")
+    assert window.needs_background_progress is (kind == "others")
 
 
 def test_overruled_blocks_are_told_without_what_waits(kind: str) -> None:
@@ -148,7 +148,7 @@ def test_overruled_blocks_are_told_without_what_waits(kind: str) -> None:
         window.submit(block(number))
     window.poll(0.0)
     for _ in range(3):
-        assert 0 < len(b"".join(window.overrule(Status.MISMATCH)[0])) < HEADER_BYTES + 16
+        assert 0 < len(b"".join(window.abort_outstanding(Status.MISMATCH)[0])) < HEADER_BYTES + 16
     assert window.base == 0
 
 
@@ -164,7 +164,7 @@ def test_it_says_whom_it_waits_for_or_that_only_the_controller_can(kind: str) ->
         sentence, ranks = known
         assert sentence
         assert set(ranks) <= {1}
-    assert not window.speaks or kind == "others"
+    assert not window.polls_controller or kind == "others"
 
 
 def test_every_result_comes_once_and_in_the_same_bits(kind: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import netsum
 import pytest
-from netsum import installing
+from netsum import extras
 
 from tests.house.tree import ROOT, files, name_of
 
@@ -59,7 +59,7 @@ def test_a_program_without_its_extra_says_how_to_get_it(program: str, lacks: str
     code = f"import sys; sys.modules[{lacks!r}] = None; from netsum_cli import {program}; sys.exit({program}())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    told = f"{program.replace('_', '-')}: {lacks} is not installed: {installing.advice(extra)}\n"
+    told = f"{program.replace('_', '-')}: {lacks} is not installed: {extras.advice(extra)}\n"
     assert done.stderr == told
 
 
@@ -87,25 +87,25 @@ def test_advice_names_where_netsum_came_from(
 ) -> None:
     noted = json.dumps(origin) if origin else None
     both = [type("Found", (), {"read_text": lambda *_, text=text: text})() for text in (None, noted)]
-    monkeypatch.setattr(installing, "distributions", lambda name: both if name == "netsum" else [])
-    assert installing.advice("demo") == command
+    monkeypatch.setattr(extras, "distributions", lambda name: both if name == "netsum" else [])
+    assert extras.advice("demo") == command
 
 
 def test_advice_from_the_library_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Into an environment of torch go the library and its extras, and nothing of the controller's."""
     noted = json.dumps({"url": f"file://{ROOT}/hosts", "dir_info": {}})
     found = type("Found", (), {"read_text": lambda *_: noted})()
-    monkeypatch.setattr(installing, "distributions", lambda name: [found] if name == "netsum" else [])
-    assert installing.advice("torch") == f"pip install '{ROOT}/hosts[torch]'"
-    assert installing.advice("") == f"pip install {ROOT}/hosts"
-    assert set(project(ROOT / "hosts")["optional-dependencies"]) == installing.OF_THE_LIBRARY
+    monkeypatch.setattr(extras, "distributions", lambda name: [found] if name == "netsum" else [])
+    assert extras.advice("torch") == f"pip install '{ROOT}/hosts[torch]'"
+    assert extras.advice("") == f"pip install {ROOT}/hosts"
+    assert set(project(ROOT / "hosts")["optional-dependencies"]) == extras.OF_THE_LIBRARY
 
 
 def test_advice_of_an_index_asks_for_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No index has netsum today: what stands there under that name would not be ours."""
-    monkeypatch.setattr(installing, "distributions", lambda **_: [])
-    monkeypatch.setattr(installing, "__file__", str(tmp_path / "site-packages" / "netsum" / "installing.py"))
-    assert installing.advice("demo") == "pip install 'DIR[demo]' (DIR: a clone of netsum)"
+    monkeypatch.setattr(extras, "distributions", lambda **_: [])
+    monkeypatch.setattr(extras, "__file__", str(tmp_path / "site-packages" / "netsum" / "installing.py"))
+    assert extras.advice("demo") == "pip install 'DIR[demo]' (DIR: a clone of netsum)"
 
 
 def test_nothing_is_said_to_be_on_an_index() -> None:
@@ -116,7 +116,7 @@ def test_nothing_is_said_to_be_on_an_index() -> None:
         for path in texts
         if re.search(r"pip install ['\"]?netsum(?!\{)", path.read_text("utf-8", "replace"))
     ]
-    assert not wrong, "say `pip install '.[EXTRA]'`, or ask netsum.installing.advice"
+    assert not wrong, "say `pip install '.[EXTRA]'`, or ask netsum.extras.advice"
 
 
 def built(kind: str, source: Path, out: Path) -> Path:

@@ -12,7 +12,7 @@ from netsum.memory import RegionDescriptor
 from netsum.memory.array import MemoryArray
 from netsum.memory.client import MemoryClient
 from netsum.transports.base import Transport
-from netsum.transports.memory import MemoryTransport
+from netsum.transports.in_memory import InMemoryTransport
 from netsum.wire.memory import MEMORY_PORT
 from netsum_memory.device import Device
 from netsum_memory.region import Region
@@ -30,7 +30,7 @@ class Inside:
         dtype = "float32" if kind == "parameters" else None
         self.region = region(SIZE, shards, name="model", kind=kind, dtype=dtype, options=options)
         self.folder = folder
-        self.clients: dict[tuple[str, int], MemoryTransport] = {}
+        self.clients: dict[tuple[str, int], InMemoryTransport] = {}
         self.to_all: list[int] = []  # sizes of packets that have left the device
         self.to_one: list[int] = []
         self._one = threading.Lock()
@@ -68,9 +68,9 @@ class Inside:
             if group in client.groups:
                 client.put(data)
 
-    def transport(self) -> MemoryTransport:
+    def transport(self) -> InMemoryTransport:
         sender = ("10.0.0.9", 1000 + len(self.clients))
-        made = self.clients[sender] = MemoryTransport(lambda packet: self.take(sender, packet))
+        made = self.clients[sender] = InMemoryTransport(lambda packet: self.take(sender, packet))
         return made
 
     def opened(self, transport: Transport | None = None, *, piece: int = 8192, timeout: float = 30.0) -> MemoryArray:

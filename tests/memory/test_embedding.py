@@ -11,7 +11,7 @@ import pytest
 from netsum import memory
 from netsum.errors import InstructionRejectedError, UnsupportedError
 from netsum.memory.embedding import Table
-from netsum.transports import Faults, FaultyTransport
+from netsum.transports import ImpairedTransport, Impairment
 from netsum_memory.table_options import TableOptions
 
 from tests.memory.device.desk import region
@@ -37,7 +37,7 @@ def train(table: Table, reference: Reference, seed: int, steps: int) -> None:
 
 def test_a_bad_network_changes_nothing() -> None:
     inside = Inside("table", OPTIONS)
-    link = FaultyTransport(inside.transport(), Faults(drop=0.05, duplicate=0.05, reorder=0.1), 3)
+    link = ImpairedTransport(inside.transport(), Impairment(drop=0.05, duplicate=0.05, reorder=0.1), 3)
     table = Table(inside.opened(link))
     train(table, Reference(TableOptions.of(OPTIONS)), 1, 10)
     assert link.counts.dropped

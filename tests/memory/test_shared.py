@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.transports import Faults, FaultyTransport
-from netsum.transports.memory import MemoryTransport
+from netsum.transports import ImpairedTransport, Impairment
+from netsum.transports.in_memory import InMemoryTransport
 from netsum.wire.memory import MEMORY_HEADER_BYTES, SEGMENT_BYTES, Flag
 from netsum.wire.memory_codec import OFFSETS
 
@@ -23,11 +23,11 @@ BYTES = sum(layer.nbytes for layer in model())
 class Alone:
     """A transport of a network without multicast."""
 
-    def __init__(self, inner: MemoryTransport) -> None:
+    def __init__(self, inner: InMemoryTransport) -> None:
         self.send, self.recv, self.fileno, self.close = inner.send, inner.recv, inner.fileno, inner.close
 
 
-class Deaf(MemoryTransport):
+class Deaf(InMemoryTransport):
     """The network has multicast as far as this host knows, but none arrives."""
 
     def join(self, group: tuple[str, int]) -> None:
@@ -93,8 +93,8 @@ def test_packets_are_lost_doubled_and_overtaken(options: dict[str, Any]) -> None
     """Of LARS none are shared."""
     options = {**options, "workers": 3}
     inside = Inside("parameters", options)
-    faults = Faults(drop=0.1, duplicate=0.1, reorder=0.2)
-    links = [FaultyTransport(inside.transport(), faults, seed) for seed in range(3)]
+    faults = Impairment(drop=0.1, duplicate=0.1, reorder=0.2)
+    links = [ImpairedTransport(inside.transport(), faults, seed) for seed in range(3)]
     workers = begun(inside, 3, links)
     train(workers, 1, 12)
     for mine, link in zip(workers, links, strict=True):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from netsum.refusal import Refusal
+from netsum.refusal import BlockRejected
 from netsum.window.block import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
@@ -61,5 +61,5 @@ def test_the_check_can_fail() -> None:
     """As many slots as the window has blocks, not twice as many: a rank is told STALE about a block that it needs."""
     run = Setting(3, window=4, slots=8, first_block_id=0, loss=0.1, duplication=0.1, seed=0)
     play_many(run, 10)
-    with pytest.raises(Refusal, match="STALE"):
+    with pytest.raises(BlockRejected, match="STALE"):
         play_many(replace(run, slots=4), 10)

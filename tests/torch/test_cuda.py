@@ -27,7 +27,7 @@ def late(values: Any) -> Any:
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_tensor_is_lent_through_pinned_memory(dtype: str, transposed: bool) -> None:
     import torch
-    from netsum.torch.tensors import lend
+    from netsum.torch.numpy_view import lend
 
     tensor = torch.arange(12, device="cuda").reshape(3, 4).to(getattr(torch, dtype))
     given = tensor.t() if transposed else tensor

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.torch
 @pytest.mark.parametrize("shape", [(3, 4), (), (0, 5)])
 def test_a_contiguous_tensor_shares_its_memory(dtype: str, shape: tuple[int, ...]) -> None:
     import torch
-    from netsum.torch.tensors import lend
+    from netsum.torch.numpy_view import lend
 
     tensor = torch.ones(shape).to(getattr(torch, dtype))
     lent = lend(tensor)
@@ -44,7 +44,7 @@ def test_a_contiguous_tensor_shares_its_memory(dtype: str, shape: tuple[int, ...
 
 def test_other_tensors_get_the_result_back() -> None:
     import torch
-    from netsum.torch.tensors import lend
+    from netsum.torch.numpy_view import lend
 
     whole = torch.zeros(4, 6)
     for view in (whole.t()[::2], whole[:, 1:3], torch.ones(2, 3).expand(2, 3).t(), whole[1]):
@@ -58,7 +58,7 @@ def test_other_tensors_get_the_result_back() -> None:
 
 def test_values_that_netsum_cannot_compute_with_are_refused_by_name() -> None:
     import torch
-    from netsum.torch.tensors import lend
+    from netsum.torch.numpy_view import lend
 
     cases: list[tuple[Any, str]] = [
         (torch.eye(2).to_sparse(), "sparse_coo"),

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
-from netsum.agent import story
+from netsum.agent import packet_format
 from netsum.packets import dissect
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.names import value_name
@@ -72,13 +72,13 @@ def readable(frame: bytes) -> str:
     """The frame as the codec and scapy see it, and its bytes."""
     packet = dissect(frame)
     header, payload = parse_header(frame[42:]), frame[42 + HEADER_BYTES :]
-    told = story.row(header, payload, from_switch=packet["UDP"].sport == 12000)
-    lines = [packet.summary().partition(" / Netsum")[0], story.line(told), ""]
+    told = packet_format.row(header, payload, from_switch=packet["UDP"].sport == 12000)
+    lines = [packet.summary().partition(" / Netsum")[0], packet_format.line(told), ""]
     for name, value in header._asdict().items():
         title = value_name(name, value)
         lines.append(f"{name:<10} {value}" + (f" ({title})" if title != str(value) else ""))
     if header.grad_cnt:
-        lines += ["", f"gradients  {story.some(story.lanes(header, payload).tolist(), 4)}"]
+        lines += ["", f"gradients  {packet_format.some(packet_format.lanes(header, payload).tolist(), 4)}"]
     return "\n".join([*lines, "", *hex_lines(frame), ""])
 
 

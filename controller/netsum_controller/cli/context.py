@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from netsum.state_folder import state_folder
+from netsum.user_state import state_folder
 
 from netsum_controller.config.topology import Topology, load_topology
 from netsum_controller.controller import Controller

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from netsum.counting import counted
 from netsum.descriptor import PLAN, SWITCH
+from netsum.text import counted
 
 from netsum_controller.cli.algorithm import Algorithm
 from netsum_controller.cli.context import Settings

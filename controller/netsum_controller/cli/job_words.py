@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from netsum.counting import counted
+from netsum.text import counted
 
 from netsum_controller.planning.job_items import home_of
 from netsum_controller.state.model import Job, JobState, Late, Seat

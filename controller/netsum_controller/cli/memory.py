@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import click
-from netsum.counting import counted, parse_size
+from netsum.text import counted, parse_size
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.memory_words import device_rows, region_rows, shard_rows, summary

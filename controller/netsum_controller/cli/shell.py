@@ -8,7 +8,7 @@ import time
 from importlib.util import find_spec
 
 import click
-from netsum.installing import advice
+from netsum.extras import advice
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.config.topology import Switch

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import click
-from netsum.counting import counted
+from netsum.text import counted
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import json_option, print_json, print_table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import click
-from netsum.counting import counted
+from netsum.text import counted
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.cli.make_topology import make

@@ -24,9 +24,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from netsum.counting import counted
 from netsum.descriptor import AUTO, KNOWN, PLAN, is_algorithm, without_switch
 from netsum.peers.plans.from_file import load_plan
+from netsum.text import counted
 from netsum.wire import schema
 from pydantic import (
     AfterValidator,

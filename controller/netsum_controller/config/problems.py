@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from netsum.counting import counted
+from netsum.text import counted
 from pydantic import ValidationError
 
 Key = str | int

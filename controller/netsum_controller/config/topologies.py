@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
-from netsum.counting import counted
+from netsum.text import counted
 
 from netsum_controller.config.topology import MAX_PORT, Topology
 from netsum_controller.errors import InputError

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from netsum.counting import counted
+from netsum.text import counted
 
 from netsum_controller.errors import RejectedError, StateError, SwitchError
 from netsum_controller.p4runtime.client import SwitchClient

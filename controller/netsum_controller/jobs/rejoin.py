@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from netsum.counting import counted
+from netsum.text import counted
 
 from netsum_controller.errors import BusyError, CannotResumeError
 from netsum_controller.jobs.claims import NumberTakenError, claim_again

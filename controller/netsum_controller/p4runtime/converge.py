@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from netsum.counting import counted
+from netsum.text import counted
 
 from netsum_controller.errors import SwitchError, UnknownOutcomeError, WriteError
 from netsum_controller.p4runtime.channel import BATCH

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from netsum.counting import counted
 from netsum.descriptor import IP_UDP_BYTES, PLAN, check_torus, without_switch
 from netsum.peers.plans.from_file import load_plan
+from netsum.text import counted
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, SLOTS
 
 from netsum_controller.config.job_spec import JobSpec

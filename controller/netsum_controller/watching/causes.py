@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from netsum.counting import counted
+from netsum.text import counted
 from netsum.wire.schema import BlockState, Role
 
 from netsum_controller.config.topology import Topology

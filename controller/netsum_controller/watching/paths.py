@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from netsum.counting import counted
+from netsum.text import counted
 from netsum.wire.schema import HEADER_BYTES
 
 from netsum_controller.config.topology import Topology

@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from netsum import packets
-from netsum.agent import chunk, story
+from netsum.agent import craft, packet_format
 from netsum.agent.tables import FittingTable, table_console
-from netsum.counting import counted
 from netsum.descriptor import Descriptor
 from netsum.errors import NetsumError
 from netsum.packets import Netsum, Seen
+from netsum.text import counted
 from netsum.wire.codec import parse_header
 from netsum.wire.schema import EVERYONE, HEADER_BYTES, UDP_PORT, Lane, Op, Status
 from netsum.wire.to_lua import LUA_FILE
@@ -91,13 +91,13 @@ def send(**options: Any) -> None:
     try:
         descriptor = _descriptor(options)
         message = _message(options, descriptor if options["descriptor"] else None)
-        transport = chunk.open_transport(descriptor)
+        transport = craft.open_transport(descriptor)
     except ValueError as error:
         raise _Wrong(str(error)) from None
     except (OSError, NetsumError) as error:
         raise click.ClickException(_sentence(error)) from None
     try:
-        came = chunk.exchange(transport, message, options["wait"], options["count"])
+        came = craft.exchange(transport, message, options["wait"], options["count"])
     except OSError as error:
         raise click.ClickException(_sentence(error)) from None
     finally:
@@ -118,7 +118,7 @@ def _descriptor(options: dict[str, Any]) -> Descriptor:
         both = [name for name in ("switch", "host", "udp_port", "interface", "frames") if options[name]]
         if both:
             raise ValueError(f"--descriptor has the addresses and the link: omit --{both[0].replace('_', '-')}")
-        return chunk.read_descriptor(options["descriptor"])
+        return craft.read_descriptor(options["descriptor"])
     missing = [name for name in ("switch", "host", "udp_port") if not options[name]]
     if missing:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
@@ -135,7 +135,7 @@ def _descriptor(options: dict[str, Any]) -> Descriptor:
         if not mac and (frames or options["interface"]):
             raise ValueError(f"--{name} {ip}: frames need its MAC as well: --{name} {ip},02:00:00:00:00:01")
         ends.append((ip, mac or _NO_MAC, port))
-    return chunk.conversation(ends[0], ends[1], options["interface"], frames)
+    return craft.conversation(ends[0], ends[1], options["interface"], frames)
 
 
 def _message(options: dict[str, Any], member: Descriptor | None) -> bytes:
@@ -151,11 +151,11 @@ def _message(options: dict[str, Any], member: Descriptor | None) -> bytes:
     }
     given = {"job_id": options["job_id"], "block_id": options["block"], "src_id": options["src"]}
     fields |= {name: value for name, value in given.items() if value is not None}
-    fields |= dict(chunk.parse_setting(text) for text in options["settings"])
-    values = chunk.parse_values(options["values"]) if options["values"] else []
+    fields |= dict(craft.parse_setting(text) for text in options["settings"])
+    values = craft.parse_values(options["values"]) if options["values"] else []
     if options["chunks"] is not None and not values:
         raise ValueError("--chunks needs --values; for an empty contribution use --room")
-    return chunk.build(fields, values, lane=lane, chunks=options["chunks"], room=options["room"])
+    return craft.build(fields, values, lane=lane, chunks=options["chunks"], room=options["room"])
 
 
 def _print_message(what: str, message: bytes, options: dict[str, Any]) -> None:
@@ -163,9 +163,9 @@ def _print_message(what: str, message: bytes, options: dict[str, Any]) -> None:
         click.echo(f"{what:<9} {counted(len(message), 'byte')}, shorter than a header: {message.hex()}")
         return
     header, payload = parse_header(message), message[HEADER_BYTES:]
-    click.echo(f"{what:<9} {story.line(story.row(header, payload, from_switch=what == 'received'))}")
+    click.echo(f"{what:<9} {packet_format.line(packet_format.row(header, payload, from_switch=what == 'received'))}")
     if header.grad_cnt and options["most"]:
-        click.echo(f"{'':<9} {story.some(story.lanes(header, payload).tolist(), options['most'])}")
+        click.echo(f"{'':<9} {packet_format.some(packet_format.lanes(header, payload).tolist(), options['most'])}")
     if options["verbose"]:
         click.echo(packets.as_text(Netsum(message)))
 
@@ -187,7 +187,7 @@ def sniff(
         if as_json:
             click.echo(json.dumps(_facts(seen)))
         else:
-            click.echo(f"{_clock(seen)} {seen.source} > {seen.destination}  {story.line(_row(seen))}")
+            click.echo(f"{_clock(seen)} {seen.source} > {seen.destination}  {packet_format.line(_row(seen))}")
         if verbose:
             click.echo(packets.as_text(seen.packet))
 
@@ -242,7 +242,7 @@ def dissector() -> None:
 
 def _print_table(found: list[Seen]) -> None:
     table = FittingTable(box=None, pad_edge=False, least=("generation", "job"))
-    for title in ("ms", "from", "to", *story.COLUMNS):
+    for title in ("ms", "from", "to", *packet_format.COLUMNS):
         table.add_column(title, justify="right" if title in ("ms", "job", "block", "generation") else "left")
     start = found[0].time
     for seen in found:
@@ -250,8 +250,8 @@ def _print_table(found: list[Seen]) -> None:
     table_console().print(table)
 
 
-def _row(seen: Seen) -> story.Row:
-    return story.row(seen.header, seen.payload, from_switch=story.from_switch(seen.source))
+def _row(seen: Seen) -> packet_format.Row:
+    return packet_format.row(seen.header, seen.payload, from_switch=packet_format.from_switch(seen.source))
 
 
 def _clock(seen: Seen) -> str:
@@ -259,7 +259,7 @@ def _clock(seen: Seen) -> str:
 
 
 def _facts(seen: Seen) -> dict[str, Any]:
-    lanes = story.lanes(seen.header, seen.payload).tolist()
+    lanes = packet_format.lanes(seen.header, seen.payload).tolist()
     ends = {"time": seen.time, "source": seen.source, "destination": seen.destination}
     return {**ends, **seen.header._asdict(), "payload_bytes": len(seen.payload), "lanes": lanes}
 

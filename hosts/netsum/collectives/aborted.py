@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from netsum.collectives.call import Context
-from netsum.collectives.layout import GROUP
+from netsum.collectives.partition import GROUP
 from netsum.errors import MismatchError
 from netsum.window.block import Block
 from netsum.wire.codec import Header

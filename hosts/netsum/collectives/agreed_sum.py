@@ -8,15 +8,15 @@ from __future__ import annotations
 import numpy as np
 
 from netsum import fixed_point
-from netsum.collectives.agreement import Agreement, agree
 from netsum.collectives.call import Context
 from netsum.collectives.finite import checked_codes, not_finite
 from netsum.collectives.history import Carried, History, Signature
-from netsum.collectives.layout import Layout
+from netsum.collectives.negotiation import Negotiation, negotiate
 from netsum.collectives.nonfinite import Marks
 from netsum.collectives.options import Options
+from netsum.collectives.partition import Layout
+from netsum.collectives.pipeline import BlockPipeline
 from netsum.collectives.residual import keeping
-from netsum.collectives.sending import Sender
 from netsum.errors import CallError
 from netsum.exponents import ZERO_CODE, predicted_exponents
 from netsum.fixed_point import Array, FloatLanes
@@ -35,7 +35,7 @@ def agreed_sum(
 ) -> Flow:
     """The flow of a sum or mean; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     lane = options.float_lane(array.dtype)
-    sender = Sender(context, layout, Op.SUM, lane)
+    sender = BlockPipeline(context, layout, Op.SUM, lane)
     blocks = sender.cut.padded(fixed_point.widened(array))
     if options.on_late == "carry":
         error = error or not_finite(context.rank, array)
@@ -51,7 +51,7 @@ def agreed_sum(
         groups = sender.cut.all_rows(blocks)
         codes, error = checked_codes(context.rank, array, groups, sender.cut.number, error)
         codes = codes if marks is None else marks.add_to(codes, sender.cut)
-        agreed = yield from agree(context, signature, codes, error)
+        agreed = yield from negotiate(context, signature, codes, error)
         if options.scale == "predicted":
             yield agreed.complete
             # The next call may start once this one has submitted its last block: by then all ranks must hold the prediction.
@@ -81,7 +81,7 @@ def agreed_sum(
     return sender.cut.parts(result)
 
 
-def _note(context: Context, agreed: Agreement, lane: Lane) -> None:
+def _note(context: Context, agreed: Negotiation, lane: Lane) -> None:
     """Put the quantum into the report, and the results that were lost: one without a scale is as good as none."""
     scaled = agreed.exponents(np.flatnonzero((agreed.values != ZERO_CODE) & ~agreed.unknown))
     if len(scaled):

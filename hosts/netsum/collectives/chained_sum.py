@@ -11,13 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from netsum.collectives.agreement import NO_CODES, agree
 from netsum.collectives.call import Context
 from netsum.collectives.finite import not_finite
 from netsum.collectives.history import Signature
-from netsum.collectives.layout import Layout
+from netsum.collectives.negotiation import NO_CODES, negotiate
 from netsum.collectives.options import Options
-from netsum.collectives.sending import Sender
+from netsum.collectives.partition import Layout
+from netsum.collectives.pipeline import BlockPipeline
 from netsum.errors import CallError, UnsupportedError
 from netsum.fixed_point import Array, Counts, Numbers, OwnLanes
 from netsum.wire.schema import Op
@@ -49,8 +49,8 @@ def chained_sum(
         )
     if not options.propagates:
         error = error or not_finite(context.rank, array)
-    agreed = yield from agree(context, signature, NO_CODES, error)
+    agreed = yield from negotiate(context, signature, NO_CODES, error)
     lanes = SumLanes(array.dtype, order=False, mean=options.op == "mean")
-    sender = Sender(context, layout, Op.SUM, lanes.lane, floats=True)
+    sender = BlockPipeline(context, layout, Op.SUM, lanes.lane, floats=True)
     result = yield from sender.send(sender.cut.padded(array), lanes, agreed)
     return sender.cut.parts(result)

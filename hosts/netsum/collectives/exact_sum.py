@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netsum.collectives.agreement import NO_CODES, agree, begin_unopened
-from netsum.collectives.at_once import send_at_once
 from netsum.collectives.call import Context
+from netsum.collectives.eager import send_at_once
 from netsum.collectives.history import Signature
-from netsum.collectives.layout import Layout
-from netsum.collectives.sending import Sender
+from netsum.collectives.negotiation import NO_CODES, begin_unopened, negotiate
+from netsum.collectives.partition import Layout
+from netsum.collectives.pipeline import BlockPipeline
 from netsum.errors import CallError
 from netsum.fixed_point import Array
 from netsum.superaccumulator import ExactLanes
@@ -28,10 +28,10 @@ def exact_sum(
 ) -> Flow:
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     lanes = ExactLanes(context.workers, array.dtype, mean)
-    sender = Sender(context, layout, Op.SUM, lanes.lane, lanes.per_chunk)
+    sender = BlockPipeline(context, layout, Op.SUM, lanes.lane, lanes.per_chunk)
     blocks = sender.cut.padded(array)
     if context.degrade:
-        agreed = yield from agree(context, signature, NO_CODES, error)
+        agreed = yield from negotiate(context, signature, NO_CODES, error)
         result = yield from sender.send(blocks, lanes, agreed)
         return sender.cut.parts(result)
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from netsum import exponents, fixed_point
-from netsum.collectives.agreement import agree
 from netsum.collectives.call import Context
 from netsum.collectives.history import Signature
-from netsum.collectives.layout import Layout
-from netsum.collectives.sending import Sender
+from netsum.collectives.negotiation import negotiate
+from netsum.collectives.partition import Layout
+from netsum.collectives.pipeline import BlockPipeline
 from netsum.errors import SumOverflowError
 from netsum.fixed_point import Array, IntegerLanes
 from netsum.wire.schema import Lane, Op
@@ -21,14 +21,14 @@ from netsum.work import Flow
 def integer_sum(context: Context, array: Array, layout: Layout, signature: Signature, *, mean: bool) -> Flow:
     """The flow of a sum or truncated mean; returns the layout's segments. Raises SumOverflowError."""
     code = exponents.lane_code(exponents.largest_magnitude(array), context.workers)
-    agreed = yield from agree(context, signature, np.array([code], np.uint16))
+    agreed = yield from negotiate(context, signature, np.array([code], np.uint16))
     lane = exponents.lane_of_code(int(agreed.values[0]))
     if lane is None:
         raise SumOverflowError(
             f"a rank has a value larger than {fixed_point.bias(Lane.L64, context.workers)} in magnitude, and a sum of "
             f"{context.workers} of those does not fit 64 bits"
         )
-    sender = Sender(context, layout, Op.SUM, lane)
+    sender = BlockPipeline(context, layout, Op.SUM, lane)
     blocks = sender.cut.padded(array)
     result = yield from sender.send(blocks, IntegerLanes(lane, context.workers, mean), agreed)
     return [_narrowed(part, array.dtype) for part in sender.cut.parts(result)]

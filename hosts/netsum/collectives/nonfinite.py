@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.collectives.agreement import agree_codes
 from netsum.collectives.call import Context
-from netsum.collectives.layout import Cut, Layout
-from netsum.collectives.sending import Sender
+from netsum.collectives.negotiation import negotiate_codes
+from netsum.collectives.partition import BlockPartition, Layout
+from netsum.collectives.pipeline import BlockPipeline
 from netsum.exponents import NOT_FINITE, Codes
 from netsum.fixed_point import Array
 from netsum.wire.schema import Lane, Op
@@ -45,20 +45,20 @@ class Marks:
         self._numbers: NDArray[np.int64] = np.zeros(0, np.int64)
         self._all = np.zeros((0, 0), np.uint8)
 
-    def add_to(self, codes: Codes, cut: Cut) -> Codes:
+    def add_to(self, codes: Codes, cut: BlockPartition) -> Codes:
         """The codes, which also say which blocks have a mark."""
         if not self._any:
             return codes
         marked = np.concatenate([rows.any(axis=1) for rows in cut.all_rows(self._own)])
         return np.where(marked, codes | np.uint16(NOT_FINITE), codes)
 
-    def settle(self, context: Context, cut: Cut, numbers: NDArray[np.int64], own: Codes) -> Flow:
+    def settle(self, context: Context, cut: BlockPartition, numbers: NDArray[np.int64], own: Codes) -> Flow:
         """The flow that agrees on the blocks ``numbers``, in which some rank has a mark: combines the marks, and returns the
         codes of the finite values. ``own`` are this rank's codes of these blocks."""
         self._numbers = numbers
-        codes = yield from agree_codes(context, own & np.uint16(NOT_FINITE - 1))
+        codes = yield from negotiate_codes(context, own & np.uint16(NOT_FINITE - 1))
         rows = cut.rows(self._own, numbers).reshape(-1)
-        sender = Sender(context, Layout.whole(len(rows)), Op.OR, Lane.L8)
+        sender = BlockPipeline(context, Layout.whole(len(rows)), Op.OR, Lane.L8)
         combined = np.zeros(len(rows), np.uint8)
         for group_numbers in sender.cut.groups():
             group = sender.submit(sender.cut.rows(rows, group_numbers).copy(), group_numbers)
@@ -69,7 +69,7 @@ class Marks:
         self._all = combined.reshape(len(numbers), cut.width)
         return codes
 
-    def put_into(self, result: Array, cut: Cut) -> None:
+    def put_into(self, result: Array, cut: BlockPartition) -> None:
         """Put NaN and the infinities into the padded sum."""
         for number, marks in zip(self._numbers, self._all, strict=True):
             block = result[number * cut.width : (number + 1) * cut.width]

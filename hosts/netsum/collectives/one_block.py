@@ -15,9 +15,9 @@ import numpy as np
 
 from netsum.collectives.aborted import take_rest
 from netsum.collectives.call import Context
-from netsum.collectives.layout import Layout, chunked
 from netsum.collectives.options import Options
-from netsum.collectives.sending import Group
+from netsum.collectives.partition import Layout, chunked
+from netsum.collectives.pipeline import BlockGroup
 from netsum.exponents import smallest_sum
 from netsum.fixed_point import HOST_LANES, SIGNED_LANES, WIRE_LANES, Array, bias, quantum, scale_bits
 from netsum.window.block import Block
@@ -120,9 +120,9 @@ class OneBlock:
         means *= form.down
         return means.astype(np.float32), following
 
-    def group(self, width: int) -> Group:
+    def group(self, width: int) -> BlockGroup:
         """The result as that of a group of one block of ``width`` lanes."""
         assert self._header is not None
-        group = Group(range(1), width, self._form.lane)
+        group = BlockGroup(range(1), width, self._form.lane)
         group.record_result(0, self._header, memoryview(self._payload))
         return group

@@ -16,8 +16,8 @@ import numpy as np
 
 from netsum.collectives.call import Context
 from netsum.collectives.history import History
-from netsum.collectives.layout import Layout
 from netsum.collectives.options import Options
+from netsum.collectives.partition import Layout
 from netsum.collectives.reductions import reduce_array
 from netsum.errors import CallError, DesynchronizedError
 from netsum.work import Flow, nested

@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum import fixed_point
-from netsum.collectives.agreement import agree_codes, begin_unopened
-from netsum.collectives.at_once import send_at_once
 from netsum.collectives.call import Context
+from netsum.collectives.eager import send_at_once
 from netsum.collectives.finite import checked_codes
 from netsum.collectives.history import History, Signature
-from netsum.collectives.layout import GROUP, Layout
+from netsum.collectives.negotiation import begin_unopened, negotiate_codes
 from netsum.collectives.nonfinite import Marks
 from netsum.collectives.one_block import OneBlock
 from netsum.collectives.options import Options
+from netsum.collectives.partition import GROUP, Layout
+from netsum.collectives.pipeline import BlockGroup, BlockPipeline
 from netsum.collectives.residual import keeping
-from netsum.collectives.sending import Group, Sender
 from netsum.errors import CallError
 from netsum.exponents import (
     LOWEST,
@@ -70,12 +70,12 @@ def predicted_sum(
             result, exponent = found
             history.predictions.learn(signature, np.array([exponent]))
             return [result]
-    sender = Sender(context, layout, Op.SUM, lane)
+    sender = BlockPipeline(context, layout, Op.SUM, lane)
     summing = _PredictedSum(context, array, sender, options, exponents, error)
     groups = [block.group(sender.cut.width)] if block is not None else (yield from summing.send())
     doubtful, following = summing.receive(groups)
     if len(doubtful):
-        agreed = yield from agree_codes(context, summing.codes[doubtful])
+        agreed = yield from negotiate_codes(context, summing.codes[doubtful])
         settled = yield from summing.settle(doubtful, agreed)
         following[doubtful] = predicted_exponents(settled)
         yield from summing.send_again(doubtful, agreed, settled, history)
@@ -93,7 +93,7 @@ class _PredictedSum:
         self,
         context: Context,
         array: Array,
-        sender: Sender,
+        sender: BlockPipeline,
         options: Options,
         exponents: NDArray[np.int64],
         error: CallError | None,
@@ -130,7 +130,7 @@ class _PredictedSum:
 
         return (yield from send_at_once(self._context, self.sender, encode, self._error))
 
-    def receive(self, groups: list[Group]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def receive(self, groups: list[BlockGroup]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Decode the results. Returns the numbers of the doubtful blocks, whose exponents must be agreed on, and all exponents
         for the next call as far as the results tell: one more than the sum's own, since a sum may be smaller than its parts.
 

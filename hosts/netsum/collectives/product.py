@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from netsum.collectives.call import Context
-from netsum.collectives.exchanges import gather_rows
+from netsum.collectives.data_movement import gather_rows
 from netsum.errors import AbortedError, NotFiniteError, SumOverflowError
 from netsum.fixed_point import INTEGERS, Array
 from netsum.work import Flow

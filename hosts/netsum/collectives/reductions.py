@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from netsum.collectives.agreed_sum import agreed_sum
-from netsum.collectives.agreement import NO_CODES, agree
 from netsum.collectives.arguments import as_array, check_root, rows_to_each, write_out, wrong_out
 from netsum.collectives.call import Call, Caller, Context
 from netsum.collectives.chained_sum import chained_sum
+from netsum.collectives.elementwise import lanewise
 from netsum.collectives.exact_sum import exact_sum
 from netsum.collectives.finite import not_finite
 from netsum.collectives.history import History, Signature
 from netsum.collectives.integer_sum import integer_sum
-from netsum.collectives.lanewise import lanewise
-from netsum.collectives.layout import Layout
+from netsum.collectives.negotiation import NO_CODES, negotiate
 from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_options, made_exact
+from netsum.collectives.partition import Layout
 from netsum.collectives.predicted_sum import predicted_sum
 from netsum.collectives.product import product
 from netsum.collectives.residual import with_residual
@@ -46,7 +46,7 @@ def reduce_array(
     if len(layout.counts) > 1 or layout.owners[0] != EVERYONE:
         signature += (layout.counts, layout.owners)
     if not array.size:
-        yield from agree(context, signature, NO_CODES)
+        yield from negotiate(context, signature, NO_CODES)
         if context.error is not None:
             raise context.error
         yield SUBMITTED

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from netsum.collectives.layout import Cut
 from netsum.collectives.options import Options
+from netsum.collectives.partition import BlockPartition
 from netsum.errors import UnsupportedError
 from netsum.fixed_point import FLOATS, Array, Counts, FloatLanes, Numbers
 from netsum.wire.schema import Lane
@@ -20,7 +20,7 @@ class Keeping:
     """Lanes that note in the flat array ``residual`` what they do not carry of the values that they are given."""
 
     inner: FloatLanes
-    cut: Cut
+    cut: BlockPartition
     residual: Array
 
     @property
@@ -47,7 +47,7 @@ class Keeping:
         return self.inner.decode(lanes, numbers, data_cnt, src_cnt, out)
 
 
-def keeping(lanes: FloatLanes, cut: Cut, residual: Array) -> Keeping:
+def keeping(lanes: FloatLanes, cut: BlockPartition, residual: Array) -> Keeping:
     """The lanes, which leave the residual in this array."""
     residual[...] = 0  # blocks that are not sent leave none
     return Keeping(lanes, cut, residual.reshape(-1))

@@ -15,7 +15,7 @@ from netsum.memory.stats import MemoryStats
 from netsum.memory.window import MemoryWindow
 from netsum.transports.base import Transport
 from netsum.transports.multicast import Joins
-from netsum.transports.only_from import Address
+from netsum.transports.peer_filter import Address
 from netsum.work import Flow, Work
 
 
@@ -89,7 +89,7 @@ class MemoryClient(Driver[MemoryWork]):
 
     def start(self, flow: Callable[[Task], Flow], timeout: float | None = None, *, background: bool) -> MemoryWork:
         """Begin a call: a flow submits runs of its task, and yields conditions that it waits for, such as ``task.done``."""
-        self.home.check()
+        self.fork_guard.check()
         work = MemoryWork(self, flow, self.timeout if timeout is None else timeout)
         return self._begin(work, background=background)
 

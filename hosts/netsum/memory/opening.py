@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from netsum.asking import Asking
+from netsum.controller_http import Asking
 from netsum.descriptor import Link
 from netsum.environment import Environment, seconds
 from netsum.errors import JoinError
@@ -21,7 +21,7 @@ from netsum.memory.array import MemoryArray
 from netsum.memory.client import MemoryClient
 from netsum.memory.descriptor import RegionDescriptor
 from netsum.transports.base import Transport
-from netsum.transports.links import open_link
+from netsum.transports.factory import open_link
 
 _IP_MTU: Final = 14
 _USUAL_MTU: Final = 1500

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from netsum.rows import Rows
+from netsum.packet_batch import Rows
 from netsum.wire.memory import (
     ADDRESS_STEP,
     CLIENT_WINDOW,
@@ -191,7 +191,7 @@ class Flight:
     """Instructions that were sent together: ``run``'s rows from ``row`` on have the numbers from ``first`` on.
 
     Attributes:
-        time, order, tries: as in :class:`netsum.window.flight.Flight`.
+        time, order, tries: as in :class:`netsum.window.flight.InFlight`.
         number: tells this flight from others.
     """
 

@@ -5,7 +5,7 @@ and the clock is passed in.
   the last 256 replies of a client can answer whatever is repeated, and does everything once.
 * It is complete when its reply is there, when it was refused for good, or when its caller has given it up (then nobody knows
   whether it was done).
-* What is lost is sent again (:mod:`netsum.window.repeating`); replies of the same shard should come in the order in which the
+* What is lost is sent again (:mod:`netsum.window.retransmit`); replies of the same shard should come in the order in which the
   instructions were sent. :mod:`netsum.window.congestion` holds instructions back while links are congested.
 
 Packets stand in a ring, one place for each instruction under way. Most replies are ordinary: OK, whole, with nothing left out.
@@ -27,10 +27,10 @@ from netsum.memory.refusals import refusal, status_name
 from netsum.memory.run import Flight, Run, Task
 from netsum.memory.shared import Shared
 from netsum.memory.stats import MemoryStats
-from netsum.rows import Packets, Received, congested
+from netsum.packet_batch import ReceiveBatch, SendBatch, congested
 from netsum.transports.base import Packet
-from netsum.window.congestion import Congestion
-from netsum.window.repeating import Repeating
+from netsum.window.congestion import CongestionWindow
+from netsum.window.retransmit import Retransmitter
 from netsum.wire.memory import (
     AGAIN,
     CLIENT_WINDOW,
@@ -74,8 +74,8 @@ class MemoryWindow:
         self._later: dict[int, tuple[float, float]] = {}  # sent again at this time; the pause
         self._shared = Shared()
         self._positions: dict[int, NDArray[np.uint64]] = {}
-        self._congestion = Congestion(CLIENT_WINDOW)
-        self._repeating = Repeating(self._way_of, range(self._ways))
+        self._congestion = CongestionWindow(CLIENT_WINDOW)
+        self._retransmitter = Retransmitter(self._way_of, range(self._ways))
         self.client = new_client()
         self.base = self.next = 1  # all below `base` are complete; the next one to be sent
         self.stats = MemoryStats()
@@ -104,7 +104,7 @@ class MemoryWindow:
 
     def poll(self, now: float) -> Sequence[Packet]:
         """The packets to send now."""
-        packets, repeating = Packets(), self._repeating
+        packets, repeating = SendBatch(), self._retransmitter
         self.stats.fast_retransmissions += repeating.look(self._sent, now)
         if repeating.stalled:
             self._congestion.stalled()
@@ -122,7 +122,7 @@ class MemoryWindow:
         self._congestion.sent(number)
         self.stats.packets_sent += number
         self.stats.bytes_sent += packets.nbytes
-        if repeating.alarm is None:
+        if repeating.deadline is None:
             repeating.start(now)
         return packets
 
@@ -133,9 +133,9 @@ class MemoryWindow:
             if self._sent:
                 return 0
             self.client, self.base, self.next = self._new_client(), 1, 1
-            trip = self._repeating.trip
-            self._repeating = Repeating(self._way_of, range(self._ways))
-            self._repeating.trip = trip
+            trip = self._retransmitter.trip
+            self._retransmitter = Retransmitter(self._way_of, range(self._ways))
+            self._retransmitter.trip = trip
         return self.base + CLIENT_WINDOW - self.next
 
     def _look_behind(self) -> None:
@@ -146,16 +146,16 @@ class MemoryWindow:
         if oldest in pushes:
             other = min(self._sent.keys() - set(pushes), default=oldest)
             behind = sorted({oldest, pushes[0], other})
-            self._repeating.again = {**dict.fromkeys(behind), **self._repeating.again}
-            self._repeating.due = len(behind)
+            self._retransmitter.again = {**dict.fromkeys(behind), **self._retransmitter.again}
+            self._retransmitter.due = len(behind)
 
     def _come_again(self, now: float) -> None:
         for sequence in [sequence for sequence, (due, _) in self._later.items() if now >= due]:
             self._later[sequence] = (float("inf"), self._later[sequence][1])
-            self._repeating.again[sequence] = None
+            self._retransmitter.again[sequence] = None
 
-    def _repeat_all(self, most: int, packets: Packets) -> int:
-        number, again = 0, self._repeating.again
+    def _repeat_all(self, most: int, packets: SendBatch) -> int:
+        number, again = 0, self._retransmitter.again
         for sequence in list(again):
             if sequence in self._sent:
                 if number >= most:
@@ -165,9 +165,9 @@ class MemoryWindow:
             del again[sequence]
         return number
 
-    def _repeat(self, sequence: int, packets: Packets) -> None:
+    def _repeat(self, sequence: int, packets: SendBatch) -> None:
         was, slot = self._sent.pop(sequence), sequence % CLIENT_WINDOW
-        order = self._repeating.next_order() - sequence
+        order = self._retransmitter.next_order() - sequence
         flight = Flight(was.run, was.row_of(sequence), sequence, was.time, order, self._number(), was.tries + 1)
         self._sent[sequence] = flight  # last: `_sent` is in the order of transmission
         self._flight[slot] = flight.number
@@ -180,7 +180,7 @@ class MemoryWindow:
         self._flights += 1
         return self._flights
 
-    def _begin(self, most: int, now: float, packets: Packets) -> int:
+    def _begin(self, most: int, now: float, packets: SendBatch) -> int:
         """Send the next instruction, or up to ``most`` that are alike; returns how many."""
         run, sequence = self._queue[0], self.next
         if run.task.error is not None:
@@ -199,7 +199,9 @@ class MemoryWindow:
             packets.add_rows(ring[:, :size])
         else:
             packets.add((ring[0, :size].data,))
-        flight = Flight(run, run.begun, sequence, now, self._repeating.next_order(number) - sequence, self._number())
+        flight = Flight(
+            run, run.begun, sequence, now, self._retransmitter.next_order(number) - sequence, self._number()
+        )
         slots = slice(slot, slot + number)
         self._sizes[slots], self._flight[slots] = size, flight.number
         if self._ways > 1:
@@ -216,9 +218,9 @@ class MemoryWindow:
     def next_deadline(self) -> float | None:
         """When :meth:`poll` may have something to send although nothing has arrived. None: only when something does."""
         moments = [due for due, _ in self._later.values()]
-        if self._repeating.alarm is not None:
-            moments.append(self._repeating.alarm)
-        if self._congestion.until and (self._queue or self._repeating.again):
+        if self._retransmitter.deadline is not None:
+            moments.append(self._retransmitter.deadline)
+        if self._congestion.until and (self._queue or self._retransmitter.again):
             moments.append(self._congestion.until)
         return min(moments, default=None)
 
@@ -227,17 +229,17 @@ class MemoryWindow:
         if marked := congested(packets):
             self.stats.congested += marked
             self._congestion.marked(marked, len(self._sent))
-        if isinstance(packets, Received) and len(packets) > 1:
+        if isinstance(packets, ReceiveBatch) and len(packets) > 1:
             for at in self._take(packets, now):
                 self.receive(packets[at], now)
         else:
             for packet in packets:
                 self.receive(packet, now)
-        if found := self._repeating.find_overtaken(self._sent):
+        if found := self._retransmitter.find_overtaken(self._sent):
             self.stats.fast_retransmissions += found
             self._congestion.lost(len(self._sent))
 
-    def _take(self, packets: Received, now: float) -> Sequence[int]:
+    def _take(self, packets: ReceiveBatch, now: float) -> Sequence[int]:
         """Take the ordinary replies among these packets; returns which others there are."""
         rows, sizes = packets.rows, packets.sizes
         if rows.shape[1] < _HEAD:
@@ -311,7 +313,7 @@ class MemoryWindow:
             known = header.sequence < self.next
             stats.duplicates += known
             stats.malformed += not known
-            self._repeating.came_twice(header.sequence)
+            self._retransmitter.came_twice(header.sequence)
         elif header.instruction != flight.run.instruction:
             stats.malformed += 1
         else:
@@ -355,8 +357,8 @@ class MemoryWindow:
 
     def _complete(self, first: int, number: int, flight: Flight, now: float) -> None:
         """Replies to ``number`` instructions have arrived, from ``first`` on."""
-        self._repeating.arrived(first, number, flight, now, others=len(self._sent) > number)
-        self.stats.rtt = self._repeating.trip.srtt or 0.0
+        self._retransmitter.arrived(first, number, flight, now, others=len(self._sent) > number)
+        self.stats.rtt = self._retransmitter.trip.srtt or 0.0
         self._congestion.arrived(number)
         flight.run.task.left -= number
         self._settle(range(first, first + number))
@@ -370,9 +372,9 @@ class MemoryWindow:
                 self._later.pop(sequence, None)
         while self.base < self.next and self.base not in self._sent:
             self.base += 1
-        if len(self._repeating.again):
+        if len(self._retransmitter.again):
             for sequence in sequences:
-                self._repeating.again.pop(sequence, None)
+                self._retransmitter.again.pop(sequence, None)
 
     def give_up(self, task: Task) -> tuple[str, int, str, int] | None:
         """Nobody waits for this task any more. Returns of its first instruction that had no reply: region, address, instruction,
@@ -392,5 +394,5 @@ class MemoryWindow:
             run = queued[0]
             oldest = run.region, int(run.addresses[run.begun]), run.instruction.name, 0
         if not self._sent:
-            self._repeating.alarm = None
+            self._retransmitter.deadline = None
         return oldest

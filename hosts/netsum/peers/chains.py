@@ -24,10 +24,10 @@ import numpy as np
 
 from netsum.descriptor import IP_UDP_BYTES, MULTICAST, Descriptor
 from netsum.peers.batch import Batch
+from netsum.peers.chain_hop import ChainHop, Lanes, added, parse_hop, shortened
+from netsum.peers.chain_route import ChainRoute
 from netsum.peers.rings import rings_of
 from netsum.peers.stream import Gap, Incoming, Outgoing
-from netsum.peers.visits import Lanes, Visit, added, parse_visit, shortened
-from netsum.peers.ways import Way
 from netsum.peers.wire import DATAGRAM, RANK
 from netsum.stats import Stats
 from netsum.window.block import ID_MASK, Block, id_distance
@@ -81,7 +81,7 @@ class _Unit:
     """Blocks of one packet that have begun: ``rows`` of the batch, in lanes of ``width`` bytes. ``due`` are the areas that
     packets will still come to."""
 
-    way: Way
+    way: ChainRoute
     lane: LaneType
     width: int
     ours: Lanes
@@ -118,7 +118,7 @@ class Chains:
         if self._multicasts:
             self._outgoing[EVERYONE], self._receivers[EVERYONE] = Outgoing(), set(others)
         self._units: dict[int, _Unit] = {}  # by the id of the first block
-        self._early: dict[int, list[Visit]] = {}
+        self._early: dict[int, list[ChainHop]] = {}
         self._frames: list[Frame] = []
 
     # Blocks
@@ -151,7 +151,7 @@ class Chains:
         """Begin the blocks of the packet with number ``at``."""
         like = blocks[0]
         dest = like.dest if like.dest in self._ranks else EVERYONE
-        way = Way.of(at, like.op, dest, like.source, self._rings)
+        way = ChainRoute.of(at, like.op, dest, like.source, self._rings)
         lane = _TYPES[like.lane, like.floats] if like.op is Op.SUM else LaneType.BYTES
         due = {area for area, ring in ((OWN, way.sums), (RESULTS, way.stores)) if self._rank in ring[1:]}
         size = self._descriptor.block_bytes
@@ -163,8 +163,8 @@ class Chains:
         self._units[block_id] = unit
         if (way.sums or way.stores)[0] == self._rank:
             self._send_on(Instruction.SUM_FORWARD if way.sums else Instruction.STORE, block_id, unit, unit.ours)
-        for visit in self._early.pop(block_id, ()):
-            self._visited(block_id, visit)
+        for hop in self._early.pop(block_id, ()):
+            self._take_hop(block_id, hop)
 
     def forget(self, block_id: int) -> None:
         """Every rank holds this block's result, and those before it."""
@@ -194,17 +194,17 @@ class Chains:
         self._stats.packets_received += 1
         self._stats.bytes_received += len(data)
         try:
-            visit = self._checked(data)
+            hop = self._checked(data)
         except ValueError:
             self._stats.malformed += 1
             return
-        header, rank = visit.header, visit.header.client
+        header, rank = hop.header, hop.header.client
         reply, area = bool(header.flags & Flag.REPLY), header.address >> _AREA_BIT & 0xF
         to = EVERYONE if area == SENT_TO_ALL else rank
         sent = SENT if header.address >> _RANK_BIT == self._rank else SENT_TO_ALL
         match header.instruction, reply:
             case (Instruction.SUM_FORWARD | Instruction.STORE, False) if (rank, sent) in self._incoming:
-                self._arrived((rank, sent), visit, now, next_id, horizon)
+                self._arrived((rank, sent), hop, now, next_id, horizon)
             case (Instruction.READ, False) if rank in self._receivers.get(to, ()):
                 self._repeat(rank, to, header)
             case (Instruction.READ, True) if (rank, area) in self._incoming:
@@ -216,9 +216,9 @@ class Chains:
             case _:
                 self._stats.malformed += 1
 
-    def _checked(self, data: memoryview) -> Visit:
-        visit = parse_visit(data)
-        header = visit.header
+    def _checked(self, data: memoryview) -> ChainHop:
+        hop = parse_hop(data)
+        header = hop.header
         if header.key != self._tag(data[:_TAG], data[_TAG + _TAG_BYTES :]) or header.epoch != self._epoch:
             raise ValueError("not from a member in this epoch, or altered")
         if (
@@ -226,10 +226,10 @@ class Chains:
             or header.length > self._together * self._descriptor.block_bytes
         ):
             raise ValueError("for another rank, or too long")
-        return visit
+        return hop
 
-    def _arrived(self, stream: Stream, visit: Visit, now: float, next_id: int, horizon: int) -> None:
-        header, link = visit.header, self._incoming[stream]
+    def _arrived(self, stream: Stream, hop: ChainHop, now: float, next_id: int, horizon: int) -> None:
+        header, link = hop.header, self._incoming[stream]
         block_id = self._number_of(header.address)
         known = block_id in self._units
         if id_distance(block_id, next_id) > horizon:
@@ -240,26 +240,26 @@ class Chains:
             return
         self._ask(stream, link.gaps(now))
         if known:
-            self._visited(block_id, visit)
+            self._take_hop(block_id, hop)
         elif id_distance(block_id, next_id) >= 0:
-            self._early.setdefault(block_id, []).append(visit._replace(payload=visit.payload.copy()))
+            self._early.setdefault(block_id, []).append(hop._replace(payload=hop.payload.copy()))
         else:
             self._stats.stale += 1  # of a block that does not go by chain here: the ranks' calls differ
 
-    def _visited(self, block_id: int, visit: Visit) -> None:
-        unit, area = self._units[block_id], _AREAS[Instruction(visit.header.instruction)]
+    def _take_hop(self, block_id: int, hop: ChainHop) -> None:
+        unit, area = self._units[block_id], _AREAS[Instruction(hop.header.instruction)]
         if area not in unit.due:
             self._stats.malformed += 1
             return
         unit.due.discard(area)
         unit.part.left -= not unit.due
         if area == RESULTS:
-            self._store(unit, visit.payload)
-            self._send_on(Instruction.STORE, block_id, unit, visit.payload, visit.segments)
+            self._store(unit, hop.payload)
+            self._send_on(Instruction.STORE, block_id, unit, hop.payload, hop.segments)
             return
-        total = added(visit.payload, unit.ours, unit.lane)
+        total = added(hop.payload, unit.ours, unit.lane)
         if unit.way.sums[-1] != self._rank:
-            self._send_on(Instruction.SUM_FORWARD, block_id, unit, total, visit.segments)
+            self._send_on(Instruction.SUM_FORWARD, block_id, unit, total, hop.segments)
             return
         self._store(unit, total)
         self._send_on(Instruction.STORE, block_id, unit, total)

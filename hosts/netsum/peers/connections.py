@@ -1,7 +1,7 @@
 """The two ends of a connection between members. It carries frames one way, from the member that opened it.
 
 Whoever has something to send connects, so two members never wait for each other to do it. A connection may break at any time,
-even through a stranger. It is then opened again, and what was lost is repeated (:mod:`netsum.peers.conversation`).
+even through a stranger. It is then opened again, and what was lost is repeated (:mod:`netsum.peers.session`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
 
-from netsum.home import stays_home
+from netsum.fork_guard import fork_guarded
+from netsum.peers.frame_auth import FrameAuth, Identity
 from netsum.peers.framing import BrokenError, FrameReader, framed
-from netsum.peers.seal import Identity, Seal
 from netsum.peers.wire import GREETING, HELLO
 from netsum.transports.base import Packet
-from netsum.transports.only_from import Address
+from netsum.transports.peer_filter import Address
 
 PATIENCE: Final = 2.0
 """Seconds within which both ends must prove who they are, and TCP must acknowledge what was sent."""
@@ -43,7 +43,7 @@ Clock = Callable[[], float]
 
 
 def prepare(sock: socket.socket) -> socket.socket:
-    stays_home(sock)
+    fork_guarded(sock)
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option, value in _LINUX if sys.platform == "linux" else ():
@@ -69,7 +69,7 @@ class Outgoing:
         self._waiting_bytes = 0
         self._sock: socket.socket | None = None
         self._greeting = b""
-        self._seal: Seal | None = None
+        self._auth: FrameAuth | None = None
         self._rest = memoryview(b"")  # of the frame that is being sent
         self._began = 0.0
         self._next = 0.0  # when to connect
@@ -83,7 +83,7 @@ class Outgoing:
         self._waiting_bytes += sum(map(len, body))
         if self._sock is None:
             self.look_after(self._clock(), selector)
-        elif self._seal is not None and not self._rest:
+        elif self._auth is not None and not self._rest:
             self.go_on(selector, selectors.EVENT_WRITE)
 
     def look_after(self, now: float, selector: Selector) -> None:
@@ -91,7 +91,7 @@ class Outgoing:
         if self._sock is None:
             if self._waiting and now >= self._next:
                 self._connect(now, selector)
-        elif self._seal is None and now - self._began > PATIENCE:
+        elif self._auth is None and now - self._began > PATIENCE:
             self._break("the connection is not answered", selector)
 
     def _connect(self, now: float, selector: Selector) -> None:
@@ -112,8 +112,8 @@ class Outgoing:
         try:
             if events & selectors.EVENT_READ:
                 self._read(self._sock)
-            if self._seal is not None:
-                self._write(self._sock, self._seal, selector)
+            if self._auth is not None:
+                self._write(self._sock, self._auth, selector)
         except OSError as error:
             self._break(error.strerror or str(error), selector)
 
@@ -130,16 +130,16 @@ class Outgoing:
             answer = self._identity.answer(self._greeting, self._rank)
             if answer is None:
                 raise BrokenError("a process answers that is not the member's")
-            hello, self._seal = answer
+            hello, self._auth = answer
             self._rest = memoryview(hello)
 
-    def _write(self, sock: socket.socket, seal: Seal, selector: Selector) -> None:
+    def _write(self, sock: socket.socket, auth: FrameAuth, selector: Selector) -> None:
         try:
             while self._rest or self._waiting:
                 if not self._rest:
                     body = self._waiting.popleft()
                     self._waiting_bytes -= sum(map(len, body))
-                    self._rest = memoryview(framed(seal, body))
+                    self._rest = memoryview(framed(auth, body))
                 self._rest = self._rest[sock.send(self._rest) :]
             wanted = selectors.EVENT_READ
         except BlockingIOError:
@@ -153,7 +153,7 @@ class Outgoing:
         now = self._clock()
         self._pause = RETRY if now - self._began > PATIENCE else min(2 * self._pause, MAX_RETRY)
         self._next = now + self._pause
-        if self._seal is not None:
+        if self._auth is not None:
             self._waiting = deque([()])
             self._waiting_bytes = 0
         self.close(selector)
@@ -162,7 +162,7 @@ class Outgoing:
         if self._sock is not None:
             selector.unregister(self._sock)
             self._sock.close()
-        self._sock, self._seal, self._greeting, self._rest = None, None, b"", memoryview(b"")
+        self._sock, self._auth, self._greeting, self._rest = None, None, b"", memoryview(b"")
 
 
 class Incoming:
@@ -208,8 +208,8 @@ class Incoming:
         met = self._identity.meet(self._greeting, hello) if hello[0] in self._ranks else None
         if met is None:
             raise BrokenError("a process connects that is not a member's")
-        self.rank, seal = met
-        return FrameReader(seal, self._largest)
+        self.rank, auth = met
+        return FrameReader(auth, self._largest)
 
     def stalled(self, now: float) -> bool:
         """Whether half a frame has come, and nothing more for too long."""

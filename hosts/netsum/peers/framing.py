@@ -1,4 +1,4 @@
-"""Frames as the bytes of a connection. A frame's head has a fixed size and a seal of its own, so nobody waits for the body of a
+"""Frames as the bytes of a connection. A frame's head has a fixed size and a tag of its own, so no member waits for the body of a
 size that is not the sender's. No socket; the clock is passed in.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from netsum.peers.seal import Seal
+from netsum.peers.frame_auth import FrameAuth
 from netsum.peers.wire import FRAME, SIZE
 from netsum.transports.base import Packet
 
@@ -18,18 +18,18 @@ class BrokenError(OSError):
     """The connection is unusable: it was closed, or the other end is not who it should be."""
 
 
-def framed(seal: Seal, body: Packet) -> bytes:
+def framed(auth: FrameAuth, body: Packet) -> bytes:
     """The connection's next frame."""
     size = SIZE.pack(sum(map(len, body)))
-    return b"".join((size, seal.tag((size,)), seal.tag(body), *body))
+    return b"".join((size, auth.tag((size,)), auth.tag(body), *body))
 
 
 class FrameReader:
     """Cuts the bytes that come on a connection into frames."""
 
-    def __init__(self, seal: Seal, largest: int) -> None:
+    def __init__(self, auth: FrameAuth, largest: int) -> None:
         """``largest`` is the most bytes of a frame's body."""
-        self._seal = seal
+        self._auth = auth
         self._largest = largest
         self._come = bytearray()
         self._head: tuple[int, bytes] | None = None  # the size and the tag of the body that is to come
@@ -46,7 +46,7 @@ class FrameReader:
             at += wanted
             if self._head is None:
                 self._head = self._opened(part)
-            elif self._seal.holds(self._head[1], (part,)):
+            elif self._auth.holds(self._head[1], (part,)):
                 self._head = None
                 bodies.append(part)
             else:
@@ -57,7 +57,7 @@ class FrameReader:
 
     def _opened(self, head: bytes) -> tuple[int, bytes]:
         size, tag, tag_of_body = FRAME.unpack(head)
-        if not self._seal.holds(tag, (head[: SIZE.size],)) or size > self._largest:
+        if not self._auth.holds(tag, (head[: SIZE.size],)) or size > self._largest:
             raise BrokenError("a frame's head is not as it was sent")
         return size, tag_of_body
 

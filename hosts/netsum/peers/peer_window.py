@@ -16,17 +16,17 @@ from netsum.descriptor import AUTO, PLAN, Descriptor, is_chain
 from netsum.errors import MismatchError
 from netsum.peers.batch import Batch, Message, unpack
 from netsum.peers.chains import Chains, Part
-from netsum.peers.choice import Table, choose
-from netsum.peers.execution import Differ, Execution
-from netsum.peers.mailer import Frame, Mailer
+from netsum.peers.messenger import Frame, Messenger
 from netsum.peers.plans import make_plan
 from netsum.peers.plans.from_file import read_plan
+from netsum.peers.schedule_execution import ScheduleExecution, ScheduleMismatch
+from netsum.peers.selection import Table, choose
 from netsum.peers.wire import DATAGRAM_HEAD, LONGEST, Flag, algorithm_name, algorithm_number, is_datagram
-from netsum.refusal import Disagreement, Refusal
+from netsum.refusal import BlockRejected, CallMismatch
 from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Transport
-from netsum.window import FAREWELLS, WAIT_SLICE
+from netsum.window import GOODBYE_REPEATS, WAIT_SLICE
 from netsum.window.block import ID_MASK, Block, id_distance
 from netsum.window.fits import fits, is_of
 from netsum.wire.codec import Header
@@ -53,7 +53,7 @@ class PeerWindow:
     """One member's window over one epoch of a job without a switch (a :class:`netsum.window.Window`)."""
 
     combiner = "others"
-    needs_tending = True
+    needs_background_progress = True
 
     def __init__(self, descriptor: Descriptor, stats: Stats | None = None) -> None:
         """``stats`` to continue with, if any."""
@@ -68,7 +68,7 @@ class PeerWindow:
         self._table: Table | None = None
         self._longest = max(1, min(descriptor.window // 2, LONGEST, _chunk(descriptor)))
         others = [rank for rank in self._ranks if rank != self._rank]
-        self.mailer = Mailer(others, self._algorithm, descriptor.first_block_id, self.stats)
+        self.messenger = Messenger(others, self._algorithm, descriptor.first_block_id, self.stats)
         self.chains = Chains(descriptor, self._ranks, self.stats) if is_chain(descriptor.algorithm) else None
         self._listened = False  # whether everything that has come was taken
         self._parts: dict[int, Part] = {}  # of batches that go by chain, by the serial of the first block
@@ -76,10 +76,10 @@ class PeerWindow:
         self._batches: deque[list[Block]] = deque()
         self._blocks: dict[int, Block] = {}  # of the batches that have begun, as long as they may be needed
         self._kept_from = 0
-        self._executions: dict[int, Execution] = {}  # by the serial of the batch's first block
+        self._executions: dict[int, ScheduleExecution] = {}  # by the serial of the batch's first block
         self._finished: dict[int, int] = {}  # batches beyond `base`: first serial -> the one after the last
         self._early: dict[int, list[tuple[int, Message]]] = {}  # messages of batches that have not begun
-        self._trouble: Refusal | None = None
+        self._trouble: BlockRejected | None = None
         self._since: float | None = None  # since when the oldest block has been waited for
         self._oldest = -1
 
@@ -88,7 +88,7 @@ class PeerWindow:
         return self.chains is not None
 
     @property
-    def speaks(self) -> bool:
+    def polls_controller(self) -> bool:
         return self._rank == self._ranks[0]
 
     @property
@@ -143,7 +143,7 @@ class PeerWindow:
             self._since = None
         elif self._since is None or self.base != self._oldest:
             self._since, self._oldest = now, self.base
-        frames = self.mailer.poll(now, waiting=self._waiting)
+        frames = self.messenger.poll(now, waiting=self._waiting)
         if self.chains is not None:
             waiting = any(part.left for part in self._parts.values())
             frames += self.chains.poll(now, waiting=waiting, listened=self._listened)
@@ -156,15 +156,15 @@ class PeerWindow:
     def _raise_trouble(self) -> None:
         if self._trouble is not None:
             raise self._trouble
-        for rank, algorithm in self.mailer.algorithms.items():
+        for rank, algorithm in self.messenger.algorithms.items():
             if algorithm != self._algorithm:
                 raise MismatchError(
                     f"rank {rank} runs the algorithm {algorithm_name(algorithm)}, rank {self._rank} "
                     f"{self._descriptor.algorithm}: give all ranks the same NETSUM_ALGORITHM, or none"
                 )
-        for at in self.mailer.differing.values():
+        for at in self.messenger.differing.values():
             if self._waiting and self._serial(at) <= self.base:
-                raise Disagreement(self.base)
+                raise CallMismatch(self.base)
 
     def next_deadline(self) -> float | None:
         # Other questions can wait for the next poll.
@@ -177,7 +177,7 @@ class PeerWindow:
             first, self.next_serial = self.next_serial, self.next_serial + len(blocks)
             self._blocks.update(enumerate(blocks, first))
             self.stats.blocks += len(blocks)
-            self.mailer.at = self.block_id(self.next_serial)
+            self.messenger.at = self.block_id(self.next_serial)
             self._executions[first] = self._execution(first, blocks)
             for rank, message in self._early.pop(first, []):
                 self._take(first, rank, message)
@@ -185,7 +185,7 @@ class PeerWindow:
             if any(first < serial < self.next_serial for serial in self._early):
                 self._differ(first)
 
-    def _execution(self, first: int, blocks: list[Block]) -> Execution:
+    def _execution(self, first: int, blocks: list[Block]) -> ScheduleExecution:
         size = self._descriptor.block_bytes
         dests = tuple(self._number.get(block.dest, EVERYONE) for block in blocks)
         sources = tuple(self._number.get(block.source, EVERYONE) for block in blocks)
@@ -197,14 +197,14 @@ class PeerWindow:
         batch = Batch(blocks, size, apart)
         if chains is not None and apart:
             self._parts[first] = chains.begin(self.block_id(first), blocks, apart, batch)
-        return Execution(self.block_id(first), batch, plan, self._ranks, self.mailer.post)
+        return ScheduleExecution(self.block_id(first), batch, plan, self._ranks, self.messenger.post)
 
     def receive(self, packet: memoryview, now: float) -> None:
         """Take a frame from another member. Trouble is left to :meth:`poll`, for whoever waits there."""
         if is_datagram(packet):
             self._receive_datagram(packet[DATAGRAM_HEAD:], now)
             return
-        rank, messages = self.mailer.receive(packet, now)
+        rank, messages = self.messenger.receive(packet, now)
         for data in messages:
             try:
                 message = unpack(data, self._descriptor.block_bytes)
@@ -238,11 +238,11 @@ class PeerWindow:
     def _take(self, first: int, rank: int, message: Message) -> None:
         try:
             self._executions[first].take(rank, message)
-        except Differ:
+        except ScheduleMismatch:
             self._differ(first)
 
     def _differ(self, serial: int) -> None:
-        self._trouble = self._trouble or Refusal(serial, Outcome.SIGNATURE)
+        self._trouble = self._trouble or BlockRejected(serial, Outcome.SIGNATURE)
 
     def _advance(self, first: int) -> None:
         """Let a batch go on; when it is done, deliver its results."""
@@ -250,7 +250,7 @@ class PeerWindow:
         batch = execution.batch
         try:
             execution.advance()
-        except Differ:
+        except ScheduleMismatch:
             self._differ(first)
         part = self._parts.get(first)
         if not execution.done:
@@ -287,10 +287,10 @@ class PeerWindow:
         ours = is_of(block, header) and fits(block, header, size, len(self._ranks), degrade=True)
         return ours and (size > 0) == brings
 
-    def overrule(self, status: Status) -> list[Frame]:  # noqa: ARG002 - there is only one reason
-        return self.mailer.say(Flag.DIFFER, self.block_id(self.base))
+    def abort_outstanding(self, status: Status) -> list[Frame]:  # noqa: ARG002 - there is only one reason
+        return self.messenger.say(Flag.DIFFER, self.block_id(self.base))
 
-    def tend(self, transport: Transport, timeout: float = 0.0) -> None:
+    def progress(self, transport: Transport, timeout: float = 0.0) -> None:
         packets = transport.recv(timeout)
         now = time.monotonic()
         self.receive_all(packets, now)
@@ -299,18 +299,18 @@ class PeerWindow:
     @property
     def _settled(self) -> bool:
         """Whether the others have what they need from this member."""
-        return self.mailer.settled and (self.chains is None or not self.chains.unsettled(self.mailer.gone))
+        return self.messenger.settled and (self.chains is None or not self.chains.unsettled(self.messenger.gone))
 
     def leave(self, transport: Transport) -> None:
         until = time.monotonic() + LINGER
-        self.tend(transport)
-        transport.send(self.mailer.say(Flag.ANSWER, self.mailer.at))
+        self.progress(transport)
+        transport.send(self.messenger.say(Flag.ANSWER, self.messenger.at))
         while not self._settled and time.monotonic() < until:
             if self.chains is not None:
-                self.chains.tell(self.mailer.gone)
-            self.tend(transport, WAIT_SLICE)
-        for _ in range(FAREWELLS):
-            transport.send(self.mailer.say(Flag.BYE, self.mailer.at))
+                self.chains.tell(self.messenger.gone)
+            self.progress(transport, WAIT_SLICE)
+        for _ in range(GOODBYE_REPEATS):
+            transport.send(self.messenger.say(Flag.BYE, self.messenger.at))
 
     def use(self, settings: Settings) -> None:
         self._table = settings.table
@@ -327,7 +327,7 @@ class PeerWindow:
         others = [rank for rank in self._ranks if rank != self._rank]
         causes = {rank: cause for rank in others if (cause := self._cause(rank, now))}
         if not causes:  # a rank that left had reached the block, but need not have finished it
-            causes = {rank: "which has left" for rank in others if rank in self.mailer.gone}
+            causes = {rank: "which has left" for rank in others if rank in self.messenger.gone}
         if causes:
             words = [f"rank {rank}, {cause}" for rank, cause in causes.items()]
             return "waiting for " + "; ".join(words), tuple(causes)
@@ -342,17 +342,17 @@ class PeerWindow:
 
     def _has_told(self, rank: int) -> bool:
         """Whether it has been heard since the oldest block is waited for."""
-        heard = self.mailer.heard(rank)
+        heard = self.messenger.heard(rank)
         return heard is not None and self._since is not None and heard >= self._since
 
     def _cause(self, rank: int, now: float) -> str:
         """Why a rank is known to hold up the oldest block; "" if it is not."""
-        mailer = self.mailer
-        heard, at = mailer.heard(rank), mailer.others_at.get(rank)
+        messenger = self.messenger
+        heard, at = messenger.heard(rank), messenger.others_at.get(rank)
         behind = at is None or self._serial(at) <= self.base
-        if rank in mailer.gone:
+        if rank in messenger.gone:
             return "which has left" if behind else ""
-        if mailer.unanswered[rank] >= QUESTIONS:
+        if messenger.unanswered[rank] >= QUESTIONS:
             if heard is None:
                 return "from which nothing has come"
             if now - heard > SILENT:

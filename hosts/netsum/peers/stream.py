@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, Generic, TypeVar
 
 from netsum.window.block import ID_MASK, id_distance
-from netsum.window.round_trip import RoundTrip
+from netsum.window.round_trip import RttEstimator
 
 Kept = TypeVar("Kept")
 
@@ -33,7 +33,7 @@ class Incoming:
         self._next = FIRST
         self._missing: dict[int, None] = {}  # in ascending order
         self._gaps: list[Gap] = []  # found since they were last asked for
-        self._trip = RoundTrip()
+        self._trip = RttEstimator()
         self._asked: float | None = None
         self._pause = 0.0
 

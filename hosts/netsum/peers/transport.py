@@ -14,14 +14,14 @@ from typing import Final
 
 from netsum.descriptor import MULTICAST, Descriptor, is_chain
 from netsum.errors import JoinError
-from netsum.home import stays_home
+from netsum.fork_guard import fork_guarded
 from netsum.peers.connections import PATIENCE, Clock, Incoming, Outgoing
+from netsum.peers.frame_auth import Identity
 from netsum.peers.framing import BrokenError
-from netsum.peers.seal import Identity
 from netsum.peers.wire import DATAGRAM, DATAGRAM_HEAD, HEAD, RANK, RECORD, is_datagram, message_bytes
 from netsum.transports.base import Packet
 from netsum.transports.multicast import group_of, join_group, send_from
-from netsum.transports.only_from import hear_only
+from netsum.transports.peer_filter import accept_only
 from netsum.transports.sockets import BATCH, SocketBatch, parse_address
 from netsum.wire.schema import EVERYONE
 
@@ -47,14 +47,14 @@ class PeerSocket:
         for left in reversed(range(_ATTEMPTS)):
             self.sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            stays_home(self.sock)
-            stays_home(self.datagrams)
+            fork_guarded(self.sock)
+            fork_guarded(self.datagrams)
             try:
                 self.sock.setblocking(False)
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 self.sock.bind((host, port))
                 self.sock.listen(_BACKLOG)
-                hear_only(self.datagrams, [])  # until there are members that send any
+                accept_only(self.datagrams, [])  # until there are members that send any
                 self.datagrams.bind(self.sock.getsockname())
             except OSError as error:
                 self.close()
@@ -134,7 +134,7 @@ class PeerTransport:
         self._closed = False
 
     def _open_datagrams(self, sock: socket.socket, descriptor: Descriptor) -> None:
-        hear_only(sock, self._peers.values())
+        accept_only(sock, self._peers.values())
         self._datagrams = SocketBatch(sock)
         self._selector.register(sock, selectors.EVENT_READ, partial(self._read_datagrams, self._datagrams))
         if descriptor.algorithm != MULTICAST:

@@ -24,7 +24,7 @@ TAG_BYTES: Final = 16
 GREETING: Final = struct.Struct(">16s16s")
 """The session of the process that accepted, and a random number for this connection."""
 HELLO: Final = struct.Struct(f">B16s{TAG_BYTES}s")
-"""The rank and session of the process that connected, and the tag that proves both (:mod:`netsum.peers.seal`)."""
+"""The rank and session of the process that connected, and the tag that proves both (:mod:`netsum.peers.frame_auth`)."""
 SIZE: Final = struct.Struct(">I")
 FRAME: Final = struct.Struct(f"{SIZE.format}{TAG_BYTES}s{TAG_BYTES}s")
 """The number of bytes of the body (:data:`SIZE`), the tag of this number, and the tag of the body."""

@@ -3,8 +3,8 @@
 ``torch.distributed.init_process_group("netsum")`` joins the job that the environment names (:mod:`netsum.environment`).
 """
 
+from netsum.torch.ddp_comm_hook import AllreduceState, allreduce_hook
 from netsum.torch.gradients import average_gradients
-from netsum.torch.hook import AllreduceState, allreduce_hook
 from netsum.torch.memory_embedding import MemoryEmbedding
 from netsum.torch.memory_optimizer import MemoryOptimizer
 from netsum.torch.parameters import broadcast_parameters

@@ -18,7 +18,7 @@ def register() -> None:
 
 
 def _create(options: Any, own: Any) -> Any:
-    from netsum.torch.opening import open_group  # noqa: PLC0415
+    from netsum.torch.group_init import open_group  # noqa: PLC0415
 
     return open_group(options, own)
 

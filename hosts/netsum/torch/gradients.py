@@ -21,8 +21,8 @@ import torch
 
 from netsum.collectives.call import part_of
 from netsum.communicator import Communicator
+from netsum.torch.numpy_view import shapes_of
 from netsum.torch.sparse import reduce_sparse
-from netsum.torch.tensors import shapes_of
 from netsum.work import Work
 
 BUCKET_BYTES: Final = 25 << 20

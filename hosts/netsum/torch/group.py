@@ -15,8 +15,8 @@ from netsum.communicator import Communicator
 from netsum.fixed_point import Array
 from netsum.torch.arguments import Tensors
 from netsum.torch.futures import Futures
-from netsum.torch.mailbox import Mailbox
-from netsum.torch.tensors import After
+from netsum.torch.numpy_view import After
+from netsum.torch.p2p import PointToPoint
 from netsum.torch.work import Done, Pending, Work
 
 
@@ -49,7 +49,7 @@ class Group(distributed.ProcessGroup):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._another = another
         self._side: Communicator | None = None
-        self._mailbox = Mailbox(comm, store, name)
+        self._mailbox = PointToPoint(comm, store, name)
 
     # What torch asks about a group.
 

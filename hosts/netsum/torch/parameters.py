@@ -7,7 +7,7 @@ import torch
 
 from netsum.collectives.call import part_of
 from netsum.communicator import Communicator
-from netsum.torch.tensors import lend, shapes_of
+from netsum.torch.numpy_view import lend, shapes_of
 
 
 def broadcast_parameters(

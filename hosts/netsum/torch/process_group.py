@@ -27,11 +27,11 @@ from netsum.torch.arguments import (
     check_same_counts,
     elements_by_rank,
 )
+from netsum.torch.errors import as_torch_raises
 from netsum.torch.group import Group
+from netsum.torch.numpy_view import Lent, filling, giving_back, lend
 from netsum.torch.operations import Operation, operation
 from netsum.torch.sparse import check_sparse, reduce_sparse
-from netsum.torch.tensors import Lent, filling, giving_back, lend
-from netsum.torch.words import as_torch_raises
 from netsum.torch.work import Done, Pending, Work
 
 

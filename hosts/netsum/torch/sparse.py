@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from netsum.collectives.call import Call, Context
-from netsum.collectives.lanewise import lanewise
-from netsum.collectives.layout import Layout
+from netsum.collectives.elementwise import lanewise
 from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_options
+from netsum.collectives.partition import Layout
 from netsum.collectives.reductions import reduce_array
 from netsum.communicator import Communicator
 from netsum.errors import UnsupportedError
+from netsum.torch.numpy_view import lend
 from netsum.torch.operations import Operation
-from netsum.torch.tensors import lend
 from netsum.work import Flow, nested
 
 _NAME = "sparse allreduce"

@@ -21,10 +21,10 @@ from torchft.process_group import ProcessGroupWrapper
 from netsum.communicator import Communicator
 from netsum.errors import CallTimeoutError, CommunicatorError, MismatchError, UnsupportedError
 from netsum.join import join
-from netsum.torch.opening import PATIENCE
+from netsum.telemetry import CallEnd
+from netsum.torch.errors import as_torch_raises
+from netsum.torch.group_init import PATIENCE
 from netsum.torch.process_group import ProcessGroup
-from netsum.torch.words import as_torch_raises
-from netsum.watching import CallEnd
 
 _ENDS = (CommunicatorError, MismatchError, CallTimeoutError)
 """Errors that end a communicator."""

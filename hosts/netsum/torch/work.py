@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, distributed
 
+from netsum.torch.errors import as_torch_raises
 from netsum.torch.futures import CallFuture, Futures, future_for_cpp
-from netsum.torch.words import as_torch_raises
 
 
 class Pending(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from netsum.rows import Packet
+from netsum.packet_batch import Packet
 
 __all__ = ["Packet", "Transport"]
 
@@ -19,11 +19,11 @@ class Transport(Protocol):
 
     def send(self, packets: Sequence[Packet]) -> None:
         """Send the packets in this order. Those that the network cannot take now are lost, which the protocol repairs. Rows of
-        :class:`netsum.rows.Packets` may go many at a time."""
+        :class:`netsum.packet_batch.SendBatch` may go many at a time."""
 
     def recv(self, timeout: float | None) -> Sequence[memoryview]:
-        """The packets that have arrived, at most a batch, perhaps as :class:`netsum.rows.Received`; wait up to ``timeout``
-        seconds for the first (0: do not wait; None: wait for ever). The buffers are valid until the next call."""
+        """Return the packets that have arrived, at most a batch, perhaps as :class:`netsum.packet_batch.ReceiveBatch`; wait up to
+        ``timeout`` seconds for the first (0: do not wait; None: wait forever). The buffers are valid until the next call."""
 
     def fileno(self) -> int | None:
         """A descriptor that is readable when packets wait, or None."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from netsum.frames import FrameFormat
 from netsum.transports.base import Packet
-from netsum.transports.only_from import Address
-from netsum.transports.shared_wire import Inbox, SharedWire
+from netsum.transports.loopback import Inbox, LoopbackWire
+from netsum.transports.peer_filter import Address
 
 
 class FramesTransport:
@@ -18,7 +18,7 @@ class FramesTransport:
         """``local`` and ``remote`` are the link's ends as (address, UDP port). Raises OSError if another process has
         ``local``."""
         self._inbox = Inbox(frame_format)
-        self._wire = SharedWire.attach(local, remote, self._inbox)
+        self._wire = LoopbackWire.attach(local, remote, self._inbox)
 
     @property
     def last_error(self) -> str | None:

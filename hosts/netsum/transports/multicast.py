@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final, Protocol, runtime_checkable
 
-from netsum.home import stays_home
-from netsum.transports.only_from import Address, hear_only
+from netsum.fork_guard import fork_guarded
+from netsum.transports.peer_filter import Address, accept_only
 from netsum.transports.sockets import SocketBatch
 
 _FIRST_PORT: Final = 49152
@@ -42,10 +42,10 @@ def send_from(sock: socket.socket, host: str) -> None:
 def join_group(group: Address, host: str, members: Iterable[Address]) -> SocketBatch:
     """A socket that receives what these members send to the group, on the interface with the address ``host``. Raises OSError."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    stays_home(sock)
+    fork_guarded(sock)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # several members may be on a host
-        hear_only(sock, members)
+        accept_only(sock, members)
         sock.bind(group)
         membership = socket.inet_aton(group[0]) + socket.inet_aton(host)
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from netsum.errors import NetsumError
 from netsum.frames import FrameFormat, group_mac, mac_bytes
 from netsum.transports.base import Packet
-from netsum.transports.only_from import Address
+from netsum.transports.peer_filter import Address
 from netsum.transports.sockets import SocketBatch
 
 _ETH_P_IP = 0x0800

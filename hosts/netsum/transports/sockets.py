@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from netsum.errors import CommunicatorError
+from netsum.fork_guard import fork_guarded
 from netsum.frames import CE, FrameFormat
-from netsum.home import stays_home
-from netsum.rows import Packet, Packets, Received, Rows
-from netsum.transports.messages import MessageArray
-from netsum.transports.only_from import Address, hear_only
+from netsum.packet_batch import Packet, ReceiveBatch, Rows, SendBatch
+from netsum.transports.mmsg import MessageArray
+from netsum.transports.peer_filter import Address, accept_only
 
 BATCH = 128
 """Most packets that one :meth:`SocketBatch.recv` returns."""
@@ -48,7 +48,7 @@ class SocketBatch:
         """``remote`` is where to send if the socket is not connected."""
         self.sock = sock
         self._remote = remote
-        stays_home(sock)
+        fork_guarded(sock)
         sock.setblocking(False)
         enlarge_buffers(sock)
         pool = np.zeros((BATCH, _SLOT_BYTES), np.uint8)
@@ -62,7 +62,7 @@ class SocketBatch:
 
     def send(self, packets: Sequence[Packet], framed: FrameFormat | None = None) -> None:
         """Send the packets, if ``framed`` each in a frame."""
-        for part in packets.parts if isinstance(packets, Packets) else packets:
+        for part in packets.parts if isinstance(packets, SendBatch) else packets:
             if isinstance(part, np.ndarray):
                 self._send_rows(part, b"" if framed is None else framed.prefix(part.shape[1]))
             else:
@@ -138,7 +138,7 @@ class SocketBatch:
             else:
                 tos = messages.tos
                 congested = 0 if tos is None else int(np.count_nonzero((tos[:number] & CE) == CE))
-                return Received(messages.rows[:number], messages.lengths[:number].astype(np.int64), congested)
+                return ReceiveBatch(messages.rows[:number], messages.lengths[:number].astype(np.int64), congested)
         return []
 
     def fileno(self) -> int:
@@ -157,7 +157,7 @@ class Datagrams(SocketBatch):
         try:
             self.prepare(sock)
             remote = socket.gethostbyname(remote[0]), remote[1]
-            hear_only(sock, [remote])
+            accept_only(sock, [remote])
             sock.bind(local)
             if sys.platform != "linux":
                 sock.connect(remote)

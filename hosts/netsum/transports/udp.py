@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from netsum.frames import ECT
-from netsum.rows import Received, congested
+from netsum.packet_batch import ReceiveBatch, congested
 from netsum.transports.multicast import join_group
-from netsum.transports.only_from import Address
+from netsum.transports.peer_filter import Address
 from netsum.transports.sockets import Datagrams, SocketBatch
 
 _SO_NO_CHECK = 11
@@ -52,7 +52,7 @@ class UdpTransport(Datagrams):
         if not own or not shared:
             return own or shared
         both = [*own, *shared]
-        return Received.of(both, congested(own)) if congested(own) else both
+        return ReceiveBatch.of(both, congested(own)) if congested(own) else both
 
     def close(self) -> None:
         if self._group is not None:

@@ -20,7 +20,7 @@ from netsum.transports.base import Packet, Transport
 from netsum.window.block import Block
 from netsum.wire.schema import Status
 
-Whom = tuple[str, tuple[int, ...]]
+BlockedOn = tuple[str, tuple[int, ...]]
 """Whom a block waits for: a sentence, and the ranks."""
 
 
@@ -36,7 +36,7 @@ WAIT_SLICE: Final = 0.002
 """Longest single wait for packets, in seconds: how soon Ctrl-C, a new call or a deadline is noticed."""
 LONE_SLICE: Final = 0.02
 """The same where no other thread makes calls: a deadline is noticed anyway, and so is Ctrl-C."""
-FAREWELLS: Final = 3
+GOODBYE_REPEATS: Final = 3
 """How often a member that leaves says so: nothing repeats it later."""
 
 
@@ -80,7 +80,7 @@ class Window(Protocol):
         """How many ranks the job waits for, according to the last whole result."""
 
     @property
-    def speaks(self) -> bool:
+    def polls_controller(self) -> bool:
         """Whether this member asks the controller now and then, on behalf of all, even if nothing is amiss."""
 
     @property
@@ -88,8 +88,8 @@ class Window(Protocol):
         """Whether packets go from member to member: then lanes may be floats, and what comes is to be passed on at once."""
 
     @property
-    def needs_tending(self) -> bool:
-        """Whether :meth:`tend` must be called between calls, too."""
+    def needs_background_progress(self) -> bool:
+        """Whether :meth:`progress` must be called between calls, too."""
 
     def block_id(self, serial: int) -> int:
         """A block's id on the wire."""
@@ -98,8 +98,8 @@ class Window(Protocol):
         """Queue the next block; returns its serial."""
 
     def submit_all(self, blocks: Sequence[Block]) -> None:
-        """Queue the next blocks, which nobody changes any more. Those of a :class:`~netsum.window.run.Run` may be sent many at
-        a time."""
+        """Queue the next blocks, which nobody changes any more. Those of a :class:`~netsum.window.run.BlockBatch` may be sent
+        many at a time."""
 
     def poll(self, now: float) -> Sequence[Packet]:
         """Begin the blocks that may begin; returns the packets to send now. Raises what :meth:`receive` raises."""
@@ -111,14 +111,14 @@ class Window(Protocol):
         """When :meth:`poll` may have something to send although nothing has arrived. None: only when something does."""
 
     def receive(self, packet: memoryview, now: float) -> None:
-        """Take a packet; one that makes no sense is counted and ignored. Raises :class:`netsum.refusal.Refusal` if a block is
-        refused for good, :class:`netsum.refusal.Disagreement` if a member's call differs; a window may leave both to
+        """Take a packet; one that makes no sense is counted and ignored. Raises :class:`netsum.refusal.BlockRejected` if a
+        block is refused for good, :class:`netsum.refusal.CallMismatch` if a member's call differs; a window may leave both to
         :meth:`poll`."""
 
     def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
         """Take packets in this order, as :meth:`receive` does each."""
 
-    def overrule(self, status: Status) -> Sequence[Packet]:
+    def abort_outstanding(self, status: Status) -> Sequence[Packet]:
         """Packets that tell the others that this member will not finish the blocks that they wait for."""
 
     def blocks_from(self, block_id: int) -> list[Block] | None:
@@ -128,7 +128,7 @@ class Window(Protocol):
         """Continue in a new epoch of the same kind, from this block; under another ``job_id`` if its job has been elsewhere.
         False: this window cannot, and a new one must take over its blocks."""
 
-    def tend(self, transport: Transport) -> None:
+    def progress(self, transport: Transport) -> None:
         """Receive and send for the others, and begin nothing."""
 
     def leave(self, transport: Transport) -> None:
@@ -144,5 +144,5 @@ class Window(Protocol):
     def waits(self) -> Waits | None:
         """What this rank waits for, if somebody else can make use of it."""
 
-    def explain(self, now: float) -> Whom | None:
+    def explain(self, now: float) -> BlockedOn | None:
         """Whom the oldest block waits for, as far as this member knows. None: only the controller can tell."""

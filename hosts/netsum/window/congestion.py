@@ -23,9 +23,9 @@ from typing import Final
 
 GAIN: Final = 1 / 16
 """Weight of a round trip in the average share of marked results: DCTCP's g."""
-LEAST: Final = 1.0
+MIN_WINDOW: Final = 1.0
 """The smallest window where links mark packets."""
-LOSSY: Final = 16.0
+MIN_LOSS_WINDOW: Final = 16.0
 """The smallest window because of losses alone: what fits a queue of 16 packets. Where packets are lost at random, halving ends
 at nothing: with n ranks, a block is lost 2n times as often as a packet."""
 BURST: Final = 2
@@ -36,7 +36,7 @@ AHEAD: Final = 1.25
 """How much faster than a window in a round trip blocks leave, so that the window is what limits them."""
 
 
-class Congestion:
+class CongestionWindow:
     """``window`` is how many blocks may be under way, ``share`` the average share of marked results in a window of them that has
     some. No block may leave before ``until`` (seconds), which is 0.0 while none has to wait for its turn."""
 
@@ -46,7 +46,7 @@ class Congestion:
         self.window = self._most
         self._threshold = self._most  # below it, the window doubles in a round trip
         self.share = 1.0  # so that the first marks halve the window
-        self._deaf = 0  # results until those that were under way at the last cut have come
+        self._cut_holdoff = 0  # results until those that were under way at the last cut have come
         self._results = self._marks = 0  # of this window of results
         self._round = most  # what it still lacks
         self._credit = 0.0  # blocks that may leave now
@@ -61,38 +61,38 @@ class Congestion:
 
     def marked(self, number: int, under_way: int) -> None:
         """So many packets came with a mark; so many blocks are under way."""
-        if not self._deaf:
-            self._cut(self.share / 2, under_way, LEAST)
+        if not self._cut_holdoff:
+            self._cut(self.share / 2, under_way, MIN_WINDOW)
         self._marks += number
 
     def lost(self, under_way: int) -> None:
         """Blocks that are under way were overtaken by later ones, so their packets, or those of other ranks, were lost."""
-        if not self._deaf and self.window > LOSSY:
-            self._cut(0.5, under_way, LOSSY)
+        if not self._cut_holdoff and self.window > MIN_LOSS_WINDOW:
+            self._cut(0.5, under_way, MIN_LOSS_WINDOW)
 
     def _cut(self, part: float, under_way: int, least: float) -> None:
         """Once in a round trip: what was sent before says nothing of the smaller window."""
         self.window = self._threshold = max(self.window * (1 - part), least)
-        self._deaf = max(under_way, 1)
+        self._cut_holdoff = max(under_way, 1)
 
     def stalled(self) -> None:
         """The timer has expired again although what it repeated got through: all that is under way may be lost, or wait for a
         straggler. So begin anew, and soon be where it was."""
         self._threshold = max(self.window, self._threshold / 2)
-        self.window, self._deaf = min(self.window, LOSSY), 0
+        self.window, self._cut_holdoff = min(self.window, MIN_LOSS_WINDOW), 0
 
     def arrived(self, number: int) -> None:
         """The results of so many blocks have come."""
         if self.window >= self._most and number < self._round:  # nothing is held back, and so nothing grows
-            self._deaf = max(self._deaf - number, 0)
+            self._cut_holdoff = max(self._cut_holdoff - number, 0)
             self._results += number
             self._round -= number
             return
         while number > 0:
             some = min(number, self._round)
             number -= some
-            self._grow(max(some - self._deaf, 0))
-            self._deaf = max(self._deaf - some, 0)
+            self._grow(max(some - self._cut_holdoff, 0))
+            self._cut_holdoff = max(self._cut_holdoff - some, 0)
             self._results += some
             self._round -= some
             if not self._round:

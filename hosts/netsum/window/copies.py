@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from netsum.rows import Rows
+from netsum.packet_batch import Rows
 from netsum.stats import Stats
 from netsum.wire.codec import Header
 from netsum.wire.schema import HEADER_BYTES, AgeOp, Op, Status

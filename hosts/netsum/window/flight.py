@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netsum.descriptor import Descriptor
-from netsum.rows import Packet, Rows
+from netsum.packet_batch import Packet, Rows
 from netsum.window.block import Block
-from netsum.window.run import Run
+from netsum.window.run import BlockBatch
 from netsum.wire.codec import Header, pack_header, pack_headers
 
 
 @dataclass(slots=True)
-class Flight:
+class InFlight:
     """Blocks that were sent together: of ``blocks``, whose first has the serial ``origin``, those from the serial ``start`` up to
     ``end``.
 
@@ -37,17 +37,17 @@ class Flight:
         return self.blocks[serial - self.origin]
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> BlockBatch | None:
         """The blocks, if they are alike."""
-        return self.blocks if self.packet is None and isinstance(self.blocks, Run) else None
+        return self.blocks if self.packet is None and isinstance(self.blocks, BlockBatch) else None
 
-    def alone(self, serial: int) -> Flight:
+    def alone(self, serial: int) -> InFlight:
         """One of the blocks, which from now on is no longer like the others."""
         if (run := self.run) is None:
             return self
         self.block(serial)  # now it has been asked for
         packet = (run.rows[serial - self.origin].data,)
-        return Flight(self.blocks, self.origin, serial, serial + 1, self.time, self.order, packet, self.tries)
+        return InFlight(self.blocks, self.origin, serial, serial + 1, self.time, self.order, packet, self.tries)
 
 
 class Contributions:
@@ -82,7 +82,7 @@ class Contributions:
             return header, block.payload
         return (header, bytes(room)) if room else (header,)
 
-    def rows(self, block_id: int, run: Run, row: int, number: int) -> Rows:
+    def rows(self, block_id: int, run: BlockBatch, row: int, number: int) -> Rows:
         """The packets of so many blocks that are alike, the first of which has this id."""
         rows = run.rows[row : row + number]
         pack_headers(self.header(block_id, run.like), rows)

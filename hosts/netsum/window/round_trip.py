@@ -14,7 +14,7 @@ MAX_ESTIMATE: Final = 0.3
 """Cap of the estimate, for the same reason."""
 
 
-class RoundTrip:
+class RttEstimator:
     """``rto`` is the seconds to wait before repeating; ``srtt`` the smoothed round trip, None before the first sample;
     ``shortest`` the shorter of that and the lowest of the last 1 to SAMPLES samples. It is for those who must not be slow for
     long because a round trip was long once: the estimate learns from few samples, and where blocks wait for it, there are few."""

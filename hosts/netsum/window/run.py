@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol, overload
 
-from netsum.rows import Rows
+from netsum.packet_batch import Rows
 from netsum.window.block import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import HEADER_BYTES
@@ -25,7 +25,7 @@ class Taker(Protocol):
         """There will be no result."""
 
 
-class Run(Sequence[Block]):
+class BlockBatch(Sequence[Block]):
     """A row is room for a header, and a payload, or in a run of empty contributions the room for their results. A block is an
     object only once somebody asks for it, and may then be changed; the others are *alike*, and can be sent and received many at
     a time."""

@@ -6,12 +6,12 @@ One window W serves all calls of a job together:
 * a contribution is repeated until the block's result is held, and kept for W more blocks after that;
 * a result is matched to its block by job, block id within the live window, and generation;
 * a COPY's payload may come ahead of its result, which is then a header (:mod:`netsum.window.copies`);
-* results tell when to give way to another job (:mod:`netsum.window.give_way`), and when links are congested
+* results tell when to give way to another job (:mod:`netsum.window.priority_backoff`), and when links are congested
   (:mod:`netsum.window.congestion`);
 * in a job that degrades, a result may be partial, and a block whose result the switch has recycled (STALE) counts as settled;
 * after a switch restart all ranks send again from the first block that some rank lacks (:meth:`SwitchWindow.resume`).
 
-What is lost is sent again (:mod:`netsum.window.repeating`).
+What is lost is sent again (:mod:`netsum.window.retransmit`).
 
 Blocks of a run that are alike (:mod:`netsum.window.run`) are sent many at a time, and their results taken many at a time if they
 are ordinary: the next that are waited for, whole and OK. That changes nothing else: :meth:`SwitchWindow.receive` says what a
@@ -28,20 +28,20 @@ from typing import Final
 import numpy as np
 
 from netsum.descriptor import Descriptor
-from netsum.refusal import Disagreement, Refusal
-from netsum.rows import Packets, Received, congested
+from netsum.packet_batch import ReceiveBatch, SendBatch, congested
+from netsum.refusal import BlockRejected, CallMismatch
 from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
 from netsum.window import Waits
 from netsum.window.block import ID_MASK, Block, id_distance
-from netsum.window.congestion import Congestion
+from netsum.window.congestion import CongestionWindow
 from netsum.window.copies import Copies, is_early
 from netsum.window.fits import fits, is_of, ordinary
-from netsum.window.flight import Contributions, Flight
-from netsum.window.give_way import GiveWay
-from netsum.window.repeating import Repeating
-from netsum.window.run import Run
+from netsum.window.flight import Contributions, InFlight
+from netsum.window.priority_backoff import PriorityBackoff
+from netsum.window.retransmit import Retransmitter
+from netsum.window.run import BlockBatch
 from netsum.wire.codec import Header, count_alike, parse_header
 from netsum.wire.schema import (
     EVERYONE,
@@ -64,8 +64,8 @@ class SwitchWindow:
 
     combiner = "switch"
     by_chain = False
-    needs_tending = False
-    speaks = False
+    needs_background_progress = False
+    polls_controller = False
 
     def __init__(self, descriptor: Descriptor, join_deadline: float = 0.0) -> None:
         """Until ``join_deadline``, UNKNOWN_JOB and NOT_MEMBER mean that the controller has not finished yet."""
@@ -79,15 +79,15 @@ class SwitchWindow:
         self._join_deadline = join_deadline
         self._degrade = descriptor.block_exp_ms > 0
         self._queue: deque[tuple[int, Sequence[Block]]] = deque()  # with the first one's serial; some may be sent
-        self._sent: dict[int, Flight] = {}
-        self._kept: deque[Flight] = deque()  # all with blocks from base - W on, also those under way
+        self._sent: dict[int, InFlight] = {}
+        self._kept: deque[InFlight] = deque()  # all with blocks from base - W on, also those under way
         self._held: set[int] = set()  # held beyond `base`
         self._copies = Copies(self._size)
-        self._repeating = Repeating(self.block_id, descriptor.roots)
+        self._retransmitter = Retransmitter(self.block_id, descriptor.roots)
         self.base = self.prefix = self.heard = self.next_serial = self.submitted = 0
         self.active_size = self._workers - len(descriptor.evicted)
-        self._way = GiveWay(self._size, descriptor.block_exp_ms)
-        self._congestion = Congestion(self._size)
+        self._way = PriorityBackoff(self._size, descriptor.block_exp_ms)
+        self._congestion = CongestionWindow(self._size)
         self.stats = Stats()
 
     @property
@@ -129,7 +129,7 @@ class SwitchWindow:
         self._sent.clear()
         self._held.clear()
         self._copies.clear()
-        self._repeating.begin_anew(roots)
+        self._retransmitter.begin_anew(roots)
         self.stats.resumes += 1
         return True
 
@@ -146,13 +146,13 @@ class SwitchWindow:
 
     def poll(self, now: float) -> Sequence[Packet]:
         """First repeat blocks that have timed out, then send new ones as far as the window allows."""
-        packets = Packets()
-        self.stats.fast_retransmissions += self._repeating.look(self._sent, now)
-        if self._repeating.stalled:
+        packets = SendBatch()
+        self.stats.fast_retransmissions += self._retransmitter.look(self._sent, now)
+        if self._retransmitter.stalled:
             self._congestion.stalled()
-        room = self._congestion.room(now, self._under_way, self._repeating.trip.shortest)
-        if self._repeating.again:
-            room -= self._repeat_all(max(room, self._repeating.due), packets)
+        room = self._congestion.room(now, self._under_way, self._retransmitter.trip.shortest)
+        if self._retransmitter.again:
+            room -= self._repeat_all(max(room, self._retransmitter.due), packets)
         room = min(room, self._way.room(now) - len(self._sent), self.base + self._size - self.next_serial)
         while room > 0 and self._queue:
             room -= self._begin(room, now, packets)
@@ -163,19 +163,19 @@ class SwitchWindow:
         stats = self.stats
         stats.packets_sent += number
         stats.bytes_sent += packets.nbytes
-        if self._repeating.alarm is None:
-            self._repeating.start(now)
+        if self._retransmitter.deadline is None:
+            self._retransmitter.start(now)
         return packets
 
     @property
     def _under_way(self) -> int:
         """How many blocks have been sent and are not about to be repeated."""
-        again = self._repeating.again
+        again = self._retransmitter.again
         return len(self._sent) - (sum(serial in self._sent for serial in again) if again else 0)
 
-    def _repeat_all(self, most: int, packets: Packets) -> int:
+    def _repeat_all(self, most: int, packets: SendBatch) -> int:
         """Repeat what is to be repeated, at most so many; returns how many."""
-        number, again = 0, self._repeating.again
+        number, again = 0, self._retransmitter.again
         for serial in list(again):
             if serial in self._sent:
                 if number >= most:
@@ -191,21 +191,21 @@ class SwitchWindow:
             self.stats.fast_retransmissions += found
             self._congestion.lost(self._under_way)
 
-    def _repeat(self, serial: int, packets: Packets) -> None:
+    def _repeat(self, serial: int, packets: SendBatch) -> None:
         sent = self._sent.pop(serial).alone(serial)
         assert sent.packet is not None
         self.stats.retransmissions += 1
         sent.tries += 1
-        sent.order = self._repeating.next_order() - serial
+        sent.order = self._retransmitter.next_order() - serial
         self._sent[serial] = sent  # last: `_sent` is in the order of transmission
         packets.add(sent.packet)
 
-    def _begin(self, most: int, now: float, packets: Packets) -> int:
+    def _begin(self, most: int, now: float, packets: SendBatch) -> int:
         """Send the next block, or at most so many that are alike; returns how many."""
         serial, (origin, blocks) = self.next_serial, self._queue[0]
-        alike = min(blocks.alike(serial - origin), most) if type(blocks) is Run else 0
+        alike = min(blocks.alike(serial - origin), most) if type(blocks) is BlockBatch else 0
         number = alike or 1
-        sent = Flight(blocks, origin, serial, serial + number, now, self._repeating.next_order(number) - serial)
+        sent = InFlight(blocks, origin, serial, serial + number, now, self._retransmitter.next_order(number) - serial)
         if alike and (run := sent.run) is not None:
             packets.add_rows(self._contributions.rows(self.block_id(serial), run, serial - origin, number))
         else:
@@ -223,10 +223,10 @@ class SwitchWindow:
     def outgoing(self, now: float) -> list[Packet]:  # noqa: ARG002
         return []  # nobody but the switch waits for this member's packets
 
-    def tend(self, transport: Transport) -> None:
+    def progress(self, transport: Transport) -> None:
         """Nothing to do: the switch's slots hold what others may still need."""
 
-    leave = tend
+    leave = progress
 
     def use(self, settings: Settings) -> None:
         self._way.narrow(settings.window)
@@ -248,12 +248,12 @@ class SwitchWindow:
     def next_deadline(self) -> float | None:
         if self._way.until and self.queued and not self._sent:
             return self._way.until
-        alarm, paced = self._repeating.alarm, self._congestion.until
-        if not paced or not (self.queued or self._repeating.again):
-            return alarm
-        return paced if alarm is None else min(alarm, paced)
+        deadline, paced = self._retransmitter.deadline, self._congestion.until
+        if not paced or not (self.queued or self._retransmitter.again):
+            return deadline
+        return paced if deadline is None else min(deadline, paced)
 
-    def overrule(self, status: Status) -> list[Packet]:
+    def abort_outstanding(self, status: Status) -> list[Packet]:
         """Empty contributions with ``status`` to every outstanding block, and to the next, which others may wait for."""
         blocks = {serial: sent.block(serial) for serial, sent in self._sent.items()}
         if self.next_serial < self.base + self._size:
@@ -270,17 +270,17 @@ class SwitchWindow:
             self._congestion.marked(marked, self._under_way)
         at, number = 0, len(packets)
         while at < number:
-            taken = self._take(packets, at, now) if isinstance(packets, Received) else 0
+            taken = self._take(packets, at, now) if isinstance(packets, ReceiveBatch) else 0
             if not taken:
                 self.receive(packets[at], now)
             at += taken or 1
 
-    def _take(self, packets: Received, at: int, now: float) -> int:
+    def _take(self, packets: ReceiveBatch, at: int, now: float) -> int:
         """If the next packets are the ordinary results of the oldest blocks, or payloads that come ahead of results, do with them
         what :meth:`receive` does with each; returns how many they are."""
         first = self.base
         sent = self._sent.get(first)
-        if sent is None or sent.packet is not None or (run := sent.run) is None or self._repeating.hasty:
+        if sent is None or sent.packet is not None or (run := sent.run) is None or self._retransmitter.spurious_rto:
             return 0
         size = int(packets.sizes[at])
         if size < HEADER_BYTES:
@@ -311,8 +311,8 @@ class SwitchWindow:
                 return 0
         self.stats.packets_received += number
         self.stats.bytes_received += number * size
-        self._repeating.arrived(first, number, sent, now, others=len(self._sent) > number)
-        self.stats.rtt = self._repeating.trip.srtt or 0.0
+        self._retransmitter.arrived(first, number, sent, now, others=len(self._sent) > number)
+        self.stats.rtt = self._retransmitter.trip.srtt or 0.0
         self._way.heard(False, now, number)
         self.active_size = header.src_cnt
         self.stats.stored += payloads.size
@@ -320,7 +320,7 @@ class SwitchWindow:
         self._settle(first, number)
         return number
 
-    def _take_early(self, packets: Received, at: int, header: Header) -> int:
+    def _take_early(self, packets: ReceiveBatch, at: int, header: Header) -> int:
         rows = packets.rows[at : at + self._size, : packets.sizes[at]]
         rows = rows[: count_alike(rows, packets.sizes[at : at + len(rows)])]
         self.stats.packets_received += len(rows)
@@ -360,7 +360,7 @@ class SwitchWindow:
         elif not alike and header.status not in GIVING_UP:  # which may have another signature
             stats.malformed += 1
             if self._degrade and header.status in MEMBER_STATUSES:
-                raise Refusal(
+                raise BlockRejected(
                     serial, Outcome.SIGNATURE
                 )  # the others made another call, and closed it before this rank came
         elif header.status == Status.REFUSED:
@@ -368,10 +368,10 @@ class SwitchWindow:
         elif header.status == Status.STALE:
             stats.stale += 1
             if not self._degrade:
-                raise Refusal(serial, Outcome.STALE)  # still needed: the epoch has moved on without us
+                raise BlockRejected(serial, Outcome.STALE)  # still needed: the epoch has moved on without us
             self._lose(serial, sent, now)
         elif header.status == Status.MISMATCH:
-            raise Disagreement(serial)
+            raise CallMismatch(serial)
         elif header.status == Status.AGAIN:
             self._fetch(serial, sent)
         elif header.status not in MEMBER_STATUSES:
@@ -382,7 +382,7 @@ class SwitchWindow:
     def _not_waited_for(self, serial: int, header: Header) -> None:
         if 0 <= serial < self.next_serial:
             self.stats.duplicates += 1
-            self._repeating.came_twice(serial)
+            self._retransmitter.came_twice(serial)
         elif self._degrade and serial >= self.next_serial and header.status in MEMBER_STATUSES:
             self.stats.ahead += 1
             self.heard = max(self.heard, serial + 1)
@@ -391,14 +391,16 @@ class SwitchWindow:
 
     def _refused(self, serial: int, header: Header, now: float) -> None:
         self.stats.refused += 1
-        refusal = Refusal(serial, header.age_op)
+        refusal = BlockRejected(serial, header.age_op)
         name = refusal.reason.name if refusal.reason else str(header.age_op)
         self.stats.refusals[name] = self.stats.refusals.get(name, 0) + 1
         if refusal.reason in _RETRIED and now < self._join_deadline:
             return  # the timer repeats it
         raise refusal
 
-    def _result(self, serial: int, sent: Flight, block: Block, header: Header, payload: memoryview, now: float) -> None:
+    def _result(
+        self, serial: int, sent: InFlight, block: Block, header: Header, payload: memoryview, now: float
+    ) -> None:
         if header.status == Status.OK and not fits(block, header, len(payload), self._workers, self._degrade):
             self.stats.malformed += 1
             return
@@ -411,8 +413,8 @@ class SwitchWindow:
                 self._fetch(serial, sent)
                 return
             payload, size = copies[0].data, copies.size
-        self._repeating.arrived(serial, 1, sent, now, others=len(self._sent) > 1)
-        self.stats.rtt = self._repeating.trip.srtt or 0.0
+        self._retransmitter.arrived(serial, 1, sent, now, others=len(self._sent) > 1)
+        self.stats.rtt = self._retransmitter.trip.srtt or 0.0
         self._way.heard(bool(header.give_way), now)
         self.stats.gave_way += header.give_way
         if not block.delivered:
@@ -426,23 +428,23 @@ class SwitchWindow:
                 block.on_result(header, payload[:size])
         self._settle(serial)
 
-    def _lose(self, serial: int, sent: Flight, now: float) -> None:
+    def _lose(self, serial: int, sent: InFlight, now: float) -> None:
         """The others went on without us and the result is gone."""
         self.stats.lost += 1
-        self._repeating.gone(serial, sent, now, others=len(self._sent) > 1)
+        self._retransmitter.gone(serial, sent, now, others=len(self._sent) > 1)
         block = sent.block(serial)
         block.delivered = True
         if block.on_lost is not None:
             block.on_lost()
         self._settle(serial)
 
-    def _fetch(self, serial: int, sent: Flight) -> None:
+    def _fetch(self, serial: int, sent: InFlight) -> None:
         """The result is in the slot but did not fit into the packet that announced it: repeat with one that has room."""
         self.stats.notices += 1
         block = sent.block(serial)
         if not block.payload:
             sent.packet = self._contributions.packet(self.block_id(serial), block, self._largest)
-        self._repeating.again[serial] = None
+        self._retransmitter.again[serial] = None
 
     def _settle(self, serial: int, number: int = 1) -> None:
         """Nothing more is to be done about a block, or about so many from the oldest on."""
@@ -459,7 +461,7 @@ class SwitchWindow:
             self._copies.forget(range(serial, self.base))
             while self._kept[0].end <= self.base - self._size:
                 self._kept.popleft()
-            self._repeating.forget(self.base - self._size)
+            self._retransmitter.forget(self.base - self._size)
         self._congestion.arrived(number)
         if self._sent:
-            self._overtaken(self._repeating.find_overtaken(self._sent))
+            self._overtaken(self._retransmitter.find_overtaken(self._sent))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from netsum.transports.messages import MessageArray
+from netsum.transports.mmsg import MessageArray
 from netsum.transports.sockets import BATCH, LOST, enlarge_buffers
 from netsum.wire.memory import MAX_MESSAGE
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from netsum.frames import FrameFormat, group_mac, parse_frame
-from netsum.transports.only_from import hear_only
 from netsum.transports.packet import packet_socket
+from netsum.transports.peer_filter import accept_only
 
 from netsum_memory.links.batch import Batch
 from netsum_memory.message import Address, Send
@@ -69,7 +69,7 @@ def datagram_frames(local: Address, remote: Address) -> Callable[[], socket.sock
     def open_socket() -> socket.socket:
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            hear_only(sock, [remote])
+            accept_only(sock, [remote])
             sock.bind(local)
             sock.connect(remote)
         except BaseException:

@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 import click
-from netsum.counting import counted
+from netsum.text import counted
 from netsum_controller.cli.output import console, json_option, print_json, print_table
 from netsum_controller.errors import InputError
 

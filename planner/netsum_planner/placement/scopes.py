@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import networkx as nx
-from netsum.counting import counted
+from netsum.text import counted
 from netsum_controller.config.problems import Key, Problem
 from netsum_controller.config.yaml_marks import Strict, load_yaml, validate
 from netsum_controller.errors import InputError

@@ -11,7 +11,7 @@ from math import exp
 from random import Random
 from typing import Any, Final
 
-from netsum.counting import counted
+from netsum.text import counted
 
 from netsum_planner.errors import PlanError
 from netsum_planner.placement.fit import fit

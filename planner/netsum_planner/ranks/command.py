@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import click
-from netsum.counting import counted
+from netsum.text import counted
 from netsum_controller.cli.output import console, json_option, print_json, print_table
 
 from netsum_planner.options import topology_options

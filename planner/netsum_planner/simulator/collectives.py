@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from netsum.collectives.layout import GROUP
+from netsum.collectives.partition import GROUP
 from netsum.descriptor import HOST_ALGORITHMS
 from netsum.exponents import FIRST_CODES
 from netsum.peers.plans import make_plan

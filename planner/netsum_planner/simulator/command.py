@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from netsum.counting import counted, parse_size
+from netsum.text import counted, parse_size
 from netsum_controller.cli.output import console, json_option, print_json, print_table
 
 from netsum_planner.options import plot_option, topology_options

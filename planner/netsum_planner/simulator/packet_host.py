@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from netsum.collectives.layout import GROUP
+from netsum.collectives.partition import GROUP
 from netsum.descriptor import Descriptor
-from netsum.rows import Received
+from netsum.packet_batch import ReceiveBatch
 from netsum.window.block import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, parse_header
@@ -100,7 +100,7 @@ class PacketHost:
 
     def _take(self, data: bytes, marked: bool) -> None:
         if marked:
-            self.window.receive_all(Received.of([data], 1), self._clock.now)
+            self.window.receive_all(ReceiveBatch.of([data], 1), self._clock.now)
         else:
             self.window.receive(memoryview(data), self._clock.now)
         self._refill()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Self
 
-from netsum.counting import parse_size
+from netsum.text import parse_size
 from netsum_controller.config.problems import Problem, Problems
 from netsum_controller.config.yaml_marks import Closed, load_yaml, validate
 from netsum_controller.errors import InputError

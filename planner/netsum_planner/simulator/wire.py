@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from netsum.collectives.layout import GROUP
+from netsum.collectives.partition import GROUP
 from netsum.descriptor import IP_UDP_BYTES
 from netsum.peers.wire import FRAME, HEAD, MESSAGE, RECORD
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS

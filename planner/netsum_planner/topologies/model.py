@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import networkx as nx
-from netsum.counting import counted
+from netsum.text import counted
 
 from netsum_planner.errors import PlanError
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from netsum.counting import counted
+from netsum.text import counted
 
 from netsum_testbed.bench.compare_rank import GLOO
 from netsum_testbed.errors import TestbedError

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum.collectives.layout import GROUP
-from netsum.counting import counted
+from netsum.collectives.partition import GROUP
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor, HostAddress, SwitchAddress
-from netsum.peers.choice import PLACE_TABLE
-from netsum.state_folder import state_folder, write_json
+from netsum.peers.selection import PLACE_TABLE
+from netsum.text import counted
+from netsum.user_state import state_folder, write_json
 from rich.console import Console
 
 from netsum_testbed.bench.calls import Calls
@@ -213,6 +213,6 @@ def algorithms(switch: str, path: Path | None, repetitions: int, **given: Any) -
     click.echo(f"\nfastest without a switch, by bytes of a batch:\n{choice_table(timed)}")
     found = figures(timed) | machine()
     path = path or state_folder() / PLACE_TABLE
-    write_json(path, found)  # as :mod:`netsum.peers.choice` reads it
+    write_json(path, found)  # as :mod:`netsum.peers.selection` reads it
     click.echo(f"wrote {path}")
     print_figures(found)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from netsum.transports.messages import MessageArray
+from netsum.transports.mmsg import MessageArray
 from netsum.transports.sockets import enlarge_buffers, parse_address
 
 from netsum_testbed.errors import TestbedError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum.counting import counted
+from netsum.text import counted
 from netsum_controller.config.topologies import star
 from rich.console import Console
 from rich.status import Status

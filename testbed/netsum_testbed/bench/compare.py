@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
 
-from netsum.counting import counted
 from netsum.descriptor import CHAIN, HOST_ALGORITHMS, MULTICAST, SWITCH
-from netsum.installing import advice
+from netsum.extras import advice
+from netsum.text import counted
 from netsum.wire.schema import CHUNK_BYTES, MAX_CHUNKS
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star

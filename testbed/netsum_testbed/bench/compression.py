@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import click
 from netsum.agent.tables import table_console
-from netsum.counting import counted
 from netsum.descriptor import SWITCH
+from netsum.text import counted
 from netsum_controller.config.job_spec import JobSpec
 from rich.table import Table
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 from netsum.agent.tables import table_console
-from netsum.counting import counted
+from netsum.text import counted
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import InputError
 from netsum_planner.ranks.contention import Contention

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 from netsum.agent.tables import table_console
-from netsum.counting import counted
+from netsum.text import counted
 from netsum_controller.config.topologies import star
 from rich.table import Table
 

@@ -16,8 +16,8 @@ from enum import StrEnum
 from typing import Final
 
 import netsum
-from netsum.backend import open_transport
 from netsum.descriptor import Descriptor, SwitchAddress
+from netsum.endpoint_factory import open_transport
 from netsum.transports.base import Packet, Transport
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import UDP_PORT, Lane, Op, Status

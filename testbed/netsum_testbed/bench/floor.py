@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Final
 
 import numpy as np
-from netsum.transports.messages import MessageArray
+from netsum.transports.mmsg import MessageArray
 from netsum.transports.sockets import enlarge_buffers, parse_address
 
 from netsum_testbed.bench.blast import Blaster

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from netsum.counting import parse_size
+from netsum.text import parse_size
 
 from netsum_testbed.checking import Decorator, switch_option
 from netsum_testbed.errors import TestbedError

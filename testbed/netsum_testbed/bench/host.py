@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 from netsum.descriptor import SWITCH
-from netsum.transports.messages import MessageArray
+from netsum.transports.mmsg import MessageArray
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology

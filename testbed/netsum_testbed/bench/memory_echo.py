@@ -7,7 +7,7 @@ import socket
 from typing import Final
 
 import numpy as np
-from netsum.transports.messages import MessageArray
+from netsum.transports.mmsg import MessageArray
 from netsum.transports.sockets import enlarge_buffers
 from netsum.transports.udp import prepare_udp
 from netsum.wire.memory import MAX_MESSAGE, MEMORY_HEADER_BYTES, Flag, Instruction

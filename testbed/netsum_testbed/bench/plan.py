@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import click
 from netsum.agent.tables import table_console
-from netsum.counting import counted
 from netsum.descriptor import PLAN, SWITCH
 from netsum.peers.plans.from_file import PlanFile, load_plan
 from netsum.peers.wire import LONGEST
+from netsum.text import counted
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology, load_topology
 from netsum_controller.errors import InputError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from netsum.installing import advice
+from netsum.extras import advice
 
 from netsum_testbed.bench.collective import Line
 from netsum_testbed.errors import TestbedError

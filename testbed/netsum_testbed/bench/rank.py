@@ -23,7 +23,7 @@ import netsum
 from netsum.communicator import Communicator
 from netsum.frames import PREFIX_BYTES
 from netsum.transports.base import Transport
-from netsum.transports.faulty import Faults, FaultyTransport
+from netsum.transports.impairment import ImpairedTransport, Impairment
 
 from netsum_testbed.bench.calls import Bytes, Calls, Timing
 from netsum_testbed.bench.operations import Arrays, Place, make_call
@@ -80,7 +80,7 @@ def losing(loss: float | None, seed: int) -> Callable[[Transport], Transport] | 
     """Wraps a transport so that it loses this share of the packets in each direction."""
     if loss is None:
         return None
-    return lambda inner: FaultyTransport(inner, Faults(drop=loss), seed)
+    return lambda inner: ImpairedTransport(inner, Impairment(drop=loss), seed)
 
 
 def main(text: str, *descriptors: str) -> None:

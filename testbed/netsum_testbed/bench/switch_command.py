@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 from netsum.agent.tables import table_console
-from netsum.counting import counted
+from netsum.text import counted
 from rich.console import Console
 from rich.table import Table
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 from netsum.agent.tables import table_console
-from netsum.installing import advice
+from netsum.extras import advice
 from netsum_controller.config.topologies import star
 
 from netsum_testbed.bench.frame import every_switch, print_figures

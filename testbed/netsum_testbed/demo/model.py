@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from netsum.installing import advice
+from netsum.extras import advice
 
 from netsum_testbed.errors import TestbedError
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 from netsum.controller_client import ControllerClient
-from netsum.counting import counted
+from netsum.text import counted
 from netsum_controller.cli.algorithm import Algorithm
 from netsum_controller.config.job_spec import MAX_WINDOW, JobSpec
 from netsum_controller.config.topology import Topology

@@ -14,7 +14,7 @@ from typing import Final
 
 import click
 from netsum.controller_client import ControllerClient
-from netsum.installing import advice
+from netsum.extras import advice
 from netsum_controller.state.model import Job
 
 from netsum_testbed.errors import TestbedError

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from netsum.counting import counted
+from netsum.text import counted
 from numpy.typing import NDArray
 
 from netsum_testbed.verify import reference

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from netsum.communicator import Communicator
 from netsum.descriptor import AUTO, HOST_ALGORITHMS, SWITCH
 from netsum.transports.base import Transport
-from netsum.transports.faulty import Faults, FaultyTransport
+from netsum.transports.impairment import ImpairedTransport, Impairment
 from netsum_controller.config.job_spec import JobSpec
 
 from netsum_testbed.fabric import Fabric
@@ -20,12 +20,12 @@ class Members:
     """The members by rank. ``faulty``: their faulty transports, if there are faults."""
 
     communicators: list[Communicator] = field(default_factory=list)
-    faulty: list[FaultyTransport] = field(default_factory=list)
+    faulty: list[ImpairedTransport] = field(default_factory=list)
 
 
 @contextmanager
 def joined(
-    fabric: Fabric, spec: JobSpec, faults: Faults | None = None, seed: int = 0, algorithm: str = SWITCH
+    fabric: Fabric, spec: JobSpec, faults: Impairment | None = None, seed: int = 0, algorithm: str = SWITCH
 ) -> Iterator[Members]:
     """Create a job and join all of its ranks; at the end they leave and the job is deleted. The seed of rank r's faults is
     ``seed + r``. ``algorithm``: who combines; with "auto" the members do, and choose for each size."""
@@ -36,7 +36,7 @@ def joined(
             return None
 
         def wrap(transport: Transport) -> Transport:
-            members.faulty.append(FaultyTransport(transport, faults, seed + rank))
+            members.faulty.append(ImpairedTransport(transport, faults, seed + rank))
             return members.faulty[-1]
 
         return wrap

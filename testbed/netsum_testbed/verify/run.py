@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from netsum.counting import counted
 from netsum.descriptor import SWITCH
 from netsum.errors import CallTimeoutError
-from netsum.transports.faulty import Faults
+from netsum.text import counted
+from netsum.transports.impairment import Impairment
 from netsum_controller.config.job_spec import JobSpec
 
 from netsum_testbed.checking import Screen, numbers_from, option_words
@@ -37,7 +37,7 @@ class Job:
     cells: Sequence[Cell]
     said: str
     again: str
-    faults: Faults | None = None
+    faults: Impairment | None = None
     algorithm: str = SWITCH
 
 
@@ -133,11 +133,11 @@ class Options:
     topology: Path | None = None
 
     @property
-    def faults(self) -> Faults | None:
+    def faults(self) -> Impairment | None:
         """None if there are no faults."""
         if not (self.loss or self.duplicate or self.reorder):
             return None
-        return Faults(drop=self.loss, duplicate=self.duplicate, reorder=self.reorder)
+        return Impairment(drop=self.loss, duplicate=self.duplicate, reorder=self.reorder)
 
     def replay(self, switch: str, number: int) -> str:
         """The command that repeats one round."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from netsum.memory.run import Run, Task
 from netsum.memory.window import MemoryWindow
-from netsum.rows import Received
+from netsum.packet_batch import ReceiveBatch
 from netsum.wire.memory import Flag, Instruction, MemoryStatus
 from netsum.wire.memory_codec import MemoryHeader, pack_memory
 from netsum.wire.zeros import without_zeros
@@ -36,7 +36,7 @@ def _receive(packets: list[bytes], *, together: bool) -> None:
     window.submit(Run(tasks[1], "r", write, addresses, data=np.ones(_ROWS * _BYTES, np.uint8)))
     window.poll(0.0)
     if together and packets:
-        window.receive_all(Received.of(packets), 0.001)
+        window.receive_all(ReceiveBatch.of(packets), 0.001)
     for packet in () if together else packets:
         window.receive(memoryview(packet), 0.001)
     left = [task.left for task in tasks]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from netsum.errors import MismatchError
 from netsum.peers.peer_window import PeerWindow
-from netsum.refusal import Disagreement, Refusal
+from netsum.refusal import BlockRejected, CallMismatch
 from netsum.window.block import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
@@ -36,7 +36,7 @@ def target() -> FuzzTarget:
                 now += 0.001
                 window.receive(memoryview(datagram), now)
                 window.poll(now)
-        except (Refusal, Disagreement, MismatchError):  # the call ends, and says why
+        except (BlockRejected, CallMismatch, MismatchError):  # the call ends, and says why
             return
         assert all(count == 1 for count in settled.values()), "a block was settled twice"
         assert window.idle == (len(settled) == _BLOCKS), "idle, and blocks are open"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from netsum.refusal import Disagreement, Refusal
+from netsum.refusal import BlockRejected, CallMismatch
 from netsum.window.block import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header
@@ -35,7 +35,7 @@ def target() -> FuzzTarget:
                 now += 0.001
                 window.receive(memoryview(packet), now)
                 window.poll(now)
-        except (Refusal, Disagreement):  # the call ends, and says why
+        except (BlockRejected, CallMismatch):  # the call ends, and says why
             return
         assert all(count == 1 for count in settled.values()), "a block was settled twice"
         assert window.idle == (len(settled) == 6), "idle, and blocks are open"

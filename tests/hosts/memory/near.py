@@ -7,7 +7,7 @@ import threading
 from netsum.descriptor import SwitchAddress
 from netsum.memory import MemoryArray, RegionDescriptor
 from netsum.memory import open as open_memory
-from netsum.transports import Faults, FaultyTransport, MemoryTransport
+from netsum.transports import ImpairedTransport, Impairment, InMemoryTransport
 from netsum_memory.device import Device
 from netsum_memory.region import Assignment, Keys, Peer, Region
 
@@ -39,7 +39,7 @@ def descriptor(
     )
 
 
-class NearTransport(MemoryTransport):
+class NearTransport(InMemoryTransport):
     """A client's link to a device in this process."""
 
     def __init__(self, near: Device, name: int = 0) -> None:
@@ -56,7 +56,7 @@ class NearTransport(MemoryTransport):
             self.put(reply)
 
 
-def array(near: Device, described: RegionDescriptor, faults: Faults | None = None, seed: int = 0) -> MemoryArray:
+def array(near: Device, described: RegionDescriptor, faults: Impairment | None = None, seed: int = 0) -> MemoryArray:
     transport = NearTransport(near, seed)
-    link = transport if faults is None else FaultyTransport(transport, faults, seed)
+    link = transport if faults is None else ImpairedTransport(transport, faults, seed)
     return open_memory(descriptor=described, transport=link, call_timeout=60.0)

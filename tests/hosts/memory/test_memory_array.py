@@ -18,14 +18,14 @@ from netsum import errors
 from netsum.memory import MemoryArray, wait_all
 from netsum.memory import open as open_memory
 from netsum.memory.refusals import refusal
-from netsum.transports import Faults, MemoryTransport
+from netsum.transports import Impairment, InMemoryTransport
 from netsum.window.round_trip import INITIAL_RTO
 from netsum.wire.memory import AGAIN, LaneType, MemoryStatus
 
 from tests.hosts.memory.near import BASE, READ_KEY, SIZE, NearTransport, array, descriptor, device
 from tests.threads import returned
 
-BAD = Faults(drop=0.05, duplicate=0.05, reorder=0.05, delay=0.001)
+BAD = Impairment(drop=0.05, duplicate=0.05, reorder=0.05, delay=0.001)
 TYPES = [lane.dtype[1:] for lane in LaneType if lane != LaneType.BYTES]
 
 
@@ -275,7 +275,7 @@ def test_refusals_are_errors_by_name(
 
 
 def test_no_reply_is_a_timeout_that_names_region_and_address() -> None:
-    silent = open_memory(descriptor=descriptor("float32"), transport=MemoryTransport(), call_timeout=0.05)
+    silent = open_memory(descriptor=descriptor("float32"), transport=InMemoryTransport(), call_timeout=0.05)
     with silent as region:
         with pytest.raises(
             errors.CallTimeoutError, match=rf"region 'r': no reply to READ at {BASE + 400:#x} in 0.05 s, sent \d+"
@@ -289,7 +289,7 @@ def test_no_reply_is_a_timeout_that_names_region_and_address() -> None:
 
 def test_what_never_begins_says_so() -> None:
     """Behind a window of instructions without replies."""
-    with open_memory(descriptor=descriptor("int32"), transport=MemoryTransport(), call_timeout=5.0) as region:
+    with open_memory(descriptor=descriptor("int32"), transport=InMemoryTransport(), call_timeout=5.0) as region:
         work = region.fetch_add_async(slice(0, 300), 1)
         with pytest.raises(errors.CallTimeoutError, match="sent 0 times; it has not been done"):
             region.write(0, 1, timeout=0.05)
@@ -310,7 +310,7 @@ def test_a_client_may_be_shared_and_is_closed_by_its_owner() -> None:
 
 
 def test_a_broken_link_ends_the_client_and_says_why() -> None:
-    class Broken(MemoryTransport):
+    class Broken(InMemoryTransport):
         def recv(self, timeout: float | None) -> Any:  # noqa: ARG002
             raise OSError("the cable is cut")
 
@@ -322,7 +322,7 @@ def test_a_broken_link_ends_the_client_and_says_why() -> None:
 
 
 def test_ctrl_c_ends_the_client() -> None:
-    class Interrupted(MemoryTransport):
+    class Interrupted(InMemoryTransport):
         def recv(self, timeout: float | None) -> Any:  # noqa: ARG002
             raise KeyboardInterrupt
 

@@ -17,7 +17,7 @@ from netsum.errors import CallTimeoutError, JoinError, UnauthorizedError, Unknow
 from netsum.memory import MemoryArray, RegionDescriptor
 from netsum.memory import open as open_memory
 from netsum.memory.opening import path_mtu
-from netsum.transports import MemoryTransport
+from netsum.transports import InMemoryTransport
 from netsum_memory.links.link import KernelLink
 from netsum_memory.serve import Server
 
@@ -65,7 +65,7 @@ def controller() -> Iterator[Controller]:
 
 def test_the_controller_says_where_a_region_is(controller: Controller) -> None:
     controller.answers = [(200, ANSWER)]
-    with open_memory("my r", controller=controller.url, token="secret", transport=MemoryTransport()) as region:
+    with open_memory("my r", controller=controller.url, token="secret", transport=InMemoryTransport()) as region:
         assert (region.shape, region.dtype.name, region.piece) == ((10, 20), "float32", 8192)
     ((method, path, authorization, _),) = controller.asked
     assert (method, path, authorization) == ("GET", "/v1/memory/regions/my%20r", "Bearer secret")
@@ -77,9 +77,9 @@ def test_a_client_says_on_what_host_it_is_and_what_for(controller: Controller, m
     monkeypatch.setenv("NETSUM_HOST", "h3")
     asked: list[RegionDescriptor] = []
 
-    def link(described: RegionDescriptor) -> MemoryTransport:
+    def link(described: RegionDescriptor) -> InMemoryTransport:
         asked.append(described)
-        return MemoryTransport()
+        return InMemoryTransport()
 
     with open_memory("r", readonly=True, dtype="int64", transport=link) as region:
         assert (region.shape, region.dtype.name, region.piece) == ((SIZE // 8,), "int64", 1024)
@@ -116,7 +116,7 @@ def test_answers_that_are_final_are_one_clear_error(
 ) -> None:
     controller.answers = [(status, answer)]
     with pytest.raises(kind, match=message):
-        open_memory("r", controller=controller.url, transport=MemoryTransport(), timeout=60.0)
+        open_memory("r", controller=controller.url, transport=InMemoryTransport(), timeout=60.0)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_descriptor_file_is_enough(tmp_path: Path) -> None:
 def test_a_type_may_be_torchs() -> None:
     import torch
 
-    with open_memory(descriptor=descriptor(), dtype=torch.float64, transport=MemoryTransport()) as region:
+    with open_memory(descriptor=descriptor(), dtype=torch.float64, transport=InMemoryTransport()) as region:
         assert region.dtype == np.float64
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from netsum.errors import InstructionRejectedError
 from netsum.memory.run import Run, Task
 from netsum.memory.window import MemoryWindow
-from netsum.rows import Packet, Received
+from netsum.packet_batch import Packet, ReceiveBatch
 from netsum.wire.memory import CLIENT_WINDOW, LAST_SEQUENCE, Flag, Instruction, LaneType, MemoryStatus
 from netsum.wire.memory_codec import MemoryHeader, pack_memory, parse_memory
 from netsum_memory.device import Device
@@ -72,7 +72,7 @@ class Net:
                 replies.setdefault(client, []).append(packet)
         for client, packets in replies.items():
             self.complete[client] |= {parse_memory(packet).sequence for packet in packets}
-            self.windows[client].receive_all(Received.of(packets), self.now)
+            self.windows[client].receive_all(ReceiveBatch.of(packets), self.now)
 
     def run(self) -> None:
         while not all(window.idle for window in self.windows):
@@ -187,7 +187,7 @@ def test_many_replies_at_once_are_as_one_by_one(rng: random.Random, number: int)
         while at < len(packets):
             size = rng.randint(1, 40)
             some = packets[at : at + size]
-            window.receive_all(Received.of(some) if batched else [memoryview(packet) for packet in some], 0.01)
+            window.receive_all(ReceiveBatch.of(some) if batched else [memoryview(packet) for packet in some], 0.01)
             at += size
         assert task.done()
         results.append((window.stats, into.tolist(), window.idle, window.base))
@@ -262,10 +262,10 @@ def test_a_late_reply_is_not_taken_for_that_of_the_instruction_in_its_place() ->
     window, near, into = MemoryWindow(), device("int64"), np.full(300, -1, np.int64)
     window.submit(run_of(Task(), Instruction.FETCH_ADD, [3] * 300, np.ones(300, np.int64), into))
     early = replies_to(window, near, 0.0)
-    window.receive_all(Received.of(early), 0.001)
+    window.receive_all(ReceiveBatch.of(early), 0.001)
     late = replies_to(window, near, 0.001)
     assert parse_memory(late[0]).sequence == CLIENT_WINDOW + 1
-    window.receive_all(Received.of([early[0], early[0], *late]), 0.002)
+    window.receive_all(ReceiveBatch.of([early[0], early[0], *late]), 0.002)
     assert into.tolist() == list(range(300))
     assert window.stats.duplicates == 2
 

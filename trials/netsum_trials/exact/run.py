@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 from netsum.descriptor import SWITCH
-from netsum.transports.faulty import Faults
+from netsum.transports.impairment import Impairment
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.checking import Screen, numbers_from, option_words
 from netsum_testbed.fabric import Fabric
@@ -65,7 +65,7 @@ def run(fabric: Fabric, options: Options, totals: MatrixTotals, screen: Screen, 
             cells,
             f"{topology}, job {number} ({workers} ranks, window {window}, {chunks} chunks, loss {loss:g})",
             options.replay(fabric.switch, topology, number),
-            Faults(drop=loss) if loss else None,
+            Impairment(drop=loss) if loss else None,
             options.algorithm,
         )
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
 
-from netsum.transports.faulty import Faults
+from netsum.transports.impairment import Impairment
 from netsum_controller.config.problems import Problem, Problems
 from netsum_controller.config.yaml_marks import load_yaml, validate
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -60,9 +60,9 @@ class Rates(_Data):
     delay_ms: float = Field(default=0.0, ge=0.0, le=1000.0)
     jitter_ms: float = Field(default=0.0, ge=0.0, le=1000.0)
 
-    def faults(self) -> Faults:
+    def faults(self) -> Impairment:
         """The rates as the faulty transport takes them."""
-        return Faults(
+        return Impairment(
             drop=self.loss,
             duplicate=self.duplicate,
             reorder=self.reorder,

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from netsum.transports.faulty import FaultCounts
+from netsum.transports.impairment import ImpairmentCounts
 from netsum_testbed.checking import Totals
 
 
@@ -33,7 +33,7 @@ class SoakTotals(Totals):
     latest_error: float = 0.0
     """Seconds after its call's timeout that the latest error came."""
 
-    def add_packets(self, counts: FaultCounts) -> None:
+    def add_packets(self, counts: ImpairmentCounts) -> None:
         """Add what a faulty transport did."""
         done = {
             "loss": counts.dropped,

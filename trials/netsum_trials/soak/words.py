@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from netsum.report import Report
-from netsum.transports.faulty import FaultCounts
+from netsum.transports.impairment import ImpairmentCounts
 from netsum_testbed.link_ends import Opening
 from netsum_testbed.verify.data import Array
 
@@ -125,7 +125,7 @@ class Finished(Word):
 class Left(Word):
     """Its last word, with counts over all epochs."""
 
-    counts: FaultCounts
+    counts: ImpairmentCounts
     retransmissions: int
     resumes: int
 

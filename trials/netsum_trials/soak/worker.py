@@ -21,7 +21,7 @@ from netsum.communicator import Communicator
 from netsum.report import Report
 from netsum.stats import Stats
 from netsum.transports.base import Transport
-from netsum.transports.faulty import FaultCounts, Faults, FaultyTransport
+from netsum.transports.impairment import ImpairedTransport, Impairment, ImpairmentCounts
 from netsum_testbed.verify.call import start
 from netsum_testbed.verify.cells import groups_of
 from netsum_testbed.verify.data import Array
@@ -54,8 +54,8 @@ class Worker:
         self._rank = posting.rank
         self._tell = tell
         self._orders: queue.Queue[str] = queue.Queue()
-        self._counts = FaultCounts()
-        self._transport: FaultyTransport | None = None
+        self._counts = ImpairmentCounts()
+        self._transport: ImpairedTransport | None = None
         self._cut = False
         self._opened = 0
         self._stalls: list[tuple[float, float]] = []  # when, for how many seconds
@@ -153,9 +153,9 @@ class Worker:
         """Wrap the transport of every new epoch, to a switch or to the other members, so that the link keeps its faults."""
         self._opened += 1
         link = self._plan.scenario.link(self._rank) if self._posting.spoil else None
-        up, down = (Faults(), Faults()) if link is None else (link.up.faults(), link.down.faults())
+        up, down = (Impairment(), Impairment()) if link is None else (link.up.faults(), link.down.faults())
         seed = (self._plan.scenario.seed << 16) + (self._rank << 8) + self._opened
-        made = FaultyTransport(inner, up, seed, receiving=down, counts=self._counts)
+        made = ImpairedTransport(inner, up, seed, receiving=down, counts=self._counts)
         made.cut = self._cut
         self._transport = made
         return made

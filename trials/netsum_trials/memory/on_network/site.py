@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final, Self
 
 from netsum.transports.base import Transport
-from netsum.transports.faulty import FaultCounts, FaultyTransport
+from netsum.transports.impairment import ImpairedTransport, ImpairmentCounts
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.namespaces import NamespaceFabric
@@ -40,7 +40,7 @@ class Wires:
 
     def __init__(self, fabric: Fabric, rates: Rates, seed: int, faults: Counter[str]) -> None:
         self._fabric, self._rates, self._seed, self._faults = fabric, rates, seed, faults
-        self._counts = FaultCounts()
+        self._counts = ImpairmentCounts()
         self._before: Counter[str] | None = None
 
     def __enter__(self) -> Self:
@@ -56,7 +56,7 @@ class Wires:
         if self._before is not None:
             return transport
         self._seed += 1
-        return FaultyTransport(transport, self._rates.faults(), self._seed, counts=self._counts)
+        return ImpairedTransport(transport, self._rates.faults(), self._seed, counts=self._counts)
 
     def begin_anew(self) -> None:
         """The switch's process has ended, and the next one counts from zero."""

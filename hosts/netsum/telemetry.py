@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from netsum.counting import counted
 from netsum.descriptor import Descriptor
 from netsum.errors import CallTimeoutError, ClosedError, DegradedError, EvictedError, outcome_of
 from netsum.logs import FieldLogger, Seldom, logger_for
 from netsum.report import Report
 from netsum.stats import Stats
+from netsum.text import counted
 
 FAULTS: Final = (
     *("retransmissions", "duplicates", "stale", "refused", "malformed", "redone"),

@@ -19,10 +19,10 @@ from netsum.errors import JoinError
 from netsum.fixed_point import widened
 from netsum.join import join
 from netsum.report import Report
+from netsum.torch.errors import as_torch_raises
 from netsum.torch.futures import Futures
+from netsum.torch.numpy_view import Lent, lend
 from netsum.torch.process_group import ProcessGroup
-from netsum.torch.tensors import Lent, lend
-from netsum.torch.words import as_torch_raises
 from netsum.torch.work import Work
 
 

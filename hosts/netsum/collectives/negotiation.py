@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from netsum.collectives.aborted import DIGEST_BITS, call_of, take_rest
 from netsum.collectives.call import Context
 from netsum.collectives.history import KINDS, Signature
-from netsum.collectives.layout import chunked
+from netsum.collectives.partition import chunked
 from netsum.errors import AbortedError, CallError, DesynchronizedError, MismatchError
 from netsum.exponents import (
     CODE_LANE,
@@ -59,13 +59,13 @@ class Verdict:
             raise own if own is not None else AbortedError("another rank gave the call up; its own error says why")
 
 
-class Agreement:
+class Negotiation:
     """The agreed codes (``values``), which arrive block by block.
 
-    In a job that degrades, the others may have agreed without this member's codes (``late``), or results may be gone: those of
-    codes (``unknown``), or that of the first block, which says what the call is (``unheard``). A member is ``mute`` and adds
-    nothing to the call if it has an error that the others do not know of, if it has nothing to give, or if no rank said what
-    the call is (``nobody``).
+    In a job that degrades, the others may have agreed without this member's codes (``late``), or results may be lost: those of
+    codes (``unknown``), or that of the first block, which says what the call is (``opening_lost``). A member ``abstains``, and
+    adds nothing to the call, if it has an error that the others do not know of, if it has nothing to contribute, or if no rank
+    said what the call is (``no_contributor``).
     """
 
     def __init__(self, own: Codes, opening: bytes = b"", call: str = "") -> None:
@@ -82,16 +82,16 @@ class Agreement:
         self.differ = False  # the first block's result has arrived and says that the ranks made different calls
         self.members: int | None = None  # that were in the first block
         self.late = False
-        self.mute = False
-        self.nobody = False
-        self.unheard = False
+        self.abstains = False
+        self.no_contributor = False
+        self.opening_lost = False
         self.lost = False
         self.unknown = np.zeros(len(own), np.bool_)
 
     def record_first(self, header: Header, payload: memoryview) -> None:
         self.verdict.add(header.status)
         self.late |= header.age_op == AgeOp.LATE
-        self.nobody = not header.data_cnt
+        self.no_contributor = not header.data_cnt
         self.members = header.src_cnt
         self.call = header.call
         if len(payload) >= CHUNK_BYTES:
@@ -99,17 +99,17 @@ class Agreement:
             if len(self._own) or not alike:
                 self.first = np.frombuffer(payload, _WIRE, FIRST_LANES).astype(np.uint16)
         else:
-            alike = self.nobody
+            alike = self.no_contributor
         self.differ = self.verdict.highest == Status.OK and not alike
         self.answered = True
 
     def record_first_lost(self) -> None:
-        self.unheard = self.answered = True
+        self.opening_lost = self.answered = True
 
     def check(self, own_error: CallError | None) -> None:
         """Raise if the first block's result says that a rank gave up or made another call. If that result is gone, this rank
         cannot know what the call was, nor how many blocks it had, and so none of the ids that follow."""
-        if self.unheard:
+        if self.opening_lost:
             raise DesynchronizedError(
                 "this rank was so late that it cannot know what call the others made, nor how many blocks it had: "
                 "resync(), or join again"
@@ -117,7 +117,7 @@ class Agreement:
         self.verdict.raise_failure(own_error)
         if self.differ:
             raise MismatchError(self._different())
-        self.mute |= own_error is not None or self.nobody
+        self.abstains |= own_error is not None or self.no_contributor
         if self.first is not None:
             head = min(len(self.values), FIRST_CODES)
             self.values[:head] = self.first[SIGNATURE_LANES : SIGNATURE_LANES + head]
@@ -150,7 +150,7 @@ class Agreement:
     def unfit(self, numbers: Numbers) -> NDArray[np.bool_] | None:
         """Which of these blocks this member cannot contribute to, because its values are larger than was agreed, or it does not
         know what was. None: it can contribute to all."""
-        if self.mute:
+        if self.abstains:
             return np.ones(len(numbers), np.bool_)
         if not (self.late or self.lost) or not len(self._own):
             return None
@@ -217,12 +217,12 @@ def begin_unopened(
     context.outline.call, context.call = told.words, call_of(told.digest ^ state, blocks)
 
 
-def _open(context: Context, signature: Signature, codes: Codes, own_error: CallError | None) -> Agreement:
+def _open(context: Context, signature: Signature, codes: Codes, own_error: CallError | None) -> Negotiation:
     """Submit the first block of a call. Its result tells whether all ranks make the same call."""
     told, _, words = _told(signature + context.whole)
     context.outline.call, context.outline.opening = words, 1
-    agreed = Agreement(codes, told, words)
-    agreed.mute = not context.contribute
+    agreed = Negotiation(codes, told, words)
+    agreed.abstains = not context.contribute
     block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)
     if own_error is not None:
         block.status = Status.ABORT
@@ -235,11 +235,11 @@ def _open(context: Context, signature: Signature, codes: Codes, own_error: CallE
     return agreed
 
 
-def agree(context: Context, signature: Signature, codes: Codes, own_error: CallError | None = None) -> Flow:
+def negotiate(context: Context, signature: Signature, codes: Codes, own_error: CallError | None = None) -> Flow:
     """Start a call: compare signatures and take the maximum of every code over the ranks.
 
     ``own_error`` (or the context's) is why this member gives the call up, if it does; then every rank raises, and this one raises
-    that error. Returns the :class:`Agreement`, whose later codes are still arriving.
+    that error. Returns the :class:`Negotiation`, whose later codes are still arriving.
 
     Cost: one round trip and one chunk; codes beyond the first FIRST_CODES travel with what the caller sends next, or
     before it where there is no switch.
@@ -256,7 +256,7 @@ def agree(context: Context, signature: Signature, codes: Codes, own_error: CallE
     return agreed
 
 
-def ranks_present(context: Context, agreed: Agreement) -> Flow:
+def ranks_present(context: Context, agreed: Negotiation) -> Flow:
     """The ranks that take part in a firm call, the same on every rank: all but those evicted before it. (A rank evicted later may
     be among them.)
 
@@ -282,16 +282,16 @@ def ranks_present(context: Context, agreed: Agreement) -> Flow:
     return there
 
 
-def agree_codes(context: Context, codes: Codes) -> Flow:
+def negotiate_codes(context: Context, codes: Codes) -> Flow:
     """Take the maximum of every code over the ranks, in the middle of a call."""
-    agreed = Agreement(codes)
+    agreed = Negotiation(codes)
     agreed.missing = _submit_codes(context, codes, 0, agreed)
     yield lambda: agreed.missing == 0
     agreed.verdict.raise_failure(None)
     return agreed.values
 
 
-def _submit_codes(context: Context, codes: Codes, start: int, agreed: Agreement) -> int:
+def _submit_codes(context: Context, codes: Codes, start: int, agreed: Negotiation) -> int:
     per_block = context.block_bytes // CODE_LANE.bytes
     blocks = 0
     for first in range(start, len(codes), per_block):
@@ -299,7 +299,7 @@ def _submit_codes(context: Context, codes: Codes, start: int, agreed: Agreement)
         lanes = np.zeros(chunked(len(part) * CODE_LANE.bytes) // CODE_LANE.bytes, _WIRE)
         lanes[: len(part)] = part
         block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)
-        if agreed.mute:
+        if agreed.abstains:
             block.passing, block.room = True, lanes.nbytes
         else:
             block.payload = memoryview(lanes.tobytes())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from netsum.collectives.aborted import abort, take_rest
 from netsum.collectives.call import Context
-from netsum.collectives.layout import GROUP
+from netsum.collectives.partition import GROUP
 from netsum.errors import CallError, DesynchronizedError
 from netsum.exponents import CODE_LANE
 from netsum.wire.schema import GIVING_UP, Lane, Op

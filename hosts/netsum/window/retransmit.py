@@ -1,7 +1,7 @@
 """Which blocks are sent again, and when. Pure: the clock is passed in.
 
 This works in two ways, both TCP's. A block is *overtaken* when the result of a later one arrives
-(:mod:`netsum.window.overtaking`): it is repeated at once. When nothing arrives, a timer repeats the oldest block alone, so
+(:mod:`netsum.window.rack`): it is repeated at once. When nothing arrives, a timer repeats the oldest block alone, so
 that waiting for a straggler causes no storm. If its result comes and the timer then expires again, everything is to be
 repeated, as fast as :mod:`netsum.window.congestion` allows after that: a block, then twice as many with each round trip. The
 timer follows RFC 6298 (Karn's rule, exponential backoff up to a cap), but learns the lowest of several samples, and allows for
@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from netsum.window.overtaking import Overtaking
-from netsum.window.round_trip import MAX_ESTIMATE, SAMPLES, RoundTrip
+from netsum.window.rack import RackDetector
+from netsum.window.round_trip import MAX_ESTIMATE, SAMPLES, RttEstimator
 
 MAX_RTO: Final = 2.0
 """Cap of the exponential backoff."""
@@ -25,15 +25,15 @@ GAPS: Final = 3
 
 
 class Sent(Protocol):
-    """What was sent together, see :class:`netsum.window.flight.Flight`."""
+    """What was sent together, see :class:`netsum.window.flight.InFlight`."""
 
     time: float
     order: int
     tries: int
 
 
-class Repeating:
-    """``again`` are the serials to be sent again, in this order; ``alarm`` is when the timer expires (None: it does not run).
+class Retransmitter:
+    """``again`` are the serials to be sent again, in this order; ``deadline`` is when the timer expires (None: it does not run).
     After :meth:`look`, so many of them are ``due``, whatever else holds blocks back, and ``stalled`` says that nothing has come
     after what the timer repeated before. ``next_order(number)`` is the order of the next transmission, of which so many are
     numbered."""
@@ -42,7 +42,7 @@ class Repeating:
         self._block_id = block_id
         self._repeated: set[int] = set()  # serials that the timer has repeated
         self._twice = 0  # how many of those got a second result since a block got its own at the first try
-        self.trip = RoundTrip()
+        self.trip = RttEstimator()
         # Seconds between results, if the timer did not expire meanwhile: what was lost comes when it lets it. A short one counts,
         # since stragglers lengthen them; not the shortest, since results on two ways may come together.
         self._gaps: deque[float] = deque(maxlen=SAMPLES)
@@ -51,10 +51,10 @@ class Repeating:
 
     def begin_anew(self, roots: Sequence[int]) -> None:
         """Nothing is under way; the ``roots`` may have changed."""
-        self._overtaking = Overtaking(roots)
+        self._overtaking = RackDetector(roots)
         self.next_order = self._overtaking.next_order
         self.again: dict[int, None] = {}
-        self.alarm: float | None = None
+        self.deadline: float | None = None
         self._backoff = 1
         self.due, self.stalled = 0, False
         self._needed = False  # a repeated block got its result since the timer expired
@@ -62,29 +62,29 @@ class Repeating:
         self._latest: float | None = None
 
     @property
-    def hasty(self) -> bool:
+    def spurious_rto(self) -> bool:
         """Whether the timer is faster than a round trip. (The network may have duplicated a few results.)"""
         return self._twice > 8
 
     def start(self, now: float, pause: float | None = None) -> None:
         if pause is None:
             pause = max(self.trip.rto, min(GAPS * self._gap, MAX_ESTIMATE))
-        self.alarm = now + min(pause * self._backoff, MAX_RTO)
+        self.deadline = now + min(pause * self._backoff, MAX_RTO)
 
     def look(self, sent: Mapping[int, Sent], now: float) -> int:
         """If the timer has expired, repeat what seems overtaken, or else the oldest block, or all if the last repeat was needed
         (a whole flight was lost). Returns how many seem overtaken."""
         self.due, self.stalled = 0, False
-        if self.alarm is None or now < self.alarm:
+        if self.deadline is None or now < self.deadline:
             return 0
-        self.alarm, self._latest, self.due, found = None, None, 1, 0
+        self.deadline, self._latest, self.due, found = None, None, 1, 0
         if self._overtaking.doubtful:
             self._overtaking.believe()
             found = self.find_overtaken(sent)
             if self.again:
                 self._repeated.update(self.again)
                 return found
-        self.stalled = self._needed and not self.hasty
+        self.stalled = self._needed and not self.spurious_rto
         self._backoff = 1 if self.stalled else min(2 * self._backoff, 1 << 16)
         self._needed = False
         oldest = sorted(sent) if self.stalled else [min(sent)] if sent else []
@@ -118,17 +118,17 @@ class Repeating:
             self.trip.learn(rtt, number - 1)
         way, order = self._way(last), sent.order + last
         if first_try:
-            if self.hasty:
+            if self.spurious_rto:
                 self.trip.begin_anew(rtt)
             self._twice, self._needed = 0, False
-        if not self.hasty:
+        if not self.spurious_rto:
             self._backoff = 1
             if not first_try:
                 self._needed = True
                 self._overtaking.perhaps(way, order)
         if first_try and self._latest is not None and now > self._latest:
             self._gaps.append(now - self._latest)
-        self.alarm, self._latest = None, now if others else None
+        self.deadline, self._latest = None, now if others else None
         if others:
             self.start(now, self._doubt(rtt) if self._overtaking.doubtful else None)
         if first_try:
@@ -152,7 +152,7 @@ class Repeating:
         self._backoff = 1
         self._needed |= sent.tries > 1
         self._overtaking.arrived(self._way(serial), sent.order + serial)
-        self.alarm = now + (self.trip.srtt or self.trip.rto) if others else None
+        self.deadline = now + (self.trip.srtt or self.trip.rto) if others else None
 
     def came_twice(self, serial: int) -> None:
         self._twice += serial in self._repeated

@@ -15,8 +15,8 @@ from torch import distributed
 from netsum.communicator import Communicator
 from netsum.errors import JoinError
 from netsum.join import join
+from netsum.torch.errors import as_torch_raises
 from netsum.torch.process_group import ProcessGroup
-from netsum.torch.words import as_torch_raises
 
 PATIENCE: Final = 60.0
 """Seconds that joining may take. The timeout that torch gives is for calls: half an hour, or a moment."""

@@ -7,13 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from netsum.rows import Received
+from netsum.packet_batch import ReceiveBatch
 from netsum.transports.base import Packet
-from netsum.transports.only_from import Address
+from netsum.transports.peer_filter import Address
 from netsum.transports.sockets import BATCH
 
 
-class MemoryTransport:
+class InMemoryTransport:
     """One end. Packets are passed to ``deliver`` as bytes, in the sender's thread; :meth:`put` fills the inbox."""
 
     def __init__(self, deliver: Callable[[bytes], None] | None = None) -> None:
@@ -49,7 +49,7 @@ class MemoryTransport:
                     return []
                 self._arrived.wait(left)
             count = min(len(self._inbox), BATCH)
-            return Received.of([self._inbox.popleft() for _ in range(count)])
+            return ReceiveBatch.of([self._inbox.popleft() for _ in range(count)])
 
     def fileno(self) -> int | None:
         return None
@@ -60,8 +60,8 @@ class MemoryTransport:
             self._arrived.notify_all()
 
 
-def memory_pair() -> tuple[MemoryTransport, MemoryTransport]:
+def in_memory_pair() -> tuple[InMemoryTransport, InMemoryTransport]:
     """Two connected ends."""
-    left, right = MemoryTransport(), MemoryTransport()
+    left, right = InMemoryTransport(), InMemoryTransport()
     left.deliver, right.deliver = right.put, left.put
     return left, right

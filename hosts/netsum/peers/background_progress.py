@@ -9,18 +9,18 @@ from collections.abc import Callable
 from typing import Final
 
 IDLE: Final = 0.02
-"""Most seconds between two calls of ``tend``."""
+"""Most seconds between two calls of ``progress``."""
 BUSY: Final = 0.005
 """The same, if there is no descriptor to poll, or another thread is doing the work."""
 
 
-class Keeper:
-    """A thread that calls ``tend`` when something has arrived, and now and then."""
+class BackgroundProgress:
+    """A thread that calls ``progress`` when something has arrived, and now and then."""
 
-    def __init__(self, tend: Callable[[], bool], fileno: Callable[[], int | None]) -> None:
-        """``tend()`` sends and receives whatever is due, or returns False if another thread does. ``fileno()`` is a descriptor
-        that is readable when something has arrived, or None."""
-        self._tend = tend
+    def __init__(self, progress: Callable[[], bool], fileno: Callable[[], int | None]) -> None:
+        """``progress()`` sends and receives whatever is due, or returns False if another thread does. ``fileno()`` is a
+        descriptor that is readable when something has arrived, or None."""
+        self._progress = progress
         self._fileno = fileno
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="netsum peers", daemon=True)
@@ -28,7 +28,7 @@ class Keeper:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            fileno = self._fileno() if self._tend() else None
+            fileno = self._fileno() if self._progress() else None
             if fileno is None:
                 self._stopped.wait(BUSY)
                 continue

@@ -22,12 +22,12 @@ from netsum.communicator import Communicator
 from netsum.descriptor import ALGORITHMS
 from netsum.errors import CallError, CallTimeoutError, ClosedError, JoinError, UnsupportedError
 from netsum.fixed_point import Array
-from netsum.peers.keeper import Keeper
-from netsum.peers.mailer import Mailer
+from netsum.peers.background_progress import BackgroundProgress
+from netsum.peers.messenger import Messenger
 from netsum.peers.transport import PeerSocket, PeerTransport
 from netsum.peers.wire import Flag, message_bytes
 from netsum.stats import Stats
-from netsum.torch.letters import LETTER, Kind, Letter, Parcel, Receiving, Sending, Unexpected
+from netsum.torch.p2p_wire import LETTER, Kind, Letter, Parcel, Receiving, Sending, Unexpected
 
 SHORT: Final = 16 << 10
 """Bytes of a message that is sent without asking."""
@@ -40,7 +40,7 @@ LINGER: Final = 2.0
 _ALGORITHM: Final = ALGORITHMS.index("ring")  # every frame tells one; nothing is combined here
 
 
-class Mailbox:
+class PointToPoint:
     """One rank's end of all conversations of a group. Thread-safe."""
 
     def __init__(self, comm: Communicator, store: Any, name: str) -> None:
@@ -51,7 +51,7 @@ class Mailbox:
         self._lock = threading.RLock()
         self._closed = False
         self._transport: PeerTransport | None = None
-        self._keeper: Keeper | None = None
+        self._keeper: BackgroundProgress | None = None
         self._sendings: dict[tuple[int, int], Sending] = {}  # by receiver and number, those that have asked
         self._cleared: deque[Sending] = deque()
         self._open: list[Receiving] = []  # in the order of the calls
@@ -173,9 +173,9 @@ class Mailbox:
             except JoinError as error:
                 raise CallError(str(error)) from error
             others = [rank for rank in range(self._size) if rank != self._rank]
-            self._mailer = Mailer(others, _ALGORITHM, 0, Stats())
+            self._mailer = Messenger(others, _ALGORITHM, 0, Stats())
             self._most = message_bytes(own.block_bytes) - LETTER.size
-            self._keeper = Keeper(self._tend, self._transport.fileno)
+            self._keeper = BackgroundProgress(self._tend, self._transport.fileno)
 
     def _post(self, rank: int, letter: Letter, data: bytes = b"") -> None:
         self._mailer.post(rank, LETTER.pack(*letter) + data)

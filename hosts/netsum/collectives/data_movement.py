@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from netsum.collectives.agreement import NO_CODES, agree, ranks_present
 from netsum.collectives.arguments import (
     as_array,
     as_rows,
@@ -28,8 +27,9 @@ from netsum.collectives.arguments import (
     wrong_out,
 )
 from netsum.collectives.call import Call, Caller, Context
-from netsum.collectives.layout import Layout
-from netsum.collectives.sending import Sender
+from netsum.collectives.negotiation import NO_CODES, negotiate, ranks_present
+from netsum.collectives.partition import Layout
+from netsum.collectives.pipeline import BlockPipeline
 from netsum.errors import AbortedError, ResultLostError, UnsupportedError
 from netsum.fixed_point import Array
 from netsum.wire.schema import EVERYONE, Lane, Op
@@ -50,7 +50,7 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
 
     ``mine`` are the parts whose source is this rank, in order, as flat arrays of uint8. A rank's parts for itself are not sent.
     """
-    agreed = yield from agree(context, signature, NO_CODES)
+    agreed = yield from negotiate(context, signature, NO_CODES)
     there = yield from ranks_present(context, agreed)
     left_out = [not {part.source, part.dest} <= {*there, EVERYONE} for part in parts]
     if parts and all(left_out):
@@ -61,7 +61,9 @@ def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Pa
     results: list[Array | None] = []
     groups = []
     senders = [
-        None if gone or _stays(context, part) else Sender(context, Layout.whole(part.size, part.dest), Op.COPY, Lane.L8)
+        None
+        if gone or _stays(context, part)
+        else BlockPipeline(context, Layout.whole(part.size, part.dest), Op.COPY, Lane.L8)
         for part, gone in zip(parts, left_out, strict=True)
     ]
     left = sum(sender.cut.number for sender in senders if sender is not None)
@@ -353,7 +355,7 @@ class Exchanges(Caller):
 
     def _barrier(self) -> Call[None]:
         def flow(context: Context) -> Flow:
-            yield from agree(context, ("barrier",), NO_CODES)
+            yield from negotiate(context, ("barrier",), NO_CODES)
             yield SUBMITTED
 
         return Call("barrier", flow)

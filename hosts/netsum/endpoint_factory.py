@@ -7,7 +7,7 @@ from netsum.errors import JoinError
 from netsum.peers.peer_window import PeerWindow
 from netsum.peers.transport import PeerSocket, PeerTransport
 from netsum.transports.base import Transport
-from netsum.transports.links import open_link
+from netsum.transports.factory import open_link
 from netsum.window import Window
 from netsum.window.switch_window import SwitchWindow
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from netsum.peers.conversation import Conversation, Head
+from netsum.peers.session import Head, PeerSession
 from netsum.peers.wire import FRAME, HEAD, RANK, Flag
 from netsum.stats import Stats
 from netsum.window.block import Payload
@@ -21,7 +21,7 @@ Frame = tuple[Payload, ...]
 """A frame's body in parts; its first byte is the rank at the other end."""
 
 
-class Mailer:
+class Messenger:
     """``at`` is the id of the first block that this member has not begun; every frame tells it."""
 
     def __init__(self, peers: Iterable[int], algorithm: int, at: int, stats: Stats) -> None:
@@ -38,7 +38,7 @@ class Mailer:
         """Ranks that have left."""
         self.unanswered = dict.fromkeys(peers, 0)
         """How many questions each rank has left unanswered. (While this process was stopped, it asked none.)"""
-        self._ends = {rank: Conversation(algorithm, stats) for rank in self.unanswered}
+        self._ends = {rank: PeerSession(algorithm, stats) for rank in self.unanswered}
         self._flags = 0
         self._ask_at: float | None = None
         self._pause = ASK_FIRST

@@ -16,7 +16,7 @@ from typing import Final
 from netsum.errors import ClosedError
 
 
-class Home:
+class ForkGuard:
     def __init__(self) -> None:
         self._process = os.getpid()
 
@@ -36,7 +36,7 @@ class Home:
 _sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()
 
 
-def stays_home(sock: socket.socket) -> None:
+def fork_guarded(sock: socket.socket) -> None:
     """Close this socket in forked children, which would steal its packets and keep its port when the parent is gone."""
     _sockets.add(sock)
 

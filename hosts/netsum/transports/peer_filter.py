@@ -23,7 +23,7 @@ _SOURCE_PORT: Final = 0  # a UDP socket's filter begins at the UDP header
 _WHOLE: Final = 0xFFFF
 
 
-def hear_only(sock: socket.socket, addresses: Iterable[Address]) -> None:
+def accept_only(sock: socket.socket, addresses: Iterable[Address]) -> None:
     """Have the kernel drop packets from elsewhere before they take up room in the socket's buffer. Call it before the socket is
     bound, and again when the (numeric) addresses change. Linux only; does nothing elsewhere. Raises OSError if one of them is
     not an IPv4 address."""

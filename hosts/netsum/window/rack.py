@@ -14,7 +14,7 @@ REORDERING: Final = 3
 """How many later packets may overtake one before it counts as lost."""
 
 
-class Overtaking:
+class RackDetector:
     """Numbers transmissions, and learns which have arrived."""
 
     def __init__(self, roots: Sequence[int] = ()) -> None:

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from netsum.rows import Received, congested
+from netsum.packet_batch import ReceiveBatch, congested
 from netsum.transports.base import Packet, Transport
 from netsum.transports.multicast import Joins
-from netsum.transports.only_from import Address
+from netsum.transports.peer_filter import Address
 
 
 @dataclass(frozen=True)
-class Faults:
+class Impairment:
     """What is done to the packets of one direction.
 
     Attributes:
@@ -46,7 +46,7 @@ class Faults:
 
 
 @dataclass
-class FaultCounts:
+class ImpairmentCounts:
     """What was done to the packets so far, both directions together."""
 
     packets: int = 0
@@ -68,7 +68,7 @@ class _Held:
 class _Direction:
     """One direction: decides what happens to each packet, and holds those that are delayed."""
 
-    def __init__(self, faults: Faults, seed: str, counts: FaultCounts, clock: Callable[[], float]) -> None:
+    def __init__(self, faults: Impairment, seed: str, counts: ImpairmentCounts, clock: Callable[[], float]) -> None:
         self.faults = faults
         self._rng = random.Random(seed)
         self._counts = counts
@@ -127,26 +127,26 @@ class _Direction:
         heapq.heappush(self.held, _Held(self._clock() + seconds, self._serial, b"".join(packet)))
 
 
-class FaultyTransport:
+class ImpairedTransport:
     """Wraps ``inner``; closing it closes ``inner``. The same seed and the same order of packets give the same faults. While
     ``cut`` is True, nothing passes in either direction; it may be set at any time."""
 
     def __init__(
         self,
         inner: Transport,
-        faults: Faults,
+        faults: Impairment,
         seed: int,
         clock: Callable[[], float] = time.monotonic,
         *,
-        receiving: Faults | None = None,
-        counts: FaultCounts | None = None,
+        receiving: Impairment | None = None,
+        counts: ImpairmentCounts | None = None,
     ) -> None:
         """``faults`` apply to both directions unless ``receiving`` is given. ``counts`` continues those of an earlier
         transport."""
         self._inner = inner
         self._clock = clock
         self.cut = False
-        self.counts = FaultCounts() if counts is None else counts
+        self.counts = ImpairmentCounts() if counts is None else counts
         self._outgoing = _Direction(faults, f"send {seed}", self.counts, clock)
         self._incoming = _Direction(faults if receiving is None else receiving, f"receive {seed}", self.counts, clock)
         self._stalled_until: float | None = None
@@ -194,7 +194,7 @@ class FaultyTransport:
             for packet in received:
                 passed.extend([packet] * self._incoming.copies((packet,)))
             if passed or (deadline is not None and self._clock() >= deadline):
-                return Received.of(passed, marked) if marked else passed
+                return ReceiveBatch.of(passed, marked) if marked else passed
 
     def _wait(self, deadline: float | None) -> float | None:
         """Until the deadline or the next held packet, whichever comes first."""

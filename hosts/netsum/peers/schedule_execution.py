@@ -11,11 +11,11 @@ from netsum.peers.plan import Mode, Plan, Receive
 Post = Callable[[int, bytes], None]
 
 
-class Differ(Exception):
+class ScheduleMismatch(Exception):
     """Another rank sent something that this rank's plan does not expect: their calls differ."""
 
 
-class Execution:
+class ScheduleExecution:
     """``batch`` holds the results when :attr:`done`."""
 
     def __init__(self, first_id: int, batch: Batch, plan: Plan, ranks: Sequence[int], post: Post) -> None:
@@ -37,13 +37,13 @@ class Execution:
         return self._round == len(self._plan.rounds) and not self._receives
 
     def take(self, rank: int, message: Message) -> None:
-        """A message of this batch has come. Raises :class:`Differ`."""
+        """A message of this batch has come. Raises :class:`ScheduleMismatch`."""
         if rank not in self._come or message.total != len(self.batch):
-            raise Differ
+            raise ScheduleMismatch
         self._come[rank].append(message)
 
     def advance(self) -> None:
-        """Go on as far as the messages that have arrived allow. Raises :class:`Differ`."""
+        """Go on as far as the messages that have arrived allow. Raises :class:`ScheduleMismatch`."""
         while self._receives:
             receive = self._receives[0]
             come = self._come[self._ranks[receive.peer]]
@@ -51,7 +51,7 @@ class Execution:
                 return
             message = come.popleft()
             if message.rows != receive.rows:
-                raise Differ
+                raise ScheduleMismatch
             if receive.mode is Mode.COMBINE:
                 self.batch.combine(message)
             else:

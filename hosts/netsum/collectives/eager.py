@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from netsum.collectives.abort import give_up
 from netsum.collectives.aborted import take_rest
 from netsum.collectives.call import Context
-from netsum.collectives.give_up import give_up
-from netsum.collectives.sending import Group, Sender
+from netsum.collectives.pipeline import BlockGroup, BlockPipeline
 from netsum.errors import CallError
 from netsum.fixed_point import Array
 from netsum.wire.schema import Status
@@ -20,12 +20,12 @@ Encode = Callable[[range], tuple[Array, Sequence[Status] | None]]
 """Lanes and statuses of these blocks; None: all are OK."""
 
 
-def send_at_once(context: Context, sender: Sender, encode: Encode, error: CallError | None) -> Flow:
+def send_at_once(context: Context, sender: BlockPipeline, encode: Encode, error: CallError | None) -> Flow:
     """The flow that sends all blocks; returns the groups, complete. If the call has been given up, those that are not under way
     bring no values, and are not among them. ``error`` is why this rank gives it up, if it does, and is raised."""
     if error is not None:
         yield from give_up(context, error, sender.cut.number, sender.op, sender.lane)
-    groups: list[Group] = []
+    groups: list[BlockGroup] = []
     begun = 0
     for numbers in sender.cut.groups():
         if groups and groups[0].aborted is not None:

@@ -19,7 +19,7 @@ Lanes = NDArray[np.uint8]
 """Bytes of a payload as memory has them: lanes are little-endian."""
 
 
-class Visit(NamedTuple):
+class ChainHop(NamedTuple):
     """A packet that has come. ``payload`` has its zeros again."""
 
     header: MemoryHeader
@@ -27,7 +27,7 @@ class Visit(NamedTuple):
     payload: Lanes
 
 
-def parse_visit(data: memoryview) -> Visit:
+def parse_hop(data: memoryview) -> ChainHop:
     """Raises ValueError, which says what is wrong with the packet."""
     header = parse_memory(data)
     if header.version != MEMORY_VERSION:
@@ -36,10 +36,10 @@ def parse_visit(data: memoryview) -> Visit:
     if header.length > MAX_PAYLOAD or header.lane > max(LaneType) or header.length % LaneType(header.lane).bytes:
         raise ValueError(f"{header.length} bytes in lanes of type {header.lane}")
     if header.flags & Flag.COMPRESSED:
-        return Visit(header, segments, with_zeros(rest, header.length))
+        return ChainHop(header, segments, with_zeros(rest, header.length))
     if len(rest) != header.length:
         raise ValueError(f"a payload of {len(rest)} bytes, not {header.length}")
-    return Visit(header, segments, np.frombuffer(rest, np.uint8))
+    return ChainHop(header, segments, np.frombuffer(rest, np.uint8))
 
 
 def shortened(header: MemoryHeader, payload: Lanes) -> tuple[MemoryHeader, bytes]:

@@ -11,7 +11,7 @@ from netsum.wire.schema import EVERYONE, Op
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ChainRoute:
     """The ranks that a block's packets visit, in order: the first of ``sums`` sends its contribution, the last has the sum. The
     first of ``stores`` has the result, the others get it."""
 
@@ -19,7 +19,7 @@ class Way:
     stores: Ring
 
     @classmethod
-    def of(cls, number: int, op: int, dest: int, source: int, rings: Sequence[Ring]) -> Way:
+    def of(cls, number: int, op: int, dest: int, source: int, rings: Sequence[Ring]) -> ChainRoute:
         """The way of the packet with this number. ``dest`` gets the result, and ``source`` has a COPY's payload; both are
         ranks of the rings, or EVERYONE."""
         ring = rings[number % len(rings)]
@@ -29,6 +29,6 @@ class Way:
 
 
 @lru_cache(maxsize=4096)
-def _way(ring: Ring, owner: int, sums: bool, for_all: bool) -> Way:
+def _way(ring: Ring, owner: int, sums: bool, for_all: bool) -> ChainRoute:
     from_owner = ring[owner:] + ring[:owner]
-    return Way((*from_owner[1:], from_owner[0]) if sums else (), from_owner if for_all else from_owner[:1])
+    return ChainRoute((*from_owner[1:], from_owner[0]) if sums else (), from_owner if for_all else from_owner[:1])

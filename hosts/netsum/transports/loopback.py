@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
+from netsum.fork_guard import in_child
 from netsum.frames import FrameFormat
-from netsum.home import in_child
-from netsum.rows import Received, congested
+from netsum.packet_batch import ReceiveBatch, congested
 from netsum.transports.base import Packet
-from netsum.transports.only_from import Address
+from netsum.transports.peer_filter import Address
 from netsum.transports.sockets import Datagrams
 
 _SLICE: Final = 0.001
@@ -34,13 +34,13 @@ class Inbox:
         while self.packets:
             drained.append(memoryview(self.packets.popleft()))
         marked, self.congested = self.congested, 0
-        return Received.of(drained, marked) if marked else drained
+        return ReceiveBatch.of(drained, marked) if marked else drained
 
 
-class SharedWire:
+class LoopbackWire:
     """A socket between ``local`` and ``remote``, and its users. Made by :meth:`attach`."""
 
-    _open: ClassVar[dict[tuple[Address, Address], SharedWire]] = {}
+    _open: ClassVar[dict[tuple[Address, Address], LoopbackWire]] = {}
     _guard: ClassVar = threading.Lock()
 
     def __init__(self, ends: tuple[Address, Address]) -> None:
@@ -51,7 +51,7 @@ class SharedWire:
         self._sending = threading.Lock()
 
     @classmethod
-    def attach(cls, local: Address, remote: Address, inbox: Inbox) -> SharedWire:
+    def attach(cls, local: Address, remote: Address, inbox: Inbox) -> LoopbackWire:
         """The wire between these ends, opened if nobody in this process has it yet. OSError if another process has it."""
         with cls._guard:
             wire = cls._open.get((local, remote)) or cls((local, remote))
@@ -104,4 +104,4 @@ class SharedWire:
         return inbox.drain()
 
 
-in_child(SharedWire.forget)
+in_child(LoopbackWire.forget)

@@ -9,15 +9,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.collectives.agreement import Agreement, Verdict
 from netsum.collectives.call import Context
-from netsum.collectives.layout import GROUP, Layout
+from netsum.collectives.negotiation import Negotiation, Verdict
+from netsum.collectives.partition import GROUP, Layout
 from netsum.errors import DesynchronizedError
 from netsum.fixed_point import HOST_LANES, WIRE_LANES, Array, Counts, Numbers
+from netsum.packet_batch import Rows
 from netsum.report import Report
-from netsum.rows import Rows
 from netsum.window.block import Block
-from netsum.window.run import Run
+from netsum.window.run import BlockBatch
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
 from netsum.work import SUBMITTED, Condition, Flow
@@ -44,7 +44,7 @@ class Lanes(Protocol):
         What the lanes were is lost; if ``out`` is given, it may be what is returned."""
 
 
-class Group:
+class BlockGroup:
     """Some blocks of a call, one a row, and their results as they arrive."""
 
     def __init__(self, numbers: Numbers, width: int, lane: Lane) -> None:
@@ -120,7 +120,7 @@ class Group:
             report.src_cnt_min = fewest if report.src_cnt_min is None else min(fewest, report.src_cnt_min)
 
 
-class Sender:
+class BlockPipeline:
     """Sends a call's array, cut into blocks, of whose elements ``per_chunk`` make a chunk (default: each is a lane).
 
     Attributes:
@@ -155,7 +155,7 @@ class Sender:
         self,
         array: Array,
         lanes: Lanes,
-        agreed: Agreement,
+        agreed: Negotiation,
         *,
         skip_zeros: bool = False,
         settle: Callable[[], Flow] | None = None,
@@ -164,7 +164,7 @@ class Sender:
         ``skip_zeros``, blocks that are zeros on every rank are not sent. With ``settle``, blocks in which a rank has a NaN or an
         infinity are sent last, after its flow, which agrees on them."""
         result = self.room_for(array, lanes.dtype)
-        pending: deque[Group] = deque()
+        pending: deque[BlockGroup] = deque()
         for group_numbers in self.cut.groups():
             yield agreed.known(group_numbers)
             numbers = agreed.nonzero(group_numbers) if skip_zeros or settle is not None else group_numbers
@@ -212,7 +212,7 @@ class Sender:
         self._context.report.skipped += blocks
         self._context.outline.skipped += blocks
 
-    def _receive(self, pending: deque[Group], lanes: Lanes, result: Array) -> None:
+    def _receive(self, pending: deque[BlockGroup], lanes: Lanes, result: Array) -> None:
         """Decode the complete groups into the result, in order."""
         while pending and pending[0].complete():
             group = pending.popleft()
@@ -220,18 +220,18 @@ class Sender:
             if self.verdict.highest == Status.OK:
                 self.store(group, lanes, result)
 
-    def store(self, group: Group, lanes: Lanes, result: Array) -> None:
+    def store(self, group: BlockGroup, lanes: Lanes, result: Array) -> None:
         self.put(
             group, result, lambda out: lanes.decode(group.lanes, group.numbers, group.data_cnt, group.src_cnt, out)
         )
 
-    def put(self, group: Group, result: Array, decode: Callable[[Array | None], Array]) -> None:
+    def put(self, group: BlockGroup, result: Array, decode: Callable[[Array | None], Array]) -> None:
         """Put a group's values into the result: where ``decode`` makes them, if it takes the place that it is offered."""
         out = self.cut.view(result, group.numbers) if group.mine is None else None
         if (rows := decode(out)) is not out:
             self.cut.place(result, rows, group.numbers, group.mine)
 
-    def finish(self, group: Group) -> None:
+    def finish(self, group: BlockGroup) -> None:
         """Note how a complete group went."""
         self.verdict.add(max(group.statuses))
         group.report_to(self._context.report, unfit=self._context.contribute)
@@ -252,11 +252,11 @@ class Sender:
         final: bool = False,
         source: int = EVERYONE,
         more: bool = False,
-    ) -> Group:
+    ) -> BlockGroup:
         """Submit rows of lanes, which are copied, as the blocks ``numbers``. A row whose status is not OK becomes an empty
         contribution with that status; ``passed`` rows are answered without adding anything. ``source`` is this rank, if no other
         has payloads for these blocks; ``more`` says that the call's next blocks go together with these."""
-        group = Group(numbers, self._lanes, self.lane)
+        group = BlockGroup(numbers, self._lanes, self.lane)
         group.passed = passed
         group.mine = self.cut.mine(self._context.rank, numbers)
         width = self._context.block_bytes
@@ -270,7 +270,7 @@ class Sender:
             raise DesynchronizedError(
                 "the job's members no longer add floats, in the middle of a call with scale='float'"
             )
-        run = Run(like, rows, group)
+        run = BlockBatch(like, rows, group)
         for row in self.cut.odd(numbers):
             number = numbers[row]
             if self.cut.sizes[number] != width or self.cut.owner[number] != like.dest:
@@ -286,13 +286,13 @@ class Sender:
         self._context.window.submit_all(run)
         return group
 
-    def submit_empty(self, numbers: Numbers, *, source: int, more: bool = False) -> Group:
+    def submit_empty(self, numbers: Numbers, *, source: int, more: bool = False) -> BlockGroup:
         """Submit empty contributions to the blocks ``numbers``, whose payloads come from ``source``; ``more`` is as in
         :meth:`submit`."""
-        group = Group(numbers, self._lanes, self.lane)
+        group = BlockGroup(numbers, self._lanes, self.lane)
         like = Block(self._context.gen, self.op, self.lane, dest=self.cut.owner[numbers[0]], firm=self._context.firm)
         like.more, like.source = more, source
-        run = Run(like, np.zeros((len(numbers), HEADER_BYTES), np.uint8), group)
+        run = BlockBatch(like, np.zeros((len(numbers), HEADER_BYTES), np.uint8), group)
         for row in self.cut.odd(numbers):
             if self.cut.owner[numbers[row]] != like.dest:
                 run[row].dest = self.cut.owner[numbers[row]]

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from netsum.peers.wire import HEAD, Flag
 from netsum.stats import Stats
-from netsum.window.round_trip import RoundTrip
+from netsum.window.round_trip import RttEstimator
 
 ACK_EVERY: Final = 8
 EARLY: Final = 64
@@ -32,7 +32,7 @@ class Head(NamedTuple):
     ack: int
 
 
-class Conversation:
+class PeerSession:
     """A conversation with one other member. ``heard`` is when something last arrived."""
 
     def __init__(self, algorithm: int, stats: Stats) -> None:
@@ -42,7 +42,7 @@ class Conversation:
         self._kept: deque[bytes] = deque()  # messages that the other end is not known to have
         self._first = 0  # number of the first of these
         self._sent = 0  # how many of them are sent
-        self._trip = RoundTrip()
+        self._trip = RttEstimator()
         self._timed: tuple[int, float] | None = None  # the acknowledgement awaited, and since when
         self._expected = 0  # number of the next message to arrive
         self._early: dict[int, bytes] = {}

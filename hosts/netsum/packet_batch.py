@@ -13,7 +13,7 @@ Packet = Sequence[bytes | bytearray | memoryview]
 Rows = NDArray[np.uint8]
 
 
-class Packets(Sequence[Packet]):
+class SendBatch(Sequence[Packet]):
     """Packets to send, in the order in which they are added."""
 
     def __init__(self, packets: Sequence[Packet] = ()) -> None:
@@ -49,7 +49,7 @@ class Packets(Sequence[Packet]):
         return self._singly[at]
 
 
-class Received(Sequence[memoryview]):
+class ReceiveBatch(Sequence[memoryview]):
     """Packets that were received together: the first ``sizes[i]`` bytes of ``rows[i]``. A congested link has marked so many of
     them (``congested``)."""
 
@@ -59,7 +59,7 @@ class Received(Sequence[memoryview]):
         self.congested = congested
 
     @classmethod
-    def of(cls, packets: Sequence[bytes | memoryview], congested: int = 0) -> Received:
+    def of(cls, packets: Sequence[bytes | memoryview], congested: int = 0) -> ReceiveBatch:
         """Copies of these packets."""
         sizes = np.array([len(packet) for packet in packets], np.int64)
         rows = np.zeros((len(packets), int(sizes.max(initial=0))), np.uint8)
@@ -73,14 +73,14 @@ class Received(Sequence[memoryview]):
     @overload
     def __getitem__(self, at: int) -> memoryview: ...
     @overload
-    def __getitem__(self, at: slice) -> Received: ...
-    def __getitem__(self, at: int | slice) -> memoryview | Received:
+    def __getitem__(self, at: slice) -> ReceiveBatch: ...
+    def __getitem__(self, at: int | slice) -> memoryview | ReceiveBatch:
         if isinstance(at, slice):
-            return Received(self.rows[at], self.sizes[at])
+            return ReceiveBatch(self.rows[at], self.sizes[at])
         packet: memoryview = self.rows[at, : self.sizes[at]].data
         return packet
 
 
 def congested(packets: Sequence[memoryview]) -> int:
     """How many of these packets a congested link has marked, as far as that is known."""
-    return packets.congested if isinstance(packets, Received) else 0
+    return packets.congested if isinstance(packets, ReceiveBatch) else 0

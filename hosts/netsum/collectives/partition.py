@@ -37,11 +37,11 @@ class Layout:
     def whole(cls, count: int, owner: int = EVERYONE) -> Layout:
         return cls((count,), (owner,))
 
-    def cut(self, width: int, per_chunk: int) -> Cut:
+    def cut(self, width: int, per_chunk: int) -> BlockPartition:
         return _cut(self.counts, self.owners, width, per_chunk)
 
 
-class Cut:
+class BlockPartition:
     """A layout in blocks of ``width`` elements, ``per_chunk`` of which make a chunk: their ``number``, and the ``owner`` and the
     size on the wire (``sizes``, bytes) of each."""
 
@@ -147,5 +147,5 @@ class Cut:
 
 
 @lru_cache(maxsize=32)  # training makes the same calls again and again
-def _cut(counts: tuple[int, ...], owners: tuple[int, ...], width: int, per_chunk: int) -> Cut:
-    return Cut(counts, owners, width, per_chunk)
+def _cut(counts: tuple[int, ...], owners: tuple[int, ...], width: int, per_chunk: int) -> BlockPartition:
+    return BlockPartition(counts, owners, width, per_chunk)

@@ -22,8 +22,8 @@ from netsum.transports.base import Packet
 _PERSON: Final = b"netsum peers"
 
 
-class Seal:
-    """The seal of one connection. Both ends make the same: one tags what it sends, the other checks it."""
+class FrameAuth:
+    """The tags of one connection's frames. Both ends make the same: one tags what it sends, the other checks it."""
 
     def __init__(self, key: bytes, between: bytes) -> None:
         """``between`` is everything that distinguishes this connection from others."""
@@ -58,22 +58,22 @@ class Identity:
         """The greeting for a new connection that this member accepts."""
         return GREETING.pack(self._session, secrets.token_bytes(16))
 
-    def answer(self, greeting: bytes, rank: int) -> tuple[bytes, Seal] | None:
-        """The hello to a rank, and the seal of what follows; None if this is not the process known for that rank."""
+    def answer(self, greeting: bytes, rank: int) -> tuple[bytes, FrameAuth] | None:
+        """Return the hello to a rank, and the tags of what follows; None if this is not the process known for that rank."""
         session, _ = GREETING.unpack(greeting)
         if self._sessions.get(rank, session) != session:
             return None
-        seal = self._seal(greeting, self._rank, self._session, rank)
-        return HELLO.pack(self._rank, self._session, seal.tag(())), seal
+        auth = self._auth(greeting, self._rank, self._session, rank)
+        return HELLO.pack(self._rank, self._session, auth.tag(())), auth
 
-    def meet(self, greeting: bytes, hello: bytes) -> tuple[int, Seal] | None:
-        """The rank that answers our greeting, and the seal of what follows; None if it is not a member's process, or not the
-        first one of its rank."""
+    def meet(self, greeting: bytes, hello: bytes) -> tuple[int, FrameAuth] | None:
+        """Return the rank that answers our greeting, and the tags of what follows; None if it is not a member's process, or not
+        the first one of its rank."""
         rank, session, tag = HELLO.unpack(hello)
-        seal = self._seal(greeting, rank, session, self._rank)
-        if not seal.holds(tag, ()) or self._sessions.setdefault(rank, session) != session:
+        auth = self._auth(greeting, rank, session, self._rank)
+        if not auth.holds(tag, ()) or self._sessions.setdefault(rank, session) != session:
             return None
-        return rank, seal
+        return rank, auth
 
-    def _seal(self, greeting: bytes, sender: int, session: bytes, receiver: int) -> Seal:
-        return Seal(self._key, greeting + session + RANK.pack(sender) + RANK.pack(receiver))
+    def _auth(self, greeting: bytes, sender: int, session: bytes, receiver: int) -> FrameAuth:
+        return FrameAuth(self._key, greeting + session + RANK.pack(sender) + RANK.pack(receiver))

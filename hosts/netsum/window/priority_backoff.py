@@ -20,7 +20,7 @@ LONGEST_PAUSE: Final = 0.04
 """Most seconds between such blocks: 25 blocks a second, so that no job stops for ever."""
 
 
-class GiveWay:
+class PriorityBackoff:
     """How many blocks may be under way. None is sent before ``until`` (seconds), which is 0.0 when there is nobody to give way
     to."""
 

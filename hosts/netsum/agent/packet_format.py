@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netsum.counting import counted
+from netsum.text import counted
 from netsum.wire.codec import Header
 from netsum.wire.names import REASON_NAMES, value_name
 from netsum.wire.schema import EVERYONE, UDP_PORT, VERSION, Hop, Lane, Status
