@@ -11,28 +11,28 @@ from netsum.descriptor import Descriptor, Link
 
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
+from netsum_controller.context import ControllerContext
 from netsum_controller.http.api import HttpServer
 from netsum_controller.http.server import tls_context
-from netsum_controller.jobs import eviction, groups, lifecycle, moving, reconcile
+from netsum_controller.jobs import eviction, groups, lifecycle, migration, reconcile
 from netsum_controller.jobs.membership import Membership, describe
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.memory.devices import LEASE
 from netsum_controller.memory.model import Region
 from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.monitoring import job_status
+from netsum_controller.monitoring.links import LinkWatcher
+from netsum_controller.monitoring.metrics import Metrics
+from netsum_controller.monitoring.sweeper import Sweeper
+from netsum_controller.monitoring.switch_monitor import PERIOD, SwitchMonitor
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT
 from netsum_controller.p4runtime.p4info import Program, netsum_program
 from netsum_controller.planning.replan import Replan, installed_planner
 from netsum_controller.regions import lifecycle as regions
-from netsum_controller.regions.tending import Tender
-from netsum_controller.site import Site
+from netsum_controller.regions.reconciler import RegionReconciler
 from netsum_controller.state.model import Job
 from netsum_controller.state.store import Store
-from netsum_controller.watching import inspection
-from netsum_controller.watching.links import LinkWatcher
-from netsum_controller.watching.metrics import Metrics
-from netsum_controller.watching.sweeper import Sweeper
-from netsum_controller.watching.watcher import PERIOD, Watcher
-from netsum_controller.web.feed import Feed
+from netsum_controller.web.event_stream import EventStream
 
 
 class Controller:
@@ -52,69 +52,71 @@ class Controller:
         replan: Replan | None = installed_planner,
     ) -> None:
         store = Store(state_path)
-        self.site = Site(topology, store, program or netsum_program(), connect_timeout=connect_timeout, replan=replan)
-        self.membership = Membership(self.site)
+        self.context = ControllerContext(
+            topology, store, program or netsum_program(), connect_timeout=connect_timeout, replan=replan
+        )
+        self.membership = Membership(self.context)
         self._serving: ExitStack | None = None
 
     @property
     def topology(self) -> Topology:
         """The topology; assign a filled one when a testbed has learned the addresses."""
-        return self.site.topology
+        return self.context.topology
 
     @topology.setter
     def topology(self, topology: Topology) -> None:
-        self.site.topology = topology
+        self.context.topology = topology
 
     @property
     def url(self) -> str | None:
         """Where the HTTP endpoint is, while it serves."""
-        return self.site.url
+        return self.context.url
 
     def push(self, *, force: bool = False, take_over: bool = False) -> list[reconcile.Report]:
         """Load the program on every switch that lacks it, and install everything that belongs there. ``take_over`` removes jobs
         that this state file does not know, which otherwise raise :class:`netsum_controller.errors.StateError`."""
-        return list(reconcile.reconcile(self.site, force=force, take_over=take_over))
+        return list(reconcile.reconcile(self.context, force=force, take_over=take_over))
 
     def reconcile(self) -> list[reconcile.Report]:
         """Like :meth:`push`, after a switch has restarted: its jobs come back under a new epoch."""
-        return list(reconcile.reconcile(self.site))
+        return list(reconcile.reconcile(self.context))
 
     def create_job(self, spec: JobSpec) -> Job:
         """Install a job. The same spec again returns the existing job; only a new one has its ``token``."""
-        return lifecycle.create_job(self.site, spec)
+        return lifecycle.create_job(self.context, spec)
 
     def delete_job(self, name: str, *, force: bool = False) -> Job:
         """Remove a job; with ``force``, even if its switch is gone."""
-        return groups.delete_with_groups(self.site, name, force=force)
+        return groups.delete_with_groups(self.context, name, force=force)
 
     def evict(self, name: str, rank: int) -> eviction.Eviction:
         """Take a rank out of a job; the others go on without it."""
-        return eviction.evict(self.site, name, rank)
+        return eviction.evict(self.context, name, rank)
 
     def admit(self, name: str, rank: int) -> eviction.Eviction:
         """Let an evicted rank in again, under a new epoch for all."""
-        return eviction.admit(self.site, name, rank)
+        return eviction.admit(self.context, name, rank)
 
-    def move(self, name: str, algorithm: str) -> moving.Move:
+    def move(self, name: str, algorithm: str) -> migration.Migration:
         """Change who combines in a job: a switch ("switch"), its members ("ring", ...), or a switch if possible ("auto")."""
-        return moving.move(self.site, name, algorithm)
+        return migration.move(self.context, name, algorithm)
 
     def jobs(self) -> list[Job]:
         """The jobs that are ready, by name."""
-        return [job for job in self.site.store.jobs() if job.exists]
+        return [job for job in self.context.store.jobs() if job.exists]
 
     def job(self, name: str) -> Job:
-        return self.site.store.job(name)
+        return self.context.store.job(name)
 
-    def stats(self, name: str) -> inspection.Stats:
-        return inspection.stats(self.site, name)
+    def stats(self, name: str) -> job_status.JobStats:
+        return job_status.stats(self.context, name)
 
-    def why(self, name: str, block: int | None = None) -> inspection.Why:
-        return inspection.why(self.site, name, block)
+    def why(self, name: str, block: int | None = None) -> job_status.JobDiagnosis:
+        return job_status.diagnose(self.context, name, block)
 
     def descriptor(self, name: str, rank: int, link: Link | None = None) -> Descriptor:
         """Descriptor of a rank in the current epoch, without joining (see :meth:`join`)."""
-        return describe(self.site, self.job(name), rank, link)
+        return describe(self.context, self.job(name), rank, link)
 
     def join(
         self,
@@ -139,26 +141,26 @@ class Controller:
 
     def create_region(self, spec: RegionSpec, *, wait: float = regions.WAIT) -> Region:
         """Make a region of memory; returns when it can be used. Only a new one has its tokens. Some process must serve."""
-        return regions.create_region(self.site, spec, wait=wait)
+        return regions.create_region(self.context, spec, wait=wait)
 
     def delete_region(self, name: str) -> Region:
         """Remove a region and what is in it."""
-        return regions.delete_region(self.site, name)
+        return regions.delete_region(self.context, name)
 
     def move_region(
         self, name: str, to: Sequence[str], *, away_from: str | None = None, shards: Sequence[int] | None = None
     ) -> int:
         """Begin to move shards of a region to other devices; returns how many. :meth:`moving` says how many still do."""
-        return regions.move_region(self.site, name, to, away_from=away_from, shards=shards)
+        return regions.move_region(self.context, name, to, away_from=away_from, shards=shards)
 
     def moving(self, name: str) -> int:
         """How many shards of a region are on their way to other devices."""
-        return regions.moving(self.site, name)
+        return regions.moving(self.context, name)
 
     @property
     def device_token(self) -> str:
         """What memory devices show to the controller."""
-        return regions.device_token(self.site)
+        return regions.device_token(self.context)
 
     def serve(
         self,
@@ -176,15 +178,15 @@ class Controller:
         host name or address, instead of ``host``. Every ``watch`` seconds (None: never) each switch is checked, and reconciled
         if it has restarted. With ``tls``, PEM files of a certificate and its key, it serves HTTPS. ``GET /metrics``
         requires the ``metrics_token``, if given, and so does what the live page shows, which with ``web`` is at ``/``. While it
-        serves, blocks of degrade jobs age (:mod:`netsum_controller.watching.sweeper`), and shards of memory are kept on devices
-        that report at least every ``lease`` seconds (:mod:`netsum_controller.regions.tending`)."""
+        serves, blocks of degrade jobs age (:mod:`netsum_controller.monitoring.sweeper`), and shards of memory are kept on devices
+        that report at least every ``lease`` seconds (:mod:`netsum_controller.regions.reconciler`)."""
         if self._serving is None:
-            context = None if tls is None else tls_context(*tls)
-            metrics = Metrics(self.site)
+            tls_settings = None if tls is None else tls_context(*tls)
+            metrics = Metrics(self.context)
             with ExitStack() as stack:
-                feed = stack.enter_context(closing(Feed(self.site, metrics.views))) if web else None
+                feed = stack.enter_context(closing(EventStream(self.context, metrics.views))) if web else None
                 server = HttpServer(
-                    *(self.site, self.membership, host, port, context),
+                    *(self.context, self.membership, host, port, tls_settings),
                     metrics=metrics,
                     metrics_token=metrics_token,
                     feed=feed,
@@ -193,23 +195,23 @@ class Controller:
                 if feed is not None:
                     stack.callback(feed.close)  # first: the server waits for the feed's readers
                 scheme = "http" if tls is None else "https"
-                self.site.url = f"{scheme}://{advertise or host}:{server.port}"
+                self.context.url = f"{scheme}://{advertise or host}:{server.port}"
                 if watch is not None:
-                    stack.enter_context(closing(Watcher(self.site, watch)))
-                    stack.enter_context(closing(LinkWatcher(self.site)))
-                stack.enter_context(closing(Sweeper(self.site)))
-                self.site.beats.lease = lease
-                stack.enter_context(closing(Tender(self.site)))
+                    stack.enter_context(closing(SwitchMonitor(self.context, watch)))
+                    stack.enter_context(closing(LinkWatcher(self.context)))
+                stack.enter_context(closing(Sweeper(self.context)))
+                self.context.beats.lease = lease
+                stack.enter_context(closing(RegionReconciler(self.context)))
                 self._serving = stack.pop_all()
-        assert self.site.url is not None
-        return self.site.url
+        assert self.context.url is not None
+        return self.context.url
 
     def close(self) -> None:
         """Stop serving and watching, and close the state file. The switches go on, and so do memory devices."""
         if self._serving is not None:
             self._serving.close()
-            self._serving = self.site.url = None
-        self.site.store.close()
+            self._serving = self.context.url = None
+        self.context.store.close()
 
     def __enter__(self) -> Self:
         return self

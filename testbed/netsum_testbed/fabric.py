@@ -103,7 +103,7 @@ class Fabric(ABC):
             with interrupts_deferred():
                 self._controller = self._stack.enter_context(Controller(self.topology, self.directory / "state.db"))
                 # A switch that is gone refuses connections, so one that is silent is on a busy machine.
-                self._controller.site.connect_timeout = self._controller.site.patience = STARTS
+                self._controller.context.connect_timeout = self._controller.context.patience = STARTS
                 self._controller.push()
                 self._serve(self._controller)
         except BaseException:

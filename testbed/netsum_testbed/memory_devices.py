@@ -90,7 +90,7 @@ class FabricMemory:
             time.sleep(_POLL)
 
     def _is_alive(self, host: str) -> bool:
-        device = self._fabric.controller.site.memory.state().devices.get(host)
+        device = self._fabric.controller.context.memory.state().devices.get(host)
         return device is not None and device.alive
 
     def create(self, spec: RegionSpec) -> Region:

@@ -90,9 +90,9 @@ class NamespaceFabric(Fabric):
         """The same URL as outside: a second server, inside."""
         url = super().url_on_hosts()
         if self._inside is None:
-            site, membership = self.controller.site, self.controller.membership
+            context, membership = self.controller.context, self.controller.membership
             port = int(url.rpartition(":")[2])
-            self._inside = self.inside(lambda: HttpServer(site, membership, "127.0.0.1", port))
+            self._inside = self.inside(lambda: HttpServer(context, membership, "127.0.0.1", port))
             self.closes(self._inside.close)
         return url
 

@@ -16,7 +16,7 @@ from netsum.text import counted
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
 from netsum_controller.memory.spec import RegionSpec
-from netsum_controller.watching.watcher import DEAD_AFTER
+from netsum_controller.monitoring.switch_monitor import DEAD_AFTER
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.launch.ranks import search_path

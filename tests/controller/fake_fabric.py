@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from netsum_controller import Controller, Job, JobSpec, Topology
+from netsum_controller.entries import Item
 from netsum_controller.planning.job_items import of_job
-from netsum_controller.stages import Item
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN, join_all
@@ -22,7 +22,7 @@ ALL = ("spine1", "spine2", "leaf1", "leaf2")
 
 def patient(controller: Controller) -> Controller:
     """The controller, which waits for fake switches however busy the machine is: they answer unless they are told not to."""
-    controller.site.connect_timeout = controller.site.patience = 60.0
+    controller.context.connect_timeout = controller.context.patience = 60.0
     return controller
 
 
@@ -54,7 +54,7 @@ class FakeFabric:
         """What each switch has of a job."""
         found = {}
         for name in self.switches:
-            with controller.site.client(name) as client:
+            with controller.context.client(name) as client:
                 found[name] = set(of_job(client.read_items(), job_id))
         return found
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TypeVar
 
 from netsum_controller.controller import Controller
-from netsum_controller.stages import Item, JobEntry
+from netsum_controller.entries import Item, JobEntry
 
 Kind = TypeVar("Kind", bound=Item)
 
 
 def items_on(controller: Controller, kind: type[Kind], switch: str = "s1") -> list[Kind]:
     """Everything of a kind that the switch has."""
-    with controller.site.client(switch) as client:
+    with controller.context.client(switch) as client:
         return [item for item in client.read_items() if isinstance(item, kind)]
 
 

@@ -9,9 +9,9 @@ from netsum_controller.controller import Controller
 from netsum_controller.memory.devices import DeviceReport
 from netsum_controller.memory.model import Placed, Region, Shard
 from netsum_controller.memory.spec import RegionSpec
-from netsum_controller.regions.hearing import hear
+from netsum_controller.regions.heartbeat import take_heartbeat
 from netsum_controller.regions.lifecycle import create_region
-from netsum_controller.regions.tending import tend
+from netsum_controller.regions.reconciler import reconcile_regions
 
 
 class FakeDevice:
@@ -75,12 +75,12 @@ class FakeMemory:
     def __init__(
         self, controller: Controller, hosts: Sequence[str] = ("h1", "h2", "h4"), *, durable: bool = False
     ) -> None:
-        self.controller, self.site = controller, controller.site
+        self.controller, self.context = controller, controller.context
         self.now = 1000.0
         self.devices = {host: FakeDevice(host, durable=durable) for host in hosts}
         for device in self.devices.values():
             device.others = self.devices
-        self.site.beats.clock = lambda: self.now
+        self.context.beats.clock = lambda: self.now
         self.tick()
 
     def tick(self, seconds: float = 0.5) -> None:
@@ -89,30 +89,30 @@ class FakeMemory:
         for device in self.devices.values():
             if device.up:
                 self.beat(device.host)
-        tend(self.site)
+        reconcile_regions(self.context)
 
     def beat(self, host: str) -> None:
         device = self.devices[host]
         report = DeviceReport.of(device.report())
-        device.obey(hear(self.site, host, report))
+        device.obey(take_heartbeat(self.context, host, report))
 
     def settle(self, ticks: int = 20) -> None:
         """Until nothing changes any more. Devices say today what they did yesterday, so one quiet tick means nothing."""
         quiet = 0
         for _ in range(ticks):
-            before = self.site.memory.state()
+            before = self.context.memory.state()
             self.tick()
-            quiet = quiet + 1 if self.site.memory.state() is before else 0
+            quiet = quiet + 1 if self.context.memory.state() is before else 0
             if quiet == 3:
                 return
         raise AssertionError(f"still changing after {ticks} ticks")
 
     def create(self, name: str = "x", **values: Any) -> Region:
         spec = RegionSpec.of(name=name, **({"size": 1 << 20} | values))
-        return create_region(self.site, spec, pause=self.tick)
+        return create_region(self.context, spec, pause=self.tick)
 
     def placed(self, name: str = "x") -> Sequence[Placed]:
-        return self.site.memory.state().shards[name]
+        return self.context.memory.state().shards[name]
 
     def shards(self, name: str = "x") -> list[Shard]:
         """As its devices know them."""

@@ -56,7 +56,7 @@ def test_a_late_block_is_closed_and_the_late_member_is_told(live: SwitchUnderTes
     contribute(live, members[2], first, 1000)  # too late: the others already hold the result, so it no longer changes
     header, payload = receive(live, members[2])
     assert (header.age_op, header.src_cnt, value(payload)) == (AgeOp.LATE, 2, 12)
-    until(lambda: on_live.site.tally.of("swept_blocks").get(("resnet",)) == 1)
+    until(lambda: on_live.context.counters.of("swept_blocks").get(("resnet",)) == 1)
     assert summed(live, members, first + 1, [1, 2, 3]) == 6
 
 
@@ -117,7 +117,7 @@ def test_jobs_that_wait_are_not_swept(live: SwitchUnderTest, on_live: Controller
     contribute(live, members[0], members[0].first_block_id, 1)
     contribute(live, members[1], members[0].first_block_id, 2)
     assert live.recv(port_of(members[0]), 0.2) is None
-    assert on_live.site.tally.of("sweeps") == {}
+    assert on_live.context.counters.of("sweeps") == {}
     contribute(live, members[2], members[0].first_block_id, 3)
     header, payload = receive(live, members[0])
     assert (header.age_op, header.degraded, value(payload)) == (AgeOp.NORMAL, 0, 6)
@@ -138,4 +138,4 @@ def test_sweeping_goes_on_after_restarts(live: SwitchUnderTest, on_live: Control
         record = on_live.why("resnet", first).blocks[0].record
         assert record is not None
         assert record["state"] == "done"
-    until(lambda: on_live.site.tally.of("swept_blocks").get(("resnet",)) == 2)
+    until(lambda: on_live.context.counters.of("swept_blocks").get(("resnet",)) == 2)

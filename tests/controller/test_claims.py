@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 from netsum.wire.schema import SLOTS
 from netsum_controller import Controller, JobSpec, Topology
+from netsum_controller.entries import JobEntry
 from netsum_controller.errors import CannotResumeError, StateError
-from netsum_controller.jobs.claims import claim_numbers
+from netsum_controller.jobs.epoch_numbers import claim_numbers
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.planning.allocation import scattered
-from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import SERIAL, Rejoin
 
 from tests.controller.fake_fabric import FakeFabric
@@ -53,7 +53,7 @@ def test_a_lost_state_file_brings_no_number_back(controller: Controller, topolog
         given.append(guards(controller, which))
         controller.delete_job(which)
     with Controller(topology, tmp_path / "new.db") as new:
-        new.site.store._set_meta("next_epoch", given[0][0])  # the clock, which the deleted jobs have overtaken
+        new.context.store._set_meta("next_epoch", given[0][0])  # the clock, which the deleted jobs have overtaken
         new.push()
         new.create_job(spec("a"))
         number, first, ports = guards(new, "a")
@@ -80,8 +80,8 @@ def test_numbers_rise_with_the_clock_where_the_switch_has_forgotten_them(
     old = copy()
     controller.create_job(spec("x"))
     switch.restart()
-    later = old.site.store.next_epoch + 1000
-    monkeypatch.setattr("netsum_controller.jobs.claims.time", SimpleNamespace(time=lambda: later + 0.5))
+    later = old.context.store.next_epoch + 1000
+    monkeypatch.setattr("netsum_controller.jobs.epoch_numbers.time", SimpleNamespace(time=lambda: later + 0.5))
     old.push()
     old.create_job(spec("y"))
     assert old.job("y").epoch.number == later
@@ -142,16 +142,16 @@ def test_a_claim_whose_answer_is_lost_is_asked_again(controller: Controller, swi
 
 
 def test_a_number_that_another_takes_meanwhile_is_left_to_it(controller: Controller, switch: FakeSwitch) -> None:
-    with controller.site.client("s1") as client:
+    with controller.context.client("s1") as client:
         claim = client.claim
 
         def race(number: int) -> int:
             before = claim(number)
             return number + 40 if number and before < switch.claimed == number < start + 40 else before
 
-        start = controller.site.store.next_epoch
+        start = controller.context.store.next_epoch
         client.claim = race  # type: ignore[method-assign]
-        got = claim_numbers(controller.site, {"s1": client}, ["h1", "h2"])
+        got = claim_numbers(controller.context, {"s1": client}, ["h1", "h2"])
     assert got.number > start + 40
     assert (got.next_number - got.number, got.others, dict(got.switches)) == (2, True, {"s1": 0})
 
@@ -164,16 +164,16 @@ def test_a_switch_that_could_not_be_asked_has_given_the_number_away(fabric: Fake
     controller.create_job(JobSpec(name="wide", members=(hosts[0], hosts[-1]), window=8, algorithm="switch"))
     job = controller.job("wide")
     below = next(name for name in job.switches if name != job.switch)
-    with controller.site.store.transaction():
-        controller.site.store._db.execute("DELETE FROM reach WHERE switch = ?", (below,))
-        controller.site.store._db.execute("UPDATE jobs SET state = 'changing'")
+    with controller.context.store.transaction():
+        controller.context.store._db.execute("DELETE FROM reach WHERE switch = ?", (below,))
+        controller.context.store._db.execute("UPDATE jobs SET state = 'changing'")
     fabric.switches[below].rows.clear()
     fabric.switches[below].groups.clear()
     controller.push()
     new = controller.job("wide").epoch
     assert new.number > job.epoch.number
     for name in controller.job("wide").switches:
-        with controller.site.client(name) as client:
+        with controller.context.client(name) as client:
             assert [vars(entry)["epoch"] for entry in client.read_entries(JobEntry)] == [new.number]
             assert client.claim(0) >= new.number
 

@@ -16,8 +16,8 @@ from typing import IO
 import click
 import pytest
 from netsum.wire.schema import Outcome
+from netsum_controller.entries import outcomes
 from netsum_controller.p4runtime.p4info import netsum_program
-from netsum_controller.stages import outcomes
 
 from tests.controller.certificates import Certificates
 from tests.controller.conftest import NETSUM, Run

@@ -11,10 +11,10 @@ import pytest
 from netsum.wire.schema import BlockState
 from netsum_controller.config.topology import Switch, Topology
 from netsum_controller.controller import Controller
+from netsum_controller.entries import ForeignEntry, ForwardEntry
 from netsum_controller.errors import InputError, SwitchError, WriteError
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.p4runtime.p4info import netsum_program
-from netsum_controller.stages import ForeignEntry, ForwardEntry
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
 from tests.threads import until
@@ -137,7 +137,7 @@ def test_records_of_a_slow_switch(topology: Topology, monkeypatch: pytest.Monkey
 
 def test_a_claim_whose_answer_is_late_was_not_somebody_elses(controller: Controller, switch: FakeSwitch) -> None:
     """The repeated claim finds the numbers taken, by the first."""
-    with controller.site.client("s1") as client:
+    with controller.context.client("s1") as client:
         before = client.claim(0)
         switch.hold_packet_ins = 1
         assert client.claim(before + 40) == before
@@ -146,13 +146,13 @@ def test_a_claim_whose_answer_is_late_was_not_somebody_elses(controller: Control
 
 def test_an_entry_with_another_action_is_foreign(controller: Controller, switch: FakeSwitch) -> None:
     """Somebody has set `flood` for a host by hand: reconcile restores the port."""
-    program = controller.site.program
+    program = controller.context.program
     for row in switch.rows.values():
         if row.table_id == program.object_id("tables", "forward"):
             row.action.action.Clear()
             row.action.action.action_id = program.object_id("actions", "flood")
             break
-    with controller.site.client("s1") as client:
+    with controller.context.client("s1") as client:
         assert [item for item in client.read_items() if isinstance(item, ForeignEntry)]
     (report,) = controller.reconcile()
     assert (report.inserted, report.modified, report.deleted) == (0, 1, 0)

@@ -12,8 +12,8 @@ from netsum.wire.schema import BlockState
 from netsum_controller import Controller, Job, JobSpec, Topology
 from netsum_controller.config.topologies import leaf_spine, tree
 from netsum_controller.errors import SwitchError, UnreachableError
+from netsum_controller.monitoring.links import AVOIDED, QUIET, LinkWatcher
 from netsum_controller.planning.replan import Replanned
-from netsum_controller.watching.links import AVOIDED, QUIET, LinkWatcher
 
 from tests.controller.fake_fabric import HOSTS, FakeFabric
 from tests.controller.members import TOKEN, come_back, join_all
@@ -52,8 +52,8 @@ class Watched:
     def __init__(self, fabric: FakeFabric, controller: Controller) -> None:
         self.fabric, self.controller = fabric, controller
         self.now = 1000.0
-        self.watcher = LinkWatcher(controller.site, period=0, clock=lambda: self.now)
-        self.counter = controller.site.program.object_id("counters", "ports")
+        self.watcher = LinkWatcher(controller.context, period=0, clock=lambda: self.now)
+        self.counter = controller.context.program.object_id("counters", "ports")
         self.repeats = 0
 
     def looks(self, leaf: str, *, alive: dict[str, str] | None = None) -> list[str]:
@@ -94,7 +94,7 @@ def test_a_job_is_planned_anew_without_a_dead_link(
         asked.append((json.loads(network)["name"], hosts, gone))
         return Replanned({"spine2": 1, "spine3": 3}, 0.13, 0.25)
 
-    controller.site.replan = replan
+    controller.context.replan = replan
     stuck(three, job, "leaf2")
     # The window is full, so nothing crosses the other links either; nothing waits for them.
     assert Watched(three, controller).looks("leaf2") == ["leaf2_spine1"]
@@ -110,7 +110,7 @@ def test_a_job_is_planned_anew_without_a_dead_link(
     assert back.epoch.number == moved.epoch.number
     assert not any(report.new_epochs for report in controller.reconcile()), "once is enough"
     assert back.roots == {"spine1": 2, "spine2": 1, "spine3": 2}, "what was asked for is not forgotten"
-    controller.site.dead_links["leaf2_spine1"] -= AVOIDED  # the time is over: nobody is disturbed
+    controller.context.dead_links["leaf2_spine1"] -= AVOIDED  # the time is over: nobody is disturbed
     assert not any(report.new_epochs for report in controller.reconcile())
     controller.join("wide", TOKEN, 0, "b")
     assert set(controller.job("wide").epoch.shape.roots) == {"spine1", "spine2", "spine3"}
@@ -121,7 +121,7 @@ def test_so_it_is_without_a_switch(three: FakeFabric, tmp_path: Path) -> None:
     """The new plan's weights, not the old ones of those that are left; those again if they cannot be had."""
     controller, _ = planned(three, tmp_path)
     for anew, shares in (({"spine2": 3, "spine3": 1}, {"spine2": 12, "spine3": 4}), ({"leaf1": 1, "spine2": 1}, None)):
-        controller.site.replan = lambda *_, roots=anew: Replanned(roots, 0.1, 0.2)
+        controller.context.replan = lambda *_, roots=anew: Replanned(roots, 0.1, 0.2)
         three.switches["spine1"].stop()
         with pytest.raises(SwitchError, match="spine1"):
             controller.reconcile()
@@ -136,7 +136,7 @@ def test_so_it_is_without_a_switch(three: FakeFabric, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_without_a_planner_the_other_roots_share_alike(three: FakeFabric, tmp_path: Path) -> None:
     controller, job = planned(three, tmp_path)
-    controller.site.replan = None
+    controller.context.replan = None
     stuck(three, job, "leaf2")
     assert Watched(three, controller).looks("leaf2") == ["leaf2_spine1"]
     assert Counter(controller.job("wide").epoch.shape.roots) == {"spine2": 8, "spine3": 8}

@@ -11,6 +11,7 @@ import pytest
 from netsum.wire import parse_header
 from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA
 from netsum_controller import Controller, JobSpec
+from netsum_controller.entries import JobEntry, MemberEntry, MulticastGroup, RewriteEntry
 from netsum_controller.errors import (
     BusyError,
     EvictedError,
@@ -20,7 +21,6 @@ from netsum_controller.errors import (
     UnknownRankError,
 )
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.stages import JobEntry, MemberEntry, MulticastGroup, RewriteEntry
 from netsum_controller.state.model import Job, JobState, Late
 
 from tests.controller.fake_switch import FakeSwitch, pack_record, touches
@@ -208,8 +208,8 @@ def test_evicted_after_a_restart(
 
 def test_evicted_from_an_epoch_that_was_never_finished(controller: Controller, job: Job) -> None:
     """A command was killed while it installed the epoch: no member has it, and it is not continued."""
-    with controller.site.store.transaction():
-        controller.site.store.set_state("resnet", JobState.CHANGING)
+    with controller.context.store.transaction():
+        controller.context.store.set_state("resnet", JobState.CHANGING)
     done = controller.evict("resnet", 1)
     assert done.new_epoch is not None
     assert done.new_epoch > job.epoch.number
@@ -223,7 +223,7 @@ def test_killed_while_evicting(open_controller: Callable[[], Controller], spec: 
     first.push()
     first.create_job(spec)
     join_all(first)
-    store = first.site.store
+    store = first.context.store
     with store.transaction():
         store.set_evicted(first.job("resnet").epoch.number, 1)  # as far as it came
     second = open_controller()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.house.tree import ROOTS, imports
 
 ORDER = (
-    *("errors", "state", "config", "stages", "p4runtime", "planning", "tally", "memory", "site", "logs"),
-    *("jobs", "regions", "watching", "web", "http", "controller", "cli"),
+    *("errors", "state", "config", "entries", "p4runtime", "planning", "counters", "memory", "context", "logs"),
+    *("jobs", "regions", "monitoring", "web", "http", "controller", "cli"),
 )
 
 

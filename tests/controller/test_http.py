@@ -67,7 +67,7 @@ def test_join_and_leave(controller: Controller, call: Caller) -> None:
         ("h4", False, False),
     ]
     assert [one["address"] for one in body["members"]] == [
-        controller.site.topology.hosts[host].ip for host in ("h1", "h2", "h4")
+        controller.context.topology.hosts[host].ip for host in ("h1", "h2", "h4")
     ]
 
 
@@ -94,8 +94,8 @@ def test_rejoin(controller: Controller, switch: FakeSwitch, call: Caller) -> Non
     assert (status, body["resumes"]) == (200, None)
     status, body = call("POST", path, {"rank": 0, **place})
     assert (status, body["reason"]) == (410, "anew")
-    with controller.site.store.transaction():
-        controller.site.store.set_evicted(controller.job("resnet").epoch.number, 0)
+    with controller.context.store.transaction():
+        controller.context.store.set_evicted(controller.job("resnet").epoch.number, 0)
     for body in ({"rank": 0, **place}, {"rank": 0, "instance": "c"}):
         status, answer = call("POST", path, body)
         assert (status, answer["reason"]) == (403, "evicted")
@@ -135,7 +135,7 @@ def test_what_no_member_would_say_takes_no_rank(
 
 
 def test_a_full_disk_is_said_and_members_ask_again(controller: Controller, call: Caller) -> None:
-    database = controller.site.store._db
+    database = controller.context.store._db
     pages = database.execute("PRAGMA page_count").fetchone()[0]
     database.execute(f"PRAGMA max_page_count = {pages}")  # as SQLite sees a full disk
     for run in range(200):  # each takes the rank anew, which begins an epoch

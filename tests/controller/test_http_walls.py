@@ -80,7 +80,7 @@ def serve(controller: Controller, spec: JobSpec) -> Iterator[Callable[..., Raw]]
     with ExitStack() as stack:
 
         def start(**limits: float) -> Raw:
-            server = HttpServer(controller.site, controller.membership, "127.0.0.1", 0, **limits)  # type: ignore[arg-type]
+            server = HttpServer(controller.context, controller.membership, "127.0.0.1", 0, **limits)  # type: ignore[arg-type]
             stack.callback(server.close)
             return Raw(server.port, lambda: list(server._server._open.values()))
 
@@ -203,7 +203,7 @@ def test_strangers_make_room(serve: Callable[..., Raw]) -> None:
 def test_members_do_not_make_room(serve: Callable[..., Raw], controller: Controller) -> None:
     raw = serve(limit=2)
     with ExitStack() as stack:
-        with controller.site.store.lock:
+        with controller.context.store.lock:
             held = [stack.enter_context(raw.open()) for _ in range(2)]
             for connection in held:
                 connection.sendall(JOIN.replace(b"   }", b"  }"))  # waits for the lock
@@ -234,14 +234,14 @@ def test_a_question_that_nobody_waits_for_is_dropped(
 
     note(Membership, "join")
     note(Membership, "group")
-    note(api, "why")
+    note(api, "diagnose")
     descriptor = controller.join("resnet", TOKEN, 0, "a")
     who = {"rank": 0, "instance": "a", "epoch": descriptor.epoch}
     asked = {"join": {"rank": 0, "instance": "b"}, "rejoin": who, "groups": {**who, "label": "some", "ranks": [0]}}
     question = request(action.removeprefix("re"), asked.get(action))
     raw = serve()
     with ExitStack() as stack:
-        with controller.site.store.lock:
+        with controller.context.store.lock:
             answered.clear()
             dead = [raw.open() for _ in range(5)]
             for connection in dead:
@@ -259,7 +259,7 @@ def test_a_question_that_nobody_waits_for_is_dropped(
 def test_a_member_that_leaves_need_not_wait(serve: Callable[..., Raw], controller: Controller) -> None:
     controller.join("resnet", TOKEN, 0, "a")
     raw = serve()
-    with controller.site.store.lock, raw.open() as connection:
+    with controller.context.store.lock, raw.open() as connection:
         connection.sendall(request("leave", {"rank": 0, "instance": "a"}))
         until(lambda: raw.places() == [None])
     until(lambda: controller.job("resnet").epoch.seats[0].left)

@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 from netsum_controller import Controller, JobSpec
+from netsum_controller.context import answers
 from netsum_controller.errors import BusyError, SwitchError, UnreachableError
 from netsum_controller.jobs.reconcile import reconcile_switch
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.p4runtime.silence import BRIEF, PAUSE, Silence
-from netsum_controller.site import answers
 from netsum_controller.state.model import Job, JobState
 
 from tests.controller.fake_fabric import HOSTS, FakeFabric, controller, job
@@ -40,7 +40,7 @@ def asking(controller: Controller, old: Job) -> Iterator[None]:
 def test_members_elsewhere_are_answered(fabric: FakeFabric, controller: Controller, job: Job) -> None:
     """A leaf has restarted, all ask for the epoch in which they go on, and a spine hangs. Another job's member waits for
     neither."""
-    controller.site.connect_timeout, controller.site.patience = 3600.0, 0.2
+    controller.context.connect_timeout, controller.context.patience = 3600.0, 0.2
     near = controller.create_job(JobSpec(name="near", members=HOSTS[:2], window=8, token=TOKEN))
     fabric.switches["leaf2"].restart()
     controller.reconcile()
@@ -56,25 +56,25 @@ def test_members_elsewhere_are_answered(fabric: FakeFabric, controller: Controll
 
 
 def test_a_switch_that_hangs_is_waited_for_once(fabric: FakeFabric, controller: Controller) -> None:
-    controller.site.patience = 0.2
-    controller.site.silence = Silence(lambda: 0.0)
+    controller.context.patience = 0.2
+    controller.context.silence = Silence(lambda: 0.0)
     fabric.switches["leaf1"].answering.clear()
-    assert not answers(controller.site, "leaf1")
+    assert not answers(controller.context, "leaf1")
     with pytest.raises(
         UnreachableError, match=r"leaf1: no P4Runtime server answers at .*\(it did not answer a moment ago\)"
     ):
-        controller.site.client("leaf1").connect()
+        controller.context.client("leaf1").connect()
     fabric.switches["leaf1"].answering.set()
-    controller.site.silence = Silence()
-    with controller.site.client("leaf1") as client:
-        controller.site.require_program(client)
+    controller.context.silence = Silence()
+    with controller.context.client("leaf1") as client:
+        controller.context.require_program(client)
 
 
 def test_all_switches_that_hang_are_waited_for_at_the_same_time(
     fabric: FakeFabric, controller: Controller, job: Job
 ) -> None:
-    controller.site.connect_timeout = controller.site.patience = 0.5
-    controller.site.silence = silence = Silence(lambda: 0.0)
+    controller.context.connect_timeout = controller.context.patience = 0.5
+    controller.context.silence = silence = Silence(lambda: 0.0)
     hung = ("leaf1", "leaf2", "spine1")
     for name in hung:
         fabric.switches[name].answering.clear()
@@ -105,13 +105,13 @@ def test_a_number_that_another_job_took_meanwhile(
     """While a spine was away, only the leaf that had restarted could be asked for the number. The members go on all the same."""
     fabric.switches["leaf2"].restart()
     fabric.switches["spine1"].stop()
-    assert reconcile_switch(controller.site, "leaf2").waiting
+    assert reconcile_switch(controller.context, "leaf2").waiting
     lost = controller.job("wide").epoch
     controller.create_job(JobSpec(name="near", members=HOSTS[:2], window=8, token=TOKEN))
     fabric.switches["spine1"].start()
-    controller.site.down.clear()
+    controller.context.down.clear()
     if finds_out == "the watcher":
-        reconcile_switch(controller.site, "leaf2")
+        reconcile_switch(controller.context, "leaf2")
     place = Progress(job.epoch.number, job.epoch.first_block_id + 3)
     for rank in (0, 1, 2, 3) * 2:
         with suppress(BusyError):

@@ -107,7 +107,7 @@ def test_a_failed_step_takes_everything_back(
     with pytest.raises(SwitchError, match=f"insert {table} .*no space"):
         controller.create_job(spec)
     assert switch.installed == before
-    assert controller.site.store.jobs() == []
+    assert controller.context.store.jobs() == []
     switch.fail_update = lambda _: None
     assert controller.create_job(spec).created
 
@@ -158,8 +158,8 @@ def test_a_job_id_used_again_gets_other_blocks(controller: Controller, switch: F
     first = controller.create_job(spec)
     switch.records[first.slot_base] = pack_record(epoch=first.epoch.number, block_id=999_984, state=1)
     controller.delete_job("a")
-    with controller.site.store.transaction():
-        controller.site.store._set_meta("last_job_id", first.job_id - 1)  # as after 254 other jobs
+    with controller.context.store.transaction():
+        controller.context.store._set_meta("last_job_id", first.job_id - 1)  # as after 254 other jobs
     second = controller.create_job(spec)
     assert second.job_id == first.job_id
     assert second.epoch.first_block_id >= 999_984 + 16 + 8
@@ -167,15 +167,15 @@ def test_a_job_id_used_again_gets_other_blocks(controller: Controller, switch: F
 
 
 def test_counters_start_at_zero(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
-    counter = controller.site.program.object_id("counters", "outcomes")
+    counter = controller.context.program.object_id("counters", "outcomes")
     job = controller.create_job(spec)
     switch.counters[counter, job.job_id * 32] = 7
     switch.counters[counter, job.job_id * 32 + 10] = 2
     found = controller.stats("resnet")
     assert (found.outcomes["accepted"], found.outcomes["wrong_port"]) == (7, 2)
     controller.delete_job("resnet")
-    with controller.site.store.transaction():
-        controller.site.store._set_meta("last_job_id", job.job_id - 1)
+    with controller.context.store.transaction():
+        controller.context.store._set_meta("last_job_id", job.job_id - 1)
     controller.create_job(spec)
     assert set(controller.stats("resnet").outcomes.values()) == {0}
 
@@ -198,7 +198,7 @@ def test_a_switch_without_program(open_controller: Callable[[], Controller], spe
     controller = open_controller()
     with pytest.raises(SwitchError, match="has no P4 program yet: run `netsum switch push`"):
         controller.create_job(spec)
-    assert controller.site.store.jobs() == []
+    assert controller.context.store.jobs() == []
 
 
 def test_another_client_takes_over(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
@@ -212,4 +212,4 @@ def test_another_client_takes_over(controller: Controller, switch: FakeSwitch, s
     with pytest.raises(ControllerError, match="another P4Runtime client took over"):
         controller.create_job(spec)
     assert switch.installed == before
-    assert controller.site.store.jobs() == []
+    assert controller.context.store.jobs() == []

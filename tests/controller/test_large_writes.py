@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from netsum_controller import Controller
 from netsum_controller.config.topology import Topology
+from netsum_controller.entries import ForwardEntry, Item
 from netsum_controller.errors import RejectedError, WriteError
 from netsum_controller.p4runtime.channel import BATCH
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.p4runtime.converge import RollbackError, Step, apply
-from netsum_controller.stages import ForwardEntry, Item
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.switch.harness.api import SwitchUnderTest
@@ -35,7 +35,7 @@ def insert(client: SwitchClient, items: Sequence[Item]) -> None:
 
 def test_what_was_there_is_there_when_hundreds_of_updates_fail(on_live: Controller) -> None:
     """More errors than gRPC's default has room for; and among them, in another Write than most, updates that do not fail."""
-    with on_live.site.client("s1") as client:
+    with on_live.context.client("s1") as client:
         items = entries(2 * BATCH)
         there = items[: BATCH + BATCH // 2]
         insert(client, there)
@@ -49,7 +49,7 @@ def test_what_was_there_is_there_when_hundreds_of_updates_fail(on_live: Controll
 def test_what_nobody_can_tell_is_not_undone(controller: Controller, switch: FakeSwitch) -> None:
     """A Write fails without a word about its updates, as where they have more errors than the client takes."""
     items = entries(2 * BATCH)
-    with controller.site.client("s1") as client:
+    with controller.context.client("s1") as client:
         insert(client, items[BATCH:])
         before = set(client.read_items())
 
@@ -85,5 +85,5 @@ def test_a_table_that_is_too_small_for_a_topology_is_known_beforehand(live: Swit
     with Controller(topology, tmp_path / "state.db") as controller:
         with pytest.raises(RejectedError, match=rf"topology 'large' is too large for switch s1: it {words}"):
             controller.push()
-        with controller.site.client("s1") as client:
+        with controller.context.client("s1") as client:
             assert client.pipeline_cookie() is None, "nothing was loaded"

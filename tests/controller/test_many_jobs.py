@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 from netsum_controller import Controller, JobSpec
+from netsum_controller.entries import Item, JobEntry, MulticastGroup
 from netsum_controller.errors import BusyError, UnknownJobError
 from netsum_controller.jobs import reconcile
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.stages import Item, JobEntry, MulticastGroup
 from netsum_controller.state.model import JobState
 
 from tests.controller.fake_fabric import FakeFabric
@@ -154,7 +154,7 @@ class Meanwhile:
         self._turns += 1
         if self._turns == 1:
             self._thread.start()
-            line = self._controller.site.store.lock._line
+            line = self._controller.context.store.lock._line
             until(lambda: len(line) == 2, "it waits for the lock")
         elif threading.current_thread() is not self._thread:
             self.done_before_the_last_turn = self.done_before_the_last_turn or not self._thread.is_alive()
@@ -220,8 +220,8 @@ def test_what_an_earlier_job_has_left_is_found_when_its_id_is_used_again(
     left = dict(switch.rows), dict(switch.groups)
     controller.delete_job("j000")
     switch.rows, switch.groups = left
-    with controller.site.store.transaction():
-        controller.site.store._set_meta("last_job_id", 0)
+    with controller.context.store.transaction():
+        controller.context.store._set_meta("last_job_id", 0)
     create(controller, 1, first=1)
     assert not controller.reconcile()[0].changed
 
@@ -231,8 +231,8 @@ def test_an_eviction_that_was_killed_leaves_no_entry(controller: Controller) -> 
     for repair in (lambda: controller.evict("j000", 1), lambda: controller.join("j000", TOKEN, 0, "b")):
         create(controller, 1)
         controller.join("j000", TOKEN, 0, "a")
-        with controller.site.store.transaction():
-            controller.site.store.set_evicted(controller.job("j000").epoch.number, 1)
+        with controller.context.store.transaction():
+            controller.context.store.set_evicted(controller.job("j000").epoch.number, 1)
         repair()
         assert not controller.reconcile()[0].changed
         controller.delete_job("j000")
@@ -241,7 +241,7 @@ def test_an_eviction_that_was_killed_leaves_no_entry(controller: Controller) -> 
 def test_what_is_read_by_its_key(on_live: Controller) -> None:
     """On each switch: entries and groups that are there, and none that are not."""
     create(on_live, 1)
-    with on_live.site.client("s1") as client:
+    with on_live.context.client("s1") as client:
         everything = client.read_items()
         missing: list[Item] = [JobEntry(77, 1, 1, 0, 0, 0), MulticastGroup(77, frozenset({(1, 1)}))]
         assert set(client.read_same([*everything, *missing])) == set(everything)

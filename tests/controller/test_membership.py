@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from netsum.descriptor import Descriptor
 from netsum_controller import Controller, JobSpec
+from netsum_controller.entries import MemberEntry
 from netsum_controller.errors import (
     BusyError,
     InputError,
@@ -21,7 +22,6 @@ from netsum_controller.errors import (
 )
 from netsum_controller.jobs.membership import GRACE, Membership
 from netsum_controller.planning.job_items import job_items
-from netsum_controller.stages import MemberEntry
 
 from tests.controller.fake_switch import FakeSwitch, pack_record, touches
 from tests.controller.items import items_on
@@ -45,7 +45,7 @@ class Clock:
 def clock(controller: Controller, spec: JobSpec) -> Clock:
     """The controller with its job, and the clock of its grace period."""
     clock = Clock()
-    controller.membership = Membership(controller.site, clock)
+    controller.membership = Membership(controller.context, clock)
     controller.create_job(spec)
     return clock
 
@@ -56,7 +56,7 @@ def join(controller: Controller, rank: int, instance: str) -> Descriptor:
 
 def on_switch(controller: Controller) -> bool:
     """Whether the switch has exactly the job's current epoch."""
-    with controller.site.client("s1") as client:
+    with controller.context.client("s1") as client:
         installed = set(client.read_items())
     return set(job_items(controller.topology, controller.job("resnet"), "s1")) <= installed
 

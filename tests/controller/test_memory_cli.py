@@ -79,6 +79,6 @@ def test_options_and_tokens(memory: FakeMemory, run: Run) -> None:
     words = ["--size", "1M", "--kind", "parameters", "--option", "optimizer=adam", "--option", "lr=0.1", "--json"]
     made = json.loads(run("memory", "create", "p", *words, "--token", "my-own-secret").out)
     assert made["token"] == "my-own-secret"
-    region = memory.site.memory.region("p")
+    region = memory.context.memory.region("p")
     assert region.options == {"optimizer": "adam", "lr": 0.1}
     assert run("memory", "token").out.strip() == memory.controller.device_token

@@ -62,7 +62,7 @@ class History:
             try:
                 memory.controller.move_region("x", [str(of)], shards=[self.done[0] % SHARDS])
             except RejectedError:
-                assert not memory.site.memory.state().devices[str(of)].alive
+                assert not memory.context.memory.state().devices[str(of)].alive
         else:
             device = memory.devices[str(of)]
             if what in ("kill", "die"):
@@ -79,7 +79,7 @@ class History:
     def _write(self, number: int) -> None:
         """A write is done if all that the primary waits for have it: the members, and who has caught up."""
         placed = self.memory.placed()[number]
-        shard, key = placed.installed, (self.memory.site.memory.region("x").id, number)
+        shard, key = placed.installed, (self.memory.context.memory.region("x").id, number)
         if shard.lost:
             return
         group = [(member, self.memory.devices[member.host]) for member in shard.group.members]
@@ -94,7 +94,7 @@ class History:
             assert {device.held[key]["position"] for device in needed} == {self.done[number]}
 
     def check(self) -> None:
-        region = self.memory.site.memory.region("x").id
+        region = self.memory.context.memory.region("x").id
         for shard in self.memory.shards():
             key, done = (region, shard.number), self.done[shard.number]
             having = [

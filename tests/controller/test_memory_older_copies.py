@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from netsum_controller import Controller, Topology
-from netsum_controller.stages import LostShardEntry
+from netsum_controller.entries import LostShardEntry
 
 from tests.controller.memory_devices import FakeMemory
 
@@ -33,7 +33,7 @@ def test_a_device_with_an_older_copy_of_its_memory_has_lost_it(controller: Contr
     assert key in memory.devices[host].held, "nor to give it up"
     memory.settle()
     assert memory.shards()[0].lost
-    with memory.site.client("s1") as client:
+    with memory.context.client("s1") as client:
         assert client.read_entries(LostShardEntry)
     assert not memory.devices[host].held
 
@@ -112,10 +112,10 @@ def test_positions_are_known_to_the_next_controller(
     [(host,)] = memory.groups()
     memory.devices[host].held[region.id, 0] |= {"position": 105, "vouched": 105}
     memory.tick(2.0)
-    before = memory.site.memory.state()
+    before = memory.context.memory.state()
     memory.devices[host].held[region.id, 0] |= {"position": 106, "vouched": 106}
     memory.tick(2.0)
-    assert memory.site.memory.state() is before, "nobody reads everything again for that"
+    assert memory.context.memory.state() is before, "nobody reads everything again for that"
     put_back(memory, host, (region.id, 0), position=105, vouched=0)
     after = FakeMemory(open_controller(), ())
     after.devices = {host: memory.devices[host]}
@@ -142,8 +142,8 @@ def test_an_older_state_file_costs_nobody_memory(
 ) -> None:
     """It knows neither a shard's last devices nor a region that came later. Devices keep both until the newest one is back."""
     region = memory.create(shards=1, devices=("h1",))
-    older = memory.site.store.path.with_name("older.db")
-    copy_state(memory.site.store.path, older)
+    older = memory.context.store.path.with_name("older.db")
+    copy_state(memory.context.store.path, older)
     memory.controller.move_region("x", ["h4"])
     memory.settle()
     later = memory.create("y", shards=1, devices=("h2",))

@@ -13,14 +13,14 @@ from netsum.wire.memory import ADDRESS_STEP
 from netsum_controller.config.topologies import leaf_spine, star
 from netsum_controller.config.topology import parse_topology
 from netsum_controller.controller import Controller
+from netsum_controller.entries import FromDeviceEntry, FromSwitchEntry, SenderEntry, ShardEntry
 from netsum_controller.errors import InputError, RejectedError
-from netsum_controller.memory.items import memory_items
+from netsum_controller.memory.entries import memory_items
 from netsum_controller.memory.model import Device, MemoryState, Placed, Region, RegionState
-from netsum_controller.memory.placing import FIRST_ADDRESS, deal, default_shards, free_base, virtual_address
+from netsum_controller.memory.placement import FIRST_ADDRESS, deal, default_shards, free_base, virtual_address
 from netsum_controller.memory.spec import RegionSpec
 from netsum_controller.regions import lifecycle
 from netsum_controller.regions.lifecycle import describe_region
-from netsum_controller.stages import FromDeviceEntry, FromSwitchEntry, SenderEntry, ShardEntry
 
 from tests.controller.conftest import TOPOLOGY
 from tests.controller.memory_devices import FakeMemory
@@ -133,11 +133,11 @@ def test_every_switch_translates_and_trusts_the_others() -> None:
 
 def test_a_client_is_told_what_it_needs(memory: FakeMemory) -> None:
     made = memory.create(dtype="float32", shape=(100, 3), replicas=2)
-    told = describe_region(memory.site, made, write=True)
+    told = describe_region(memory.context, made, write=True)
     assert (told["key"], told["rights"]) == (made.write_key, "write")
     assert (told["shape"], told["dtype"], told["virtual_ip"]) == ((100, 3), "float32", "10.0.0.253")
     assert told["payload"] == 1288, "h3 has an MTU of 1500"
-    there = describe_region(memory.site, made, write=False, host="h3")
+    there = describe_region(memory.context, made, write=False, host="h3")
     assert (there["key"], there["mtu"], there["mac"]) == (made.read_key, 1500, told["virtual_mac"])
     assert there["host"] == {"ip": "10.0.0.3", "mac": "02:6e:73:00:00:03"}
     assert there["link"] == {"kind": "udp"}
@@ -146,13 +146,13 @@ def test_a_client_is_told_what_it_needs(memory: FakeMemory) -> None:
 
 def test_a_region_survives_the_controller(memory: FakeMemory, open_controller: Callable[[], Controller]) -> None:
     made = memory.create(dtype="int64", shape=(7,), replicas=2, options={"workers": 3}, kind="parameters")
-    found = open_controller().site.memory.state()
-    assert found == memory.site.memory.state()
+    found = open_controller().context.memory.state()
+    assert found == memory.context.memory.state()
     kept = found.regions["x"]
     for name in ("id", "base", "read_key", "write_key", "device_key", "shape", "options", "kind", "token_sha256"):
         assert getattr(kept, name) == getattr(made, name)
     assert made.token is not None
-    assert made.token.encode() not in memory.site.store.path.read_bytes()
+    assert made.token.encode() not in memory.context.store.path.read_bytes()
 
 
 def test_the_same_again_is_the_same_and_another_is_refused(memory: FakeMemory) -> None:

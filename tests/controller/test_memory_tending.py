@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from netsum.wire.memory import MemoryStatus
 from netsum_controller import Controller, Topology
+from netsum_controller.entries import LostShardEntry, MulticastGroup, RegionEntry, ShardEntry
 from netsum_controller.errors import RejectedError, StateError, SwitchError
-from netsum_controller.memory.items import memory_items, of_memory
+from netsum_controller.memory.entries import memory_items, of_memory
 from netsum_controller.memory.model import RegionState
 from netsum_controller.memory.spec import RegionSpec
 from netsum_controller.regions.lifecycle import create_region
-from netsum_controller.regions.tending import tend
-from netsum_controller.stages import LostShardEntry, MulticastGroup, RegionEntry, ShardEntry
+from netsum_controller.regions.reconciler import reconcile_regions
 
 from tests.controller.fake_switch import FakeSwitch, touches
 from tests.controller.memory_devices import FakeMemory
 
 
 def installed(controller: Controller) -> list[Any]:
-    with controller.site.client("s1") as client:
+    with controller.context.client("s1") as client:
         return of_memory(client.read_items(), controller.topology)
 
 
@@ -32,7 +32,7 @@ def entries(controller: Controller, kind: type) -> list[Any]:
 
 def assert_as_it_should_be(controller: Controller) -> None:
     """The switch has exactly what the state file says."""
-    wanted = memory_items(controller.topology, controller.site.memory.state(), "s1")
+    wanted = memory_items(controller.topology, controller.context.memory.state(), "s1")
     assert set(wanted) == set(installed(controller))
 
 
@@ -41,7 +41,7 @@ def test_a_region_is_on_the_switch_once_all_its_devices_have_it(memory: FakeMemo
     wrote = len(switch.writes)
     with pytest.raises(RejectedError, match="'x': device h4: no room"):
         memory.create()
-    assert not memory.site.memory.state().regions
+    assert not memory.context.memory.state().regions
     assert not entries(memory.controller, RegionEntry)
     memory.devices["h4"].refuses = None
     assert memory.create().state is RegionState.READY
@@ -54,7 +54,7 @@ def test_a_region_is_on_the_switch_once_all_its_devices_have_it(memory: FakeMemo
 def test_nobody_waits_forever(memory: FakeMemory) -> None:
     with pytest.raises(RejectedError, match=r"have not made it in 0 s. Does `netsum serve` run"):
         memory.controller.create_region(RegionSpec.of(name="x", size=1 << 20), wait=0)
-    assert not memory.site.memory.state().regions
+    assert not memory.context.memory.state().regions
 
 
 def test_a_device_that_restarts_while_it_is_made_is_told_again(memory: FakeMemory) -> None:
@@ -68,7 +68,7 @@ def test_a_device_that_restarts_while_it_is_made_is_told_again(memory: FakeMemor
             restarting.restart()
             slow.up = True
 
-    region = create_region(memory.site, RegionSpec.of(name="x", size=1 << 20), pause=pause)
+    region = create_region(memory.context, RegionSpec.of(name="x", size=1 << 20), pause=pause)
     assert region.state is RegionState.READY
     incarnations = {member.incarnation for shard in memory.shards() for member in shard.group.members}
     assert incarnations == {device.incarnation for device in memory.devices.values()}
@@ -87,7 +87,7 @@ def test_the_most_advanced_backup_follows_a_dead_primary(memory: FakeMemory) -> 
     assert memory.groups() == [(third, second)]
     [entry] = entries(memory.controller, ShardEntry)
     assert entry.epoch == memory.shards()[0].epoch > 1
-    assert entry.device == memory.site.memory.state().devices[third].number
+    assert entry.device == memory.context.memory.state().devices[third].number
     assert_as_it_should_be(memory.controller)
     # It is back without what it had, and fetches it again.
     memory.devices[first].restart()
@@ -136,7 +136,7 @@ def test_memory_in_files_is_waited_for(controller: Controller) -> None:
     for _ in range(20):
         memory.tick()
     assert memory.groups() == [(host,)]
-    assert not memory.site.memory.state().devices[host].alive
+    assert not memory.context.memory.state().devices[host].alive
     memory.devices[host].restart()
     memory.settle()
     assert memory.groups() == [(host,)]
@@ -227,13 +227,13 @@ def test_devices_learn_of_an_epoch_when_the_switch_has_it(memory: FakeMemory, sw
     memory.now += 3.5
     memory.beat(second)
     with pytest.raises(SwitchError, match="no more room"):
-        tend(memory.site)
+        reconcile_regions(memory.context)
     memory.beat(second)
     assert memory.devices[second].told == told, "no device knows it"
     assert memory.placed()[0].next is not None
     assert memory.groups() == [(first, second)]
     with pytest.raises(SwitchError):
-        tend(memory.site)
+        reconcile_regions(memory.context)
     switch.fail_update = lambda _: None
     memory.tick()
     memory.settle()
@@ -251,7 +251,7 @@ def test_a_controller_that_was_killed_is_finished_by_the_next(
     memory.now += 3.5
     memory.beat(second)
     with pytest.raises(SwitchError):
-        tend(memory.site)
+        reconcile_regions(memory.context)
     switch.fail_update = lambda _: None
     after = FakeMemory(open_controller(), ())
     after.devices = {second: memory.devices[second]}
@@ -295,13 +295,13 @@ def test_a_switch_that_forwards_nothing_holds_up_nobody(memory: FakeMemory, swit
     memory.now += 3.5
     memory.beat(second)
     with pytest.raises(SwitchError, match="no P4Runtime server answers"):
-        tend(memory.site)
+        reconcile_regions(memory.context)
     assert memory.groups() == [(first, second)], "it may only be out of our reach"
-    memory.site.down.add("s1")  # the watcher has found out
+    memory.context.down.add("s1")  # the watcher has found out
     memory.tick()
     assert memory.groups()[0][0] == second
     switch.start()
-    memory.site.down.clear()
+    memory.context.down.clear()
     memory.controller.reconcile()
     memory.settle()
     assert_as_it_should_be(memory.controller)
@@ -315,7 +315,7 @@ def test_deleting_takes_it_from_the_switch_and_the_devices(memory: FakeMemory) -
     assert not entries(memory.controller, MulticastGroup)
     memory.settle()
     ids = {region for device in memory.devices.values() for region, _ in device.held}
-    assert ids == {memory.site.memory.region("y").id}
+    assert ids == {memory.context.memory.region("y").id}
     assert_as_it_should_be(memory.controller)
 
 
@@ -329,7 +329,7 @@ def test_quiet_devices_cost_nothing(memory: FakeMemory, switch: FakeSwitch) -> N
             for said in device.held.values():
                 said["position"] = position
         memory.tick()
-        assert not tend(memory.site)
+        assert not reconcile_regions(memory.context)
     assert len(switch.writes) == writes
 
 

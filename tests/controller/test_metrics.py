@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 from netsum_controller.cli import cli
 from netsum_controller.controller import Controller
+from netsum_controller.entries import outcomes
+from netsum_controller.entries.ports import DROPPED_COUNTER, PORTS_COUNTER
 from netsum_controller.errors import BusyError, SwitchError
-from netsum_controller.stages import outcomes
-from netsum_controller.stages.ports import DROPPED_COUNTER, PORTS_COUNTER
-from netsum_controller.watching.metrics import MAX_AGE, Metrics, SwitchCollector
-from netsum_controller.watching.observer import Observer, SwitchView
+from netsum_controller.monitoring.collector import JobCollector, SwitchView
+from netsum_controller.monitoring.metrics import MAX_AGE, Metrics, SwitchCollector
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.controller.fake_switch import FakeSwitch
@@ -35,12 +35,12 @@ def scrape(url: str, token: str | None = None, accept: str = "") -> str:
 def test_jobs_and_members(watched: Watched, controller: Controller, switch: FakeSwitch) -> None:
     watched.blocks(20, b20=0b011, b21=0b001)
     watched.packets(25, 21, 20)
-    counter = controller.site.program.object_id("counters", outcomes.COUNTER)
+    counter = controller.context.program.object_id("counters", outcomes.COUNTER)
     first = outcomes.indices(watched.job.job_id).start
     switch.counters.update({(counter, first): 41, (counter, first + 1): 20, (counter, first + 10): 3})
-    ports = controller.site.program.object_id("counters", PORTS_COUNTER)
+    ports = controller.context.program.object_id("counters", PORTS_COUNTER)
     switch.counters[ports, 2], switch.counted_bytes[ports, 2] = 7, 700
-    switch.counters[controller.site.program.object_id("counters", DROPPED_COUNTER), 2] = 3
+    switch.counters[controller.context.program.object_id("counters", DROPPED_COUNTER), 2] = 3
     found = parse(scrape(controller.serve(watch=None)))
     assert found["netsum_switch_up", "s1"] == 1
     assert found["netsum_port_packets_total", "h2", "2", "s1"] == 7
@@ -77,8 +77,8 @@ def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) ->
     switch.restart()
     controller.reconcile()
     for name, by in (("sweeps", 9), ("unanswered_sweeps", 1), ("swept_blocks", 4)):
-        controller.site.tally.add(name, "resnet", by=by)
-    controller.site.tally.add("sweeps", "long-gone")
+        controller.context.counters.add(name, "resnet", by=by)
+    controller.context.counters.add("sweeps", "long-gone")
     for path in ("/v1/jobs/resnet/why", "/v1/jobs/a/b/c/why", "/secret-of-mine"):
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"{url}{path}", timeout=PATIENCE)
@@ -105,16 +105,16 @@ def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) ->
 
 
 def test_a_job_that_is_deleted_is_gone_from_the_metrics(watched: Watched, controller: Controller) -> None:
-    metrics = Metrics(controller.site, max_age=0.0)
-    controller.site.tally.add("sweeps", watched.name)
+    metrics = Metrics(controller.context, max_age=0.0)
+    controller.context.counters.add("sweeps", watched.name)
     assert b'job="resnet"' in metrics.page("")[1]
     controller.delete_job(watched.name)
     assert b"job=" not in metrics.page("")[1]
-    assert controller.site.tally.of("joins") == {}
+    assert controller.context.counters.of("joins") == {}
 
 
 def test_a_switch_that_is_down(watched: Watched, controller: Controller, switch: FakeSwitch) -> None:
-    controller.site.connect_timeout = 0.2
+    controller.context.connect_timeout = 0.2
     switch.stop()
     found = parse(scrape(controller.serve(watch=None)))
     assert found["netsum_switch_up", "s1"] == 0
@@ -126,15 +126,15 @@ def test_a_storm_of_scrapes_reads_the_switch_once(
     watched: Watched, controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
-    plain = Observer.look
+    plain = JobCollector.look
 
-    def look(self: Observer, switch: str, only: str | None = None) -> SwitchView:
+    def look(self: JobCollector, switch: str, only: str | None = None) -> SwitchView:
         looks.append(switch)
         return plain(self, switch, only)
 
-    monkeypatch.setattr(Observer, "look", look)
+    monkeypatch.setattr(JobCollector, "look", look)
     now = [100.0]
-    collector = SwitchCollector(controller.site, clock=lambda: now[0])
+    collector = SwitchCollector(controller.context, clock=lambda: now[0])
     returned([collector.views] * 20)
     assert looks == ["s1"]
     now[0] += MAX_AGE
@@ -177,7 +177,7 @@ def test_the_page_lists_every_metric(watched: Watched, controller: Controller) -
     FakeMemory(controller).create()
     url = controller.serve(watch=None)
     for name in ("sweeps", "unanswered_sweeps", "swept_blocks"):
-        controller.site.tally.add(name, watched.name)
+        controller.context.counters.add(name, watched.name)
     scrape(url)
     exported = {}
     for family in text_string_to_metric_families(scrape(url)):

@@ -21,12 +21,12 @@ from netsum_controller.errors import (
     SwitchError,
     UnreachableError,
 )
-from netsum_controller.jobs import epochs, moving
+from netsum_controller.jobs import epochs, migration
 from netsum_controller.jobs.groups import open_group
 from netsum_controller.jobs.reconcile import Report
 from netsum_controller.jobs.rejoin import Progress
+from netsum_controller.monitoring.switch_monitor import SwitchMonitor
 from netsum_controller.state.model import JobState, Rejoin
-from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.killing import Killed
@@ -65,7 +65,7 @@ def everyone(controller: Controller, places: list[Progress] | None = None) -> li
 
 
 def test_a_job_of_an_algorithm_needs_no_switch(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
-    installed, last = switch.installed, controller.site.store.last_job_id
+    installed, last = switch.installed, controller.context.store.last_job_id
     switch.stop()
     ring = spec.model_copy(update={"algorithm": "ring"})
     job = controller.create_job(ring)
@@ -87,7 +87,7 @@ def test_a_job_of_an_algorithm_needs_no_switch(controller: Controller, switch: F
     assert controller.delete_job("resnet").name == "resnet"
     switch.start()
     assert controller.reconcile() == [Report("s1")]
-    assert (switch.installed, controller.site.store.last_job_id) == (installed, last)
+    assert (switch.installed, controller.context.store.last_job_id) == (installed, last)
 
 
 def test_auto_does_without_a_switch_that_has_no_room(controller: Controller, spec: JobSpec) -> None:
@@ -95,7 +95,7 @@ def test_auto_does_without_a_switch_that_has_no_room(controller: Controller, spe
     words = "needs 16 slots in a row on switch s1; 0 of 8192 are free"
     with pytest.raises(NoSwitchError, match=words):
         controller.create_job(spec.model_copy(update={"algorithm": "switch"}))
-    assert controller.site.store.find_job("resnet") is None
+    assert controller.context.store.find_job("resnet") is None
     job = controller.create_job(spec)
     assert (job.by_switch, job.algorithm, job.combines) == (False, "auto", "auto")
     assert words in job.why_hosts
@@ -112,7 +112,7 @@ def test_a_switch_that_does_not_answer_is_an_error(
     with pytest.raises(UnreachableError, match="no P4Runtime server answers") as caught:
         controller.create_job(spec.model_copy(update={"algorithm": algorithm}))
     assert ("--algorithm ring" in str(caught.value)) == (algorithm == "auto")
-    assert controller.site.store.jobs() == []
+    assert controller.context.store.jobs() == []
     switch.start()
     controller.push()
     assert controller.create_job(spec).by_switch
@@ -127,7 +127,7 @@ def test_groups_of_a_job_without_its_switch_have_none(
     moved = controller.move("resnet", "auto").job
     assert not moved.by_switch
     everyone(controller)
-    group = open_group(controller.site, controller.job("resnet"), TOKEN, moved.epoch.number, "0.1", [0, 2])
+    group = open_group(controller.context, controller.job("resnet"), TOKEN, moved.epoch.number, "0.1", [0, 2])
     assert (group.by_switch, group.workers) == (False, 2)
 
 
@@ -145,7 +145,7 @@ def test_auto_does_not_hide_what_is_asked_wrong(controller: Controller, switch: 
     late = parse_job("name: late\nmembers: [h1, h2]\nlate: degrade\n")
     with pytest.raises(SwitchError, match="no P4Runtime server"):
         controller.create_job(late)
-    assert controller.site.store.jobs() == []
+    assert controller.context.store.jobs() == []
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_a_controller_that_is_killed_in_a_move(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(*{"ring": (moving, "remove"), "switch": (epochs, "install")}[to], die)
+        patched.setattr(*{"ring": (migration, "remove"), "switch": (epochs, "install")}[to], die)
         with pytest.raises(Killed):
             controller.move("resnet", to)
     controller = open_controller()
@@ -349,7 +349,7 @@ def test_the_watcher_moves_what_waits_for_a_dead_switch(
     files = controller.create_job(JobSpec(name="files", members=HOSTS, window=8))
     controller.membership.join_all("files")
     old = everyone(controller)
-    with closing(Watcher(controller.site, PERIOD, dead_after=5 * PERIOD)) as watcher:
+    with closing(SwitchMonitor(controller.context, PERIOD, dead_after=5 * PERIOD)) as watcher:
         until(lambda: watcher._watches[0]._around is not None)
         switch.stop()
         until(lambda: not controller.job("resnet").by_switch)
@@ -368,20 +368,20 @@ def test_the_watcher_moves_what_waits_for_a_dead_switch(
 def test_a_switch_that_is_back_by_then_is_not_left(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
     """The watcher may have looked before the job was created."""
     controller.create_job(spec)
-    controller.site.down.add("s1")
-    assert moving.leave_dead_switch(controller.site, "s1") == []
+    controller.context.down.add("s1")
+    assert migration.leave_dead_switch(controller.context, "s1") == []
     switch.stop()
-    (done,) = moving.leave_dead_switch(controller.site, "s1")
+    (done,) = migration.leave_dead_switch(controller.context, "s1")
     assert (done.changed, done.why) == (True, "switch s1 does not answer")
-    assert moving.leave_dead_switch(controller.site, "s1") == []
+    assert migration.leave_dead_switch(controller.context, "s1") == []
 
 
 def test_a_switch_that_is_back_soon_is_waited_for(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
     controller.create_job(spec)
     everyone(controller)
-    with closing(Watcher(controller.site, PERIOD, dead_after=3600.0)):
+    with closing(SwitchMonitor(controller.context, PERIOD, dead_after=3600.0)):
         switch.stop()
-        until(lambda: controller.site.down == {"s1"})
+        until(lambda: controller.context.down == {"s1"})
         switch.restart()
         until(lambda: controller.job("resnet").epoch.resumes is not None)
         assert controller.job("resnet").by_switch

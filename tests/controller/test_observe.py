@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from netsum.wire.schema import BlockState
 from netsum_controller import Controller, JobSpec
-from netsum_controller.stages import Record
-from netsum_controller.stages.query import AGE_UNIT_US
+from netsum_controller.entries import Record
+from netsum_controller.entries.query import AGE_UNIT_US
+from netsum_controller.monitoring.collector import SILENT_AFTER, JobCollector, JobView, Presence, SwitchView
+from netsum_controller.monitoring.record_sampling import MOST, PROBES, Query, sample
 from netsum_controller.state.model import Job, Late
-from netsum_controller.watching.observer import SILENT_AFTER, JobView, Observer, Presence, SwitchView
-from netsum_controller.watching.sampling import MOST, PROBES, Query, sample
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN
@@ -24,7 +24,7 @@ def ages(seconds: float) -> int:
     return int(seconds * 1e6 / AGE_UNIT_US)
 
 
-def look(observer: Observer) -> JobView:
+def look(observer: JobCollector) -> JobView:
     view = observer.look("s1")
     assert view.up, view.trouble
     (job,) = view.jobs
@@ -34,7 +34,7 @@ def look(observer: Observer) -> JobView:
 def test_a_job_that_waits_for_one(watched: Watched) -> None:
     watched.blocks(20, b20=0b011, b21=0b001)
     watched.packets(25, 21, 20)
-    view = look(Observer(watched.controller.site))
+    view = look(JobCollector(watched.controller.context))
     assert (view.blocks, view.open_blocks) == (22, 2)
     first, second, third = view.members
     assert [member.missing for member in view.members] == [0, 1, 2]
@@ -49,7 +49,7 @@ def test_a_later_epochs_repeats_do_not_have_the_packets_of_the_one_before(
     watched: Watched, controller: Controller
 ) -> None:
     """The members keep their entries, and so their counters."""
-    observer = Observer(controller.site)
+    observer = JobCollector(controller.context)
     watched.blocks(20)
     watched.packets(20, 20, 20)
     assert [member.repeats for member in look(observer).members] == [0, 0, 0]
@@ -64,7 +64,7 @@ def test_a_later_epochs_repeats_do_not_have_the_packets_of_the_one_before(
 
 
 def test_nothing_has_begun(watched: Watched) -> None:
-    view = look(Observer(watched.controller.site))
+    view = look(JobCollector(watched.controller.context))
     assert (view.blocks, view.open_blocks, view.oldest) == (0, 0, 0.0)
     assert [(member.last_block, member.missing, member.repeats) for member in view.members] == [(None, 0, 0)] * 3
 
@@ -73,7 +73,7 @@ def test_a_member_of_which_nothing_comes_is_silent(watched: Watched, switch: Fak
     watched.blocks(3, b3=0b011)
     watched.packets(4, 4, 3)
     switch.age = ages(3.0)
-    observer = Observer(watched.controller.site)
+    observer = JobCollector(watched.controller.context)
     view = look(observer)
     assert view.oldest == pytest.approx(3.0, abs=0.01)
     assert view.members[2].oldest == view.oldest
@@ -87,9 +87,9 @@ def test_a_member_of_which_nothing_comes_is_silent(watched: Watched, switch: Fak
 def test_a_member_that_the_others_go_on_without_is_silent(
     controller: Controller, switch: FakeSwitch, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netsum_controller.watching.observer.SILENT_AFTER", 0.0)  # of any two looks
+    monkeypatch.setattr("netsum_controller.monitoring.collector.SILENT_AFTER", 0.0)  # of any two looks
     watched = Watched(controller, switch, spec.model_copy(update={"late": Late.DEGRADE}))
-    observer = Observer(controller.site)
+    observer = JobCollector(controller.context)
     watched.blocks(4)
     watched.packets(4, 4, 4)
     assert {member.presence for member in look(observer).members} == {Presence.JOINED}
@@ -105,14 +105,14 @@ def test_those_that_are_not_there(watched: Watched, controller: Controller) -> N
     controller.leave("resnet", TOKEN, 0, "a")
     controller.evict("resnet", 1)
     watched.blocks(2, b2=0b100)
-    view = look(Observer(controller.site))
+    view = look(JobCollector(controller.context))
     assert [member.presence for member in view.members] == [Presence.LEFT, Presence.EVICTED, Presence.JOINED]
     assert [member.missing for member in view.members] == [1, 0, 0]
     assert view.members[0].waits == 1  # the evicted one is not waited for
 
 
 def test_waits_add_up_over_looks_and_closed_blocks_count_once(watched: Watched, controller: Controller) -> None:
-    observer = Observer(controller.site)
+    observer = JobCollector(controller.context)
     watched.blocks(4, b4=0b101)
     assert [member.waits for member in look(observer).members] == [0, 1, 0]
     assert [member.waits for member in look(observer).members] == [0, 2, 0]  # it still waits
@@ -126,19 +126,19 @@ def test_waits_add_up_over_looks_and_closed_blocks_count_once(watched: Watched, 
 def test_repeats_are_not_told_of_a_job_that_degrades(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
     watched = Watched(controller, switch, spec.model_copy(update={"late": Late.DEGRADE}))
     watched.packets(9, 9, 9)
-    assert [member.repeats for member in look(Observer(controller.site)).members] == [None] * 3
+    assert [member.repeats for member in look(JobCollector(controller.context)).members] == [None] * 3
 
 
 @pytest.mark.usefixtures("watched")
 def test_only_the_job_that_was_asked_for(controller: Controller) -> None:
     controller.create_job(JobSpec(name="vgg", members=("h1", "h2"), window=8))
-    observer = Observer(controller.site)
+    observer = JobCollector(controller.context)
     assert [view.job.name for view in observer.look("s1").jobs] == ["resnet", "vgg"]
     assert [view.job.name for view in observer.look("s1", only="vgg").jobs] == ["vgg"]
 
 
 def test_trouble_is_told(controller: Controller, switch: FakeSwitch) -> None:
-    observer = Observer(controller.site, patience=0.2)
+    observer = JobCollector(controller.context, patience=0.2)
     switch.restart()
     assert "has no P4 program yet" in observer.look("s1").trouble
     switch.stop()
@@ -149,10 +149,10 @@ def test_trouble_is_told(controller: Controller, switch: FakeSwitch) -> None:
 
 def test_a_busy_state_lock_says_nothing_about_the_switch(controller: Controller, switch: FakeSwitch) -> None:
     """The page and `netsum job top` show who has the lock, not a switch that does not work."""
-    observer = Observer(controller.site, patience=0.0)
+    observer = JobCollector(controller.context, patience=0.0)
 
     def busy() -> SwitchView:
-        with controller.site.store.lock:
+        with controller.context.store.lock:
             return observer.look("s1")
 
     view = busy()

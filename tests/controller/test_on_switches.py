@@ -117,9 +117,9 @@ def test_pushing_and_creating_twice_changes_nothing(live: SwitchUnderTest, on_li
 
 def test_a_second_netsum_is_named(on_live: Controller, tmp_path: Path) -> None:
     with (
-        on_live.site.client("s1") as first,
+        on_live.context.client("s1") as first,
         Controller(on_live.topology, tmp_path / "another.db") as other,
-        other.site.client("s1"),
+        other.context.client("s1"),
         pytest.raises(
             SwitchError, match=r"another netsum took over as primary, one with another state file, .*--state"
         ),
@@ -295,7 +295,7 @@ def test_sums_after_the_state_file_is_lost(live: SwitchUnderTest, on_live: Contr
         on_live.delete_job("churn")
     overtaken = members[0].epoch
     with Controller(on_live.topology, tmp_path / "new.db") as new:
-        new.site.store._set_meta("next_epoch", overtaken)  # the clock may give any number
+        new.context.store._set_meta("next_epoch", overtaken)  # the clock may give any number
         assert not new.push()[0].program_pushed
         for name in ("a", "b"):
             members = run_job(new, name, hosts=("h1", "h2"))
@@ -335,7 +335,7 @@ def test_loading_the_program_forgets_numbers_and_records_together(live: SwitchUn
     members = run_job(on_live, "x", hosts=("h1", "h2"))
     summed(live, members, members[0].first_block_id, [1, 2])
     slot = on_live.job("x").slot_base
-    with on_live.site.client("s1") as client:
+    with on_live.context.client("s1") as client:
         assert client.claim(0) >= members[0].epoch
         assert client.query_records([slot])[slot].epoch == members[0].epoch
         client.push_pipeline()

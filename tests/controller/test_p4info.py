@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.wire.schema import OUTCOMES_PER_JOB, QUERY_FIELDS, SLOTS
-from netsum_controller.errors import ControllerError
-from netsum_controller.p4runtime.p4info import Program, decode_int, encode_int, netsum_program
-from netsum_controller.stages import (
+from netsum_controller.entries import (
     TABLES,
     DeviceEntry,
     Entry,
@@ -28,6 +26,8 @@ from netsum_controller.stages import (
     UplinkEntry,
     VirtualEntry,
 )
+from netsum_controller.errors import ControllerError
+from netsum_controller.p4runtime.p4info import Program, decode_int, encode_int, netsum_program
 
 
 def bits(width: int) -> st.SearchStrategy[int]:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from netsum.wire.schema import BlockState, Outcome
 from netsum_controller import Controller, JobSpec
+from netsum_controller.entries.outcomes import COUNTER, indices
+from netsum_controller.entries.ports import DROPPED_COUNTER
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.stages.outcomes import COUNTER, indices
-from netsum_controller.stages.ports import DROPPED_COUNTER
 from netsum_controller.state.model import Job, Waiting
 
 from tests.controller.fake_switch import FakeSwitch
@@ -88,7 +88,7 @@ def test_a_result_that_others_have_does_not_come_through(
     def told(ahead: int, since: float, at: float) -> Waiting:
         return Waiting(number, first + ahead, 5, LARGE, since, at)
 
-    waits = controller.site.waits
+    waits = controller.context.waits
     waits("resnet", 1, told(0, 5.0, 10.0))
     assert "it is slow" in cause(controller), "block 0 may still have been open when it asked"
     waits("resnet", 0, told(1, 10.0, 10.0))
@@ -98,28 +98,28 @@ def test_a_result_that_others_have_does_not_come_through(
     assert (
         f"sends (7 packets have come), and does not get the result of block {first}, which other ranks have" in said
     ) == known
-    host, switch_ip = controller.site.topology.hosts["h2"], controller.site.topology.switches["s1"].ip
+    host, switch_ip = controller.context.topology.hosts["h2"], controller.context.topology.switches["s1"].ip
     port = job.epoch.seats[1].udp_port
     assert all(word in said for word in (f"UDP from {switch_ip} to port {port}", host.mac)) == known
 
 
 def test_what_a_member_told_in_an_earlier_epoch_is_forgotten(controller: Controller, job: Job) -> None:
     tells(controller, job, 1, 1)
-    assert set(controller.site.waiting_in(job)) == {1}
+    assert set(controller.context.waiting_in(job)) == {1}
     controller.join("resnet", TOKEN, 1, "b")
-    assert controller.site.waiting_in(controller.job("resnet")) == {}
+    assert controller.context.waiting_in(controller.job("resnet")) == {}
 
 
 def test_words_of_many_members_do_not_pile_up(controller: Controller) -> None:
     for rank in range(5000):
-        controller.site.waits("other", rank, Waiting(1, 1, 1, 1, 0.0, 0.0))
-    controller.site.waits("other", 904, Waiting(1, 1, 1, 1, 0.0, 0.0))
-    assert len(controller.site.waiting) == 4096
-    assert ("other", 904) in controller.site.waiting
+        controller.context.waits("other", rank, Waiting(1, 1, 1, 1, 0.0, 0.0))
+    controller.context.waits("other", 904, Waiting(1, 1, 1, 1, 0.0, 0.0))
+    assert len(controller.context.waiting) == 4096
+    assert ("other", 904) in controller.context.waiting
 
 
 def count(controller: Controller, switch: FakeSwitch, counter: str, index: int, number: int) -> None:
-    switch.counters[controller.site.program.object_id("counters", counter), index] = number
+    switch.counters[controller.context.program.object_id("counters", counter), index] = number
 
 
 def test_packets_that_the_switch_drops_at_its_port(controller: Controller, switch: FakeSwitch, job: Job) -> None:

@@ -11,8 +11,8 @@ import pytest
 from netsum_controller.cli.top import Watch
 from netsum_controller.config.job_spec import JobSpec, parse_job
 from netsum_controller.controller import Controller
+from netsum_controller.entries import JobEntry
 from netsum_controller.errors import InputError, RejectedError, SwitchError
-from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import JobState
 from netsum_p4runtime import p4runtime_pb2 as p4
 
@@ -30,7 +30,7 @@ def spec(name: str, priority: int = 0) -> JobSpec:
 
 def entries(controller: Controller) -> dict[str, JobEntry]:
     """Job entries on the switch, by the job's name."""
-    names = {job.job_id: job.name for job in controller.site.store.jobs()}
+    names = {job.job_id: job.name for job in controller.context.store.jobs()}
     return {names[entry.job_id]: entry for entry in items_on(controller, JobEntry)}
 
 
@@ -110,7 +110,7 @@ def test_a_job_of_which_an_entry_fails_changes_nothing(
     with pytest.raises(SwitchError):
         controller.create_job(spec("urgent", 7))
     assert switch.installed == installed
-    assert [job.name for job in controller.site.store.jobs()] == ["a"]
+    assert [job.name for job in controller.context.store.jobs()] == ["a"]
 
 
 def test_a_deleted_job_is_gone_whatever_becomes_of_the_others(controller: Controller, switch: FakeSwitch) -> None:
@@ -140,8 +140,8 @@ def test_reconcile_knows_priorities(controller: Controller, switch: FakeSwitch) 
 def test_a_job_that_is_half_deleted_does_not_count(controller: Controller) -> None:
     controller.create_job(spec("a"))
     controller.create_job(spec("b", 2))
-    with controller.site.store.transaction():
-        controller.site.store.set_state("b", JobState.DELETING)
+    with controller.context.store.transaction():
+        controller.context.store.set_state("b", JobState.DELETING)
     controller.create_job(spec("c"))
     assert priorities(controller) == {"a": 0, "c": 0}
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from netsum_controller import Controller, JobSpec
 from netsum_controller.config.topologies import leaf_spine
+from netsum_controller.context import find_down
+from netsum_controller.entries import ForwardEntry
 from netsum_controller.errors import SwitchError, UnreachableError
 from netsum_controller.jobs.reconcile import Report
+from netsum_controller.monitoring.switch_monitor import DOWN_AFTER, SwitchMonitor
 from netsum_controller.planning.addresses import mac_to_int
-from netsum_controller.site import find_down
-from netsum_controller.stages import ForwardEntry
-from netsum_controller.watching.watcher import DOWN_AFTER, Watcher
 
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import FakeSwitch
@@ -56,7 +56,7 @@ def test_reconcile_goes_around_what_does_not_answer(fabric: Fabric) -> None:
     command = fabric.open()  # the next command knows nothing, and changes nothing
     with pytest.raises(SwitchError, match=usual):
         command.reconcile()
-    assert command.site.down == {usual}
+    assert command.context.down == {usual}
     assert len(fabric.switches["leaf1"].writes) == writes
     fabric.switches[usual].start()
     fabric.controller.reconcile()
@@ -65,36 +65,36 @@ def test_reconcile_goes_around_what_does_not_answer(fabric: Fabric) -> None:
 
 
 def test_an_address_that_is_not_known_yet_is_nobody_who_is_down(fabric: Fabric) -> None:
-    site = fabric.controller.site
-    site.topology = site.topology.filled({"spine2": {"p4runtime": None}})
+    context = fabric.controller.context
+    context.topology = context.topology.filled({"spine2": {"p4runtime": None}})
     fabric.switches["spine1"].stop()
-    assert find_down(site) == {"spine1"}
+    assert find_down(context) == {"spine1"}
     fabric.switches["spine1"].start()
-    assert find_down(site) == frozenset()
+    assert find_down(context) == frozenset()
 
 
 def test_a_star_whose_switch_is_back_has_none_that_is_down(
     controller: Controller, switch: FakeSwitch, spec: JobSpec
 ) -> None:
     """The watcher may not have looked since, but that is no reason to create a job without the switch."""
-    site = controller.site
-    site.down.add("s1")
+    context = controller.context
+    context.down.add("s1")
     switch.stop()
-    assert find_down(site) == {"s1"}
+    assert find_down(context) == {"s1"}
     with pytest.raises(UnreachableError, match="s1 is down"):
         controller.create_job(spec)
     switch.start()
     assert controller.create_job(spec).by_switch
-    assert site.down == set()
-    assert find_down(site) == frozenset()
+    assert context.down == set()
+    assert find_down(context) == frozenset()
 
 
 def test_the_watcher_goes_around_and_back(fabric: Fabric) -> None:
-    with closing(Watcher(fabric.controller.site, PERIOD)) as watcher:
+    with closing(SwitchMonitor(fabric.controller.context, PERIOD)) as watcher:
         until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         usual = fabric.way("leaf1", "h2")
         fabric.switches[usual].stop()
-        until(lambda: fabric.controller.site.down == {usual})
+        until(lambda: fabric.controller.context.down == {usual})
         (watch,) = (watch for watch in watcher._watches if watch._name == usual)
         assert watch._unanswered >= DOWN_AFTER
         others = [watch for watch in watcher._watches if watch._name != usual]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from netsum_controller import Controller, JobSpec
 from netsum_controller.config.topology import parse_topology
+from netsum_controller.entries import TABLES
 from netsum_controller.errors import RejectedError, StateError, SwitchError
 from netsum_controller.jobs.reconcile import Report
 from netsum_controller.p4runtime.converge import plan
-from netsum_controller.stages import TABLES
 
 from tests.controller.conftest import TOPOLOGY
 from tests.controller.fake_switch import FakeSwitch
@@ -47,7 +47,7 @@ def test_what_somebody_deleted_comes_back(controller: Controller, switch: FakeSw
     """The job entry is still there, so the records are too: no new epoch."""
     job = controller.create_job(spec)
     installed = switch.installed
-    member = controller.site.program.object_id("tables", "member")
+    member = controller.context.program.object_id("tables", "member")
     gone = next(key for key in switch.rows if key[0] == member)
     del switch.rows[gone]
     switch.groups.pop(job.job_id)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum_controller import Controller, JobSpec
+from netsum_controller.entries import JobEntry
 from netsum_controller.errors import BusyError, CannotResumeError, EvictedError, SwitchError
 from netsum_controller.jobs.rejoin import Progress, lowest
-from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import SERIAL, IdRange, JobState, Rejoin
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
@@ -238,8 +238,8 @@ def test_members_from_files_begin_anew(
 
 def evict(controller: Controller, rank: int) -> None:
     job = controller.job("resnet")
-    with controller.site.store.lock, controller.site.store.transaction():
-        controller.site.store.set_evicted(job.epoch.number, rank)
+    with controller.context.store.lock, controller.context.store.transaction():
+        controller.context.store.set_evicted(job.epoch.number, rank)
 
 
 def test_evicted_members(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
@@ -269,11 +269,11 @@ def test_ids_in_use(controller: Controller, members: list[Member], switch: FakeS
     restart_and_rejoin(controller, switch, members, far, far + 3)
     assert members[2].rejoin(far).first_block_id == first + far
     job = controller.job("resnet")
-    old, new = controller.site.store.used_ranges(["s1"], job.job_id)
+    old, new = controller.context.store.used_ranges(["s1"], job.job_id)
     assert old == IdRange(first, far + 16)
     assert new.first == first + far
     second = Member(controller, 0, "b0").descriptor
-    _, new = controller.site.store.used_ranges(["s1"], job.job_id)[:2]
+    _, new = controller.context.store.used_ranges(["s1"], job.job_id)[:2]
     assert new == IdRange(first + far, 16 + 8)  # no block of it was opened
     fresh = IdRange(second.first_block_id, 1 << 28)
     assert not any(fresh.overlaps(used) for used in (old, new))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from netsum.descriptor import Descriptor
 from netsum_controller import Controller, JobSpec
+from netsum_controller.entries import JobEntry
 from netsum_controller.errors import BusyError, CannotResumeError, SwitchError
 from netsum_controller.jobs.membership import GRACE, Membership
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import IdRange, Rejoin
 
 from tests.controller.conftest import star4
@@ -59,7 +59,7 @@ class Rejoining(RuleBasedStateMachine):
 
     def _open(self) -> Controller:
         controller = Controller(self.topology, Path(self.folder.name) / "state.db")
-        controller.membership = Membership(controller.site, lambda: self.now)
+        controller.membership = Membership(controller.context, lambda: self.now)
         return controller
 
     def teardown(self) -> None:
@@ -201,8 +201,8 @@ class Rejoining(RuleBasedStateMachine):
     def ids_are_fresh(self) -> None:
         """No epoch begins within the ids of another, unless it resumes that one."""
         job = self.controller.job("job")
-        site = self.controller.site
-        current = {job.epoch.number, *site.store.resumed(job.epoch.number)}
+        context = self.controller.context
+        current = {job.epoch.number, *context.store.resumed(job.epoch.number)}
         mine = IdRange(job.epoch.first_block_id, 1)
         for epoch, first in self.starts.items():
             if epoch not in current:

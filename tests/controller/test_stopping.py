@@ -13,7 +13,7 @@ from netsum_controller.http import server as walls
 from netsum_controller.http.api import HttpServer
 from netsum_controller.jobs.membership import Membership
 from netsum_controller.state.store import Store
-from netsum_controller.web import feed as feeds
+from netsum_controller.web import event_stream
 
 from tests.controller.test_http_walls import MEMBERS, Raw, request
 from tests.threads import PATIENCE, until
@@ -45,7 +45,7 @@ class Guard:
 
 @pytest.fixture
 def store(controller: Controller) -> Store:
-    return controller.site.store
+    return controller.context.store
 
 
 def test_the_state_file_is_closed_when_nobody_is_in_it(store: Store) -> None:
@@ -96,7 +96,7 @@ def test_a_closed_state_file_is_refused(store: Store, use: Callable[[Store], Any
 def port(controller: Controller, spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> int:
     """A controller that serves the job and the live page, and whose closing waits as long as requests are under way."""
     monkeypatch.setattr(walls, "CLOSING_TIME", FOR_EVER)
-    monkeypatch.setattr(feeds, "ALIVE", FOR_EVER)
+    monkeypatch.setattr(event_stream, "ALIVE", FOR_EVER)
     controller.create_job(spec)
     return int(controller.serve(web=True, watch=None).rpartition(":")[2])
 
@@ -126,7 +126,9 @@ def test_a_request_under_way_is_answered_first(
     with raw.open() as connection:
         connection.sendall(request("join", WHO))
         assert inside.wait(PATIENCE)
-        monkeypatch.setattr(walls.WalledServer, "server_close", _first(release.set, walls.WalledServer.server_close))
+        monkeypatch.setattr(
+            walls.BoundedHTTPServer, "server_close", _first(release.set, walls.BoundedHTTPServer.server_close)
+        )
         controller.close()
         assert raw.answer(connection)[0] == 200
     assert happened == ["joined", "closed"]
@@ -143,12 +145,12 @@ def _first(call: Callable[[], None], then: Callable[..., Any]) -> Callable[..., 
 def test_who_waits_is_sent_away(controller: Controller, port: int) -> None:
     """One that waits for the lock, which a command has; one that has sent half a request, one that reads the live page."""
     raw = Raw(port)
-    with controller.site.store.lock, raw.open() as waits, raw.open() as half, raw.open() as reads:
+    with controller.context.store.lock, raw.open() as waits, raw.open() as half, raw.open() as reads:
         reads.sendall(b"GET /v1/live HTTP/1.1\r\n\r\n")
         assert reads.recv(1)
         half.sendall(MEMBERS[:40])
         waits.sendall(request("join", WHO))
-        line = controller.site.store.lock._line
+        line = controller.context.store.lock._line
         until(lambda: len(line) == 2)
         controller.close()
         assert half.makefile("rb").read() == b""  # not an answer to half of what was asked
@@ -170,7 +172,7 @@ def test_what_does_not_end_in_time_is_refused_the_state(
     monkeypatch.setattr(Membership, "leave", leave)
     monkeypatch.setattr(walls, "CLOSING_TIME", 0.0)
     controller.create_job(spec)
-    server = HttpServer(controller.site, controller.membership, "127.0.0.1", 0)
+    server = HttpServer(controller.context, controller.membership, "127.0.0.1", 0)
     raw = Raw(server.port)
     with raw.open() as connection:
         connection.sendall(request("leave", WHO))

@@ -187,7 +187,7 @@ def test_a_process_that_takes_the_lock_again_and_again_leaves_it_to_others(tmp_p
 
 
 def test_what_is_said_of_an_epoch_is_kept(controller: Controller, spec: JobSpec) -> None:
-    store = controller.site.store
+    store = controller.context.store
     epoch = controller.create_job(spec).epoch
     with store.transaction():
         store.set_needs(epoch.number, 1, 77)

@@ -11,9 +11,9 @@ from netsum.frames import PREFIX_BYTES
 from netsum.wire import parse_header
 from netsum.wire.schema import HEADER_BYTES
 from netsum_controller import Controller, JobSpec
+from netsum_controller.monitoring import sweeper as module
+from netsum_controller.monitoring.sweeper import Sweeper
 from netsum_controller.state.model import Late
-from netsum_controller.watching import sweeper as module
-from netsum_controller.watching.sweeper import Sweeper
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN, join_all
@@ -29,7 +29,7 @@ def spec() -> JobSpec:
 
 @pytest.fixture
 def sweeper(controller: Controller) -> Iterator[Sweeper]:
-    one = Sweeper(controller.site)
+    one = Sweeper(controller.context)
     yield one
     one.close()
 
@@ -44,7 +44,7 @@ def swept(sweeper: Sweeper, controller: Controller, switch: FakeSwitch, spec: Jo
 
 
 def sweeps_of(controller: Controller) -> int:
-    return controller.site.tally.of("sweeps").get(("resnet",), 0)
+    return controller.context.counters.of("sweeps").get(("resnet",), 0)
 
 
 def next_sweep(switch: FakeSwitch) -> bytes:
@@ -71,8 +71,8 @@ def test_a_job_is_swept_when_everyone_has_joined(controller: Controller, switch:
     assert (header.job_id, header.src_cnt, header.data_cnt, header.grad_cnt) == (job.job_id, 1, 0, 0)
     assert header.job_id != waiting.job_id
     switch.sweeps_close = 3
-    until(lambda: controller.site.tally.of("swept_blocks").get(("resnet",)) == 3)
-    assert set(controller.site.tally.of("sweeps")) == {("resnet",)}  # nobody waits for long in the other
+    until(lambda: controller.context.counters.of("swept_blocks").get(("resnet",)) == 3)
+    assert set(controller.context.counters.of("sweeps")) == {("resnet",)}  # nobody waits for long in the other
 
 
 @pytest.mark.usefixtures("swept")
@@ -91,7 +91,7 @@ def test_commands_take_over_and_give_back(controller: Controller, switch: FakeSw
     for number in range(3):
         next_sweep(switch)
         controller.create_job(JobSpec(name=f"other{number}", members=("h1", "h2")))
-    with controller.site.client("s1") as client:
+    with controller.context.client("s1") as client:
         until(lambda: len(switch._streams) == 2)
         held = len(switch.sweeps)
         assert client.query_records([0])  # the sweeper's PacketIns are not taken for answers
@@ -107,7 +107,7 @@ def test_a_client_that_stays_is_complained_about(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(module, "ALARM", 0.0)
-    with caplog.at_level(logging.WARNING, "netsum_controller.watching.sweeper"), controller.site.client("s1"):
+    with caplog.at_level(logging.WARNING, "netsum_controller.monitoring.sweeper"), controller.context.client("s1"):
         until(lambda: "another P4Runtime client is primary on switch s1: blocks of resnet" in caplog.text)
     next_sweep(switch)
     assert caplog.text.count("another P4Runtime client") == 1
@@ -119,7 +119,7 @@ def test_sweeps_that_are_not_answered_are_given_up(
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.01)
     switch.lose_packet_ins = 2
-    until(lambda: controller.site.tally.of("unanswered_sweeps").get(("resnet",), 0) >= 2)
+    until(lambda: controller.context.counters.of("unanswered_sweeps").get(("resnet",), 0) >= 2)
     next_sweep(switch)
 
 

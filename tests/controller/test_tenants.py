@@ -39,14 +39,14 @@ def shared(open_controller: Callable[[], Controller], quotas: dict[str, Quota]) 
 def test_a_tenant_has_its_quota_whatever_the_others_do(shared: Controller, switch: FakeSwitch) -> None:
     for name in ("a", "b", "c"):
         shared.create_job(spec(name))
-    installed, jobs = switch.installed, shared.site.store.jobs()
+    installed, jobs = switch.installed, shared.context.store.jobs()
     with pytest.raises(
         RejectedError,
         match=r"no room for 16 slots \(it uses 48 of 48\) and 1 job id .* its largest jobs there: a, b, c$",
     ):
         shared.create_job(spec("d"))
     assert switch.installed == installed
-    assert shared.site.store.jobs() == jobs
+    assert shared.context.store.jobs() == jobs
     shared.create_job(spec("e", "speech"))
     with pytest.raises(RejectedError, match="tenant 'speech'"):
         shared.create_job(spec("f", "speech"))
@@ -66,7 +66,7 @@ def test_groups_count_to_the_tenant_of_their_job(shared: Controller) -> None:
     with pytest.raises(RejectedError, match=r"quota of tenant 'vision' .* its largest jobs there: resnet, resnet\.g-"):
         group("3/0")
     shared.delete_job("resnet")
-    assert shared.site.store.jobs() == []
+    assert shared.context.store.jobs() == []
 
 
 def test_less_quota_than_is_used_leaves_the_jobs_there_are(shared: Controller, quotas: dict[str, Quota]) -> None:

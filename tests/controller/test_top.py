@@ -21,14 +21,14 @@ from typing import Any
 import pytest
 from netsum_controller import Controller, JobSpec
 from netsum_controller.cli.top import Snapshot, Watch, render
+from netsum_controller.entries import outcomes
+from netsum_controller.entries.memory import RegionCounts
+from netsum_controller.entries.query import AGE_UNIT_US
+from netsum_controller.monitoring.collector import JobView, MemberView, Presence, SwitchView
+from netsum_controller.monitoring.health import job_health, region_health
+from netsum_controller.monitoring.member_metrics import retransmissions
 from netsum_controller.p4runtime.p4info import netsum_program
-from netsum_controller.stages import outcomes
-from netsum_controller.stages.memory import RegionCounts
-from netsum_controller.stages.query import AGE_UNIT_US
 from netsum_controller.state.model import Late
-from netsum_controller.watching.member_metrics import retransmissions
-from netsum_controller.watching.observer import JobView, MemberView, Presence, SwitchView
-from netsum_controller.watching.standing import region_standing, standing
 from rich.console import Console
 
 from tests.controller.conftest import NETSUM, Result, Run
@@ -58,14 +58,14 @@ def test_rates(watched: Watched) -> None:
         at=12.0,
         blocks=150,
     )
-    found = standing(before, now)
+    found = job_health(before, now)
     assert found.blocks_per_s == 25.0
     assert [one.packets_per_s for one in found.members] == [20.0, 1.5]
     assert [one.bytes_per_s for one in found.members] == [2000.0, 150.0]
-    first = standing(None, now)
+    first = job_health(None, now)
     assert (first.blocks_per_s, first.members[0].packets_per_s) == (None, None)
     job = replace(watched.job, epoch=replace(watched.job.epoch, number=watched.job.epoch.number + 1))
-    assert standing(before, replace(now, job=job)).members[0].bytes_per_s is None  # of another epoch
+    assert job_health(before, replace(now, job=job)).members[0].bytes_per_s is None  # of another epoch
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_rates(watched: Watched) -> None:
     ],
 )
 def test_stragglers_by_waits(watched: Watched, waits: tuple[int, ...], stragglers: list[int]) -> None:
-    found = standing(None, view(watched, *(member(rank, waits=count) for rank, count in enumerate(waits))))
+    found = job_health(None, view(watched, *(member(rank, waits=count) for rank, count in enumerate(waits))))
     assert [one.member.rank for one in found.members if one.straggler] == stragglers
     total = sum(waits)
     assert [one.share for one in found.members] == [count / total if total else None for count in waits]
@@ -92,12 +92,12 @@ def test_stragglers_by_age(watched: Watched) -> None:
         *(member(0, oldest=0.9), member(1, oldest=1.1)),
         *(member(2, oldest=5.0, presence=Presence.LEFT), member(3, oldest=5.0, presence=Presence.SILENT)),
     )
-    assert [one.straggler for one in standing(None, view(watched, *members)).members] == [False, True, False, True]
+    assert [one.straggler for one in job_health(None, view(watched, *members)).members] == [False, True, False, True]
 
 
 def test_aged_and_refused(watched: Watched) -> None:
     counts = {"accepted": 9, "aged": 4, "swept": 3, "not_member": 2, "malformed": 0, "checksum": 1}
-    found = standing(None, view(watched, outcomes=counts))
+    found = job_health(None, view(watched, outcomes=counts))
     assert (found.aged, found.refused) == (4, {"not_member": 2, "checksum": 1})
 
 
@@ -122,12 +122,12 @@ def test_rates_of_regions(memory: FakeMemory) -> None:
     memory.devices["h4"].up = False
     memory.tick()
     memory.tick(5)
-    state = memory.site.memory.state()
-    first, second = (region_standing(state, name, before, now) for name in ("ours", "theirs"))
+    state = memory.context.memory.state()
+    first, second = (region_health(state, name, before, now) for name in ("ours", "theirs"))
     assert (first.packets, first.bytes, first.packets_per_s, first.bytes_per_s) == (2230, 223_000, 30.0, 3000.0)
     assert (second.packets, second.packets_per_s, second.bytes_per_s) == (14, 6.0, 600.0)
     assert (first.shards, first.devices) == ({"degraded": 16}, {"h1": True, "h2": True, "h4": False})
-    assert region_standing(state, "ours", {}, now).packets_per_s is None
+    assert region_health(state, "ours", {}, now).packets_per_s is None
 
 
 Once = Callable[..., Result]
@@ -143,7 +143,7 @@ def test_a_snapshot(watched: Watched, switch: FakeSwitch, once: Once) -> None:
     watched.blocks(20, b20=0b011, b21=0b001)
     watched.packets(25, 21, 20)
     switch.age = int(2.5e6 / AGE_UNIT_US)
-    counter = watched.controller.site.program.object_id("counters", outcomes.COUNTER)
+    counter = watched.controller.context.program.object_id("counters", outcomes.COUNTER)
     switch.counters[counter, outcomes.indices(watched.job.job_id)[10]] = 3
     found = once("resnet")
     assert found.code == 0
@@ -174,7 +174,7 @@ def test_eighty_columns_are_enough(watched: Watched) -> None:
         member(2, presence=Presence.SILENT, waits=99, last_block=10**6, missing=128, oldest=66.6),
     )
     before = view(watched, *(member(rank) for rank in range(3)))
-    found = standing(before, view(watched, *members, at=11.0, blocks=123456))
+    found = job_health(before, view(watched, *members, at=11.0, blocks=123456))
     text = shown(Snapshot([found], []), 80)
     assert "…" not in text
     assert "straggler" in text
@@ -235,7 +235,7 @@ def test_what_cannot_be_shown(watched: Watched, switch: FakeSwitch, once: Once) 
     unknown = once("vgg")
     assert (unknown.code, unknown.err) == (1, "netsum: there is no job 'vgg'; `netsum job list` shows all jobs\n")
     assert once("--interval", "0").code == 2
-    watched.controller.site.connect_timeout = 0.2
+    watched.controller.context.connect_timeout = 0.2
     switch.stop()
     down = once("resnet")
     assert down.code == 1

@@ -10,11 +10,11 @@ from netsum.descriptor import Descriptor
 from netsum.wire.schema import BlockState
 from netsum_controller import Controller, JobSpec, Topology
 from netsum_controller.config.topologies import leaf_spine, tree
+from netsum_controller.entries import JobEntry, MemberEntry
 from netsum_controller.errors import BusyError, NoSwitchError, SwitchError, UnreachableError
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.stages import JobEntry, MemberEntry
+from netsum_controller.monitoring.switch_monitor import SwitchMonitor
 from netsum_controller.state.model import Job, JobState, Late, Rejoin
-from netsum_controller.watching.watcher import Watcher
 
 from tests.controller.fake_fabric import ALL, HOSTS, FakeFabric, controller, job
 from tests.controller.items import items_on, job_entry
@@ -119,7 +119,7 @@ def test_a_root_goes_while_the_members_come_back_from_another_restart(
         controller.reconcile()
     now = controller.job("wide")
     assert (now.epoch.rejoin, set(now.epoch.shape.roots)) == (Rejoin.WAITING, {"spine1"})
-    assert job.epoch.number in controller.site.store.resumed(now.epoch.number)
+    assert job.epoch.number in controller.context.store.resumed(now.epoch.number)
     assert come_back(controller, job, 3).epoch.first_block_id == job.epoch.first_block_id + 3
 
 
@@ -328,7 +328,7 @@ def test_a_tree_without_its_root(open_fabric: Open) -> None:
     empty = fabric.installed()
     create(controller)
     old = controller.job("wide").epoch
-    with closing(Watcher(controller.site, PERIOD, dead_after=5 * PERIOD)) as watcher:
+    with closing(SwitchMonitor(controller.context, PERIOD, dead_after=5 * PERIOD)) as watcher:
         until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         fabric.switches["root"].stop()
         until(lambda: not controller.job("wide").by_switch)
@@ -353,7 +353,7 @@ def test_the_last_spine_is_waited_for_by_nobody(open_fabric: Open) -> None:
     create(controller)
     assert set(controller.job("wide").epoch.shape.roots) == {"spine1", "spine2"}
     old = controller.job("wide").epoch
-    with closing(Watcher(controller.site, PERIOD, dead_after=5 * PERIOD)) as watcher:
+    with closing(SwitchMonitor(controller.context, PERIOD, dead_after=5 * PERIOD)) as watcher:
         until(lambda: all(watch._around == frozenset() for watch in watcher._watches))
         fabric.switches["spine1"].stop()
         until(lambda: set(controller.job("wide").epoch.shape.roots) == {"spine2"})

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from netsum.wire.schema import Role
 from netsum_controller import Controller, JobSpec, Topology
 from netsum_controller.config.topologies import leaf_spine
-from netsum_controller.errors import ControllerError, RejectedError, SwitchError, UnknownJobError
-from netsum_controller.stages import (
+from netsum_controller.entries import (
     JobEntry,
     MemberEntry,
     MulticastGroup,
@@ -24,6 +23,7 @@ from netsum_controller.stages import (
     SwitchRewriteEntry,
     UplinkEntry,
 )
+from netsum_controller.errors import ControllerError, RejectedError, SwitchError, UnknownJobError
 from netsum_controller.state.model import Late
 
 from tests.controller.fake_fabric import ALL, HOSTS, FakeFabric, controller
@@ -118,7 +118,7 @@ def test_a_step_that_fails_takes_everything_back(
     with pytest.raises(SwitchError, match=f"switch {switch}: .*{table}"):
         controller.create_job(wide())
     assert fabric.installed() == before
-    assert controller.site.store.jobs() == []
+    assert controller.context.store.jobs() == []
     fabric.fail_everywhere(lambda _, __: None)
     assert controller.create_job(wide()).created
 
@@ -139,12 +139,12 @@ def test_when_taking_back_fails_on_another_switch(fabric: FakeFabric, controller
     fabric.fail_everywhere(lambda _, __: None)
     near = controller.create_job(JobSpec(name="near", members=("h1", "h2")))  # cleans leaf1
     assert near.slot_base == 0
-    (left,) = (job for job in controller.site.store.jobs() if job.name == "wide")
+    (left,) = (job for job in controller.context.store.jobs() if job.name == "wide")
     assert set(left.switches) == {"spine1", "spine2", "leaf2"}
     controller.delete_job("near")
     controller.reconcile()
     assert fabric.installed() == before
-    assert controller.site.store.jobs() == []
+    assert controller.context.store.jobs() == []
 
 
 SELDOM = [pytest.param(command, marks=pytest.mark.full) for command in ("delete", "epoch", "reconcile")]
@@ -205,7 +205,7 @@ def test_a_new_epoch_has_other_ports_everywhere(fabric: FakeFabric, controller: 
     assert not {edge.udp_port for edge in old.epoch.edges} & {edge.udp_port for edge in new.epoch.edges}
     for items in fabric.items(controller, new.job_id).values():
         assert {item.epoch for item in items if isinstance(item, JobEntry)} == {new.epoch.number}
-    ranges = controller.site.store.used_ranges(["leaf2"], new.job_id)
+    ranges = controller.context.store.used_ranges(["leaf2"], new.job_id)
     assert ranges[0].first == old.epoch.first_block_id
     assert not ranges[0].overlaps(ranges[1])
 
@@ -295,7 +295,7 @@ def test_nothing_is_half_installed(steps: list[tuple[Command, tuple[str, int] | 
             with suppress(ControllerError):  # refused, or it failed: then nothing has changed
                 command(controller)
             failing(fabric, None)
-            assert all(job.exists for job in controller.site.store.jobs())
+            assert all(job.exists for job in controller.context.store.jobs())
             assert not any(report.changed or report.waiting for report in controller.reconcile())
         for job in controller.jobs():
             controller.delete_job(job.name)

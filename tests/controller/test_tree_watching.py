@@ -11,10 +11,10 @@ from netsum.wire import parse_header
 from netsum.wire.schema import BlockState
 from netsum_controller import Controller, JobSpec, Topology
 from netsum_controller.cli.top import Watch
+from netsum_controller.monitoring.collector import JobCollector, Presence, whole
+from netsum_controller.monitoring.metrics import SwitchCollector
+from netsum_controller.monitoring.sweeper import Sweeper
 from netsum_controller.state.model import Late
-from netsum_controller.watching.metrics import SwitchCollector
-from netsum_controller.watching.observer import Observer, Presence, whole
-from netsum_controller.watching.sweeper import Sweeper
 
 from tests.controller.conftest import Run
 from tests.controller.fake_fabric import HOSTS, FakeFabric, controller
@@ -49,7 +49,7 @@ def busy(fabric: FakeFabric, controller: Controller) -> FakeFabric:
 
 
 def test_a_job_is_one_whatever_switches_it_is_on(busy: FakeFabric, controller: Controller) -> None:
-    observer = Observer(controller.site)
+    observer = JobCollector(controller.context)
     (job,) = whole(view for name in busy.switches for view in observer.look(name).jobs)
     assert (job.job.name, job.blocks, job.open_blocks) == ("wide", 4, 1)
     assert [(one.rank, one.host) for one in job.members] == [(0, "h1"), (1, "h2"), (2, "h3"), (3, "h4")]
@@ -70,12 +70,12 @@ def test_members_on_a_switch_that_does_not_answer(busy: FakeFabric, controller: 
 
 
 def test_metrics_have_each_job_and_member_once(busy: FakeFabric, controller: Controller) -> None:
-    counter = controller.site.program.object_id("counters", "outcomes")
+    counter = controller.context.program.object_id("counters", "outcomes")
     job = controller.job("wide")
     for name in ("spine1", "leaf1"):
         busy.switches[name].counters[counter, job.job_id * 32] = 10
     found: dict[tuple[str, tuple[str, ...]], float] = {}
-    for metric in SwitchCollector(controller.site).collect():
+    for metric in SwitchCollector(controller.context).collect():
         for sample in metric.samples:
             key = sample.name, tuple(sample.labels.values())
             assert key not in found, f"{key} comes twice"
@@ -84,14 +84,14 @@ def test_metrics_have_each_job_and_member_once(busy: FakeFabric, controller: Con
     assert found["netsum_member_packets_total", ("wide", "3", "h4")] == 6
     assert found["netsum_job_open_blocks", ("wide",)] == 1
     busy.switches["spine2"].stop()
-    families = SwitchCollector(controller.site).collect()
+    families = SwitchCollector(controller.context).collect()
     names = {sample.name for family in families for sample in family.samples if sample.labels}
     assert "netsum_member_packets_total" in names
     assert "netsum_job_packets_total" not in names, "a part of the sum"
 
 
 def test_stats_of_each_switch(busy: FakeFabric, controller: Controller) -> None:
-    counter = controller.site.program.object_id("counters", "outcomes")
+    counter = controller.context.program.object_id("counters", "outcomes")
     job = controller.job("wide")
     busy.switches["spine1"].counters[counter, job.job_id * 32] = 2
     busy.switches["leaf2"].counters[counter, job.job_id * 32] = 5
@@ -104,7 +104,7 @@ def test_stats_of_each_switch(busy: FakeFabric, controller: Controller) -> None:
 
 def test_every_switch_is_swept_at_its_own_age(fabric: FakeFabric, controller: Controller) -> None:
     create(controller, late=Late.DEGRADE, block_exp=10.0, quorum=2)
-    sweeper = Sweeper(controller.site)
+    sweeper = Sweeper(controller.context)
     try:
         until(lambda: all(len(switch.sweeps) >= 4 for switch in fabric.switches.values()))
         counts = {name: len(switch.sweeps) for name, switch in fabric.switches.items()}

@@ -15,7 +15,7 @@ from netsum.wire.schema import Hop
 from netsum_controller.cli import cli
 from netsum_controller.config.topology import Topology, parse_topology
 from netsum_controller.controller import Controller
-from netsum_controller.stages.ports import PortCounts
+from netsum_controller.entries.ports import PortCounts
 
 from tests.controller.members import TOKEN
 from tests.switch.harness.api import SILENCE, SwitchUnderTest
@@ -70,7 +70,7 @@ class Pair:
         return all(self.switches[switch].recv(port, SILENCE) is None for port in ports)
 
     def ports(self, switch: str) -> dict[int, PortCounts]:
-        with self.controller.site.client(switch) as client:
+        with self.controller.context.client(switch) as client:
             return client.read_ports(self.topology.on_ports(switch))
 
 

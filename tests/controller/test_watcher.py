@@ -9,10 +9,10 @@ from contextlib import closing
 
 import pytest
 from netsum_controller import Controller, JobSpec
+from netsum_controller.context import ControllerContext
 from netsum_controller.errors import SwitchError
 from netsum_controller.jobs.reconcile import Report, reconcile_switch
-from netsum_controller.site import Site
-from netsum_controller.watching.watcher import Watcher
+from netsum_controller.monitoring.switch_monitor import SwitchMonitor
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.threads import until
@@ -27,11 +27,11 @@ class Recorder:
         self.reports: list[Report] = []
         self.failures = 0
 
-    def __call__(self, site: Site, name: str) -> Report:
+    def __call__(self, context: ControllerContext, name: str) -> Report:
         if self.failures:
             self.failures -= 1
             raise SwitchError(f"switch {name}: not today")
-        self.reports.append(reconcile_switch(site, name))
+        self.reports.append(reconcile_switch(context, name))
         return self.reports[-1]
 
 
@@ -41,8 +41,8 @@ def recorder() -> Recorder:
 
 
 @pytest.fixture
-def watcher(controller: Controller, recorder: Recorder) -> Iterator[Watcher]:
-    with closing(Watcher(controller.site, PERIOD, recorder)) as one:
+def watcher(controller: Controller, recorder: Recorder) -> Iterator[SwitchMonitor]:
+    with closing(SwitchMonitor(controller.context, PERIOD, recorder)) as one:
         until(lambda: len(recorder.reports) == 1)
         assert recorder.reports.pop() == Report("s1")  # when it is first seen
         yield one
@@ -140,7 +140,7 @@ def test_what_a_killed_command_left_is_put_right_first(
     """The switch has the program, and its cookie does not show that jobs are missing."""
     job = controller.create_job(spec)
     switch.rows.clear()
-    with closing(Watcher(controller.site, PERIOD, recorder)):
+    with closing(SwitchMonitor(controller.context, PERIOD, recorder)):
         until(lambda: len(recorder.reports) == 1)
     assert controller.job("resnet").epoch.number > job.epoch.number
 
@@ -148,7 +148,7 @@ def test_what_a_killed_command_left_is_put_right_first(
 def test_pauses_grow(controller: Controller, recorder: Recorder) -> None:
     """A switch that cannot be reconciled is asked, but not made to arbitrate, every second."""
     recorder.failures = 1_000_000
-    with closing(Watcher(controller.site, PERIOD, recorder)) as watcher:
+    with closing(SwitchMonitor(controller.context, PERIOD, recorder)) as watcher:
         until(lambda: recorder.failures <= 1_000_000 - 3)
         (watch,) = watcher._watches
         assert watch._failures >= 3

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 from netsum_controller.controller import Controller
-from netsum_controller.stages import outcomes
-from netsum_controller.stages.ports import PORTS_COUNTER, PortCounts
-from netsum_controller.watching.observer import Observer, SwitchView
-from netsum_controller.web import feed as feeds
+from netsum_controller.entries import outcomes
+from netsum_controller.entries.ports import PORTS_COUNTER, PortCounts
+from netsum_controller.monitoring.collector import JobCollector, SwitchView
+from netsum_controller.web import event_stream
+from netsum_controller.web.event_stream import EventStream, TooManyReadersError
 from netsum_controller.web.events import events
-from netsum_controller.web.feed import Feed, TooManyReaders
 from netsum_controller.web.page import PAGE
-from netsum_controller.web.picture import Look, picture, point
+from netsum_controller.web.snapshot import Observation, point, snapshot
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN
@@ -32,15 +32,15 @@ from tests.threads import PATIENCE
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def look(controller: Controller, at: float) -> Look:
-    return Look(at, [Observer(controller.site).look("s1")], controller.jobs())
+def look(controller: Controller, at: float) -> Observation:
+    return Observation(at, [JobCollector(controller.context).look("s1")], controller.jobs())
 
 
 def test_a_picture_has_loads_goodput_and_whom_a_job_waits_for(
     watched: Watched, controller: Controller, switch: FakeSwitch
 ) -> None:
-    ports = controller.site.program.object_id("counters", PORTS_COUNTER)
-    counter = controller.site.program.object_id("counters", outcomes.COUNTER)
+    ports = controller.context.program.object_id("counters", PORTS_COUNTER)
+    counter = controller.context.program.object_id("counters", outcomes.COUNTER)
     refused = outcomes.indices(watched.job.job_id).start + 10
     watched.blocks(10)
     before = look(controller, 5.0)
@@ -48,7 +48,7 @@ def test_a_picture_has_loads_goodput_and_whom_a_job_waits_for(
     watched.packets(21, 21, 20)
     switch.counters[ports, 2], switch.counted_bytes[ports, 2] = 7, 700
     switch.counters[counter, refused] = 3
-    found = picture(controller.topology, before, look(controller, 7.0))
+    found = snapshot(controller.topology, before, look(controller, 7.0))
     (job,), (s1,) = found["jobs"], found["switches"]
     loads = {tuple(link["ends"]): link["bytes_per_s"] for link in found["links"]}
     assert loads[("h2", "s1")] == {"h2": 350.0}
@@ -70,32 +70,32 @@ def test_a_picture_has_loads_goodput_and_whom_a_job_waits_for(
 def test_a_job_whose_switch_is_down_is_still_there(watched: Watched, controller: Controller) -> None:
     watched.blocks(20, b20=0b011)
     first = look(controller, 5.0)
-    shown = picture(controller.topology, None, first)
-    down = Look(7.0, [SwitchView("s1", up=False, seconds=2.0, trouble="s1 does not answer")], controller.jobs())
-    dark = picture(controller.topology, first, down, shown)
+    shown = snapshot(controller.topology, None, first)
+    down = Observation(7.0, [SwitchView("s1", up=False, seconds=2.0, trouble="s1 does not answer")], controller.jobs())
+    dark = snapshot(controller.topology, first, down, shown)
     assert [(job["job"], job["complete"], job["goodput_bytes_per_s"]) for job in dark["jobs"]] == [
         ("resnet", False, None)
     ]
     assert dark["jobs"][0]["members"] == shown["jobs"][0]["members"]
     assert [event["text"] for event in events(shown, dark)] == ["s1 does not work: s1 does not answer"]
-    light = picture(controller.topology, down, look(controller, 9.0), dark)
+    light = snapshot(controller.topology, down, look(controller, 9.0), dark)
     assert [event["text"] for event in events(dark, light)] == ["s1 works again"]
     controller.delete_job("resnet")
-    gone = picture(controller.topology, None, look(controller, 11.0), light)
+    gone = snapshot(controller.topology, None, look(controller, 11.0), light)
     assert [event["text"] for event in events(light, gone)] == ["resnet is gone"]
     assert events(gone, light)[0]["text"] == "resnet is there, with 3 workers"
 
 
 def test_a_switch_whose_counters_fell_has_restarted(watched: Watched, controller: Controller) -> None:
-    def at(time: float, packets: int) -> Look:
+    def at(time: float, packets: int) -> Observation:
         view = SwitchView("s1", up=True, seconds=0.1, ports={2: PortCounts(packets, 100 * packets, 0)})
-        return Look(time, [view], controller.jobs())
+        return Observation(time, [view], controller.jobs())
 
-    found = picture(controller.topology, at(1.0, 50), at(3.0, 20))
+    found = snapshot(controller.topology, at(1.0, 50), at(3.0, 20))
     assert found["switches"][0]["restarted"]
     assert {"h2": 1000.0} in [link["bytes_per_s"] for link in found["links"]]  # it counted from 0
     assert "s1 has restarted" in [
-        event["text"] for event in events(picture(controller.topology, None, at(1.0, 50)), found)
+        event["text"] for event in events(snapshot(controller.topology, None, at(1.0, 50)), found)
     ]
     assert watched.name in point(found)
 
@@ -149,13 +149,13 @@ def messages(stream: Iterator[str]) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.fixture
-def feed(watched: Watched, controller: Controller) -> Iterator[Feed]:
-    observer = Observer(watched.controller.site)
-    with closing(Feed(controller.site, lambda: [observer.look("s1")], period=0.02)) as made:
+def feed(watched: Watched, controller: Controller) -> Iterator[EventStream]:
+    observer = JobCollector(watched.controller.context)
+    with closing(EventStream(controller.context, lambda: [observer.look("s1")], period=0.02)) as made:
         yield made
 
 
-def test_readers_hear_of_everything_that_happens(watched: Watched, controller: Controller, feed: Feed) -> None:
+def test_readers_hear_of_everything_that_happens(watched: Watched, controller: Controller, feed: EventStream) -> None:
     stream = messages(feed.stream())
     name, before = next(stream)
     assert (name, set(before)) == ("before", {"history", "events", "keep"})
@@ -171,12 +171,12 @@ def test_readers_hear_of_everything_that_happens(watched: Watched, controller: C
     assert late["history"][-1]["jobs"].keys() == {watched.name}
 
 
-def test_so_many_pages_and_no_more(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "READERS", 2)
+def test_so_many_pages_and_no_more(feed: EventStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "READERS", 2)
     first, second = feed.stream(), feed.stream()
     next(first)
     next(second)
-    with pytest.raises(TooManyReaders):
+    with pytest.raises(TooManyReadersError):
         feed.stream()
     first.close()
     third = feed.stream()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from netsum.wire.schema import BlockState, Outcome
 from netsum_controller import Controller, JobSpec
-from netsum_controller.stages.outcomes import COUNTER, indices
+from netsum_controller.entries.outcomes import COUNTER, indices
+from netsum_controller.monitoring.job_status import NEIGHBOURS
 from netsum_controller.state.model import Job, Late
-from netsum_controller.watching.inspection import NEIGHBOURS
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN, join_all
@@ -61,7 +61,7 @@ def test_how_far_each_is(controller: Controller, switch: FakeSwitch, write: Writ
 def test_block_ids_wrap(controller: Controller, switch: FakeSwitch, write: Write) -> None:
     """The newest block does not have the largest number."""
     controller.join("resnet", TOKEN, 1, "a")
-    store, epoch = controller.site.store, controller.job("resnet").epoch
+    store, epoch = controller.context.store, controller.job("resnet").epoch
     with store.transaction():
         store.set_rejoin(epoch.number, epoch.rejoin, (1 << 32) - 4)
     for ahead in range(8):
@@ -88,7 +88,7 @@ def test_who_was_never_heard_of(
     controller.join("resnet", TOKEN, 1, "a")
     write(0, 0b101)
     switch.let_in({0: 1, 1: packets, 2: 1})
-    counter, own = controller.site.program.object_id("counters", COUNTER), indices(controller.job("resnet").job_id)
+    counter, own = controller.context.program.object_id("counters", COUNTER), indices(controller.job("resnet").job_id)
     for outcome, count in refused.items():
         switch.counters[counter, own[outcome]] = count
     why = controller.why("resnet")
@@ -127,8 +127,8 @@ def test_a_partial_result_tells_who_is_not_in_it(controller: Controller, write: 
 
 def test_a_member_entry_that_is_gone(controller: Controller, switch: FakeSwitch, write: Write) -> None:
     write(0, 0b001)
-    table = controller.site.program.object_id("tables", "member")
-    source = controller.site.program._key("member")["src_id"].id
+    table = controller.context.program.object_id("tables", "member")
+    source = controller.context.program._key("member")["src_id"].id
     key = next(key for key in switch.rows if key[0] == table and dict(key[1:])[source] == b"\x02")
     del switch.rows[key]
     causes = {one.rank: one.cause for one in controller.why("resnet").waiting_for}
@@ -137,7 +137,7 @@ def test_a_member_entry_that_is_gone(controller: Controller, switch: FakeSwitch,
 
 def test_a_switch_that_lost_the_job(controller: Controller, switch: FakeSwitch, job: Job) -> None:
     controller.join("resnet", TOKEN, 1, "a")
-    table = controller.site.program.object_id("tables", "job")
+    table = controller.context.program.object_id("tables", "job")
     (key,) = [key for key in switch.rows if key[0] == table]
     del switch.rows[key]
     assert "switch s1 does not have the job as it is: `netsum reconcile` installs it" in controller.why("resnet").hints

@@ -55,9 +55,9 @@ def test_every_link_carries_its_share(fabric: RootlessFabric, members: list[Comm
     assert Counter(trees.roots) == {f"core{n}": 4 for n in range(1, 5)}
     assert len(trees.nodes) == len(topology.switches) == 20
     size = 64 * 4096
-    before = read_links(fabric.controller.site)
+    before = read_links(fabric.controller.context)
     results(on_all(members, lambda comm: comm.allreduce(np.ones(size // 4, np.float32))))
-    traffic = between(before, read_links(fabric.controller.site))
+    traffic = between(before, read_links(fabric.controller.context))
     for host, place in topology.hosts.items():
         assert traffic[host, place.switch].bytes >= 2 * size
     for child, parent in trees.edges:

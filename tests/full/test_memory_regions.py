@@ -96,12 +96,12 @@ def move(fabric: Fabric, region: Region, to: list[str], away_from: str | None = 
 
 
 def holders(fabric: Fabric, region: Region) -> set[str]:
-    placed = fabric.controller.site.memory.state().shards[region.name]
+    placed = fabric.controller.context.memory.state().shards[region.name]
     return {host for each in placed for host in each.now.hosts}
 
 
 def is_whole(fabric: Fabric, region: Region) -> bool:
-    placed = fabric.controller.site.memory.state().shards[region.name]
+    placed = fabric.controller.context.memory.state().shards[region.name]
     groups = [each.now.group.members for each in placed]
     return all(len(group) == region.replicas and not any(member.joining for member in group) for group in groups)
 

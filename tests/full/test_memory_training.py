@@ -117,7 +117,7 @@ def test_a_devices_link_carries_a_steps_parameters_once(fabric: Fabric) -> None:
 def from_port(fabric: Fabric, host: str) -> int:
     """Bytes of frames that have come from a host."""
     place = fabric.topology.hosts[host]
-    with fabric.controller.site.client(place.switch) as client:
+    with fabric.controller.context.client(place.switch) as client:
         return client.read_ports([place.port])[place.port].bytes
 
 

@@ -26,7 +26,7 @@ def mortal(fragile: Fabric) -> Iterator[Fabric]:
     yield fragile
     restart_switch(fragile)
     fragile.controller.push()
-    until(lambda: not fragile.controller.site.down, "the watcher has seen it")
+    until(lambda: not fragile.controller.context.down, "the watcher has seen it")
 
 
 def by_members(communicators: list[Communicator]) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from netsum import Communicator, Work
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import tree
-from netsum_controller.stages import JobEntry
+from netsum_controller.entries import JobEntry
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.opening import fabric_of
 
@@ -87,7 +87,7 @@ def test_nobody_gives_way_to_a_job_that_is_idle_or_gone(fabric: Fabric, members:
             epochs = [comm.descriptor.epoch for comm in low]
         finally:
             fabric.controller.delete_job(job.name)
-        with fabric.controller.site.client("s1") as client:
+        with fabric.controller.context.client("s1") as client:
             entries = [item for item in client.read_items() if isinstance(item, JobEntry)]
         assert {entry.priority for entry in entries} == {0}
         results(on_all(low, call))

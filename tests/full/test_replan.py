@@ -28,7 +28,7 @@ pytestmark = pytest.mark.full
 def three(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Three spines, two leaves with two hosts each."""
     with started(request.param, leaf_spine(3, 2, 2)) as fabric:
-        fabric.controller.site.replan = replan  # as the entry point does, where the package is installed
+        fabric.controller.context.replan = replan  # as the entry point does, where the package is installed
         yield fabric
 
 
@@ -70,8 +70,8 @@ def test_a_trunk_dies_in_the_middle_of_a_training(three: Fabric, plan: str) -> N
         training.finish()
         assert shares() == {"spine2": 5, "spine3": 11}
         assert {comm.stats.resumes for comm in communicators} == {1}
-        assert set(three.controller.site.dead_links) == {"leaf2_spine1"}
-    three.controller.site.dead_links.clear()  # its time is over
+        assert set(three.controller.context.dead_links) == {"leaf2_spine1"}
+    three.controller.context.dead_links.clear()  # its time is over
     with joined(three, 4, window=16, roots=plan) as communicators, Training(communicators) as training:
         training.finish(5)
         assert set(three.controller.job(communicators[0].descriptor.job).epoch.shape.roots) == set(roots)

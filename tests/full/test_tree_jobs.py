@@ -53,7 +53,7 @@ def test_a_root_that_dies_gives_its_stripe_away(leaves: Fabric) -> None:
         until(lambda: set(job_of(leaves, communicators).epoch.shape.roots) == {"spine2"}, "its trees avoid spine1")
         training.on(20)
         leaves.start_switch("spine1")
-        until(lambda: not leaves.controller.site.down, "spine1 is back")
+        until(lambda: not leaves.controller.context.down, "spine1 is back")
         training.finish()
         assert {comm.stats.resumes for comm in communicators} == {1}
         assert job_of(leaves, communicators).state is JobState.READY

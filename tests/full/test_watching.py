@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from netsum import CallTimeoutError, Communicator, EvictedError, NetsumError, metrics
 from netsum_controller.cli.top import Snapshot, Watch
+from netsum_controller.monitoring.health import JobHealth
 from netsum_controller.state.model import Late
-from netsum_controller.watching.standing import JobStanding
 from netsum_testbed.fabric import Fabric
 from prometheus_client import CollectorRegistry
 
@@ -38,15 +38,15 @@ def scrape(fabric: Fabric) -> Samples:
         return parse(answer.read().decode())
 
 
-def only(snapshot: Snapshot) -> JobStanding:
+def only(snapshot: Snapshot) -> JobHealth:
     assert not snapshot.troubles
     (job,) = snapshot.jobs
     return job
 
 
-def when(watch: Watch, condition: Callable[[JobStanding], bool], what: str) -> JobStanding:
+def when(watch: Watch, condition: Callable[[JobHealth], bool], what: str) -> JobHealth:
     """Take snapshots until one is as it should be; one for which a busy switch was too slow is none."""
-    seen: list[JobStanding] = []
+    seen: list[JobHealth] = []
 
     def look() -> bool:
         snapshot = watch.snapshot()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from netsum.wire.codec import Header
 from netsum.wire.schema import CPU_PORT, SLOTS, PacketOutKind
-from netsum_controller.stages import Item, JobEntry
+from netsum_controller.entries import Item, JobEntry
 from netsum_trials.strangers import in_process, site
 from netsum_trials.strangers.site import JOBS, TRIO, frame
 

@@ -49,28 +49,28 @@ def test_setup_brings_no_torch_and_no_tools_of_development() -> None:
 
 
 def test_what_an_interrupted_pip_left_is_found(pip_install: ModuleType, tmp_path: Path) -> None:
-    site, tools = tmp_path / "site-packages", tmp_path / "bin"
-    site.mkdir()
+    context, tools = tmp_path / "site-packages", tmp_path / "bin"
+    context.mkdir()
     tools.mkdir()
     (tools / "x").touch()
 
     def package(name: str, *files: str, record: bool = True) -> Path:
-        metadata = site / f"{name}-1.dist-info"
+        metadata = context / f"{name}-1.dist-info"
         metadata.mkdir()
         listed = [f"{name}/__init__.py", f"{name}/__pycache__/__init__.pyc", f"{metadata.name}/METADATA", "../bin/x"]
         if record:
             (metadata / "RECORD").write_text("".join(f"{each},,\n" for each in listed), "utf-8")
         for each in ("METADATA", *files):
-            path = site / name / each if each != "METADATA" else metadata / each
+            path = context / name / each if each != "METADATA" else metadata / each
             path.parent.mkdir(exist_ok=True)
             path.touch()
         return metadata
 
     package("whole", "__init__.py")
     wanted = {package("lacks_files"), package("lacks_record", "__init__.py", record=False)}
-    moved = site / "~ip"
+    moved = context / "~ip"
     moved.mkdir()
-    assert set(pip_install.unfinished(site)) == {*wanted, moved}
+    assert set(pip_install.unfinished(context)) == {*wanted, moved}
 
 
 def test_steps_of_pip(pip_install: ModuleType) -> None:

@@ -16,9 +16,9 @@ from netsum.wire.schema import EVERYONE
 from netsum_controller.config import topologies
 from netsum_controller.config.job_spec import parse_job
 from netsum_controller.config.topology import Topology as Installed
+from netsum_controller.entries import ForwardEntry
 from netsum_controller.planning.addresses import mac_to_int
 from netsum_controller.planning.switch_items import forwarding_items
-from netsum_controller.stages import ForwardEntry
 from netsum_planner.errors import PlanError
 from netsum_planner.ranks import search
 from netsum_planner.ranks.contention import contention, least

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from netsum.wire.codec import Header
 from netsum.wire.schema import CPU_PORT, EVERYONE, FLOOD_GROUP, SWEEP_GROUPS, SWEEP_REPLICA, UDP_PORT, Hop, Role
-from netsum_controller.stages import (
+from netsum_controller.entries import (
     AggregatorEntry,
     ElsewhereEntry,
     ForwardEntry,

@@ -10,9 +10,9 @@ import netsum_p4
 from netsum.wire.codec import parse_record
 from netsum.wire.schema import CPU_PORT, OUTCOMES_PER_JOB, Outcome, PacketOutKind
 from netsum_controller.config.topology import Switch
+from netsum_controller.entries import Entry, Item, MulticastGroup
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.p4runtime.p4info import netsum_program
-from netsum_controller.stages import Entry, Item, MulticastGroup
 from netsum_switch.match import Exact, Lpm, Match
 from netsum_switch.pipeline import load_pipeline
 

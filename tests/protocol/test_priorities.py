@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from netsum_controller.stages import Item, JobEntry
+from netsum_controller.entries import Item, JobEntry
 
 from tests.protocol import star
 from tests.protocol.frames import Datagram

@@ -66,10 +66,10 @@ def soaked(fabric: ServesOutside, scenario: Scenario, round_: int, timeout: floa
     totals, said = soak(fabric, round_, scenario, timeout)
     assert not totals.failures, "\n".join(said)
     assert totals.calls > 0
-    site = fabric.controller.site
+    context = fabric.controller.context
     for name in fabric.topology.switches:  # the next round's job may be on any of them
-        with site.client(name) as client:
-            site.require_program(client)
+        with context.client(name) as client:
+            context.require_program(client)
     return totals
 
 

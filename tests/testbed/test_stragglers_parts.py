@@ -62,13 +62,15 @@ class Others:
     def lag(self) -> int:
         return self._ahead.pop(0) if self._ahead else 0
 
-    def allreduce(self, x: Any, *, op: str, out: Any, late: str, give: bool) -> Any:
-        assert (op, late) == ("mean", "carry")
-        assert give or not x.any()
-        self.gave.append(give)
+    def allreduce(self, x: Any, *, op: str, out: Any, on_late: str, contribute: bool) -> Any:
+        assert (op, on_late) == ("mean", "carry")
+        assert contribute or not x.any()
+        self.gave.append(contribute)
         call = self._calls.pop(0)
         was_late = call == "late"
-        self.report = Report(blocks=10, degraded=10 * was_late, late=10 * was_late, missed=10 * (was_late or not give))
+        self.report = Report(
+            blocks=10, degraded=10 * was_late, late=10 * was_late, missed=10 * (was_late or not contribute)
+        )
         if call == "behind":
             self.stats.lost = 1
             raise ResultLostError(self.report)

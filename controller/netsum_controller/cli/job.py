@@ -11,14 +11,14 @@ from netsum.text import counted
 
 from netsum_controller.cli.algorithm import Algorithm
 from netsum_controller.cli.context import Settings
-from netsum_controller.cli.job_words import in_words, parts, presence, slots, summary, switches, where
+from netsum_controller.cli.job_format import in_words, parts, presence, slots, summary, switches, where
 from netsum_controller.cli.output import json_option, print_json, print_table
 from netsum_controller.config.job_spec import load_job
 from netsum_controller.config.problems import Key
 from netsum_controller.jobs.eviction import Eviction
+from netsum_controller.monitoring.job_status import JobDiagnosis, JobStats
 from netsum_controller.planning.admission import check_ends
 from netsum_controller.state.model import Late
-from netsum_controller.watching.inspection import Stats, Why
 
 _SHOWN = 8
 """Most open blocks that `why` prints; they usually wait for the same ranks."""
@@ -89,7 +89,7 @@ def create(settings: Settings, /, files: tuple[str, ...], **options: Any) -> Non
 def list_jobs(settings: Settings, as_json: bool) -> None:
     """All jobs."""
     with settings.controller() as controller:
-        jobs = [summary(item) for item in controller.site.store.jobs()]
+        jobs = [summary(item) for item in controller.context.store.jobs()]
     if as_json:
         print_json(jobs)
         return
@@ -169,7 +169,7 @@ def stats(settings: Settings, name: str, every: bool, as_json: bool) -> None:
     print_table(("RANK", "HOST", "PACKETS LET IN"), [(item.rank, item.host, item.packets) for item in found.members])
 
 
-def _print_outcomes(found: Stats, *, every: bool) -> None:
+def _print_outcomes(found: JobStats, *, every: bool) -> None:
     """A row for each outcome that some packet has had, or for ``every`` one; packets on each switch."""
     shown = [outcome for outcome, packets in found.outcomes.items() if packets or every]
     names = ["PACKETS"] if len(found.by_switch) == 1 else [f"{name.upper()}\npackets" for name in found.by_switch]
@@ -196,7 +196,7 @@ def why(settings: Settings, name: str, block: int | None, as_json: bool) -> None
     _print_why(found)
 
 
-def _print_why(found: Why) -> None:
+def _print_why(found: JobDiagnosis) -> None:
     if found.combines != SWITCH:
         click.echo(f"job {found.job}: not at a switch")
     elif not found.blocks:

@@ -10,13 +10,13 @@ import click
 from netsum.text import counted, parse_size
 
 from netsum_controller.cli.context import Settings
-from netsum_controller.cli.memory_words import device_rows, region_rows, shard_rows, summary
+from netsum_controller.cli.memory_format import device_rows, region_rows, shard_rows, summary
 from netsum_controller.cli.output import console, json_option, print_json, print_table
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError, RejectedError
 from netsum_controller.memory.spec import DTYPES, KINDS, RegionSpec
+from netsum_controller.regions.counters import region_traffic
 from netsum_controller.regions.lifecycle import WAIT, describe_region
-from netsum_controller.regions.traffic import region_traffic
 
 _POLL = 0.1
 
@@ -97,7 +97,7 @@ def create(settings: Settings, /, name: str, wait: float, as_json: bool, **given
     spec = RegionSpec.of(name=name, **given)
     with settings.controller() as controller:
         made = controller.create_region(spec, wait=wait)
-        known = summary(controller.site.memory.state(), made.name)
+        known = summary(controller.context.memory.state(), made.name)
     if as_json:
         print_json({**known, "token": made.token, "read_token": made.read_token})
         return
@@ -114,7 +114,7 @@ def create(settings: Settings, /, name: str, wait: float, as_json: bool, **given
 def list_regions(settings: Settings, as_json: bool) -> None:
     """All regions, and the devices that there are."""
     with settings.controller() as controller:
-        state = controller.site.memory.state()
+        state = controller.context.memory.state()
     regions = [summary(state, name) for name in state.regions]
     if as_json:
         print_json({"regions": regions, "devices": device_rows(state)})
@@ -143,10 +143,10 @@ def _dash(value: Any) -> Any:
 def show(settings: Settings, name: str, as_json: bool) -> None:
     """One region: its shards, where they are, and what has come for it at each switch."""
     with settings.controller() as controller:
-        region = controller.site.memory.region(name)
-        state = controller.site.memory.state()
-        traffic = region_traffic(controller.site, region)
-        known = describe_region(controller.site, region, write=False)
+        region = controller.context.memory.region(name)
+        state = controller.context.memory.state()
+        traffic = region_traffic(controller.context, region)
+        known = describe_region(controller.context, region, write=False)
     known = {**summary(state, name), **{key: value for key, value in known.items() if key not in ("key", "rights")}}
     names, rows = shard_rows(state, name)
     if as_json:
@@ -201,7 +201,7 @@ def _wait_for_move(controller: Controller, name: str, moved: int) -> int:
     screen = console()
     with screen.status(f"moving {counted(moved, 'shard')}") as status:
         while left := controller.moving(name):
-            if not any(device.alive for device in controller.site.memory.state().devices.values()):
+            if not any(device.alive for device in controller.context.memory.state().devices.values()):
                 raise RejectedError("no memory device is there any more: does `netsum serve` run?")
             status.update(f"moving {counted(left, 'shard')}")
             time.sleep(_POLL)

@@ -11,7 +11,7 @@ import click
 
 from netsum_controller.cli.context import Settings
 from netsum_controller.memory.devices import INTERVAL, LEASE
-from netsum_controller.watching.watcher import PERIOD
+from netsum_controller.monitoring.switch_monitor import PERIOD
 
 
 @contextmanager

@@ -36,13 +36,13 @@ def shell(settings: Settings, name: str | None) -> None:
     SWITCH may be omitted if there is only one.
     """
     with settings.controller() as controller:
-        site = controller.site
-        if name is None and len(site.topology.switches) > 1:
-            raise InputError(f"which switch? (there are: {', '.join(site.topology.switches)})")
-        name = name or next(iter(site.topology.switches))
-        with site.client(name) as client:
-            site.require_program(client)
-        arguments = shell_arguments(site.topology.switches[name])
+        context = controller.context
+        if name is None and len(context.topology.switches) > 1:
+            raise InputError(f"which switch? (there are: {', '.join(context.topology.switches)})")
+        name = name or next(iter(context.topology.switches))
+        with context.client(name) as client:
+            context.require_program(client)
+        arguments = shell_arguments(context.topology.switches[name])
     if find_spec("p4runtime_sh") is None:
         raise ControllerError(f"p4runtime-shell is not installed: {advice('shell')}")
     os.execv(sys.executable, [sys.executable, "-m", "p4runtime_sh", *arguments])

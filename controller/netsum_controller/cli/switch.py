@@ -45,8 +45,8 @@ def describe_report(report: Report) -> str:
 def run_reconcile(settings: Settings, names: tuple[str, ...], *, force: bool = False, take_over: bool = False) -> None:
     """Reconcile and print; a switch that fails does not stop the others."""
     with settings.controller() as controller:
-        site = controller.site
-        for report in reconcile(site, chosen(site.topology, names), force=force, take_over=take_over):
+        context = controller.context
+        for report in reconcile(context, chosen(context.topology, names), force=force, take_over=take_over):
             click.echo(describe_report(report))
 
 
@@ -71,11 +71,11 @@ def show(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
     """Show program and entries as read back from the switches."""
     rows: list[dict[str, Any]] = []
     with settings.controller() as controller:
-        site = controller.site
-        for name in chosen(site.topology, names):
-            with site.client(name) as client:
+        context = controller.context
+        for name in chosen(context.topology, names):
+            with context.client(name) as client:
                 cookie = client.pipeline_cookie()
-                ours = cookie == site.program.cookie
+                ours = cookie == context.program.cookie
                 entries = Counter(item.identity[0] for item in client.read_items()) if ours else Counter()
             program = "netsum" if ours else "none" if cookie is None else f"another ({cookie:#018x})"
             jobs = [job.name for job in controller.jobs() if job.part(name)]
@@ -112,11 +112,11 @@ def ports(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
     """
     rows: list[dict[str, Any]] = []
     with settings.controller() as controller:
-        site = controller.site
-        for name in chosen(site.topology, names):
-            others = site.topology.on_ports(name)
-            with site.client(name) as client:
-                site.require_program(client)
+        context = controller.context
+        for name in chosen(context.topology, names):
+            others = context.topology.on_ports(name)
+            with context.client(name) as client:
+                context.require_program(client)
                 counted = client.read_ports(others)
             for port, other in others.items():
                 rows.append({"switch": name, "port": port, "from": other, **counted[port]._asdict()})

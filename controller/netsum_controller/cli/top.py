@@ -19,11 +19,11 @@ from netsum_controller.cli.context import Settings
 from netsum_controller.cli.output import console, json_option, print_json
 from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError
-from netsum_controller.jobs.spread import taking_part
+from netsum_controller.jobs.transaction import switches_of
+from netsum_controller.monitoring.collector import JobCollector, JobView, Presence, SwitchView, whole
+from netsum_controller.monitoring.health import JobHealth, MemberHealth, RegionHealth, job_health, region_health
+from netsum_controller.monitoring.member_metrics import retransmissions
 from netsum_controller.state.model import Late
-from netsum_controller.watching.member_metrics import retransmissions
-from netsum_controller.watching.observer import JobView, Observer, Presence, SwitchView, whole
-from netsum_controller.watching.standing import JobStanding, MemberStanding, RegionStanding, region_standing, standing
 
 MIN_INTERVAL = 0.2
 """Seconds: every look occupies the switch for about 50 ms a job."""
@@ -42,9 +42,9 @@ _STYLES = {Presence.SILENT: "red", Presence.LEFT: "yellow", Presence.EVICTED: "y
 class Snapshot:
     """The jobs, what is wrong with switches, and the regions of memory."""
 
-    jobs: list[JobStanding]
+    jobs: list[JobHealth]
     troubles: list[str]
-    regions: list[RegionStanding] = field(default_factory=list)
+    regions: list[RegionHealth] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -65,7 +65,7 @@ class Watch:
     _switches: dict[str, SwitchView] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._observer = Observer(self.controller.site)
+        self._observer = JobCollector(self.controller.context)
 
     def snapshot(self) -> Snapshot:
         """The current state. Raises :class:`UnknownJobError` if the named job is gone; one whose members combine themselves is
@@ -75,16 +75,16 @@ class Watch:
         if named is not None and not named.by_switch:
             trouble = f"job {named.name}: its members combine themselves ({named.combines}), unseen by any switch"
             return Snapshot([], [trouble])
-        switches = list(topology.switches) if named is None else taking_part(named)
+        switches = list(topology.switches) if named is None else switches_of(named)
         views = [self._observer.look(switch, self.name) for switch in switches]
         jobs = []
         for job in whole(job for view in views for job in view.jobs):
             resent = {} if self.metrics is None else retransmissions(job.job, self.metrics, topology)
-            jobs.append(standing(self._before.get(job.job.name), job, resent))
+            jobs.append(job_health(self._before.get(job.job.name), job, resent))
             self._before[job.job.name] = job
-        memory = self.controller.site.memory.state()
+        memory = self.controller.context.memory.state()
         names = memory.regions if self.name is None else ()
-        regions = [region_standing(memory, name, self._switches, views) for name in names]
+        regions = [region_health(memory, name, self._switches, views) for name in names]
         self._switches = {view.name: view for view in views}
         return Snapshot(jobs, [view.trouble for view in views if view.trouble], regions)
 
@@ -172,10 +172,10 @@ def render(snapshot: Snapshot, width: int = WIDE) -> RenderableType:
     return Group(*parts)
 
 
-def _headline(job: JobStanding) -> Text:
+def _headline(job: JobHealth) -> Text:
     view, of = job.view, job.view.job
     mode = "waits" if of.late is Late.WAIT else f"degrades after {of.block_exp_ms:g} ms, quorum {of.quorum_now}"
-    words = [f"epoch {of.epoch.number} on {', '.join(taking_part(of))}", mode, f"{_number(job.blocks_per_s)} blocks/s"]
+    words = [f"epoch {of.epoch.number} on {', '.join(switches_of(of))}", mode, f"{_number(job.blocks_per_s)} blocks/s"]
     if of.priority:
         words.insert(1, f"priority {of.priority}")
     if view.open_blocks:
@@ -188,7 +188,7 @@ def _headline(job: JobStanding) -> Text:
     return Text.assemble((of.name, "bold"), "  ", ", ".join(words))
 
 
-def _table(job: JobStanding, *, narrow: bool) -> FittingTable:
+def _table(job: JobHealth, *, narrow: bool) -> FittingTable:
     own = any(member.resent is not None for member in job.members)
     names = ["RANK", "HOST", "STATE", "BYTES\nper s", "PACKETS\nper s", "WAITS", "REPEAT\npackets"]
     names += ["RESENT\npackets"] if own else []
@@ -198,7 +198,7 @@ def _table(job: JobStanding, *, narrow: bool) -> FittingTable:
     return table
 
 
-def _regions(regions: Iterable[RegionStanding], *, narrow: bool) -> FittingTable:
+def _regions(regions: Iterable[RegionHealth], *, narrow: bool) -> FittingTable:
     table = _empty(["REGION", "BYTES\nper s", "PACKETS\nper s", "SHARDS", "SILENT"], narrow=narrow)
     for region in regions:
         words = ", ".join(f"{count} {how}" for how, count in region.shards.items())
@@ -215,7 +215,7 @@ def _empty(columns: Iterable[str], *, narrow: bool) -> FittingTable:
     return table
 
 
-def _cells(job: JobStanding, one: MemberStanding, *, own: bool) -> Iterator[RenderableType]:
+def _cells(job: JobHealth, one: MemberHealth, *, own: bool) -> Iterator[RenderableType]:
     member = one.member
     yield str(member.rank)
     yield member.host

@@ -43,6 +43,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from netsum.wire.schema import MAX_WORKERS
 
+from netsum_controller.context import ControllerContext
 from netsum_controller.errors import (
     AbandonedError,
     BusyError,
@@ -64,18 +65,17 @@ from netsum_controller.http.server import (
     MAX_BODY,
     MAX_CONNECTIONS,
     REQUEST_TIME,
-    RequestTooLarge,
-    WalledHandler,
-    WalledServer,
+    BoundedHandler,
+    BoundedHTTPServer,
+    RequestTooLargeError,
     printable,
 )
 from netsum_controller.jobs.membership import Membership
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.site import Site
+from netsum_controller.monitoring.job_status import diagnose
+from netsum_controller.monitoring.metrics import Metrics
 from netsum_controller.state.model import SERIAL, Job
-from netsum_controller.watching.inspection import why
-from netsum_controller.watching.metrics import Metrics
-from netsum_controller.web.feed import READERS, Feed, TooManyReaders
+from netsum_controller.web.event_stream import READERS, EventStream, TooManyReadersError
 from netsum_controller.web.page import PAGE, PAGE_HEADERS, page
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class HttpServer:
 
     def __init__(
         self,
-        site: Site,
+        context: ControllerContext,
         membership: Membership,
         host: str,
         port: int,
@@ -118,13 +118,13 @@ class HttpServer:
         request_time: float = REQUEST_TIME,
         metrics: Metrics | None = None,
         metrics_token: str | None = None,
-        feed: Feed | None = None,
+        feed: EventStream | None = None,
     ) -> None:
         """At most ``limit`` connections, and ``request_time`` seconds for each request. ``metrics``, and what the live page shows
         of the ``feed``, are given to whoever has the ``metrics_token``, or to anybody if it is None. Raises
         :class:`InputError`."""
         known = {
-            "site": site,
+            "context": context,
             "membership": membership,
             "request_time": request_time,
             "metrics": metrics,
@@ -132,7 +132,7 @@ class HttpServer:
             "feed": feed,
         }
         try:
-            self._server = WalledServer((host, port), type("Handler", (_Handler,), known), tls, limit)
+            self._server = BoundedHTTPServer((host, port), type("Handler", (_Handler,), known), tls, limit)
         except (OSError, OverflowError) as error:
             raise InputError(f"cannot serve HTTP on {host}:{port}: {error}") from None
         self.port: int = self._server.server_address[1]
@@ -140,18 +140,18 @@ class HttpServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Accept nothing more, and end as :meth:`WalledServer.server_close` does."""
+        """Accept nothing more, and end as :meth:`BoundedHTTPServer.server_close` does."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
-class _Handler(WalledHandler):
-    site: Site
+class _Handler(BoundedHandler):
+    context: ControllerContext
     membership: Membership
     metrics: Metrics | None
     metrics_token: str | None
-    feed: Feed | None
+    feed: EventStream | None
 
     def do_POST(self) -> None:  # noqa: N802 - the base class calls it by this name
         self._answer("POST")
@@ -162,7 +162,7 @@ class _Handler(WalledHandler):
     def answer_bytes(
         self, status: int, content_type: str, data: bytes, headers: Mapping[str, str] = MappingProxyType({})
     ) -> None:
-        self.site.tally.add("http", self._call(), str(int(status)))
+        self.context.counters.add("http", self._call(), str(int(status)))
         super().answer_bytes(status, content_type, data, headers)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
@@ -172,7 +172,7 @@ class _Handler(WalledHandler):
 
     def _stream(self, messages: Generator[str]) -> None:
         """Send messages until the reader goes away or takes none for a request's time."""
-        self.site.tally.add("http", self._call(), str(int(HTTPStatus.OK)))
+        self.context.counters.add("http", self._call(), str(int(HTTPStatus.OK)))
         with closing(messages), suppress(OSError):
             self.answer_head(HTTPStatus.OK, {"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
             for message in messages:
@@ -210,7 +210,7 @@ class _Handler(WalledHandler):
                 body |= {"retry_ms": error.retry_ms} | ({"next_epoch": error.next_epoch} if error.next_epoch else {})
             elif isinstance(error, EvictedError | CannotResumeError):
                 body["reason"] = error.reason
-        except TooManyReaders:
+        except TooManyReadersError:
             status, body = HTTPStatus.SERVICE_UNAVAILABLE, {"error": f"{READERS} pages are open already: close one"}
         except _HttpError as error:
             status, body = error.status, {"error": str(error)}
@@ -258,15 +258,15 @@ class _Handler(WalledHandler):
     def _turn(self) -> AbstractContextManager[None]:
         """The state lock for a question. Its asker gives up while others have the lock, and asks again; were all its questions
         answered, those of others would wait for answers that nobody reads."""
-        return self.site.store.lock.while_wanted(self.is_awaited)
+        return self.context.store.lock.while_wanted(self.is_awaited)
 
     def _memory(self, method: str, what: str, name: str, query: str, text: bytes) -> dict[str, Any]:
         if (method, what) == ("GET", "regions"):
-            return answer_client(self.site, name, self._token("the region's token"), query)
+            return answer_client(self.context, name, self._token("the region's token"), query)
         if (method, what) == ("POST", "devices"):
-            authorise_device(self.site, name, self._token("the devices' token (`netsum memory token`)"))
+            authorise_device(self.context, name, self._token("the devices' token (`netsum memory token`)"))
             self.server.trust(self.connection)
-            return answer_device(self.site, name, _parse(text))
+            return answer_device(self.context, name, _parse(text))
         raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} memory/{what}")
 
     def _token(self, whose: str = "the job's token") -> str:
@@ -289,7 +289,7 @@ class _Handler(WalledHandler):
             raise _HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {MAX_BODY} bytes")
         try:
             return self.rfile.read(int(length))
-        except (TimeoutError, RequestTooLarge):
+        except (TimeoutError, RequestTooLargeError):
             raise _HttpError(HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time") from None
 
     def _why(self, name: str, query: str) -> dict[str, Any]:
@@ -300,7 +300,7 @@ class _Handler(WalledHandler):
         if text is not None and (not text.isascii() or not text.isdigit() or int(text) >= 1 << 32):
             raise InputError(f"block must be 0..{(1 << 32) - 1}, not {text!r}")
         with self._turn():
-            answer = why(self.site, name, None if text is None else int(text)).to_dict()
+            answer = diagnose(self.context, name, None if text is None else int(text)).to_dict()
         if text is None:
             return answer
         (block,) = answer.pop("blocks")
@@ -318,7 +318,7 @@ class _Handler(WalledHandler):
 
     def _address(self, name: str) -> str | None:
         """Where other hosts reach this one: its IP address, or what stands for it where wires are sockets."""
-        host = self.site.topology.hosts.get(name)
+        host = self.context.topology.hosts.get(name)
         if host is None:
             return None
         return host.frames.rpartition(":")[0] if host.frames else host.ip

@@ -53,7 +53,7 @@ CLOSING_TIME = 10.0
 """Seconds that closing waits for the requests under way."""
 
 
-class RequestTooLarge(Exception):
+class RequestTooLargeError(Exception):
     """More than :data:`MAX_HEAD` and :data:`MAX_BODY` allow."""
 
 
@@ -61,7 +61,7 @@ class _Requests(io.RawIOBase):
     """A connection's bytes, ``budget`` of them at most, until ``deadline`` (:func:`time.monotonic`). When the ``server`` closes,
     they do not just end, as if half a request were a whole one."""
 
-    def __init__(self, connection: socket.socket, deadline: float, budget: int, server: WalledServer) -> None:
+    def __init__(self, connection: socket.socket, deadline: float, budget: int, server: BoundedHTTPServer) -> None:
         self._connection, self._deadline, self._budget, self._server = connection, deadline, budget, server
 
     def readable(self) -> bool:
@@ -72,7 +72,7 @@ class _Requests(io.RawIOBase):
         if left <= 0:
             raise TimeoutError("the request took too long")
         if self._budget <= 0:
-            raise RequestTooLarge
+            raise RequestTooLargeError
         self._connection.settimeout(left)
         count = self._connection.recv_into(memoryview(buffer)[: self._budget])
         if not count and self._server.closing:
@@ -81,12 +81,12 @@ class _Requests(io.RawIOBase):
         return count
 
 
-class WalledHandler(BaseHTTPRequestHandler):
+class BoundedHandler(BaseHTTPRequestHandler):
     """A request handler behind the limits; answers in JSON, also where http.server itself refuses."""
 
     server_version = "netsum"
     sys_version = ""
-    server: WalledServer
+    server: BoundedHTTPServer
     request_time = REQUEST_TIME
 
     def setup(self) -> None:
@@ -103,7 +103,7 @@ class WalledHandler(BaseHTTPRequestHandler):
             if not super().parse_request():
                 return False
             urlsplit(self.path)
-        except RequestTooLarge:
+        except RequestTooLargeError:
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the headers are too long")
             return False
         except ValueError:  # brackets around something other than an IPv6 address
@@ -165,7 +165,7 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-class WalledServer(ThreadingHTTPServer):
+class BoundedHTTPServer(ThreadingHTTPServer):
     """Serves each connection in a thread, ``limit`` at once; with ``tls`` it speaks HTTPS."""
 
     daemon_threads = True
@@ -174,7 +174,7 @@ class WalledServer(ThreadingHTTPServer):
     def __init__(
         self,
         address: tuple[str, int],
-        handler: type[WalledHandler],
+        handler: type[BoundedHandler],
         tls: ssl.SSLContext | None = None,
         limit: int = MAX_CONNECTIONS,
     ) -> None:

@@ -9,10 +9,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from netsum_controller.config.topology import Topology
+from netsum_controller.context import ControllerContext
+from netsum_controller.entries import MemberEntry, RewriteEntry, UplinkEntry
 from netsum_controller.errors import ControllerError, RejectedError, SwitchError
-from netsum_controller.jobs.claims import claim_again, claim_numbers
+from netsum_controller.jobs.epoch_numbers import claim_again, claim_numbers
 from netsum_controller.jobs.priorities import settle_quietly
-from netsum_controller.jobs.spread import Clients, install, open_clients, taking_part
+from netsum_controller.jobs.transaction import Clients, install, open_clients, switches_of
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
@@ -21,8 +23,6 @@ from netsum_controller.planning.allocation import allocate_first_block_id, scatt
 from netsum_controller.planning.job_items import home_of
 from netsum_controller.planning.replan import Replanned
 from netsum_controller.planning.trees import Trees, plan_trees
-from netsum_controller.site import Site
-from netsum_controller.stages import MemberEntry, RewriteEntry, UplinkEntry
 from netsum_controller.state.model import SERIAL, Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat, Shape
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _RECORD_TIMEOUT = 2.0
 
 
 def make_epoch(
-    site: Site,
+    context: ControllerContext,
     claim: Claim,
     switches: Sequence[str],
     job_id: int,
@@ -48,7 +48,7 @@ def make_epoch(
     ports = claim.udp_ports
     edges = tuple(Edge(*edge, port) for edge, port in zip(shape.edges, ports[len(members) :], strict=True))
     start = scattered(claim.number) if claim.others else 0
-    first_block_id = allocate_first_block_id(site.store.used_ranges(switches, job_id), start)
+    first_block_id = allocate_first_block_id(context.store.used_ranges(switches, job_id), start)
     seats = tuple(
         Seat(rank=rank, src_id=rank, host=host, udp_port=port, evicted=rank in evicted)
         for rank, (host, port) in enumerate(zip(members, ports[: len(members)], strict=True))
@@ -57,12 +57,14 @@ def make_epoch(
     return Epoch(claim.number, first_block_id, seats, edges=edges, shape=shape, peer_key=secrets.token_hex(16))
 
 
-def claim_for(site: Site, clients: Clients, switches: Sequence[str], members: Sequence[str], shape: Shape) -> Claim:
+def claim_for(
+    context: ControllerContext, clients: Clients, switches: Sequence[str], members: Sequence[str], shape: Shape
+) -> Claim:
     """Numbers and ports for an epoch, claimed on those of its ``switches`` that have clients; on the others
-    :func:`~netsum_controller.jobs.claims.claim_again` must follow before the epoch is installed. Raises what
-    :func:`~netsum_controller.jobs.claims.claim_numbers` raises."""
+    :func:`~netsum_controller.jobs.epoch_numbers.claim_again` must follow before the epoch is installed. Raises what
+    :func:`~netsum_controller.jobs.epoch_numbers.claim_numbers` raises."""
     there = {name: clients[name] for name in switches if name in clients}
-    return claim_numbers(site, there, [*members, *(child for child, _ in shape.edges)])
+    return claim_numbers(context, there, [*members, *(child for child, _ in shape.edges)])
 
 
 def used_ids(client: SwitchClient, job: Job) -> int | None:
@@ -93,22 +95,22 @@ def _told(job: Job) -> int | None:
     return max(told) + 2 * job.window if told else None
 
 
-def table_size(site: Site) -> int:
+def table_size(context: ControllerContext) -> int:
     """Size of the smallest table that has an entry for each member or stripe."""
-    return min(site.program.size("tables", kind.TABLE) for kind in (MemberEntry, RewriteEntry, UplinkEntry))
+    return min(context.program.size("tables", kind.TABLE) for kind in (MemberEntry, RewriteEntry, UplinkEntry))
 
 
-def _plan(site: Site, job: Job) -> tuple[Trees, tuple[Part, ...]]:
+def _plan(context: ControllerContext, job: Job) -> tuple[Trees, tuple[Part, ...]]:
     """Trees and parts that the job could have now; :class:`RejectedError` if there is no path or no room."""
     members = {seat.rank: seat.host for seat in job.epoch.members}
-    topology, down = site.usable, frozenset(site.down)
-    anew = replanned(site, job)
+    topology, down = context.usable, frozenset(context.down)
+    anew = replanned(context, job)
     choices: list[Mapping[str, int] | None] = [each for each in (anew.roots if anew else None, job.roots) if each]
-    if site.links_down or not choices:  # without a link, the roots that were asked for may not be able to share
+    if context.links_down or not choices:  # without a link, the roots that were asked for may not be able to share
         choices.append(None)
     trees = _first_possible(topology, members, down, choices)
     new = any(job.part(switch) is None for switch in trees.nodes)  # only then do the others matter
-    return trees, place_again(site.topology, job, trees, site.store.jobs() if new else (), table_size(site))
+    return trees, place_again(context.topology, job, trees, context.store.jobs() if new else (), table_size(context))
 
 
 def _first_possible(
@@ -121,53 +123,57 @@ def _first_possible(
     return plan_trees(topology, members, down=down, weights=last)
 
 
-def replanned(site: Site, job: Job) -> Replanned | None:
+def replanned(context: ControllerContext, job: Job) -> Replanned | None:
     """Roots for what is left of the network that the job's roots were planned for; None if it is whole, or nobody can tell."""
-    links = (site.topology.links[name].switches for name in site.links_down if name in site.topology.links)
-    gone: frozenset[str | tuple[str, str]] = frozenset({*site.down, *links})
-    if not gone or not job.network or site.replan is None:
+    links = (context.topology.links[name].switches for name in context.links_down if name in context.topology.links)
+    gone: frozenset[str | tuple[str, str]] = frozenset({*context.down, *links})
+    if not gone or not job.network or context.replan is None:
         return None
-    found = site.replan(job.network, frozenset(seat.host for seat in job.epoch.members), gone)
+    found = context.replan(job.network, frozenset(seat.host for seat in job.epoch.members), gone)
     return found if found.roots else None
 
 
-def _plan_again(site: Site, job: Job) -> tuple[Shape, tuple[Part, ...]]:
+def _plan_again(context: ControllerContext, job: Job) -> tuple[Shape, tuple[Part, ...]]:
     """Shape and parts for the job's next epoch, for the remaining members and around switches that are down. If there are no such
     trees, those of the current epoch: the job waits for its switches. Both are empty if the members combine themselves."""
     if not job.by_switch:
         return Shape(), ()
     try:
-        trees, parts = _plan(site, job)
+        trees, parts = _plan(context, job)
     except RejectedError as error:
         if not job.epoch.shape.switches:
             raise  # its members combine, so there are no trees to keep
         log.warning("job %s keeps its trees: %s", job.name, error, extra=about(job))
         return job.epoch.shape, job.parts
-    _tell(site, job, trees)
-    hosts = site.topology.hosts
+    _tell(context, job, trees)
+    hosts = context.topology.hosts
     homes = tuple(
         hosts[seat.host].switch if seat.host in hosts else home_of(job, seat.rank) for seat in job.epoch.seats
     )
     return Shape(trees.roots, trees.parents, homes), parts
 
 
-def _tell(site: Site, job: Job, trees: Trees) -> None:
-    anew = replanned(site, job)
+def _tell(context: ControllerContext, job: Job, trees: Trees) -> None:
+    anew = replanned(context, job)
     if anew is not None and set(anew.roots) == set(trees.roots):
-        gone = ", ".join([*sorted(site.down), *sorted(site.links_down)])
+        gone = ", ".join([*sorted(context.down), *sorted(context.links_down)])
         shares = ", ".join(f"{root} {weight}" for root, weight in anew.roots.items())
         told = "job %s: planned anew without %s: roots %s, %.3g of %.3g GB/s"
         log.warning(told, job.name, gone, shares, anew.rate, anew.before, extra=about(job))
 
 
-def goes_around(site: Site, job: Job) -> bool:
+def goes_around(context: ControllerContext, job: Job) -> bool:
     """Whether the job's trees need a switch or a link that is down, and other trees would not."""
     shape = job.epoch.shape
-    cut = {frozenset(site.topology.links[name].switches) for name in site.links_down if name in site.topology.links}
-    if not shape.switches & site.down and cut.isdisjoint(map(frozenset, shape.edges)):
+    cut = {
+        frozenset(context.topology.links[name].switches)
+        for name in context.links_down
+        if name in context.topology.links
+    }
+    if not shape.switches & context.down and cut.isdisjoint(map(frozenset, shape.edges)):
         return False
     try:
-        _plan(site, job)
+        _plan(context, job)
     except RejectedError:
         return False
     return True
@@ -186,7 +192,9 @@ def is_resumable(job: Job) -> bool:
     )
 
 
-def record_epoch(site: Site, job: Job, clients: Clients, *, used: int | None = None, resumes: bool = False) -> Job:
+def record_epoch(
+    context: ControllerContext, job: Job, clients: Clients, *, used: int | None = None, resumes: bool = False
+) -> Job:
     """Store a new epoch as the job's current one. The switches do not know it yet, so the job is ``CHANGING``. ``used`` is how
     many block ids the old epoch has used, None if nobody can tell.
 
@@ -196,14 +204,14 @@ def record_epoch(site: Site, job: Job, clients: Clients, *, used: int | None = N
     """
     old = job.epoch
     waits = old.rejoin is Rejoin.WAITING or all(seat.joined for seat in old.members)
-    shape, parts = _plan_again(site, job)
+    shape, parts = _plan_again(context, job)
     job = replace(job, parts=parts)
-    claim = claim_for(site, clients, job.switches, job.members, shape)
+    claim = claim_for(context, clients, job.switches, job.members, shape)
     if resumes:
         used = None if waits else 2 * job.window
-    with site.store.transaction():
-        site.store.set_used_ids(old.number, used)
-        epoch = make_epoch(site, claim, job.switches, job.job_id, job.members, shape, old.evicted)
+    with context.store.transaction():
+        context.store.set_used_ids(old.number, used)
+        epoch = make_epoch(context, claim, job.switches, job.job_id, job.members, shape, old.evicted)
         if resumes:
             seats = zip(epoch.seats, old.seats, strict=True)
             epoch = replace(
@@ -213,48 +221,48 @@ def record_epoch(site: Site, job: Job, clients: Clients, *, used: int | None = N
                 resumes=old.number,
                 rejoin=Rejoin.WAITING if waits else Rejoin.DONE,
             )
-        site.store.set_combining(job)
-        site.store.add_epoch(job, epoch, claim)
-        site.store.set_epoch(job.name, epoch.number)
-        site.store.set_state(job.name, JobState.CHANGING)
+        context.store.set_combining(job)
+        context.store.add_epoch(job, epoch, claim)
+        context.store.set_epoch(job.name, epoch.number)
+        context.store.set_state(job.name, JobState.CHANGING)
     return replace(job, epoch=epoch, state=JobState.CHANGING)
 
 
-def replace_epoch(site: Site, job: Job, new: Job, clients: Clients) -> Job:
+def replace_epoch(context: ControllerContext, job: Job, new: Job, clients: Clients) -> Job:
     """Install ``new``, the epoch just recorded in place of ``job``'s, on all of its switches; ``clients`` are those already open.
     If one refuses, the old epoch goes on and the error is raised. Call it under the state lock."""
-    more = [name for name in taking_part(new) if name not in clients]
+    more = [name for name in switches_of(new) if name not in clients]
     with ExitStack() as stack:
         try:
-            opened = stack.enter_context(open_clients(site, more))
+            opened = stack.enter_context(open_clients(context, more))
             for client in opened.values():
-                claim_again(site, client, new)
+                claim_again(context, client, new)
             clients = {**clients, **opened}
             for name in new.switches:
                 if name in clients and job.part(name) is None:  # the counters there are an earlier job's
                     clients[name].clear_outcomes(new.job_id)
-            install(site, new, clients, before=job)
+            install(context, new, clients, before=job)
         except ControllerError as error:
             if not isinstance(error, RollbackError):
-                with site.store.transaction():
-                    site.store.set_combining(job)
-                    site.store.set_epoch(job.name, job.epoch.number)
-                    site.store.set_state(job.name, job.state)
+                with context.store.transaction():
+                    context.store.set_combining(job)
+                    context.store.set_epoch(job.name, job.epoch.number)
+                    context.store.set_state(job.name, job.state)
             raise
-        with site.store.transaction():
-            site.store.set_state(job.name, JobState.READY)
+        with context.store.transaction():
+            context.store.set_state(job.name, JobState.READY)
         if new.switches != job.switches:
-            settle_quietly(site, clients.values(), new)
+            settle_quietly(context, clients.values(), new)
     return replace(new, state=JobState.READY)
 
 
-def begin_epoch(site: Site, job: Job) -> Job:
+def begin_epoch(context: ControllerContext, job: Job) -> Job:
     """Begin a new epoch for all members. When this returns it is installed, and the old epoch's packets are refused. Raises as
     :func:`replace_epoch`. Call it under the state lock."""
-    before = [name for name in taking_part(job) if name not in site.down]
-    with open_clients(site, before) as clients:
+    before = [name for name in switches_of(job) if name not in context.down]
+    with open_clients(context, before) as clients:
         used = used_ids(clients[job.switch], job) if job.switch in clients else None
-        new = replace_epoch(site, job, record_epoch(site, job, clients, used=used), clients)
+        new = replace_epoch(context, job, record_epoch(context, job, clients, used=used), clients)
     first = new.epoch.first_block_id
     log.info("job %s: epoch %d, first block %d", job.name, new.epoch.number, first, extra=about(new, block=first))
     return new

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from netsum_controller.context import ControllerContext
+from netsum_controller.entries.sweep import sweep_frame
 from netsum_controller.errors import ControllerError, RejectedError, SwitchError
 from netsum_controller.jobs.epochs import begin_epoch
-from netsum_controller.jobs.spread import Clients, install, open_clients, taking_part
+from netsum_controller.jobs.transaction import Clients, install, open_clients, switches_of
 from netsum_controller.logs import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
 from netsum_controller.planning.job_items import home_of, job_trees, present
-from netsum_controller.site import Site
-from netsum_controller.stages.sweep import sweep_frame
 from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin, Seat
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Eviction:
     new_epoch: int | None = None
 
 
-def evict(site: Site, name: str, rank: int) -> Eviction:
+def evict(context: ControllerContext, name: str, rank: int) -> Eviction:
     """Take a rank out of a job, dead or alive: from now on its packets are refused, and no block waits for it.
 
     This happens in place: the epoch goes on, and blocks that waited only for this rank are finished. Repeating it changes
@@ -43,42 +43,42 @@ def evict(site: Site, name: str, rank: int) -> Eviction:
     Raises :class:`UnknownJobError`, :class:`UnknownRankError`, :class:`RejectedError` (the last member) or
     :class:`SwitchError`; then nothing has changed.
     """
-    with site.store.lock:
-        job = site.store.job(name)
+    with context.store.lock:
+        job = context.store.job(name)
         seat = job.seat(rank)
         if not seat.evicted and len(job.epoch.members) == 1:
             raise RejectedError(
                 f"job {name!r}: rank {rank} is its last member; `netsum job delete {name}` ends the job"
             )
         if not job.by_switch:
-            return _anew(site, job, seat, evicted=True)
-        path = _way_up(site, job, rank)
+            return _anew(context, job, seat, evicted=True)
+        path = _way_up(context, job, rank)
         if _with_seat(job, replace(seat, evicted=True)).ageing != job.ageing:
             # All the others had joined, so blocks now age on every switch.
-            path = [*path, *(name for name in taking_part(job) if name not in path)]
-        with open_clients(site, [*path, job.switch]) as clients:
+            path = [*path, *(name for name in switches_of(job) if name not in path)]
+        with open_clients(context, [*path, job.switch]) as clients:
             in_place = seat.evicted or _goes_on_without(job, clients[job.switch])
             if in_place:
-                new = _take_out(site, clients, job, rank, path)
-                closed = _sweep(site, clients, new, rank, path)
+                new = _take_out(context, clients, job, rank, path)
+                closed = _sweep(context, clients, new, rank, path)
                 return Eviction(new, new.epoch.seats[rank], not seat.evicted, closed)
-        return _anew(site, job, seat, evicted=True)
+        return _anew(context, job, seat, evicted=True)
 
 
-def admit(site: Site, name: str, rank: int) -> Eviction:
+def admit(context: ControllerContext, name: str, rank: int) -> Eviction:
     """Let an evicted rank in again, under a new epoch whose blocks do not age until all members have joined it. Changes nothing
     if the rank is not evicted. Raises what :func:`evict` raises."""
-    with site.store.lock:
-        job = site.store.job(name)
-        return _anew(site, job, job.seat(rank), evicted=False)
+    with context.store.lock:
+        job = context.store.job(name)
+        return _anew(context, job, job.seat(rank), evicted=False)
 
 
-def _anew(site: Site, job: Job, seat: Seat, *, evicted: bool) -> Eviction:
+def _anew(context: ControllerContext, job: Job, seat: Seat, *, evicted: bool) -> Eviction:
     """Evict or admit a rank under a new epoch."""
     if seat.evicted == evicted:
         return Eviction(job, seat, changed=False)
     rank = seat.rank
-    job = begin_epoch(site, _with_seat(job, replace(seat, evicted=evicted)))
+    job = begin_epoch(context, _with_seat(job, replace(seat, evicted=evicted)))
     what = "evicted, under a new epoch" if evicted else "admitted again"
     log.info("job %s: rank %d is %s", job.name, rank, what, extra=about(job, rank=rank))
     return Eviction(job, job.epoch.seats[rank], changed=True, new_epoch=job.epoch.number)
@@ -90,9 +90,9 @@ def _with_seat(job: Job, seat: Seat) -> Job:
     return replace(job, epoch=replace(job.epoch, seats=seats))
 
 
-def _way_up(site: Site, job: Job, rank: int) -> list[str]:
+def _way_up(context: ControllerContext, job: Job, rank: int) -> list[str]:
     """The switches that know a rank: its own and those above it, children before parents."""
-    trees = job_trees(site.topology, job)
+    trees = job_trees(context.topology, job)
     # Empty if the member was evicted before the epoch began.
     path = [name for name in [home_of(job, rank)] if name in trees.nodes]
     for name in path:
@@ -120,35 +120,35 @@ def _goes_on_without(job: Job, client: SwitchClient) -> bool:
     return record.epoch == job.epoch.number and 2 * job.window <= ahead < SERIAL // 2
 
 
-def _take_out(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> Job:
+def _take_out(context: ControllerContext, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> Job:
     """Remove the member entry before blocks stop waiting for the rank, so that none of its packets come in afterwards."""
     before = job.epoch.seats[rank].evicted
-    with site.store.transaction():
-        site.store.set_evicted(job.epoch.number, rank)
-    new = site.store.job(job.name)
+    with context.store.transaction():
+        context.store.set_evicted(job.epoch.number, rank)
+    new = context.store.job(job.name)
     try:
-        install(site, new, clients, path, before=job)
+        install(context, new, clients, path, before=job)
     except ControllerError as error:
         if not isinstance(error, RollbackError):
-            with site.store.transaction():
-                site.store.set_evicted(job.epoch.number, rank, before)
+            with context.store.transaction():
+                context.store.set_evicted(job.epoch.number, rank, before)
         raise
     if not before:
         log.info("job %s: rank %d is evicted", job.name, rank, extra=about(job, rank=rank))
     return new
 
 
-def _sweep(site: Site, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> int | None:
+def _sweep(context: ControllerContext, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> int | None:
     """Finish the blocks that waited for the rank, on its switch or, if that has no member left, on those above it. A leaf's
     blocks finish when its members retransmit, as the sweep asks them to. If a switch does not answer, ordinary retransmissions
     finish them."""
-    trees = job_trees(site.topology, job)
+    trees = job_trees(context.topology, job)
     left = present(trees, job).nodes
     gone = {name: set(trees.nodes[name].children) - set(left[name].children) for name in path if name in left}
     closed = 0
     for name in (name for name, children in gone.items() if any(rank in child.ranks for child in children)):
         try:
-            closed += clients[name].sweep(sweep_frame(site.topology.switches[name], job.job_id))
+            closed += clients[name].sweep(sweep_frame(context.topology.switches[name], job.job_id))
         except SwitchError as error:
             log.warning("job %s: %s", job.name, error, extra=about(job))
             return None

@@ -16,9 +16,9 @@ from typing import Any
 from netsum.descriptor import of_some
 
 from netsum_controller.config.job_spec import spec_of
+from netsum_controller.context import ControllerContext
 from netsum_controller.errors import CannotResumeError, InputError, RejectedError
 from netsum_controller.jobs.lifecycle import create_job, delete_job
-from netsum_controller.site import Site
 from netsum_controller.state.model import Job, Late
 
 log = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ def _prefix(parent: Job) -> str:
     return f"{parent.name[:_PARENT_PART]}{MARK}{_digest(parent.name)}-"
 
 
-def groups_of(site: Site, parent: Job) -> list[Job]:
+def groups_of(context: ControllerContext, parent: Job) -> list[Job]:
     prefix = _prefix(parent)
-    jobs = site.store.jobs()
+    jobs = context.store.jobs()
     return [job for job in jobs if job.name.startswith(prefix) and job.token_sha256 == parent.token_sha256]
 
 
@@ -49,7 +49,9 @@ def is_group(job: Job) -> bool:
     return MARK in job.name
 
 
-def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, ranks: Sequence[int]) -> Job:
+def open_group(
+    context: ControllerContext, parent: Job, token: str, epoch: int, label: str, ranks: Sequence[int]
+) -> Job:
     """The group of these ranks of ``parent``, created if necessary. Every member asks with the same ``label`` and ranks. Raises
     :class:`InputError`, :class:`UnknownRankError`, :class:`CannotResumeError` (``epoch`` is no longer the parent's) or what
     :func:`create_job` raises."""
@@ -61,20 +63,20 @@ def open_group(site: Site, parent: Job, token: str, epoch: int, label: str, rank
         parent.seat(rank)
     if is_group(parent):
         raise RejectedError(f"job {parent.name!r} is a group itself: split the communicator that it came from")
-    with site.store.lock:
-        same = [parent.epoch.number, *site.store.resumed(parent.epoch.number)]
+    with context.store.lock:
+        same = [parent.epoch.number, *context.store.resumed(parent.epoch.number)]
         if epoch not in same:
             raise CannotResumeError(parent.name, epoch, f"groups are made in epoch {parent.epoch.number}")
         prefix = f"{_prefix(parent)}{same[-1]:x}-"  # also of the groups that were made before the epoch was resumed
-        _clear_old(site, parent, prefix)
+        _clear_old(context, parent, prefix)
         name = prefix + _digest(f"{label}/{','.join(map(str, ranks))}")
-        _check_number(parent, [group for group in groups_of(site, parent) if group.name != name], ranks)
+        _check_number(parent, [group for group in groups_of(context, parent) if group.name != name], ranks)
         own: dict[str, Any] = {"name": name, "members": tuple(parent.members[rank] for rank in ranks), "token": token}
         own["algorithm"] = of_some(parent.algorithm)
         if parent.late is Late.DEGRADE:
             own["quorum"] = min(parent.quorum, len(ranks))
         spec = spec_of(parent).model_copy(update={**own, "roots": None, "network": ""})
-        return create_job(site, spec, wait_for_switch=parent.by_switch)
+        return create_job(context, spec, wait_for_switch=parent.by_switch)
 
 
 def _check_number(parent: Job, others: Sequence[Job], ranks: Sequence[int]) -> None:
@@ -88,25 +90,25 @@ def _check_number(parent: Job, others: Sequence[Job], ranks: Sequence[int]) -> N
             )
 
 
-def _clear_old(site: Site, parent: Job, current: str) -> None:
+def _clear_old(context: ControllerContext, parent: Job, current: str) -> None:
     """Delete the groups of the parent's earlier epochs: nobody is left who could use them."""
-    for group in groups_of(site, parent):
+    for group in groups_of(context, parent):
         if not group.name.startswith(current):
-            delete_job(site, group.name)
+            delete_job(context, group.name)
 
 
-def close_if_left(site: Site, name: str) -> None:
-    with site.store.lock:
-        group = site.store.find_job(name)
+def close_if_left(context: ControllerContext, name: str) -> None:
+    with context.store.lock:
+        group = context.store.find_job(name)
         if group is not None and is_group(group) and all(seat.left for seat in group.epoch.members):
-            delete_job(site, name)
+            delete_job(context, name)
 
 
-def delete_with_groups(site: Site, name: str, *, force: bool = False) -> Job:
+def delete_with_groups(context: ControllerContext, name: str, *, force: bool = False) -> Job:
     """Delete a job and its groups; like :func:`delete_job`."""
-    with site.store.lock:
-        parent = site.store.find_job(name)
+    with context.store.lock:
+        parent = context.store.find_job(name)
         if parent is not None:
-            for group in groups_of(site, parent):
-                delete_job(site, group.name, force=force)
-        return delete_job(site, name, force=force)
+            for group in groups_of(context, parent):
+                delete_job(context, group.name, force=force)
+        return delete_job(context, name, force=force)

@@ -13,6 +13,7 @@ from typing import Any
 from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
 from netsum.errors import outcome_of
 
+from netsum_controller.context import ControllerContext
 from netsum_controller.errors import (
     BusyError,
     ControllerError,
@@ -28,7 +29,6 @@ from netsum_controller.jobs.groups import close_if_left, open_group
 from netsum_controller.jobs.lifecycle import start_ageing, token_hash, token_is
 from netsum_controller.jobs.rejoin import Progress, happened, rejoin, some_ranks
 from netsum_controller.logs import about
-from netsum_controller.site import Site
 from netsum_controller.state.model import Job, JobState, Rejoin, Seat, Waiting
 
 log = logging.getLogger(__name__)
@@ -47,8 +47,8 @@ class Membership:
     A member that says how far it was rejoins: it continues in its epoch, or in one that resumes it, or not at all. A rejoin never
     begins an epoch (:mod:`netsum_controller.jobs.rejoin`)."""
 
-    def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
-        self._site = site
+    def __init__(self, context: ControllerContext, clock: Callable[[], float] = time.monotonic) -> None:
+        self._context = context
         self._clock = clock
         self._waiting: dict[tuple[int, int], tuple[float, float]] = {}
         """(epoch, rank) that waits for others to leave -> since when, and when it last asked."""
@@ -56,9 +56,9 @@ class Membership:
     def job(self, name: str, token: str) -> Job:
         """The job, if the token is its own. Otherwise :class:`UnauthorizedError`; :class:`UnknownJobError` only for the token
         of some job, so that strangers do not learn which jobs there are, not even from how long it takes."""
-        if not self._site.store.knows_token(token_hash(token)):
+        if not self._context.store.knows_token(token_hash(token)):
             raise UnauthorizedError(name)
-        job = self._site.store.job(name)
+        job = self._context.store.job(name)
         if not token_is(job, token):
             raise UnauthorizedError(name)
         return job
@@ -87,10 +87,10 @@ class Membership:
         except (UnknownJobError, UnauthorizedError):
             raise  # a stranger's; counted as an HTTP request
         except ControllerError as error:
-            self._site.tally.add("joins", name, kind, outcome_of(error))
+            self._context.counters.add("joins", name, kind, outcome_of(error))
             log.debug("job %s: rank %s may not %s now: %s", name, rank, kind, error, extra={"job": name, "rank": rank})
             raise
-        self._site.tally.add("joins", name, kind, "ok")
+        self._context.counters.add("joins", name, kind, "ok")
         epoch = descriptor.epoch
         fields = {"job": name, "rank": rank, "epoch": epoch}
         log.info("job %s: rank %d %ss epoch %d", name, rank, kind, epoch, extra=fields)
@@ -106,7 +106,7 @@ class Membership:
         progress: Progress | None,
         peer: str | None,
     ) -> Descriptor:
-        with self._site.store.lock:
+        with self._context.store.lock:
             job = self.job(name, token)
             seat = job.seat(rank)
             if seat.evicted:
@@ -114,27 +114,27 @@ class Membership:
             resumes = None
             gone = any(other.left for other in job.epoch.members)  # what they kept is lost, so nobody can resume
             if progress is not None:
-                job = rejoin(self._site, job, rank, instance, progress, peer)
+                job = rejoin(self._context, job, rank, instance, progress, peer)
                 resumes = progress.epoch if progress.epoch != job.epoch.number else None
                 if resumes is None and progress.block is not None:
                     now = self._clock()
                     told = Waiting(progress.epoch, progress.block, progress.sent, progress.octets, since=now, at=now)
-                    self._site.waits(name, rank, told)
+                    self._context.waits(name, rank, told)
             elif job.epoch.resumes is not None and seat.instance == instance and not gone:
                 # It joined, but the switch restarted before it got the answer, so it holds nothing.
                 nothing = Progress(job.epoch.resumes, job.epoch.first_block_id, job.epoch.number)
-                job = rejoin(self._site, job, rank, instance, nothing, peer)
+                job = rejoin(self._context, job, rank, instance, nothing, peer)
             elif not (seat.active and seat.instance == instance) or (gone and job.epoch.rejoin is Rejoin.WAITING):
                 if self._needs_new_epoch(job, seat, instance):
-                    job = begin_epoch(self._site, job)
-                with self._site.store.transaction():
-                    self._site.store.set_joined(job.epoch.number, [rank], instance)
+                    job = begin_epoch(self._context, job)
+                with self._context.store.transaction():
+                    self._context.store.set_joined(job.epoch.number, [rank], instance)
                     if peer is not None:
-                        self._site.store.set_peer(job.epoch.number, rank, peer)
-                job = self._site.store.job(name)
+                        self._context.store.set_peer(job.epoch.number, rank, peer)
+                job = self._context.store.job(name)
             if progress is None:  # not for each of the many rejoins
-                start_ageing(self._site, self._site.store.job(name))
-            return replace(describe(self._site, job, rank, wish), resumes=resumes)
+                start_ageing(self._context, self._context.store.job(name))
+            return replace(describe(self._context, job, rank, wish), resumes=resumes)
 
     def _needs_new_epoch(self, job: Job, seat: Seat, instance: str) -> bool:
         if job.state is not JobState.READY:
@@ -163,14 +163,14 @@ class Membership:
 
     def leave(self, name: str, token: str, rank: int, instance: str) -> bool:
         """Give a rank up; returns whether ``instance`` held it. Raises what :meth:`join` raises."""
-        with self._site.store.lock:
+        with self._context.store.lock:
             job = self.job(name, token)
             job.seat(rank)
-            with self._site.store.transaction():
-                left = self._site.store.set_left(job.epoch.number, rank, instance)
+            with self._context.store.transaction():
+                left = self._context.store.set_left(job.epoch.number, rank, instance)
             if left:
                 log.info("job %s: rank %d leaves", name, rank, extra=about(job, rank=rank))
-                close_if_left(self._site, name)
+                close_if_left(self._context, name)
             return left
 
     def group(
@@ -178,7 +178,7 @@ class Membership:
     ) -> tuple[str, int]:
         """The name of the group of these ranks of a job, and the given rank's rank in it. Raises :class:`RejectedError` if the
         member has not joined the job or has left it, or what :func:`open_group` raises."""
-        with self._site.store.lock:
+        with self._context.store.lock:
             job = self.job(name, token)
             seat = job.seat(rank)
             there = seat.joined or job.epoch.resumes is not None  # it may not know yet that its epoch was resumed
@@ -186,25 +186,25 @@ class Membership:
                 raise RejectedError(f"job {name!r}: rank {rank} has not joined, or was replaced")
             if rank not in ranks:
                 raise InputError(f"rank {rank} asks for a group that it is not in")
-            return open_group(self._site, job, token, epoch, label, ranks).name, list(ranks).index(rank)
+            return open_group(self._context, job, token, epoch, label, ranks).name, list(ranks).index(rank)
 
     def join_all(self, name: str, instance: str = FILE_INSTANCE) -> list[Descriptor]:
         """Take every rank that is not evicted, for members that do not talk to the controller; in a new epoch unless nobody has
         joined the current one. Needs no token: whoever can write the state file owns the jobs."""
-        with self._site.store.lock:
-            job = self._site.store.job(name)
+        with self._context.store.lock:
+            job = self._context.store.job(name)
             if not job.by_switch:
                 raise RejectedError(
                     f"job {name!r}: its members combine themselves, and must join over HTTP to tell where they are reached"
                 )
             seats = job.epoch.seats
             if job.state is not JobState.READY or job.epoch.resumes is not None or any(seat.joined for seat in seats):
-                job = begin_epoch(self._site, job)
-            with self._site.store.transaction():
+                job = begin_epoch(self._context, job)
+            with self._context.store.transaction():
                 ranks = [seat.rank for seat in job.epoch.members]
-                self._site.store.set_joined(job.epoch.number, ranks, instance)
-            start_ageing(self._site, self._site.store.job(name))
-            return [replace(describe(self._site, job, rank), one_run=True) for rank in ranks]
+                self._context.store.set_joined(job.epoch.number, ranks, instance)
+            start_ageing(self._context, self._context.store.job(name))
+            return [replace(describe(self._context, job, rank), one_run=True) for rank in ranks]
 
     def write_files(self, name: str, folder: str | Path, instance: str = FILE_INSTANCE) -> list[Path]:
         """Write every rank's descriptor file, ``NAME.RANK.json`` in ``folder``, for one run of the job."""
@@ -232,7 +232,7 @@ def _link(hint: Mapping[str, Any] | None) -> Link | None:
         raise InputError(f"link: {error}") from None
 
 
-def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descriptor:
+def describe(context: ControllerContext, job: Job, rank: int, link: Link | None = None) -> Descriptor:
     """The descriptor of one rank in the job's current epoch. Unless the member chooses a ``link``, it follows from the topology:
     frames over UDP if the host has them, otherwise a kernel socket. :class:`BusyError` while it is not known where the epoch
     begins or, in a job whose members combine, where all of them are reached."""
@@ -240,10 +240,10 @@ def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descr
         raise BusyError(f"job {job.name!r}: {happened(job)}, and not every member has rejoined", RETRY_MS)
     peers = () if job.by_switch else _peers(job)
     seat = job.epoch.seats[rank]
-    host = site.topology.hosts.get(seat.host)
+    host = context.topology.hosts.get(seat.host)
     if host is None:
         raise RejectedError(f"job {job.name!r}: its member {seat.host} is no longer in the topology")
-    switch = site.topology.switches[host.switch]
+    switch = context.topology.switches[host.switch]
     address = SwitchAddress(switch.ip, switch.mac) if job.by_switch else SwitchAddress("0.0.0.0", "00:00:00:00:00:00")
     if link is None:
         link = Link("frames", host.frames, host.switch_frames) if host.frames and host.switch_frames else Link()
@@ -261,7 +261,7 @@ def describe(site: Site, job: Job, rank: int, link: Link | None = None) -> Descr
         switch=address,
         host=HostAddress(host.ip, host.mac, seat.udp_port),
         link=link,
-        controller=site.url,
+        controller=context.url,
         block_exp_ms=job.block_exp_ms,
         quorum=job.quorum_now,
         roots=job.epoch.shape.ways,

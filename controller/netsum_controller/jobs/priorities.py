@@ -11,11 +11,11 @@ import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from netsum_controller.context import ControllerContext
+from netsum_controller.entries import JobEntry
 from netsum_controller.errors import SwitchError
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.p4runtime.converge import Step, apply
-from netsum_controller.site import Site
-from netsum_controller.stages import JobEntry
 from netsum_controller.state.model import Job, JobState
 
 log = logging.getLogger(__name__)
@@ -26,19 +26,19 @@ def entry_priority(job: Job, classes: Collection[int]) -> int:
     return job.priority + 1 if len({job.priority, *classes}) > 1 else 0
 
 
-def priority_on(site: Site, job: Job, switch: str) -> int:
+def priority_on(context: ControllerContext, job: Job, switch: str) -> int:
     """The priority in a job's entry on one of its switches."""
-    return entry_priority(job, site.store.classes(switch))
+    return entry_priority(job, context.store.classes(switch))
 
 
-def settle(site: Site, client: SwitchClient, because: Job) -> int:
+def settle(context: ControllerContext, client: SwitchClient, because: Job) -> int:
     """Update only the priority of every other job entry of a switch, because a job comes or goes; returns how many changed. Call
     it under the state lock, once the store knows. Raises :class:`SwitchError`; then nothing has changed."""
-    others = site.store.classes(client.name, but=because.name)
+    others = context.store.classes(client.name, but=because.name)
     if others <= {because.priority} or len(others) > 1:
         return 0  # with it or without, they are of one class, or of several
-    classes = site.store.classes(client.name)
-    jobs = {job.job_id: job for job in site.store.jobs(client.name) if job.state is not JobState.DELETING}
+    classes = context.store.classes(client.name)
+    jobs = {job.job_id: job for job in context.store.jobs(client.name) if job.state is not JobState.DELETING}
     steps = []
     for item in client.read_entries(JobEntry):
         if isinstance(item, JobEntry) and item.job_id in jobs:
@@ -49,11 +49,11 @@ def settle(site: Site, client: SwitchClient, because: Job) -> int:
     return len(steps)
 
 
-def settle_quietly(site: Site, clients: Iterable[SwitchClient], because: Job) -> None:
+def settle_quietly(context: ControllerContext, clients: Iterable[SwitchClient], because: Job) -> None:
     """:func:`settle` on several switches, where failure must not undo what was done before; ``netsum reconcile`` repairs it."""
     for client in clients:
         try:
-            settle(site, client, because)
+            settle(context, client, because)
         except SwitchError as error:
             log.warning(
                 "switch %s: priorities stay as they were: %s", client.name, error, extra={"switch": client.name}

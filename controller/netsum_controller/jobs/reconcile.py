@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from netsum_controller.context import ControllerContext, find_down
+from netsum_controller.entries import Item, JobEntry
 from netsum_controller.errors import ControllerError, StateError, SwitchError
-from netsum_controller.jobs.claims import NumberTakenError, claim_again, foreign, require_ours
+from netsum_controller.jobs.epoch_numbers import NumberTakenError, claim_again, foreign, require_ours
 from netsum_controller.jobs.epochs import goes_around, is_resumable, record_epoch
 from netsum_controller.jobs.lifecycle import clean_up
 from netsum_controller.jobs.priorities import entry_priority, settle_quietly
-from netsum_controller.jobs.spread import Clients, desired_on, open_some, spread, taking_part
+from netsum_controller.jobs.transaction import Clients, apply_on_all, desired_on, open_some, switches_of
 from netsum_controller.logs import about
-from netsum_controller.memory.items import memory_items
+from netsum_controller.memory.entries import memory_items
 from netsum_controller.p4runtime.client import Kind, SwitchClient
 from netsum_controller.p4runtime.converge import apply, plan
 from netsum_controller.planning.job_items import by_job, job_items, job_of, of_job
 from netsum_controller.planning.switch_items import check_room, switch_items
-from netsum_controller.site import Site, find_down
-from netsum_controller.stages import Item, JobEntry
 from netsum_controller.state.model import Job, JobState, Rejoin
 
 log = logging.getLogger(__name__)
@@ -51,31 +51,31 @@ class Report:
         return bool(self.program_pushed or counts or self.new_epochs or self.cleaned_up)
 
 
-def reconcile_switch(site: Site, name: str, *, force: bool = False, take_over: bool = False) -> Report:
+def reconcile_switch(context: ControllerContext, name: str, *, force: bool = False, take_over: bool = False) -> Report:
     """Make one switch what the topology and the store say. ``force`` loads the program even if it is there; ``take_over``
     removes the jobs of another state file.
 
     A switch that has lost a job has restarted and lost its records too, so the job comes back under a new epoch on all of its
     switches: its members are refused and rejoin, and if possible the new epoch resumes the old one. The same happens if another
-    of its switches is down (``site.down``) and trees can avoid it. Raises :class:`SwitchError`, or :class:`StateError` if it has
-    jobs of another state file; then nothing but a freshly loaded program has changed.
+    of its switches is down (``context.down``) and trees can avoid it. Raises :class:`SwitchError`, or :class:`StateError` if
+    it has jobs of another state file; then nothing but a freshly loaded program has changed.
     """
     try:
-        report = _reconcile(site, name, force=force, take_over=take_over)
+        report = _reconcile(context, name, force=force, take_over=take_over)
     except ControllerError:
-        site.tally.add("reconciles", name, "failed")
+        context.counters.add("reconciles", name, "failed")
         raise
-    site.tally.add("reconciles", name, "changed" if report.changed else "unchanged")
+    context.counters.add("reconciles", name, "changed" if report.changed else "unchanged")
     return report
 
 
-def _reconcile(site: Site, name: str, *, force: bool, take_over: bool) -> Report:
-    restoring = _Restoring(site, name, Report(name))
-    with site.store.lock, site.client(name) as client:
+def _reconcile(context: ControllerContext, name: str, *, force: bool, take_over: bool) -> Report:
+    restoring = _Restoring(context, name, Report(name))
+    with context.store.lock, context.client(name) as client:
         restoring.begin(client, force=force, take_over=take_over)
     while restoring.left:
         # Not under one lock: members of the jobs that are restored already, and whoever else waits for it, go on in between.
-        with site.store.lock, site.client(name) as client:
+        with context.store.lock, context.client(name) as client:
             restoring.take_turn(client)
     log.info("switch %s: %s", name, restoring.report, extra={"switch": name})
     return restoring.report
@@ -85,8 +85,8 @@ class _Restoring:
     """One switch that is made what it should be. It is read once, at the beginning; then some jobs are installed at a time. A
     job that somebody else has changed since it was read is read again."""
 
-    def __init__(self, site: Site, name: str, report: Report) -> None:
-        self._site, self._name, self.report = site, name, report
+    def __init__(self, context: ControllerContext, name: str, report: Report) -> None:
+        self._context, self._name, self.report = context, name, report
         self.left: list[Job] = []
         """The jobs that need a new epoch, or whose epoch a killed command has left half installed; as they were then."""
         self._take_over = False
@@ -103,39 +103,39 @@ class _Restoring:
     def begin(self, client: SwitchClient, *, force: bool, take_over: bool) -> None:
         """Load the program where it is missing, and correct everything but the jobs that are ``left``. Call it under the state
         lock, and :meth:`take_turn` under another one as long as there are some."""
-        site, report = self._site, self.report
-        base = switch_items(site.topology, self._name, frozenset(site.down))
-        base += memory_items(site.topology, site.memory.state(), self._name, frozenset(site.down))
-        check_room(site.topology.name, self._name, base, lambda table: site.program.size("tables", table))
-        runs_ours = client.pipeline_cookie() == site.program.cookie
+        context, report = self._context, self.report
+        base = switch_items(context.topology, self._name, frozenset(context.down))
+        base += memory_items(context.topology, context.memory.state(), self._name, frozenset(context.down))
+        check_room(context.topology.name, self._name, base, lambda table: context.program.size("tables", table))
+        runs_ours = client.pipeline_cookie() == context.program.cookie
         self._take_over = take_over
         if runs_ours and not take_over:
-            require_ours(site, client)
+            require_ours(context, client)
         if force or not runs_ours:
             client.push_pipeline()
             report.program_pushed = True
         installed = client.read_items()
-        half_done = clean_up(site, client, installed)
+        half_done = clean_up(context, client, installed)
         report.cleaned_up = [job.name for job in half_done]
         gone = {job.job_id for job in half_done}
         installed = [item for item in installed if job_of(item) not in gone]
         kept = self._sort(client, installed)
         waiting = {job.job_id for job in self.left}
-        classes = site.store.classes(self._name)
+        classes = context.store.classes(self._name)
         for job in kept:
-            base += job_items(site.topology, job, self._name, priority=entry_priority(job, classes))
+            base += job_items(context.topology, job, self._name, priority=entry_priority(job, classes))
         self._apply(client, base, [item for item in installed if job_of(item) not in waiting])
 
     def _sort(self, client: SwitchClient, installed: list[Item]) -> list[Job]:
         """The jobs that stay as they are; the others are ``left``."""
         entries = [item for item in installed if isinstance(item, JobEntry)]
-        self._others = {entry.job_id for entry in foreign(self._site, self._name, entries)}
+        self._others = {entry.job_id for entry in foreign(self._context, self._name, entries)}
         self._there[self._name] = by_job(installed)
         known = {entry.job_id for entry in entries} - self._others
         kept: list[Job] = []
         # In order of their numbers: claiming one takes all those below it, too.
-        for job in sorted(self._site.store.jobs(self._name), key=lambda job: job.epoch.number):
-            wanted = any(isinstance(item, JobEntry) for item in job_items(self._site.topology, job, self._name))
+        for job in sorted(self._context.store.jobs(self._name), key=lambda job: job.epoch.number):
+            wanted = any(isinstance(item, JobEntry) for item in job_items(self._context.topology, job, self._name))
             if wanted and job.job_id not in known and not _nobody_has(job):
                 self._lost.add(job.name)
             renewed = self._needs_epoch(client, job)
@@ -143,7 +143,9 @@ class _Restoring:
         return kept
 
     def _needs_epoch(self, client: SwitchClient, job: Job) -> bool:
-        return job.name in self._lost or goes_around(self._site, job) or not _keeps_number(self._site, client, job)
+        return (
+            job.name in self._lost or goes_around(self._context, job) or not _keeps_number(self._context, client, job)
+        )
 
     def _apply(self, client: SwitchClient, desired: list[Item], installed: list[Item]) -> None:
         steps = plan(desired, installed)
@@ -155,13 +157,13 @@ class _Restoring:
 
     def take_turn(self, client: SwitchClient) -> None:
         """Restore the next jobs, on all of their switches."""
-        site, turn, self.left = self._site, self.left[:TURN], self.left[TURN:]
-        site.require_program(client)
+        context, turn, self.left = self._context, self.left[:TURN], self.left[TURN:]
+        context.require_program(client)
         if not self._take_over:
-            require_ours(site, client)
+            require_ours(context, client)
         jobs, before, fresh = [], [], {}
         for old in turn:
-            job = site.store.find_job(old.name)
+            job = context.store.find_job(old.name)
             if job is None or not job.exists or _done_meanwhile(old, job):
                 continue
             if job != old:
@@ -170,9 +172,9 @@ class _Restoring:
             job, fresh[job.name] = self._renewed(client, job)
             jobs.append(job)
         desired: list[Item] = []
-        classes = site.store.classes(self._name)
+        classes = context.store.classes(self._name)
         for job in jobs:
-            items = job_items(site.topology, job, self._name, priority=entry_priority(job, classes))
+            items = job_items(context.topology, job, self._name, priority=entry_priority(job, classes))
             self._there[self._name][job.job_id] = items
             desired += items
         self._apply(client, desired, before)
@@ -197,7 +199,7 @@ class _Restoring:
         if not self._needs_epoch(client, job):
             return job, frozenset()
         resumes = is_resumable(job) and job.job_id not in self._others
-        new = record_epoch(self._site, job, {client.name: client}, resumes=resumes)
+        new = record_epoch(self._context, job, {client.name: client}, resumes=resumes)
         self.report.new_epochs[job.name] = new.epoch.number
         lost = {self._name} if job.name in self._lost else set()
         return new, frozenset(new.switches) - frozenset(job.switches) | lost
@@ -205,40 +207,40 @@ class _Restoring:
     def _finish(self, here: SwitchClient, jobs: list[Job], fresh: Mapping[str, frozenset[str]]) -> None:
         """Install these jobs on their other switches. Those that a job no longer needs are updated if they answer. If one that it
         needs does not answer, or has no program yet, the job waits until that switch is reconciled."""
-        site = self._site
+        context = self._context
         alone = [job for job in jobs if job.switches == (here.name,)]
-        with site.store.transaction():
+        with context.store.transaction():
             for job in alone:
-                site.store.set_state(job.name, JobState.READY)
+                context.store.set_state(job.name, JobState.READY)
         spread_out = [job for job in jobs if job not in alone]
-        needed = {name for job in spread_out for name in taking_part(job)}
-        others = {name for job in spread_out for name in job.switches if name in site.topology.switches}
-        others = (needed | others - site.down) - self._troubles.keys() - {here.name}
-        with open_some(site, sorted(others), brief=True) as (clients, failures):
+        needed = {name for job in spread_out for name in switches_of(job)}
+        others = {name for job in spread_out for name in job.switches if name in context.topology.switches}
+        others = (needed | others - context.down) - self._troubles.keys() - {here.name}
+        with open_some(context, sorted(others), brief=True) as (clients, failures):
             self._troubles |= failures
             clients[here.name] = here
             for job in spread_out:
                 self._finish_one(job, clients, fresh[job.name])
 
     def _finish_one(self, job: Job, clients: Clients, fresh: frozenset[str]) -> None:
-        site = self._site
+        context = self._context
         clients = {name: client for name, client in clients.items() if name in job.switches}
         if self._must_wait(job, clients):
             return
-        if not all(_keeps_number(site, client, job) for client in clients.values()):
-            job = record_epoch(site, job, clients, resumes=is_resumable(job))
+        if not all(_keeps_number(context, client, job) for client in clients.values()):
+            job = record_epoch(context, job, clients, resumes=is_resumable(job))
             self.report.new_epochs[job.name] = job.epoch.number
             if self._must_wait(job, clients):
                 return
         for name in fresh & clients.keys() - {self._name}:
             clients[name].clear_outcomes(job.job_id)
-        spread(clients, desired_on(site, job, clients), lambda client, _: self._before(client, job))
-        settle_quietly(site, [clients[name] for name in fresh & clients.keys() - {self._name}], job)
-        with site.store.transaction():
-            site.store.set_state(job.name, JobState.READY)
+        apply_on_all(clients, desired_on(context, job, clients), lambda client, _: self._before(client, job))
+        settle_quietly(context, [clients[name] for name in fresh & clients.keys() - {self._name}], job)
+        with context.store.transaction():
+            context.store.set_state(job.name, JobState.READY)
 
     def _must_wait(self, job: Job, clients: Clients) -> bool:
-        missing = [name for name in taking_part(job) if name not in clients]
+        missing = [name for name in switches_of(job) if name not in clients]
         if missing:
             self.report.waiting[job.name] = str(
                 self._troubles.get(missing[0], f"switch {missing[0]} has not been asked")
@@ -256,11 +258,11 @@ def _done_meanwhile(old: Job, job: Job) -> bool:
     return job.epoch.number != old.epoch.number and job.state is JobState.READY
 
 
-def _keeps_number(site: Site, client: SwitchClient, job: Job) -> bool:
+def _keeps_number(context: ControllerContext, client: SwitchClient, job: Job) -> bool:
     """Whether the number of the job's epoch is, or can be, claimed on this switch too."""
     if client.name in job.epoch.shape.switches:
         try:
-            claim_again(site, client, job)
+            claim_again(context, client, job)
         except NumberTakenError as error:
             log.warning("%s", error, extra=about(job))
             return False
@@ -274,15 +276,15 @@ def _nobody_has(job: Job) -> bool:
 
 
 def reconcile(
-    site: Site, names: Iterable[str] = (), *, force: bool = False, take_over: bool = False
+    context: ControllerContext, names: Iterable[str] = (), *, force: bool = False, take_over: bool = False
 ) -> Iterator[Report]:
     """Reconcile the named switches, or all; those that answer get paths around those that do not. A switch that fails does not
     stop the others: at the end :class:`SwitchError` (or :class:`StateError`) says what failed."""
-    find_down(site)
+    find_down(context)
     failures: list[ControllerError] = []
-    for name in list(names) or site.topology.switches:
+    for name in list(names) or context.topology.switches:
         try:
-            yield reconcile_switch(site, name, force=force, take_over=take_over)
+            yield reconcile_switch(context, name, force=force, take_over=take_over)
         except (SwitchError, StateError) as error:
             failures.append(error)
     if failures:

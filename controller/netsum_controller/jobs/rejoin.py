@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from netsum.text import counted
 
+from netsum_controller.context import ControllerContext
 from netsum_controller.errors import BusyError, CannotResumeError
-from netsum_controller.jobs.claims import NumberTakenError, claim_again
+from netsum_controller.jobs.epoch_numbers import NumberTakenError, claim_again
 from netsum_controller.jobs.epochs import is_resumable, record_epoch
-from netsum_controller.jobs.spread import install, open_clients, taking_part
+from netsum_controller.jobs.transaction import install, open_clients, switches_of
 from netsum_controller.logs import about
-from netsum_controller.site import Site
 from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin, Seat
 
 log = logging.getLogger(__name__)
@@ -51,16 +51,18 @@ def lowest(needs: Sequence[int], window: int) -> int | None:
     return None
 
 
-def rejoin(site: Site, job: Job, rank: int, instance: str, progress: Progress, peer: str | None = None) -> Job:
+def rejoin(
+    context: ControllerContext, job: Job, rank: int, instance: str, progress: Progress, peer: str | None = None
+) -> Job:
     """The job with the epoch in which ``instance`` continues: its own, or one that resumes it. The other members reach it at
     ``peer``. Call it under the state lock. Raises :class:`BusyError` (not everybody has rejoined), :class:`CannotResumeError` or
     :class:`SwitchError` (the epoch could not be installed yet: ask again)."""
     seat = job.epoch.seats[rank]
-    _check(site, job, seat, instance, progress)
+    _check(context, job, seat, instance, progress)
     if progress.epoch == job.epoch.number:
         return job
     if job.state is JobState.CHANGING:  # a command was killed, or failed, while it installed this epoch
-        job = _finish(site, job)
+        job = _finish(context, job)
         seat = job.epoch.seats[rank]
     waits = job.epoch.rejoin is Rejoin.WAITING
     if waits and (progress.needs is None or progress.next_epoch != job.epoch.number):
@@ -68,24 +70,24 @@ def rejoin(site: Site, job: Job, rank: int, instance: str, progress: Progress, p
     moved = peer is not None and seat.peer != peer
     # Only if something is new: a member asks many times, and every write is a sync.
     if not seat.joined or moved or (waits and seat.needs != progress.needs):
-        with site.store.transaction():
-            site.store.set_joined(job.epoch.number, [rank], instance)
+        with context.store.transaction():
+            context.store.set_joined(job.epoch.number, [rank], instance)
             if peer is not None:
-                site.store.set_peer(job.epoch.number, rank, peer)
+                context.store.set_peer(job.epoch.number, rank, peer)
             if waits:
-                site.store.set_needs(job.epoch.number, rank, progress.needs)
-        job = site.store.job(job.name)
-    return _agree(site, job) if waits else job
+                context.store.set_needs(job.epoch.number, rank, progress.needs)
+        job = context.store.job(job.name)
+    return _agree(context, job) if waits else job
 
 
-def _check(site: Site, job: Job, seat: Seat, instance: str, progress: Progress) -> None:
+def _check(context: ControllerContext, job: Job, seat: Seat, instance: str, progress: Progress) -> None:
     epoch = job.epoch
     same = progress.epoch == epoch.number
 
     def cannot(why: str) -> CannotResumeError:
         return CannotResumeError(job.name, progress.epoch, why)
 
-    if not same and progress.epoch not in site.store.resumed(epoch.number):
+    if not same and progress.epoch not in context.store.resumed(epoch.number):
         raise cannot(f"epoch {epoch.number} has begun since")
     if seat.instance != instance:
         raise cannot(f"rank {seat.rank} is another process's")
@@ -99,7 +101,7 @@ def _check(site: Site, job: Job, seat: Seat, instance: str, progress: Progress) 
         raise cannot(f"it goes on at block {first}, and block {needs} is not within a window of it")
 
 
-def _agree(site: Site, job: Job) -> Job:
+def _agree(context: ControllerContext, job: Job) -> Job:
     """Begin the epoch at the lowest block that anybody lacks, once all have reported."""
     epoch = job.epoch
     if any(seat.needs is None for seat in epoch.members):
@@ -111,16 +113,16 @@ def _agree(site: Site, job: Job) -> Job:
             job.name, epoch.resumes, f"its ranks are further apart than {counted(job.window, 'block')}"
         )
     used = (first - epoch.first_block_id) % SERIAL + 2 * job.window
-    with site.store.transaction():
-        site.store.set_used_ids(epoch.resumes, used)
-        site.store.set_rejoin(epoch.number, Rejoin.DONE, first)
-        site.store.set_state(job.name, JobState.CHANGING)
+    with context.store.transaction():
+        context.store.set_used_ids(epoch.resumes, used)
+        context.store.set_rejoin(epoch.number, Rejoin.DONE, first)
+        context.store.set_state(job.name, JobState.CHANGING)
     log.info(
         "job %s: epoch %d resumes epoch %d at block %d",
         *(job.name, epoch.number, epoch.resumes, first),
         extra=about(job, block=first),
     )
-    return _finish(site, site.store.job(job.name), before=job)
+    return _finish(context, context.store.job(job.name), before=job)
 
 
 def _waiting(job: Job) -> BusyError:
@@ -139,19 +141,21 @@ def happened(job: Job) -> str:
     return "its switch has restarted" if job.by_switch else "its members combine themselves from now on"
 
 
-def _finish(site: Site, job: Job, before: Job | None = None) -> Job:
+def _finish(context: ControllerContext, job: Job, before: Job | None = None) -> Job:
     """Install the job's epoch (``before`` is as for :func:`install`); or one that resumes it, if another job has taken its number
     on a switch that could not be asked before."""
-    with open_clients(site, taking_part(job), brief=True) as clients:  # members ask again, and others wait for the lock
+    with open_clients(
+        context, switches_of(job), brief=True
+    ) as clients:  # members ask again, and others wait for the lock
         try:
             for client in clients.values():
-                claim_again(site, client, job)
+                claim_again(context, client, job)
         except NumberTakenError as error:
             if not is_resumable(job):
                 raise CannotResumeError(job.name, job.epoch.resumes or job.epoch.number, str(error)) from None
             log.warning("%s", error, extra=about(job))
-            job = record_epoch(site, job, clients, resumes=True)
-        install(site, job, clients, before=before)
-    with site.store.transaction():
-        site.store.set_state(job.name, JobState.READY)
-    return site.store.job(job.name)
+            job = record_epoch(context, job, clients, resumes=True)
+        install(context, job, clients, before=before)
+    with context.store.transaction():
+        context.store.set_state(job.name, JobState.READY)
+    return context.store.job(job.name)

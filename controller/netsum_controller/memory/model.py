@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from netsum_controller.memory.succession import Group
+from netsum_controller.memory.failover import ReplicaGroup
 
 MAX_DEVICES = 1023
 """Numbers of devices are 1 to this: the switch has a table of 1,024."""
@@ -36,7 +36,7 @@ class Shard:
     is ``lost``, the group is the last one that it had."""
 
     number: int
-    group: Group
+    group: ReplicaGroup
     target: tuple[str, ...] | None = None
     lost: bool = False
 

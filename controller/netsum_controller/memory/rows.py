@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from netsum_controller.errors import RejectedError, UnknownRegionError
-from netsum_controller.memory.deciding import ShardKey
+from netsum_controller.memory.failover import Member, ReplicaGroup, Report
 from netsum_controller.memory.model import (
     FIRST_GROUP,
     MAX_DEVICES,
@@ -20,7 +20,7 @@ from netsum_controller.memory.model import (
     RegionState,
     Shard,
 )
-from netsum_controller.memory.succession import Group, Member, Report
+from netsum_controller.memory.reconfiguration import ShardKey
 from netsum_controller.state.store import Store
 
 _DEVICE_TOKEN = "device token"
@@ -37,7 +37,7 @@ def _shard_text(shard: Shard | None) -> str | None:
 
 def _shard(number: int, text: str) -> Shard:
     epoch, members, target, lost = json.loads(text)
-    group = Group(epoch, tuple(Member(*member) for member in members))
+    group = ReplicaGroup(epoch, tuple(Member(*member) for member in members))
     return Shard(number, group, None if target is None else tuple(target), lost)
 
 

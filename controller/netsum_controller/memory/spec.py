@@ -13,7 +13,7 @@ from netsum_controller.config.topology import Name
 from netsum_controller.config.yaml_marks import Strict
 from netsum_controller.errors import InputError
 from netsum_controller.memory.model import MAX_SHARDS
-from netsum_controller.memory.placing import END_OF_ADDRESSES, LEAST_GRANULE, LEAST_SIZE, least_power
+from netsum_controller.memory.placement import END_OF_ADDRESSES, LEAST_GRANULE, LEAST_SIZE, least_power
 
 KINDS = ("array", "parameters", "table")
 DTYPES = ("int32", "int64", "uint32", "uint64", "float32", "float64")

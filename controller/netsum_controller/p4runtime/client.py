@@ -1,6 +1,6 @@
 """A P4Runtime client for one switch: pipeline, batched writes, reads, counters, block records.
 
-Callers pass and get names and ints (:mod:`netsum_controller.stages`). It uses only what simple_switch_grpc serves: no registers
+Callers pass and get names and ints (:mod:`netsum_controller.entries`). It uses only what simple_switch_grpc serves: no registers
 and no atomic batches ("Support for atomic write modes has not been implemented yet").
 """
 
@@ -20,18 +20,18 @@ from netsum_p4runtime import p4runtime_pb2 as p4
 from netsum_p4runtime import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Switch
+from netsum_controller.entries import TABLES, Entry, Item, MemberEntry, Record, RegionEntry, outcomes
+from netsum_controller.entries.claim import claim_fields, claimed_before
+from netsum_controller.entries.memory import RegionCounts
+from netsum_controller.entries.ports import DROPPED_COUNTER, PORTS_COUNTER, PortCounts
+from netsum_controller.entries.query import query_fields
+from netsum_controller.entries.sweep import sweep_fields
 from netsum_controller.errors import EntryNotFoundError, InputError, SwitchError
 from netsum_controller.p4runtime.channel import BATCH, open_channel, read_cookie
 from netsum_controller.p4runtime.p4info import Program
 from netsum_controller.p4runtime.rpc_errors import no_connection, switch_error, taken_over, unreachable, write_error
 from netsum_controller.p4runtime.silence import Silence
 from netsum_controller.p4runtime.stream import Stream
-from netsum_controller.stages import TABLES, Entry, Item, MemberEntry, Record, RegionEntry, outcomes
-from netsum_controller.stages.claim import claim_fields, claimed_before
-from netsum_controller.stages.memory import RegionCounts
-from netsum_controller.stages.ports import DROPPED_COUNTER, PORTS_COUNTER, PortCounts
-from netsum_controller.stages.query import query_fields
-from netsum_controller.stages.sweep import sweep_fields
 
 CONNECT_TIMEOUT = 5.0
 CALL_TIMEOUT = 15.0
@@ -359,7 +359,7 @@ class SwitchClient:
         return records
 
     def sweep(self, frame: bytes) -> int:
-        """Send a sweep (:func:`netsum_controller.stages.sweep.sweep_frame`) until one is answered; returns the number of blocks
+        """Send a sweep (:func:`netsum_controller.entries.sweep.sweep_frame`) until one is answered; returns the number of blocks
         that it closed. :class:`SwitchError` if none is answered in time."""
         # The low byte is 0; in the sweeper's it is a job id.
         return self._ask("a sweep", frame, lambda cookie: sweep_fields((cookie & 0xFF) << 8), SWEEP_PATIENCE)["closed"]

@@ -9,10 +9,10 @@ from itertools import groupby
 
 from netsum.text import counted
 
+from netsum_controller.entries import Item
 from netsum_controller.errors import SwitchError, UnknownOutcomeError, WriteError
 from netsum_controller.p4runtime.channel import BATCH
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
-from netsum_controller.stages import Item
 
 log = logging.getLogger(__name__)
 

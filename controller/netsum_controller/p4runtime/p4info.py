@@ -15,8 +15,8 @@ from google.protobuf import text_format
 from netsum_p4runtime import p4info_pb2
 from netsum_p4runtime import p4runtime_pb2 as p4
 
+from netsum_controller.entries import Entry, ForeignEntry, Item, MulticastGroup
 from netsum_controller.errors import ControllerError
-from netsum_controller.stages import Entry, ForeignEntry, Item, MulticastGroup
 
 
 def encode_int(value: int, bits: int) -> bytes:

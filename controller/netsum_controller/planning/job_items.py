@@ -8,11 +8,7 @@ from dataclasses import replace
 from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA, Role
 
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import RejectedError
-from netsum_controller.planning.addresses import ip_to_int, mac_to_int
-from netsum_controller.planning.allocation import JOB_IDS
-from netsum_controller.planning.trees import Child, Node, Trees, block_exp_us, trees_of
-from netsum_controller.stages import (
+from netsum_controller.entries import (
     Item,
     JobEntry,
     MemberEntry,
@@ -22,6 +18,10 @@ from netsum_controller.stages import (
     SwitchRewriteEntry,
     UplinkEntry,
 )
+from netsum_controller.errors import RejectedError
+from netsum_controller.planning.addresses import ip_to_int, mac_to_int
+from netsum_controller.planning.allocation import JOB_IDS
+from netsum_controller.planning.trees import Child, Node, Trees, block_exp_us, trees_of
 from netsum_controller.state.model import Job, Rejoin
 
 

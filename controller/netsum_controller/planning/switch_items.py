@@ -9,10 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from netsum.wire.schema import FLOOD_GROUP
 
 from netsum_controller.config.topology import Topology
-from netsum_controller.errors import RejectedError
-from netsum_controller.planning.addresses import ip_to_int, mac_to_int
-from netsum_controller.planning.graph import Graph, distances, flood_ports, switch_graph
-from netsum_controller.stages import (
+from netsum_controller.entries import (
     AggregatorEntry,
     ElsewhereEntry,
     Entry,
@@ -21,6 +18,9 @@ from netsum_controller.stages import (
     MulticastGroup,
     SenderEntry,
 )
+from netsum_controller.errors import RejectedError
+from netsum_controller.planning.addresses import ip_to_int, mac_to_int
+from netsum_controller.planning.graph import Graph, distances, flood_ports, switch_graph
 
 
 def switch_items(topology: Topology, switch: str, down: Collection[str] = frozenset()) -> list[Item]:

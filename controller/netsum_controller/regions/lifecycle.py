@@ -13,13 +13,13 @@ from typing import Any
 from netsum.descriptor import Link
 from netsum.wire.memory import MAX_PAYLOAD, MAX_SEGMENTS, MEMORY_HEADER_BYTES, MEMORY_PORT, SEGMENT_BYTES
 
+from netsum_controller.context import ControllerContext
 from netsum_controller.errors import ControllerError, RejectedError, UnauthorizedError, UnknownHostError
 from netsum_controller.jobs.lifecycle import token_hash
 from netsum_controller.memory.model import MAX_REGIONS, MAX_SHARDS, MemoryState, Region, RegionState
-from netsum_controller.memory.placing import deal, default_shards, free_base, virtual_address
+from netsum_controller.memory.placement import deal, default_shards, free_base, virtual_address
 from netsum_controller.memory.spec import RegionSpec
-from netsum_controller.regions.installing import install_memory
-from netsum_controller.site import Site
+from netsum_controller.regions.program_switches import install_memory
 
 WAIT = 30.0
 """Seconds for devices and switches to make a region, or to move one that is small."""
@@ -32,15 +32,17 @@ def _pause() -> None:
     time.sleep(_POLL)
 
 
-def create_region(site: Site, spec: RegionSpec, *, wait: float = WAIT, pause: Callable[[], None] = _pause) -> Region:
+def create_region(
+    context: ControllerContext, spec: RegionSpec, *, wait: float = WAIT, pause: Callable[[], None] = _pause
+) -> Region:
     """Make a region and wait until clients can use it. The same spec again returns the region that is there, without tokens.
     ``pause`` waits between two checks.
 
     Raises :class:`RejectedError` (it does not fit, a region of that name differs, its devices do not make it in ``wait``
     seconds); then nothing has changed.
     """
-    with site.store.lock:
-        state = site.memory.state()
+    with context.store.lock:
+        state = context.memory.state()
         existing = state.regions.get(spec.name)
         if existing is not None:
             if different := differences(existing, spec):
@@ -50,12 +52,12 @@ def create_region(site: Site, spec: RegionSpec, *, wait: float = WAIT, pause: Ca
             return existing
         region = _planned(state, spec)
         incarnations = {host: state.devices[host].incarnation for host in region.devices}
-        with site.store.transaction():
-            site.memory.add_region(region, deal(region.shards, incarnations, region.replicas))
+        with context.store.transaction():
+            context.memory.add_region(region, deal(region.shards, incarnations, region.replicas))
     try:
-        _wait_until_made(site, region, wait, pause)
+        _wait_until_made(context, region, wait, pause)
     except BaseException:  # including Ctrl-C
-        delete_region(site, region.name)
+        delete_region(context, region.name)
         raise
     return replace(region, state=RegionState.READY)
 
@@ -121,10 +123,10 @@ def differences(region: Region, spec: RegionSpec) -> list[str]:
     return found
 
 
-def _wait_until_made(site: Site, region: Region, wait: float, pause: Callable[[], None]) -> None:
+def _wait_until_made(context: ControllerContext, region: Region, wait: float, pause: Callable[[], None]) -> None:
     deadline = time.monotonic() + wait
     while True:
-        now = site.memory.region(region.name)
+        now = context.memory.region(region.name)
         if now.state is RegionState.READY:
             return
         if now.trouble:
@@ -137,15 +139,15 @@ def _wait_until_made(site: Site, region: Region, wait: float, pause: Callable[[]
         pause()
 
 
-def delete_region(site: Site, name: str) -> Region:
+def delete_region(context: ControllerContext, name: str) -> Region:
     """Remove a region and what is in it: from the switches, then from its devices."""
-    with site.store.lock:
-        region = site.memory.region(name)
-        with site.store.transaction():
-            site.memory.remove_region(name)
-            site.memory.settle_groups()
+    with context.store.lock:
+        region = context.memory.region(name)
+        with context.store.transaction():
+            context.memory.remove_region(name)
+            context.memory.settle_groups()
         try:
-            install_memory(site)
+            install_memory(context)
         except ControllerError:
             # Its devices refuse whatever still comes, and a switch that answers again is reconciled.
             if region.state is RegionState.READY:
@@ -154,21 +156,26 @@ def delete_region(site: Site, name: str) -> Region:
 
 
 def move_region(
-    site: Site, name: str, to: Sequence[str], *, away_from: str | None = None, shards: Sequence[int] | None = None
+    context: ControllerContext,
+    name: str,
+    to: Sequence[str],
+    *,
+    away_from: str | None = None,
+    shards: Sequence[int] | None = None,
 ) -> int:
     """Begin to move shards (all, or these, or those that ``away_from`` holds) to other devices: one of ``to``, in turn, takes the
     place of ``away_from``, or of the primary. A device that a whole region moves away from gets no shard of it again. Returns how
     many move; :func:`moving` says how many still do."""
-    with site.store.lock:
-        state = site.memory.state()
-        region = site.memory.region(name)
+    with context.store.lock:
+        state = context.memory.state()
+        region = context.memory.region(name)
         for host in to:
             if host not in state.devices or not state.devices[host].alive:
                 raise RejectedError(f"no memory device serves on {host}: start `netsum-memory --host {host}` there")
         if unknown := [number for number in shards or () if not 0 <= number < region.shards]:
             raise RejectedError(f"region {name!r} has no shard {unknown[0]}: they are 0..{region.shards - 1}")
         moved = 0
-        with site.store.transaction():
+        with context.store.transaction():
             for index, placed in enumerate(state.shards[name]):
                 hosts = placed.installed.hosts
                 if (shards is not None and index not in shards) or (away_from is not None and away_from not in hosts):
@@ -176,12 +183,12 @@ def move_region(
                 target = _target(hosts, [*to[index % len(to) :], *to[: index % len(to)]], away_from)
                 if target != hosts and not placed.installed.lost:
                     after = (replace(each, target=target) if each is not None else None for each in placed)
-                    site.memory.set_shard(name, type(placed)(*after))  # type: ignore[arg-type]
+                    context.memory.set_shard(name, type(placed)(*after))  # type: ignore[arg-type]
                     moved += 1
             devices = dict.fromkeys((*region.devices, *to))
             if away_from is not None and shards is None and away_from not in to:
                 devices.pop(away_from, None)
-            site.memory.set_region_devices(name, devices)
+            context.memory.set_region_devices(name, devices)
     return moved
 
 
@@ -197,61 +204,63 @@ def _target(hosts: tuple[str, ...], to: Sequence[str], away_from: str | None) ->
     return (to[0], *(host for host in hosts if host not in (to[0], away_from)))
 
 
-def moving(site: Site, name: str) -> int:
+def moving(context: ControllerContext, name: str) -> int:
     """How many shards of a region are still moving."""
-    site.memory.region(name)
-    return sum(placed.installed.target is not None for placed in site.memory.state().shards[name])
+    context.memory.region(name)
+    return sum(placed.installed.target is not None for placed in context.memory.state().shards[name])
 
 
-def authorised(site: Site, name: str, token: str) -> tuple[Region, bool]:
+def authorised(context: ControllerContext, name: str, token: str) -> tuple[Region, bool]:
     """The region, and whether the token allows to write. :class:`UnauthorizedError` for a wrong token, also if there is no
     region."""
-    region = site.memory.state().regions.get(name)
+    region = context.memory.state().regions.get(name)
     digest = token_hash(token)
     if region is not None:
         for known, writes in ((region.token_sha256, True), (region.read_token_sha256, False)):
             if hmac.compare_digest(known, digest):
                 return region, writes
-    if region is None and hmac.compare_digest(token.encode(), device_token(site).encode()):
-        site.memory.region(name)  # an operator may know
+    if region is None and hmac.compare_digest(token.encode(), device_token(context).encode()):
+        context.memory.region(name)  # an operator may know
     raise UnauthorizedError(name, "region")
 
 
-def device_token(site: Site) -> str:
+def device_token(context: ControllerContext) -> str:
     """The token that devices and operators show; made at its first use."""
-    found = site.memory.device_token()
+    found = context.memory.device_token()
     if found is None:
-        with site.store.transaction():
-            found = site.memory.device_token() or site.memory.set_device_token(secrets.token_urlsafe(24))
+        with context.store.transaction():
+            found = context.memory.device_token() or context.memory.set_device_token(secrets.token_urlsafe(24))
     return found
 
 
-def describe_region(site: Site, region: Region, *, write: bool, host: str | None = None) -> dict[str, Any]:
+def describe_region(
+    context: ControllerContext, region: Region, *, write: bool, host: str | None = None
+) -> dict[str, Any]:
     """The description that a client needs; with its ``host``'s name, also how to send from there."""
-    virtual = virtual_address(site.topology)
+    virtual = virtual_address(context.topology)
     answer: dict[str, Any] = {
         name: getattr(region, name)
         for name in ("name", "id", "base", "size", "granule", "shards", "replicas", "kind", "dtype", "shape")
     }
     answer |= {"options": dict(region.options), "key": region.write_key if write else region.read_key}
     answer |= {"rights": "write" if write else "read", "virtual_ip": virtual.ip, "virtual_mac": virtual.mac}
-    answer |= {"port": MEMORY_PORT, "payload": most_payload(site, region), "state": region.state.value}
-    return answer if host is None else {**answer, **_way(site, host, virtual.mac)}
+    answer |= {"port": MEMORY_PORT, "payload": most_payload(context, region), "state": region.state.value}
+    return answer if host is None else {**answer, **_way(context, host, virtual.mac)}
 
 
-def _way(site: Site, name: str, mac: str) -> Mapping[str, Any]:
-    host = site.topology.hosts.get(name)
+def _way(context: ControllerContext, name: str, mac: str) -> Mapping[str, Any]:
+    host = context.topology.hosts.get(name)
     if host is None:
-        raise UnknownHostError(name, site.topology.name)
+        raise UnknownHostError(name, context.topology.name)
     link = Link("frames", host.frames, host.switch_frames) if host.frames and host.switch_frames else Link()
     words = {key: value for key, value in vars(link).items() if value is not None}
     return {"mtu": host.mtu, "mac": mac, "host": {"ip": host.ip, "mac": host.mac}, "link": words}
 
 
-def most_payload(site: Site, region: Region) -> int:
+def most_payload(context: ControllerContext, region: Region) -> int:
     """The most bytes that an instruction for the region can carry on every link of the topology; a whole number of the largest
     lanes."""
-    hosts, links = site.topology.hosts.values(), site.topology.links.values()
+    hosts, links = context.topology.hosts.values(), context.topology.links.values()
     least = min([*(host.mtu for host in hosts), *(link.mtu for link in links)])
     room = least - IP_AND_UDP - MEMORY_HEADER_BYTES - MAX_SEGMENTS * SEGMENT_BYTES
     return min(MAX_PAYLOAD, region.granule, room // 8 * 8)

@@ -149,7 +149,7 @@ class Store:
 
     @property
     def next_epoch(self) -> int:
-        """The first number that, as far as this file knows, no epoch has had (see :mod:`netsum_controller.jobs.claims`)."""
+        """First number that no epoch has had, as far as this file knows (see :mod:`netsum_controller.jobs.epoch_numbers`)."""
         return self._meta("next_epoch")
 
     def skip_epochs(self, number: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from netsum.text import counted
 
-from netsum_controller.web.picture import Picture
+from netsum_controller.web.snapshot import Picture
 
 _MEMBER = {
     "absent": "has not joined the new epoch yet",

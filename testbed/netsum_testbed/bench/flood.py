@@ -52,7 +52,7 @@ def flooding(fabric: Fabric, kind: Kind = Kind.DUPLICATE) -> Iterator[Callable[[
     job = fabric.create_job(JobSpec(name=JOB, members=members))
 
     def packets() -> int:
-        with fabric.controller.site.client(place.switch) as client:
+        with fabric.controller.context.client(place.switch) as client:
             return client.read_ports([place.port])[place.port][0]
 
     address = fabric.topology.hosts[sink]

@@ -48,11 +48,11 @@ def read_links(fabric: Fabric) -> dict[Pair, Carried]:
     """What each link has carried: by the counter of the port at which it comes in, on a switch the P4 program's, on a host its
     interface's."""
     found: dict[Pair, Carried] = {}
-    topology, site = fabric.controller.topology, fabric.controller.site
+    topology, context = fabric.controller.topology, fabric.controller.context
     for switch in topology.switches:
         hosts = {host.port: name for name, host in topology.hosts_of(switch).items()}
         ends = hosts | {port: other.switch for port, other in topology.neighbours(switch).items()}
-        with site.client(switch) as client:
+        with context.client(switch) as client:
             for port, counts in client.read_ports(ends).items():
                 found[ends[port], switch] = Carried(counts.bytes, time.monotonic())
     for name, host in topology.hosts.items():

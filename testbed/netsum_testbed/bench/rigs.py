@@ -14,8 +14,8 @@ import click
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology
+from netsum_controller.entries import MulticastGroup
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
-from netsum_controller.stages import MulticastGroup
 from netsum_switch.pipeline import ENGINE_VARIABLE
 
 from netsum_testbed.bench.adder import ALL_PORTS, adder_program

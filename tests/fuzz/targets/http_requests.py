@@ -14,7 +14,7 @@ from unittest.mock import patch
 from netsum.descriptor import Descriptor, Link
 from netsum_controller.errors import InputError, UnauthorizedError, UnknownJobError
 from netsum_controller.http import api as http_api
-from netsum_controller.watching.metrics import encoded
+from netsum_controller.monitoring.metrics import encoded
 from prometheus_client import CollectorRegistry
 
 from tests.fuzz.targets.api import FuzzTarget
@@ -86,7 +86,7 @@ def _stream() -> Iterator[str]:
 def _handler() -> Any:
     lock = SimpleNamespace(while_wanted=lambda _: nullcontext())
     members = {
-        "site": SimpleNamespace(tally=SimpleNamespace(add=lambda *_: None), store=SimpleNamespace(lock=lock)),
+        "context": SimpleNamespace(counters=SimpleNamespace(add=lambda *_: None), store=SimpleNamespace(lock=lock)),
         "membership": Membership(),
         "request_time": 5.0,
         "metrics": SimpleNamespace(page=_page),
@@ -103,7 +103,7 @@ def _asked(handler: Any, request: bytes) -> bytes:
     with ours, its:
         ours.sendall(request)
         ours.shutdown(socket.SHUT_WR)
-        with patch.object(http_api, "why", _why):
+        with patch.object(http_api, "diagnose", _why):
             handler(its, ("192.0.2.1", 1), SimpleNamespace(trust=lambda _: None, closing=False))
         its.shutdown(socket.SHUT_WR)
         return ours.makefile("rb").read()

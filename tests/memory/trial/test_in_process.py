@@ -13,8 +13,8 @@ import pytest
 from netsum.memory.keys import Keys
 from netsum.wire.memory import Instruction, MemoryStatus
 from netsum.wire.memory_codec import MemoryHeader
-from netsum_controller.memory.deciding import Standings, advance
 from netsum_controller.memory.model import Region, Shard
+from netsum_controller.memory.reconfiguration import Standings, advance
 from netsum_memory import optimizer
 from netsum_memory.journal import Journal
 from netsum_memory.message import reply

@@ -26,7 +26,7 @@ from functools import cache
 from itertools import combinations
 from typing import NamedTuple
 
-from netsum_controller.memory.succession import Group, Lost, Report, next_group, noted
+from netsum_controller.memory.failover import ReplicaGroup, Report, ShardLostError, next_group, noted
 
 from tests.model.memory.device import Asked, Name
 from tests.model.memory.scenario import R, Scenario
@@ -52,8 +52,8 @@ class World(NamedTuple):
     """A state. ``network`` is a bit mask over packets; ``tables`` are the groups that the switches know."""
 
     devices: tuple[int, ...]
-    tables: tuple[Group, ...]
-    group: Group  # the controller's
+    tables: tuple[ReplicaGroup, ...]
+    group: ReplicaGroup  # the controller's
     clients: tuple[Client, ...]
     network: int
     done: tuple[Name, ...] = ()  # the longest that any device has executed
@@ -295,17 +295,17 @@ class Explorer:
         report, _ = self.by.report(world.devices[host])
         return report if self.scenario.control.same_memory else report._replace(incarnation="0")
 
-    def _next(self, world: World, silent: tuple[int, ...]) -> set[Group]:
+    def _next(self, world: World, silent: tuple[int, ...]) -> set[ReplicaGroup]:
         """What the controller may decide: positions it has heard of may be of any earlier time, so anybody may seem the most
         advanced."""
         reports = self._reports(world, silent)
         group = noted(world.group, reports)
         if not self.scenario.control.whole_only:
-            group = Group(group.epoch, tuple(member._replace(joining=False) for member in group.members))
+            group = ReplicaGroup(group.epoch, tuple(member._replace(joining=False) for member in group.members))
         found = set()
         for host, report in reports.items():
             seen = {**reports, host: report._replace(position=1 << 32)}
-            with suppress(Lost):
+            with suppress(ShardLostError):
                 following = next_group(group, seen, [str(host) for host in self._wanted(world)])
                 found |= {following} if following else set()
         return found
@@ -326,7 +326,7 @@ class Explorer:
             try:
                 group = noted(world.group, self._reports(world))
                 following = next_group(group, self._reports(world), [str(host) for host in self._wanted(world)])
-            except Lost:
+            except ShardLostError:
                 return bool(self.scenario.restarts or self.scenario.put_back)
             done = {self.by.executed(world.devices[int(member.host)]) for member in group.members}
             # Nobody may ever ask who is shown that something is gone.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from netsum_controller.memory.succession import Group, Member
+from netsum_controller.memory.failover import Member, ReplicaGroup
 
 from tests.model.memory.device import ModelReplica
 
@@ -47,5 +47,5 @@ class Scenario:
     replica: type[ModelReplica] = ModelReplica
     control: ControlRules = field(default_factory=ControlRules)
 
-    def first_group(self) -> Group:
-        return Group(1, tuple(Member(str(number), "0") for number in range(self.group)))
+    def first_group(self) -> ReplicaGroup:
+        return ReplicaGroup(1, tuple(Member(str(number), "0") for number in range(self.group)))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from netsum_controller.memory.succession import Group, Report, has_lost
+from netsum_controller.memory.failover import ReplicaGroup, Report, has_lost
 from netsum_memory.replication.backup import Backup
 from netsum_memory.replication.letters import Ack, Counted, Given, Letter, Order
 from netsum_memory.replication.primary import Primary
@@ -130,7 +130,7 @@ class Transitions:
     def _tend_once(self, number: int) -> After:
         return self._after(number, lambda replica: replica.tend())
 
-    def _regroup_once(self, number: int, host: int, group: Group) -> After:
+    def _regroup_once(self, number: int, host: int, group: ReplicaGroup) -> After:
         """The device is told of a group."""
         hosts = tuple(int(member.host) for member in group.members)
         device = self.devices.items[number]._replace(hosts=hosts, own=hosts.index(host))

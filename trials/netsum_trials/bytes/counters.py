@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from netsum_controller.site import Site
+from netsum_controller.context import ControllerContext
 
 
 class Passed(NamedTuple):
@@ -25,14 +25,14 @@ Way = tuple[str, str]
 Traffic = Mapping[Way, Passed]
 
 
-def read_links(site: Site) -> dict[Way, Passed]:
+def read_links(context: ControllerContext) -> dict[Way, Passed]:
     """Read what has passed since the switches' programs were loaded; parallel links between two switches are added up. Takes one
     call per switch. Raises :class:`~netsum_controller.errors.SwitchError` if one does not answer."""
     passed: dict[Way, Passed] = {}
-    for switch in site.topology.switches:
-        senders = {host.port: name for name, host in site.topology.hosts_of(switch).items()}
-        senders |= {port: other.switch for port, other in site.topology.neighbours(switch).items()}
-        with site.client(switch) as client:
+    for switch in context.topology.switches:
+        senders = {host.port: name for name, host in context.topology.hosts_of(switch).items()}
+        senders |= {port: other.switch for port, other in context.topology.neighbours(switch).items()}
+        with context.client(switch) as client:
             counted = client.read_ports(senders)
         for port, sender in senders.items():
             way = (sender, switch)

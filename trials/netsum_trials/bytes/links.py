@@ -93,9 +93,9 @@ class Network:
         return least
 
     def _call(self, name: str, size: int) -> Traffic:
-        before = read_links(self.fabric.controller.site)
+        before = read_links(self.fabric.controller.context)
         on_all(self.communicators, lambda comm: make_call(comm, name, size))
-        return between(before, read_links(self.fabric.controller.site))
+        return between(before, read_links(self.fabric.controller.context))
 
     def leaves(self) -> list[str]:
         """The switches that have both members and a parent."""

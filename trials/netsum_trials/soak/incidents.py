@@ -256,9 +256,9 @@ class Incidents:
 
     def _restored(self, switch: str) -> None:
         """Check that the controller has reloaded the program, which the next job needs."""
-        site = self._fabric.controller.site
-        with site.client(switch) as client:
-            site.require_program(client)
+        context = self._fabric.controller.context
+        with context.client(switch) as client:
+            context.require_program(client)
 
     def _to_switch(self) -> None:
         self._fabric.controller.move(self._job.name, SWITCH)

@@ -66,7 +66,7 @@ class ServesOutside(Fabric):
     def _serve(self, controller: Controller) -> None:
         self.served = ServedController(self.topology, self.directory)
         self._stack.callback(self.served.stop)
-        controller.site.url = self.served.url
+        controller.context.url = self.served.url
 
 
 class OutsideRootless(ServesOutside, RootlessFabric):
@@ -79,5 +79,5 @@ class OutsideNamespace(ServesOutside, NamespaceFabric):
 
 def open_outside(switch: str, hosts: int, *, rootless: bool) -> ServesOutside:
     """A fabric whose controller is a process: two spines over two leaves with so many hosts each."""
-    site = leaf_spine(2, 2, hosts)
-    return OutsideRootless(site, switch) if rootless else OutsideNamespace(site, switch)
+    context = leaf_spine(2, 2, hosts)
+    return OutsideRootless(context, switch) if rootless else OutsideNamespace(context, switch)

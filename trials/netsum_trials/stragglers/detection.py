@@ -169,7 +169,7 @@ class Straggling:
 
     def _starts(self, first: int, batch: int) -> list[int]:
         slots = [self._job.slot_base + ((self._first + first + each) & (self._job.slots - 1)) for each in range(batch)]
-        with self._fabric.controller.site.client(self._job.switch) as client:
+        with self._fabric.controller.context.client(self._job.switch) as client:
             records = client.query_records(slots)
         return [records[slot].start_us for slot in slots]
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import UDP_PORT, Hop
-from netsum_controller.stages import Item
+from netsum_controller.entries import Item
 
 from tests.model.state import Job, Member, Uplink
 from tests.protocol.frames import Datagram

@@ -68,7 +68,7 @@ class Events:
         """Whether no event is under way, and every shard has all its devices with all contents."""
         if self._undo or time.monotonic() < self._calm:
             return False
-        state = self._fabric.controller.site.memory.state()
+        state = self._fabric.controller.context.memory.state()
         if not all(state.devices[host].alive for host in self._plan.devices):
             return False
         return all(

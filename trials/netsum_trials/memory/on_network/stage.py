@@ -90,7 +90,7 @@ class _Round:
 
     def _renewing(self, name: str, lost: float) -> Iterator[str]:
         """Make a region anew whose devices all went then; yields what it waits for."""
-        memory, numbers = self._fabric.controller.site.memory, self._plan.places_in(name)
+        memory, numbers = self._fabric.controller.context.memory, self._plan.places_in(name)
         while not all(placed.now.lost and placed.next is None for placed in memory.state().shards[name]):
             yield "it to be called lost"
         for client in self._clients:

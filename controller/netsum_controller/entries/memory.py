@@ -1,0 +1,82 @@
+"""Stages ``memory``, ``device`` and ``devices``: where virtual addresses are, and who may speak for memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from netsum_controller.entries.entry import Entry
+
+
+@dataclass(frozen=True)
+class VirtualEntry(Entry, table="aggregator", action="virtual_here", key=("address",)):
+    """``address`` is the memory's virtual IP address: ARP for it is answered with ``mac``, and instructions are translated."""
+
+    address: int
+    mac: int
+
+
+@dataclass(frozen=True)
+class RegionEntry(Entry, table="region", action="region_here", key=("address", "prefix"), prefix={"address": "prefix"}):
+    """Virtual addresses whose first ``prefix`` bits are those of ``address`` are region ``region``. An address is in shard
+    ``(address >> granule_bits) & shard_mask``. The entry's direct counter counts the instructions."""
+
+    address: int
+    prefix: int
+    region: int
+    granule_bits: int
+    shard_mask: int
+
+
+@dataclass(frozen=True)
+class ShardEntry(Entry, table="shard", action="shard_here", key=("region", "shard")):
+    """A shard of a region in its ``epoch``: its primary is device ``device``, behind ``port``. All its devices are the replicas
+    of multicast group ``group``; 0 if there is only the primary."""
+
+    region: int
+    shard: int
+    epoch: int
+    device: int
+    port: int
+    group: int
+
+
+@dataclass(frozen=True)
+class LostShardEntry(Entry, table="shard", action="shard_lost", key=("region", "shard")):
+    """A shard that is gone: the switch answers every instruction with this ``status``."""
+
+    region: int
+    shard: int
+    status: int
+
+
+@dataclass(frozen=True)
+class DeviceEntry(Entry, table="device", action="device_here", key=("device",)):
+    """A copy for replica ``device`` gets this MAC and this IP address."""
+
+    device: int
+    mac: int
+    ip: int
+
+
+@dataclass(frozen=True)
+class FromDeviceEntry(Entry, table="comes_from", action="from_device", key=("ingress_port",)):
+    """A device is on ``ingress_port``: what it sends to clients comes from ``virtual_address`` and ``virtual_mac``."""
+
+    ingress_port: int
+    virtual_address: int
+    virtual_mac: int
+
+
+@dataclass(frozen=True)
+class FromSwitchEntry(Entry, table="comes_from", action="from_switch", key=("ingress_port",)):
+    """Another switch is on ``ingress_port``, which has looked at what it sends."""
+
+    ingress_port: int
+
+
+class RegionCounts(NamedTuple):
+    """Instructions for a region that came to a switch since the entry was installed, and the bytes of their frames."""
+
+    packets: int
+    bytes: int

@@ -1,0 +1,115 @@
+"""What is known of the way between a member and its switch: what arrives, and what does not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from netsum.text import counted
+from netsum.wire.schema import HEADER_BYTES
+
+from netsum_controller.config.topology import Topology
+from netsum_controller.entries import Record
+from netsum_controller.state.model import SERIAL, Seat, Waiting
+
+OFTEN: Final = 3
+"""A block that was sent so many times and is in no record has not been lost by chance."""
+OVERDUE: Final = 1.0
+"""Seconds after which a rank should have a result that another has: it asks for it several times meanwhile."""
+_IP_AND_UDP: Final = 28
+_ETHERNET: Final = 14
+
+
+@dataclass(frozen=True)
+class Path:
+    """Between one member and the port that the topology has it on. ``packets`` and ``octets`` (of whole frames) are what its
+    table entry has let in, ``dropped`` what the switch has dropped at that port, ``waiting`` what the member has told."""
+
+    topology: Topology
+    seat: Seat
+    switch: str
+    packets: int = 0
+    octets: int = 0
+    dropped: int = 0
+    waiting: Waiting | None = None
+
+    def not_arriving(self, block: int) -> str:
+        """The member's packets that do not arrive, if it has told that it has sent this block, which lacks it."""
+        told = self.waiting
+        if told is None or told.sent < OFTEN or told.block != block:
+            return ""
+        sent = f"has sent block {told.block} {told.sent} times ({told.octets} bytes each), and none of these packets has come"
+        if not self.packets:
+            return f"{sent}, nor any other, {self._to_port}{self._of_dropped()}"
+        others = "smaller ones have" if self._only_smaller(told.octets) else "others of it have"
+        return f"{sent} {self._to_port}, though {others}: {self._mtu(told.octets)}"
+
+    def not_returning(self, first: int, others: Mapping[int, Waiting]) -> str:
+        """What the switch sends the member, if that does not reach it: another rank has had a result for long, and this one asks
+        for it. (If ``others`` wait for a later block, they hold the earlier results.)"""
+        told = self.waiting
+        if told is None:
+            return ""
+        ahead = (told.block - first) % SERIAL
+        held = [other.since for other in others.values() if (other.block - first) % SERIAL > ahead]
+        if not held or told.at < min(held) + OVERDUE:
+            return ""
+        host, switch = self.topology.hosts[self.seat.host], self.topology.switches[self.switch]
+        return (
+            f"sends ({counted(self.packets, 'packet')} have come), and does not get the result of block {told.block}, which "
+            f"other ranks have: it does not come through from switch {self.switch}. Look for a firewall on {self.seat.host} (it "
+            f"must let in UDP from {switch.ip} to port {self.seat.udp_port}), for another MAC address than the topology's, "
+            f"{host.mac}, and for an MTU below {told.octets + _IP_AND_UDP} bytes"
+        )
+
+    def none_so_large(self, record: Record | None) -> str:
+        """The end of a sentence about a member that seems slow: perhaps only its small packets arrive."""
+        size = 0 if record is None else HEADER_BYTES + (record.grad_cnt << record.lane)
+        if size == HEADER_BYTES or not self._only_smaller(size):
+            return ""
+        return f"; or its packets of {size} bytes do not come, only smaller ones have: {self._mtu(size)}"
+
+    def nothing_comes(self, outcomes: Mapping[str, int]) -> str:
+        """The end of the same sentence about a member none of whose packets has been let in."""
+        if outcomes.get("not_member"):
+            return (
+                f" in at the port where the topology has {self.seat.host}; {outcomes['not_member']} came from a source at a "
+                f"port where it is no member"
+            )
+        if outcomes.get("checksum"):
+            return f" with a right checksum; {refused_checksums(outcomes['checksum'])}"
+        return self._of_dropped()
+
+    def _only_smaller(self, size: int) -> bool:
+        """Whether what was counted shows that no packet of this size was among it: headers alone make up the rest."""
+        least = _ETHERNET + _IP_AND_UDP + HEADER_BYTES
+        return 0 < self.octets < least * (self.packets - 1) + _ETHERNET + _IP_AND_UDP + size
+
+    @property
+    def _to_port(self) -> str:
+        host = self.topology.hosts.get(self.seat.host)
+        return f"to port {host.port} of switch {self.switch}" if host is not None else f"to switch {self.switch}"
+
+    def _mtu(self, size: int) -> str:
+        return (
+            f"between {self.seat.host} and there, every link must carry IP packets of {size + _IP_AND_UDP} bytes (its MTU), or "
+            f"the job needs fewer `chunks`"
+        )
+
+    def _of_dropped(self) -> str:
+        if not self.dropped:
+            return ""
+        host = self.topology.hosts[self.seat.host]
+        return (
+            f"; switch {self.switch} has dropped {counted(self.dropped, 'packet')} at port {host.port} (`netsum switch ports`): "
+            f"they have a VLAN tag (make it an untagged port), or another sender than {host.ip} (correct the topology)"
+        )
+
+
+def refused_checksums(number: int) -> str:
+    """What the counter of wrong checksums means."""
+    return (
+        f"{counted(number, 'packet')} had a wrong checksum (`netsum job stats`: checksum): something on the way damages packets, "
+        f"or a host leaves its checksums to a NIC that does not compute them (`ethtool -K DEVICE tx off` there)"
+    )
