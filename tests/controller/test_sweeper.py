@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from netsum.frames import PREFIX_BYTES
 from netsum.wire import parse_header
 from netsum.wire.schema import HEADER_BYTES
 from netsum_controller import Controller, JobSpec
+from netsum_controller.config.topology import Switch
 from netsum_controller.monitoring import sweeper as module
 from netsum_controller.monitoring.sweeper import Sweeper
+from netsum_controller.p4runtime.sweep_stream import SweepStream
 from netsum_controller.state.model import Late
 
 from tests.controller.fake_switch import FakeSwitch
@@ -121,6 +124,26 @@ def test_sweeps_that_are_not_answered_are_given_up(
     switch.lose_packet_ins = 2
     until(lambda: controller.context.counters.of("unanswered_sweeps").get(("resnet",), 0) >= 2)
     next_sweep(switch)
+
+
+@pytest.mark.usefixtures("sweeper")
+def test_a_stream_that_is_never_answered_is_opened_again(
+    controller: Controller, switch: FakeSwitch, spec: JobSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A switch that was restarting when the stream came has lost it, and its connection stays open."""
+    opened: list[SweepStream] = []
+
+    class FirstUnanswered(SweepStream):
+        def __init__(self, at: Switch, tell: Callable[[SweepStream, Any], None]) -> None:
+            opened.append(self)
+            super().__init__(at, tell if len(opened) > 1 else lambda *_: None)
+
+    monkeypatch.setattr(module, "SILENCE", 0.2)
+    monkeypatch.setattr(module, "SweepStream", FirstUnanswered)
+    controller.create_job(spec)
+    join_all(controller)
+    next_sweep(switch)
+    assert len(opened) == 2
 
 
 @pytest.mark.usefixtures("swept")

@@ -40,6 +40,10 @@ PATIENCE = 0.5
 RECONNECT = 0.25
 """Seconds before a stream that has ended is opened again."""
 
+SILENCE = 2.0
+"""Seconds that a switch has to answer a new stream's arbitration. One that was restarting may have lost the stream and left its
+connection open."""
+
 ALARM = 5.0
 """Seconds without being primary after which the log says so."""
 
@@ -80,6 +84,8 @@ class _SwitchSweeper:
         self._connected_to: Switch | None = None
         self._primary = False
         self._connect_at = self._look_at = 0.0
+        self._unanswered_since: float | None = None
+        """When the stream was opened; None once the switch has answered, or without a stream."""
         self._backup_since: float | None = None
         self._alarmed = False
         self._sequence = 0
@@ -132,6 +138,9 @@ class _SwitchSweeper:
             jobs = (job for job in self._context.store.jobs(self._name) if job.exists and job.ageing)
             ageing = {job.job_id: job for job in jobs if self._age(job)}
         if switch != self._connected_to:
+            self._disconnect()
+        if self._unanswered_since is not None and now - self._unanswered_since >= SILENCE:
+            log.debug("switch %s does not answer a stream", self._name, extra={"switch": self._name})
             self._disconnect()
         self._rounds = {job_id: self._round(job, now) for job_id, job in ageing.items()}
         if self._stream is not None and not self._primary:
@@ -211,12 +220,13 @@ class _SwitchSweeper:
             log.warning("switch %s cannot be swept: %s", self._name, error, extra={"switch": self._name})
             return
         self._connected_to = switch
+        self._unanswered_since = time.monotonic()
 
     def _disconnect(self) -> None:
         if self._stream is not None:
             self._stream.close()
             self._connect_at = time.monotonic() + RECONNECT
-        self._stream = self._connected_to = self._backup_since = None
+        self._stream = self._connected_to = self._backup_since = self._unanswered_since = None
         self._became(primary=False)
 
     def _became(self, *, primary: bool) -> None:
@@ -246,6 +256,7 @@ class _SwitchSweeper:
             log.debug("sweeps on switch %s pause: %s", self._name, details, extra={"switch": self._name})
             self._disconnect()
         elif message.HasField("arbitration"):
+            self._unanswered_since = None
             self._became(primary=message.arbitration.status.code == 0)
         elif message.HasField("packet"):
             answer = self._context.program.packet_in_metadata(message.packet.metadata)
