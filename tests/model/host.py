@@ -5,8 +5,6 @@ is no timer: a host that retransmits offers :func:`outstanding` again, whenever 
 are in ``docs/protocol.md``.
 """
 
-# long: the rules of one machine, which refer to each other.
-
 from __future__ import annotations
 
 from collections.abc import Iterator

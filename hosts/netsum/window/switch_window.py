@@ -17,7 +17,6 @@ Blocks of a run that are alike (:mod:`netsum.window.run`) are sent many at a tim
 are ordinary: the next that are waited for, whole and OK. That changes nothing else: :meth:`SwitchWindow.receive` says what a
 result means, one by one.
 """
-# long: every rule reads and changes the same few fields; what can be said without them is in files of its own.
 
 from __future__ import annotations
 
