@@ -30,7 +30,7 @@ from netsum_memory.links.link import KernelLink, Link
 from netsum_memory.message import Address
 from netsum_memory.metrics import MetricsServer
 from netsum_memory.serve import Server
-from netsum_memory.vault import Vault
+from netsum_memory.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _serve(options: _Options) -> None:
     with _signals() as stopped, ExitStack() as stack:
         link = _open_link(options)
         stack.callback(link.close)
-        vault = None if options.folder is None else Vault(options.folder, fsync=options.fsync)
+        vault = None if options.folder is None else Storage(options.folder, fsync=options.fsync)
         device = Device(options.host, vault=vault, limit=options.ram_limit)
         stack.callback(device.close)
         incarnation = f"{randbits(64):016x}" if vault is None else vault.incarnation
@@ -180,7 +180,7 @@ def _obey(server: Server, path: Path) -> None:
         raise DeviceError(f"{path}: region {refused['region']}, shard {refused['shard']}: {refused['why']}")
 
 
-def _serve_metrics(server: Server, vault: Vault | None, port: int | None, stack: ExitStack) -> int | None:
+def _serve_metrics(server: Server, vault: Storage | None, port: int | None, stack: ExitStack) -> int | None:
     if port is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""A shard as replication sees it: :class:`netsum_memory.replication.machine.Machine`."""
+"""A shard as replication sees it: :class:`netsum_memory.replication.state_machine.StateMachine`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
+from netsum_memory.dedup import NEW
 from netsum_memory.message import Message, Send
 from netsum_memory.replication.log import Record
 from netsum_memory.shard import Shard
 from netsum_memory.store import PAGE
-from netsum_memory.windows import NEW
 
 PIECE: Final = 1024
 """Bytes of a copy's piece, small enough for the packets of every network."""

@@ -12,17 +12,17 @@ from typing import Any, Final
 from netsum.wire.memory import INTERNAL, Flag, Instruction, MemoryStatus
 from netsum.wire.memory_codec import OFFSETS, MemoryHeader
 
-from netsum_memory import checks, execute, message
+from netsum_memory import execute, message, validation
 from netsum_memory.copies import Copies
+from netsum_memory.counters import DeviceCounters
+from netsum_memory.dedup import NEW
 from netsum_memory.errors import DeviceError
-from netsum_memory.holdings import Holding, Holdings
 from netsum_memory.message import Address, Malformed, Message, Send
 from netsum_memory.ordering import Ordering
 from netsum_memory.reads import Reads
 from netsum_memory.region import Assignment, Region
-from netsum_memory.tally import Tally
-from netsum_memory.vault import Vault
-from netsum_memory.windows import NEW
+from netsum_memory.shard_table import Holding, ShardTable
+from netsum_memory.storage import Storage
 
 log: Final = logging.getLogger("netsum.memory.device")
 
@@ -59,17 +59,17 @@ class Device:
         self,
         host: str,
         *,
-        vault: Vault | None = None,
+        vault: Storage | None = None,
         limit: int | None = None,
     ) -> None:
         """``vault`` keeps changes where they outlive the process. ``limit``: the most bytes of shards to hold. Raises
         :class:`DeviceError` if what the vault has kept is damaged."""
         self.host, self.virtual, self.behind = host, None, False
-        self.tally = Tally()
+        self.tally = DeviceCounters()
         self._vault = vault
         self._homes = _Homes()
         try:
-            self.holdings = Holdings(host, vault, limit, self._homes, self._route)
+            self.holdings = ShardTable(host, vault, limit, self._homes, self._route)
         except DeviceError:
             if vault is not None:
                 vault.abandon()
@@ -137,7 +137,7 @@ class Device:
             while self._loop:
                 self._take(LOOP, self._loop.popleft(), now)
             touched, self._touched = self._touched, {}
-            with execute.quiet():
+            with execute.ignoring_float_errors():
                 for ordering in touched:
                     self._emit(ordering.leave())
         if self._vault is not None:
@@ -198,16 +198,16 @@ class Device:
         holding = self.holdings.get(region.id, region.shard_of(header.address))
         status = self._check(asked, region, holding)
         self.behind |= header.epoch > (0 if holding is None else holding.shard.epoch)
-        if status == checks.OK and holding is not None and self._lacks(holding, asked):
+        if status == validation.OK and holding is not None and self._lacks(holding, asked):
             status = MemoryStatus.LOST
-        if status != checks.OK or holding is None:
+        if status != validation.OK or holding is None:
             silent = holding is not None and not holding.shard.primary and header.flags & _REPLICATED
             self._refuse(sender, header, status, silent=bool(silent))
             return
         self.tally.instructions[header.instruction] += 1
         self._homes.put(header.client, self._home(header, sender))
         self._touched[holding.ordering] = None
-        if not checks.changes(header):
+        if not validation.changes(header):
             holding.ordering.read(self._passing(asked, sender))
         elif header.instruction == _COPY:
             self._copy(asked, sender, holding, now)
@@ -223,15 +223,15 @@ class Device:
             return MemoryStatus.NOT_PRIMARY
         shard = holding.shard
         status = shard.kind.check(asked)
-        if status != checks.OK:
+        if status != validation.OK:
             return status
         if not holding.assigned:
             return MemoryStatus.BUSY
         if shard.lost or shard.behind:  # in a later epoch, others may have it
             return MemoryStatus.LOST if header.epoch <= shard.epoch else MemoryStatus.BUSY
-        if not shard.primary and not (checks.changes(header) and header.flags & _REPLICATED):
+        if not shard.primary and not (validation.changes(header) and header.flags & _REPLICATED):
             return MemoryStatus.NOT_PRIMARY
-        return checks.OK
+        return validation.OK
 
     def _lacks(self, holding: Holding, asked: Message) -> bool:
         """Whether the client was told of something that is not here any more. If it may write, the shard is lost here for all

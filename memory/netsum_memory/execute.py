@@ -51,7 +51,7 @@ _DTYPES: Final = {int(lane): np.dtype(lane.dtype) for lane in LaneType}
 
 def execute(message: Message, store: Store) -> Outcome:
     """Do a checked instruction that changes memory. A COPY has had its source's bytes put in as payload, or the source is in
-    the same shard. The caller is :func:`quiet`."""
+    the same shard. The caller is :func:`ignoring_float_errors`."""
     header, payload = message.header, message.payload
     instruction = header.instruction
     ufunc = _UFUNCS.get(instruction)
@@ -69,7 +69,7 @@ def execute(message: Message, store: Store) -> Outcome:
     return _DONE
 
 
-def quiet() -> np.errstate:
+def ignoring_float_errors() -> np.errstate:
     """No warnings for infinities and NaNs, as in IEEE 754. Use it around a batch: entering it costs more than one
     instruction."""
     return np.errstate(all="ignore")
@@ -95,7 +95,7 @@ def pass_on(message: Message, store: Store) -> Message:
     """Add what is here to a chain's packet, for its next segment."""
     header = message.header
     dtype = _DTYPES[header.lane]
-    with quiet():
+    with ignoring_float_errors():
         summed = np.frombuffer(message.payload, dtype) + store.view(header.address, header.length, dtype)
     onward = header._replace(address=message.segments[0], segments=len(message.segments) - 1)
     return Message(onward, message.segments[1:], summed.tobytes())

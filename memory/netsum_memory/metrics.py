@@ -12,13 +12,13 @@ from prometheus_client.registry import Collector
 
 from netsum_memory.message import instruction_name
 from netsum_memory.serve import Server
-from netsum_memory.vault import Vault
+from netsum_memory.storage import Storage
 
 
 class DeviceCollector(Collector):
     """Reads the counters of a server that runs in another thread: each is a number, so it is whole."""
 
-    def __init__(self, server: Server, vault: Vault | None) -> None:
+    def __init__(self, server: Server, vault: Storage | None) -> None:
         self._server, self._vault = server, vault
 
     def collect(self) -> Iterator[Metric]:
@@ -76,7 +76,7 @@ def _count(name: str, text: str, value: int) -> Metric:
 class MetricsServer:
     """``GET /metrics`` on a port of the loopback's, in a thread of its own."""
 
-    def __init__(self, server: Server, vault: Vault | None, port: int) -> None:
+    def __init__(self, server: Server, vault: Storage | None, port: int) -> None:
         """Raises OSError if the port is taken."""
         registry = CollectorRegistry()
         registry.register(DeviceCollector(server, vault))

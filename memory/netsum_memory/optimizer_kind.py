@@ -10,14 +10,14 @@ from typing import Final
 import numpy as np
 from netsum.wire.memory import Flag, Instruction, LaneType, MemoryStatus
 
-from netsum_memory import checks
+from netsum_memory import validation
 from netsum_memory.execute import Other, Outcome, Result
-from netsum_memory.kinds import ArrayKind
 from netsum_memory.message import Message
 from netsum_memory.optimizer import Answer, Block, Push
 from netsum_memory.optimizer_options import Options
 from netsum_memory.optimizer_state import load, save
 from netsum_memory.region import Region
+from netsum_memory.region_types import ArrayRegionType
 from netsum_memory.store import Store
 
 _NORMS: Final = 16
@@ -26,7 +26,7 @@ _SETTINGS: Final = 3
 """Learning rate, weight decay, trust coefficient."""
 
 
-class ParametersKind(ArrayKind):
+class ParametersKind(ArrayRegionType):
     def __init__(self, region: Region, shard: int, store: Store) -> None:
         super().__init__(region, shard, store)
         if region.dtype not in (None, "float32"):
@@ -39,8 +39,8 @@ class ParametersKind(ArrayKind):
         if header.instruction != Instruction.OPTIMIZE:
             return super().check(message)
         return (
-            checks.right(self._region, header)
-            or checks.place(self._region, header.address, header.length)
+            validation.right(self._region, header)
+            or validation.place(self._region, header.address, header.length)
             or self._check_push(message)
         )
 

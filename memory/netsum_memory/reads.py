@@ -8,9 +8,9 @@ from typing import Final
 from netsum.wire.memory import MEMORY_FIELDS, MEMORY_HEADER_BYTES, Flag, Instruction
 from netsum.wire.memory_codec import MEMORY_DTYPE, VERSION_BYTE, parse_memory
 
-from netsum_memory import checks
-from netsum_memory.holdings import Holdings
-from netsum_memory.kinds import ArrayKind
+from netsum_memory import validation
+from netsum_memory.region_types import ArrayRegionType
+from netsum_memory.shard_table import ShardTable
 
 _FIRST: Final = frozenset(bytes((VERSION_BYTE, Instruction.READ, flags)) for flags in (0, Flag.REPEAT))
 _ANSWERED: Final = bytes((VERSION_BYTE, Instruction.READ, Flag.REPLY))
@@ -20,7 +20,7 @@ assert [field.name for field in MEMORY_FIELDS[:4]] == ["version", "reserved", "i
 
 
 class Reads:
-    def __init__(self, holdings: Holdings) -> None:
+    def __init__(self, holdings: ShardTable) -> None:
         self._holdings = holdings
 
     def answer(self, data: bytes | memoryview) -> bytes | None:
@@ -41,10 +41,10 @@ class Reads:
             or shard.lost
             or shard.behind
             or (header.argument and shard.shown(header.argument) > shard.position)
-            or type(shard.kind) is not ArrayKind
+            or type(shard.kind) is not ArrayRegionType
             or not holding.ordering.readable
             or shard.region.shard_of(header.address) != header.shard
-            or checks.check(shard.region, header) != checks.OK
+            or validation.check(shard.region, header) != validation.OK
         ):
             return None
         held = shard.store.read(header.address, header.length)

@@ -13,12 +13,12 @@ from netsum.wire.memory_positions import pack_position, parse_position, position
 from netsum.wire.memory_tags import tagged
 
 from netsum_memory import execute, message
+from netsum_memory.dedup import Absent, DedupWindows, Noted
 from netsum_memory.execute import Result
-from netsum_memory.kinds import Kind
 from netsum_memory.message import Address, Message, Send
 from netsum_memory.region import Assignment
+from netsum_memory.region_types import RegionType
 from netsum_memory.store import Store
-from netsum_memory.windows import Absent, Noted, Windows
 
 Route = Callable[[int], Address]
 """To whom a packet for a virtual address goes."""
@@ -68,7 +68,7 @@ class Shard:
         assignment: Assignment,
         host: str,
         store: Store,
-        kind: Kind,
+        kind: RegionType,
         *,
         homes: dict[int, Address],
         route: Route,
@@ -80,7 +80,7 @@ class Shard:
         self.tail: deque[tuple[int, Message]] = deque()
         self.whole = True
         self.behind = False
-        self.windows = Windows()
+        self.windows = DedupWindows()
         self._seed = position_seed(self.region.keys.device, *self.id)
         self.journal: Journal | None = None
         self._homes, self._route = homes, route
@@ -195,14 +195,14 @@ class Shard:
         """Another device's contents are about to be copied into the store."""
         self.whole = False
         self.position = 0
-        self.windows = Windows()
+        self.windows = DedupWindows()
         self.tail.clear()
         if self.journal is not None:
             self.journal.changed(self)
 
     def install(self, position: int, windows: bytes, kind: bytes) -> None:
         """The store holds another device's contents as of ``position``; take the rest of them."""
-        self.windows = Windows.load(windows)
+        self.windows = DedupWindows.load(windows)
         self.kind.load(kind)
         self.position, self.whole = position, True
         self.tail.clear()

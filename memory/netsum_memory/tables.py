@@ -8,7 +8,7 @@ import numpy as np
 from netsum.memory.keys import shards_of
 from netsum.wire.memory import MAX_PAYLOAD, Instruction, MemoryStatus
 
-from netsum_memory import checks
+from netsum_memory import validation
 from netsum_memory.execute import Outcome, Result
 from netsum_memory.message import Message
 from netsum_memory.optimizer_kind import settings_of, settings_valid
@@ -38,7 +38,7 @@ class TableKind:
         header = message.header
         if header.instruction not in (Instruction.NOP, Instruction.LOOKUP, Instruction.PUSH):
             return MemoryStatus.UNSUPPORTED
-        status = checks.right(self._region, header) or checks.place(self._region, header.address, header.length)
+        status = validation.right(self._region, header) or validation.place(self._region, header.address, header.length)
         if status or header.instruction == Instruction.NOP:
             return status
         row = 4 * self.options.dim

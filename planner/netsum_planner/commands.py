@@ -18,7 +18,7 @@ from netsum_planner.optimum.optimum import optimum as find_optimum
 from netsum_planner.options import topology_options, whole_and_left
 from netsum_planner.placement.command import place
 from netsum_planner.ranks.command import ranks
-from netsum_planner.topologies import boxes, shapes
+from netsum_planner.topologies import gpu_servers, shapes
 from netsum_planner.topologies.files import exact, to_yaml
 from netsum_planner.topologies.model import Topology
 from netsum_planner.trees.allocations import different, plan_for
@@ -35,10 +35,10 @@ _SHAPES: dict[str, tuple[str, Callable[..., Topology]]] = {
     "torus": ("SIDE SIDE [SIDE]", lambda *sides, **more: shapes.torus(sides, **more)),
 }
 _BOXES: dict[str, tuple[str, Callable[..., Topology]]] = {
-    "dgx1p": ("", boxes.dgx1p),
-    "dgx1v": ("", boxes.dgx1v),
-    "a100": ("[BOXES]", boxes.a100),
-    "mi250": ("[BOXES]", boxes.mi250),
+    "dgx1p": ("", gpu_servers.dgx1p),
+    "dgx1v": ("", gpu_servers.dgx1v),
+    "a100": ("[BOXES]", gpu_servers.a100),
+    "mi250": ("[BOXES]", gpu_servers.mi250),
 }
 
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from netsum_switch.fair_lock import FairLock
+from netsum_switch.fifo_lock import FifoLock
 from netsum_switch.pipeline import PacketLoop, Pipeline
 from netsum_switch.ports import Port
 from netsum_switch.ports.base import TURN
@@ -41,7 +41,7 @@ class DataPlane:
         self.ports: dict[int, Port] = {port.number: port for port in ports}
         self.cpu_port = cpu_port
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.lock = FairLock(self.wake)
+        self.lock = FifoLock(self.wake)
         self.on_packet_in: PacketInHandler | None = None
         self.failed_packets = 0
         self._pipeline: Pipeline | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.house.tree import ROOTS, imports
+from tests.repository.tree import ROOTS, imports
 
 ORDER = (
     *("errors", "state", "config", "entries", "p4runtime", "planning", "counters", "memory", "context", "logs"),

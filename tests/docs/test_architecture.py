@@ -14,7 +14,7 @@ from netsum_testbed.rootless import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks
 from tests.docs.recording import Recording
-from tests.house.tree import imports
+from tests.repository.tree import imports
 from tests.threads import returned
 
 PAGE = ROOT / "docs" / "architecture.md"

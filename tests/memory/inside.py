@@ -16,7 +16,7 @@ from netsum.transports.in_memory import InMemoryTransport
 from netsum.wire.memory import MEMORY_PORT
 from netsum_memory.device import Device
 from netsum_memory.region import Region
-from netsum_memory.vault import Vault
+from netsum_memory.storage import Storage
 
 from tests.memory.device.desk import HOST, assignments, region
 
@@ -37,7 +37,7 @@ class Inside:
         self.start()
 
     def start(self) -> None:
-        self.device = Device(HOST, vault=None if self.folder is None else Vault(self.folder))
+        self.device = Device(HOST, vault=None if self.folder is None else Storage(self.folder))
         self.device.assign(assignments(self.region), time.monotonic())
         assert not self.device.report()["refused"]
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netsum.wire.memory import CLIENT_WINDOW
 from netsum.wire.memory_codec import MemoryHeader
+from netsum_memory.dedup import Absent, DedupWindows
 from netsum_memory.execute import Result
-from netsum_memory.windows import Absent, Windows
 
 from tests.model.memory_window import EXPIRED, Known, WindowRules, WindowScenario, explore
 from tests.model.search import Violation
@@ -43,7 +43,7 @@ def test_each_rule_is_needed(rule: str, scenario: WindowScenario, finds: str) ->
 
 @given(st.lists(st.integers(1, 4 * CLIENT_WINDOW), max_size=60))
 def test_a_device_knows_what_the_rules_say(sequences: list[int]) -> None:
-    scenario, known, windows = WindowScenario(window=CLIENT_WINDOW), Known(), Windows()
+    scenario, known, windows = WindowScenario(window=CLIENT_WINDOW), Known(), DedupWindows()
     for reply, sequence in enumerate(sequences):
         found, wanted = windows.find(7, sequence), known.find(sequence, scenario)
         if wanted == EXPIRED:

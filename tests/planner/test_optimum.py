@@ -16,7 +16,7 @@ from netsum_planner.optimum import min_cut
 from netsum_planner.optimum.cuts import worst_cut
 from netsum_planner.optimum.optimum import Collective, optimum
 from netsum_planner.optimum.program import one_way
-from netsum_planner.topologies import boxes, shapes
+from netsum_planner.topologies import gpu_servers, shapes
 from netsum_planner.topologies.model import Link, Topology, wire
 
 from tests.examples import one_in
@@ -24,12 +24,12 @@ from tests.planner.commands import netsum, ran, refused, written
 
 # Allgather, GB/s: made by ForestColl's public code (github.com/liangyuRain/ForestColl), with its trees from each root.
 FORESTCOLL = [
-    (boxes.a100(1), 342.86, 1),
-    (boxes.a100(2), 346.67, 13),
-    (boxes.a100(4), 266.67, 1),
-    (boxes.mi250(1), 342.86, 3),
-    (boxes.mi250(2), 354.13, 83),
-    (boxes.dgx1v(), 171.43, 6),
+    (gpu_servers.a100(1), 342.86, 1),
+    (gpu_servers.a100(2), 346.67, 13),
+    (gpu_servers.a100(4), 266.67, 1),
+    (gpu_servers.mi250(1), 342.86, 3),
+    (gpu_servers.mi250(2), 354.13, 83),
+    (gpu_servers.dgx1v(), 171.43, 6),
     (shapes.leaf_spine(2, 2, 2, 10), 13.33, 1),
     (shapes.leaf_spine(2, 4, 4, 10), 10.67, 1),
 ]
@@ -150,7 +150,7 @@ def test_allreduce_is_proved_and_between_its_bounds(topology: Topology) -> None:
 
 
 def test_large_numbers_take_the_slow_way_to_the_same_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    topology = boxes.a100(1)
+    topology = gpu_servers.a100(1)
     fast = min_cut.min_cut(topology.rates, "gpu0", "gpu1")
     monkeypatch.setattr(min_cut, "_INT32", 0)
     assert min_cut.min_cut(topology.rates, "gpu0", "gpu1")[0] == fast[0] == 300

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netsum_controller.config.job_spec import parse_job
 from netsum_planner.errors import PlanError
+from netsum_planner.placement.failover import fail_over
 from netsum_planner.placement.fit import POLICIES, fit
 from netsum_planner.placement.jobs import Sizes
 from netsum_planner.placement.placement import Placement
-from netsum_planner.placement.steps import Estimate, Groups, Simulation, predicted
-from netsum_planner.placement.takeover import take_over
+from netsum_planner.placement.step_time import Groups, StepEstimate, StepSimulation, predicted
 from netsum_planner.topologies import shapes
 from netsum_planner.topologies.model import Topology
 from netsum_planner.training.job import Layer, to_yaml
@@ -49,7 +49,7 @@ def test_without_model_parallelism_a_step_is_that_of_predict_step() -> None:
     topology = shapes.leaf_spine(2, 2, 2, Fraction(1, 2))
     for training in (BLOCKS, BLOCKS.model_copy(update={"overlap": False, "input_ms": 900.0, "prefetch": False})):
         placement = Placement(job(training=training), Sizes(1, 1, 4), topology.hosts)
-        found = predicted(placement, Simulation(topology, MACHINE))
+        found = predicted(placement, StepSimulation(topology, MACHINE))
         told = predict(training, MACHINE, simulated(topology, "in_network", MACHINE), workers=4)
         assert found.step == pytest.approx(told.step)
         assert found.gradients == pytest.approx(told.exposed)
@@ -63,7 +63,7 @@ def test_a_step_with_all_kinds_of_parallelism_by_hand() -> None:
     topology = shapes.star(8, 1)
     wanted = job(workers=8, activation_MB=1, algorithm="ring")
     placement = Placement(wanted, Sizes(2, 2, 2), topology.hosts)
-    found = predicted(placement, Estimate(topology, MACHINE))
+    found = predicted(placement, StepEstimate(topology, MACHINE))
     assert found.compute == pytest.approx(8 * 0.012)
     assert found.tensor == pytest.approx(8 * 0.032)
     assert found.pipeline == pytest.approx(8 * 0.004)
@@ -79,10 +79,10 @@ def test_an_estimate_is_near_the_simulation(algorithm: str) -> None:
     """Of two groups that meet on the uplinks of the leaves."""
     topology = shapes.leaf_spine(1, 2, 4, 10)
     groups = Groups(algorithm, (("h1", "h2", "h5", "h6"), ("h3", "h4", "h7", "h8")))
-    one, other = (kind(topology, MACHINE).allreduce(groups)(4 * MB) for kind in (Estimate, Simulation))
+    one, other = (kind(topology, MACHINE).allreduce(groups)(4 * MB) for kind in (StepEstimate, StepSimulation))
     assert one == pytest.approx(other, rel=0.25)
     alone, both = (
-        Estimate(topology, MACHINE).allreduce(Groups(algorithm, groups.groups[:1]), beside)(4 * MB)
+        StepEstimate(topology, MACHINE).allreduce(Groups(algorithm, groups.groups[:1]), beside)(4 * MB)
         for beside in ([], [Groups(algorithm, groups.groups[1:])])
     )
     assert both > alone
@@ -97,7 +97,7 @@ def test_the_best_of_all_placements_is_found() -> None:
     wanted = job(workers=4, activation_MB=0.2, memory_GB=0.4)
     asked = placer(topology, wanted, taken="h1")
     found = asked.place()
-    calls = Simulation(topology, MACHINE)
+    calls = StepSimulation(topology, MACHINE)
     steps = []
     for sizes in wanted.sizes():
         for order in permutations(asked.free, 4):
@@ -149,7 +149,7 @@ def test_exchanges_improve_what_one_after_the_other_gives() -> None:
     light = BLOCKS.model_copy(update={"layers": (Layer(name="l", parameters=1, gflops=10),)})
     jobs = (job("light", 2, light), job("heavy", 2))
     asked = placer(uneven(), *jobs)
-    calls = Simulation(asked.topology, MACHINE)
+    calls = StepSimulation(asked.topology, MACHINE)
     best = min(predicted(Placement(jobs[1], Sizes(1, 1, 2), each), calls).step for each in combinations(asked.free, 2))
     assert asked.by_policy("packed").predicted[1].step > 1.05 * best
     assert asked.place().predicted[1].step == pytest.approx(best, rel=0.01)
@@ -199,7 +199,7 @@ def test_a_host_that_is_lost() -> None:
             topology, wanted._replace(wanted=wanted.wanted.model_copy(update={"workers": len(order)})), taken=taken
         )
         placed = Placement(asked.jobs[0], Sizes(2, 1, len(order) // 2), order)
-        return take_over(asked, asked.plan([placed], Simulation(topology, MACHINE)), host)
+        return fail_over(asked, asked.plan([placed], StepSimulation(topology, MACHINE)), host)
 
     near = lose("h2", "")
     assert near.by[0] in ("h3", "h4")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum_controller.errors import InputError
+from netsum_planner.placement.failure_domains import derived, read_failure_domains
 from netsum_planner.placement.jobs import Sizes, read_jobs
-from netsum_planner.placement.scopes import derived, read_scopes
-from netsum_planner.topologies import boxes, shapes
+from netsum_planner.topologies import gpu_servers, shapes
 from netsum_planner.topologies.model import Topology
 from netsum_planner.training.job import Layer, Training, to_yaml
 
@@ -28,8 +28,8 @@ from tests.planner.trainings import BLOCKS, MB, job
         (shapes.bigraph(4, 10), [2] * 4, [8], [8]),
         (shapes.star(5, 10), [5], [5], [5]),
         (shapes.torus((2, 3), 10), [6], [6], [6]),
-        (boxes.a100(2), [8, 8], [16], [16]),
-        (boxes.mi250(2), [16, 16], [32], [32]),
+        (gpu_servers.a100(2), [8, 8], [16], [16]),
+        (gpu_servers.mi250(2), [16, 16], [32], [32]),
     ],
     ids=lambda each: each.name if isinstance(each, Topology) else "",
 )
@@ -48,13 +48,13 @@ def test_scopes_of_a_file(tmp_path: Path) -> None:
     path.write_text(
         "scopes:\n  east:\n    row1: {r1: [h1, h2], r2: [h3]}\n  west:\n    row1: {r1: [h4, h5, h6]}\ntaken: [h3]\n"
     )
-    scopes = read_scopes(path, topology)
+    scopes = read_failure_domains(path, topology)
     assert scopes.taken == {"h3"}
     assert scopes.at("h1", "rack") == "east/row1/r1"
     assert scopes.at("h3", "zone") == "east/row1"
     assert not scopes.together(("h1", "h4"), "zone")
     path.write_text("scopes: {r1: [h1, h2], r2: [h3, h4, h5, h6]}\n")
-    flat = read_scopes(path, topology)
+    flat = read_failure_domains(path, topology)
     assert flat.together(topology.hosts, "zone")
     assert not flat.together(topology.hosts, "rack")
 
@@ -84,7 +84,7 @@ def test_wrong_scopes_are_named_with_their_line(text: str, told: str, tmp_path: 
     path = tmp_path / "scopes.yaml"
     path.write_text(text)
     with pytest.raises(InputError) as error:
-        read_scopes(path, shapes.star(3, 10))
+        read_failure_domains(path, shapes.star(3, 10))
     assert f"scopes.yaml{told}" in str(error.value)
 
 

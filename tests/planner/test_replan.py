@@ -11,7 +11,7 @@ from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topologies import tree as two_levels
 from netsum_controller.config.topology import Topology as Configured
 from netsum_controller.planning.replan import Replanned
-from netsum_planner.topologies import boxes
+from netsum_planner.topologies import gpu_servers
 from netsum_planner.topologies.files import from_network, installed, to_network
 from netsum_planner.topologies.model import Topology
 from netsum_planner.trees.plan import plan_allreduce
@@ -33,7 +33,7 @@ def uneven() -> Topology:
     return installed(configured())
 
 
-@pytest.mark.parametrize("topology", [uneven(), boxes.a100()], ids=str)
+@pytest.mark.parametrize("topology", [uneven(), gpu_servers.a100()], ids=str)
 def test_a_plan_carries_its_network(topology: Topology) -> None:
     plan = parse_plan(json.dumps(plan_allreduce(topology).to_json()))
     back = from_network(plan.network)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from netsum_planner.placement.failure_domains import derived
 from netsum_planner.placement.jobs import Job, Wanted
-from netsum_planner.placement.scopes import derived
 from netsum_planner.placement.search import Placer
 from netsum_planner.topologies.model import Topology
 from netsum_planner.training.job import Layer, Training

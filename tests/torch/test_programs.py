@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.house.tree import ROOT
+from tests.repository.tree import ROOT
 from tests.torch.conftest import PROGRAMS, Run
 
 pytestmark = [pytest.mark.torch, pytest.mark.full]

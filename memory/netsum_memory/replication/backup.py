@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
-from netsum_memory.replication.asking import Asking
-from netsum_memory.replication.letters import Ack, Ask, Counted, Entry, Given, Letter, Offer, Order, Piece
-from netsum_memory.replication.loading import Loading
 from netsum_memory.replication.log import M, Record
+from netsum_memory.replication.messages import Ack, Ask, Counted, Entry, Given, Letter, Offer, Order, Piece
+from netsum_memory.replication.outstanding import Outstanding
+from netsum_memory.replication.snapshot_transfer import SnapshotTransfer
 
 if TYPE_CHECKING:
     from netsum_memory.replication.replica import Replica
@@ -42,10 +42,10 @@ class Backup(Generic[M]):
         self.agreed = self.end = replica.committed
         self.executed = 0
         self._told: dict[int, Told] = {}
-        self._asking = Asking()
+        self._asking = Outstanding()
         self.joining = joining
         self.counted = UNCOUNTED if joining else 0
-        self._loading: Loading | None = None
+        self._loading: SnapshotTransfer | None = None
         self._owes_ack = False
         self._heard = False
 
@@ -178,7 +178,7 @@ class Backup(Generic[M]):
         self._told.clear()
         self._asking.again()
         replica.machine.begin(letter.position)
-        self._loading = Loading(letter)
+        self._loading = SnapshotTransfer(letter)
         self._load()
 
     def _load(self) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any, Final, Generic
 
 from netsum_memory.replication.backup import Backup
-from netsum_memory.replication.letters import Letter
 from netsum_memory.replication.log import Log, M, Record
-from netsum_memory.replication.machine import Machine
+from netsum_memory.replication.messages import Letter
 from netsum_memory.replication.primary import Primary
+from netsum_memory.replication.state_machine import StateMachine
 
 KEEP: Final = 1024
 """Executed records that a log keeps for devices that lack some."""
@@ -38,7 +38,13 @@ class Replica(Generic[M]):
     backup_role: type[Backup[M]] = Backup
 
     def __init__(
-        self, machine: Machine[M], log: Log[M] | None = None, *, committed: int = 0, epoch: int = 0, keep: int = KEEP
+        self,
+        machine: StateMachine[M],
+        log: Log[M] | None = None,
+        *,
+        committed: int = 0,
+        epoch: int = 0,
+        keep: int = KEEP,
     ) -> None:
         self.machine = machine
         self.log: Log[M] = log if log is not None else Log()

@@ -15,11 +15,11 @@ from netsum_controller.errors import InputError
 
 from netsum_planner.errors import PlanError
 from netsum_planner.options import machine_option, plot_option, topology_options
+from netsum_planner.placement.failover import Failover, fail_over
+from netsum_planner.placement.failure_domains import FailureDomains, derived, read_failure_domains
 from netsum_planner.placement.jobs import read_jobs
 from netsum_planner.placement.plots import plot_plan
-from netsum_planner.placement.scopes import Scopes, derived, read_scopes
 from netsum_planner.placement.search import Placer, Plan, Told
-from netsum_planner.placement.takeover import Takeover, take_over
 from netsum_planner.ranks.formats import FORMATS
 from netsum_planner.simulator.collectives import IN_NETWORK
 from netsum_planner.topologies.model import Topology
@@ -76,7 +76,7 @@ def place(
             status.update(f"{topology.name}: {words}")
 
         found = placer.place(seed, tell)
-        lose = [(host, take_over(placer, found, host)) for host in lost]
+        lose = [(host, fail_over(placer, found, host)) for host in lost]
         others = _others(placer, seeds, tell) if compare else {}
     if plot is not None:
         plot_plan(plot, found)
@@ -109,8 +109,8 @@ def _others(placer: Placer, seeds: int, tell: Told) -> dict[str, list[Plan]]:
     return found
 
 
-def _scopes(topology: Topology, file: Path | None, taken: str | None) -> Scopes:
-    found = derived(topology) if file is None else read_scopes(file, topology)
+def _scopes(topology: Topology, file: Path | None, taken: str | None) -> FailureDomains:
+    found = derived(topology) if file is None else read_failure_domains(file, topology)
     if taken is None:
         return found
     named = set(taken.split(","))
@@ -129,7 +129,7 @@ def _ordered(found: Plan, only: str | None, as_file: str) -> str:
 
 
 def _json(
-    placer: Placer, found: Plan, lose: Sequence[tuple[str, Takeover | None]], others: dict[str, list[Plan]]
+    placer: Placer, found: Plan, lose: Sequence[tuple[str, Failover | None]], others: dict[str, list[Plan]]
 ) -> dict[str, Any]:
     told = {"topology": placer.topology.name, "fragmentation_before": placer.scopes.fragmentation(placer.free)}
     told |= found.to_json()
@@ -141,7 +141,7 @@ def _json(
 
 
 def _show(
-    placer: Placer, found: Plan, lose: Sequence[tuple[str, Takeover | None]], others: dict[str, list[Plan]]
+    placer: Placer, found: Plan, lose: Sequence[tuple[str, Failover | None]], others: dict[str, list[Plan]]
 ) -> None:
     free = placer.free
     click.echo(f"{placer.topology.name}: {counted(len(free), 'host')} of {len(placer.topology.hosts)} free")
@@ -165,7 +165,7 @@ def _show(
         _compared({"placed": [found], **others})
 
 
-def _lost(host: str, told: Takeover | None) -> str:
+def _lost(host: str, told: Failover | None) -> str:
     if told is None:
         return f"{host} lost: no job has it"
     words = f"{host} lost: {told.job} "

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from netsum_planner.placement.failure_domains import FailureDomains
 from netsum_planner.placement.jobs import Job, Sizes
 from netsum_planner.placement.placement import Placement
-from netsum_planner.placement.scopes import Scopes
 
 
 class Choice(NamedTuple):
@@ -48,7 +48,9 @@ class _Zone:
         return sum(len(room) // tp for room in self.rooms.values())
 
 
-def fit(scopes: Scopes, free: Collection[str], job: Job, sizes: Sizes, policy: str, random: Random) -> Placement | None:
+def fit(
+    scopes: FailureDomains, free: Collection[str], job: Job, sizes: Sizes, policy: str, random: Random
+) -> Placement | None:
     """Hosts for the job; None if they do not suffice. Groups of a job are alike, so counting room is exact: if it fits at all,
     every policy finds where. Cost: groups * scopes."""
     key, (tp, pp, dp) = POLICIES[policy], sizes
@@ -78,7 +80,7 @@ def _group(zone: _Zone, tp: int, wanted: tuple[int, int], key: Key, random: Rand
 
 
 def _area(
-    scopes: Scopes, free: Collection[str], job: Job, key: Key, sizes: Sizes, random: Random
+    scopes: FailureDomains, free: Collection[str], job: Job, key: Key, sizes: Sizes, random: Random
 ) -> list[_Zone] | None:
     """The zones of the scope that the policy takes, among scopes with room for the whole job."""
     wanted = job.wanted

@@ -12,7 +12,7 @@ from netsum_controller.config.problems import Problem, Problems
 from netsum_controller.config.yaml_marks import Closed, load_yaml, validate
 from pydantic import Field, model_validator
 
-from netsum_planner.placement.scopes import LEVELS
+from netsum_planner.placement.failure_domains import LEVELS
 from netsum_planner.simulator.collectives import ALGORITHMS, IN_NETWORK
 from netsum_planner.training.job import Layer, Training, read_training
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from netsum_planner.placement.failure_domains import FailureDomains
 from netsum_planner.placement.jobs import Job, Sizes
-from netsum_planner.placement.scopes import Scopes
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Placement:
         groups[number] = hosts
         return replace(self, order=tuple(host for group in groups for host in group))
 
-    def holds(self, scopes: Scopes) -> bool:
+    def holds(self, scopes: FailureDomains) -> bool:
         """Whether every group is in one scope of the level that its job wants."""
         wanted = self.job.wanted
         return (

@@ -14,11 +14,11 @@ from typing import Any, Final
 from netsum.text import counted
 
 from netsum_planner.errors import PlanError
+from netsum_planner.placement.failure_domains import FailureDomains
 from netsum_planner.placement.fit import fit
 from netsum_planner.placement.jobs import Job
 from netsum_planner.placement.placement import Placement
-from netsum_planner.placement.scopes import Scopes
-from netsum_planner.placement.steps import Estimate, Predicted, Simulation, predicted
+from netsum_planner.placement.step_time import Predicted, StepEstimate, StepSimulation, predicted
 from netsum_planner.topologies.model import Topology
 from netsum_planner.training.machine import Machine
 
@@ -41,7 +41,7 @@ class Plan:
     """``placements`` of the jobs that got hosts, with what is ``predicted`` of each; ``waiting``: the other jobs, and why.
     ``free`` hosts are left, and those that are kept are among them."""
 
-    scopes: Scopes
+    scopes: FailureDomains
     placements: tuple[Placement, ...]
     predicted: tuple[Predicted, ...]
     waiting: tuple[tuple[Job, str], ...]
@@ -90,7 +90,7 @@ class Placer:
     free. ``errors``: by job, why the network could not serve it on hosts that would have sufficed."""
 
     topology: Topology
-    scopes: Scopes
+    scopes: FailureDomains
     jobs: tuple[Job, ...]
     machine: Machine
     spare: int = 0
@@ -118,7 +118,7 @@ class Placer:
         the sizes and hosts with which all jobs so far do best; then groups are exchanged. :class:`PlanError` if no job fits.
 
         Cost: 2,400 estimates at most, which look at every flow once, and two simulations."""
-        random, estimate = Random(seed), Estimate(self.topology, self.machine)
+        random, estimate = Random(seed), StepEstimate(self.topology, self.machine)
         start = self._one_by_one(_OWN, random, estimate)
         if not start.placements:
             raise PlanError("; ".join(f"job {job.name}: {self._why(job, self.usable)}" for job in self.jobs))
@@ -135,9 +135,9 @@ class Placer:
 
     def by_policy(self, policy: str, seed: int = 1) -> Plan:
         """What another policy does: hosts as it takes them, and the best sizes for that."""
-        return self._simulated(self._one_by_one((policy,), Random(seed), Estimate(self.topology, self.machine)))
+        return self._simulated(self._one_by_one((policy,), Random(seed), StepEstimate(self.topology, self.machine)))
 
-    def plan(self, placements: Sequence[Placement], calls: Estimate) -> Plan:
+    def plan(self, placements: Sequence[Placement], calls: StepEstimate) -> Plan:
         """What is predicted of these placements."""
         steps = tuple(
             predicted(each, calls, [other for other in placements if other is not each]) for each in placements
@@ -148,7 +148,7 @@ class Placer:
         waiting = tuple((job, self._why(job, free)) for job in self.jobs if job.name not in placed)
         return Plan(self.scopes, tuple(placements), steps, waiting, free)
 
-    def tried(self, placements: Sequence[Placement], calls: Estimate, job: Job | None = None) -> Plan | None:
+    def tried(self, placements: Sequence[Placement], calls: StepEstimate, job: Job | None = None) -> Plan | None:
         """None if hosts cannot reach each other, or no switch can sum for them; that is noted for this ``job``."""
         try:
             return self.plan(placements, calls)
@@ -158,9 +158,9 @@ class Placer:
             return None
 
     def _simulated(self, found: Plan) -> Plan:
-        return self.plan(found.placements, Simulation(self.topology, self.machine))
+        return self.plan(found.placements, StepSimulation(self.topology, self.machine))
 
-    def _one_by_one(self, policies: Sequence[str], random: Random, calls: Estimate) -> Plan:
+    def _one_by_one(self, policies: Sequence[str], random: Random, calls: StepEstimate) -> Plan:
         found = self.plan((), calls)
         usable = set(self.usable)
         for job in self.jobs:
@@ -172,7 +172,7 @@ class Placer:
             usable -= {host for each in found.placements for host in each.order}
         return found
 
-    def _other_sizes(self, start: Plan, random: Random, calls: Estimate) -> list[Plan]:
+    def _other_sizes(self, start: Plan, random: Random, calls: StepEstimate) -> list[Plan]:
         """The start, and its best variant with other sizes of each job, the best first."""
         found = {tuple(each.sizes for each in start.placements): start}
         usable = set(self.usable) & set(start.free)
@@ -187,7 +187,7 @@ class Placer:
                     found[key] = min(found.get(key, plan), plan, key=_score)
         return sorted(found.values(), key=_score)
 
-    def _improved(self, best: Plan, tries: int, random: Random, calls: Estimate, told: Told) -> Plan:
+    def _improved(self, best: Plan, tries: int, random: Random, calls: StepEstimate, told: Told) -> Plan:
         """Exchange groups, or move them to free hosts, at first even if that is a little worse (simulated annealing)."""
         tries = min(tries, _EFFORT // sum(each.job.workers for each in best.placements))
         usable, now = set(self.usable), best
@@ -233,7 +233,7 @@ def _too_large(job: Job) -> str:
 
 
 def _moved(
-    placements: Sequence[Placement], free: Sequence[str], scopes: Scopes, random: Random
+    placements: Sequence[Placement], free: Sequence[str], scopes: FailureDomains, random: Random
 ) -> tuple[Placement, ...] | None:
     """One group somewhere else, or two groups of the same size in each other's place."""
     found = list(placements)

@@ -10,7 +10,7 @@ from typing import Any
 from netsum_planner.errors import PlanError
 from netsum_planner.ranks.contention import Contention, Least, contention, least
 from netsum_planner.ranks.flows import ALGORITHMS
-from netsum_planner.ranks.orders import orders
+from netsum_planner.ranks.rank_orderings import rank_orderings
 from netsum_planner.ranks.search import improved
 from netsum_planner.topologies.model import Topology
 from netsum_planner.topologies.routing import Routing
@@ -66,7 +66,7 @@ def map_ranks(
     routing, random = Routing(topology), Random(seed)
     before, bound = contention(routing, algorithm, given), least(topology, algorithm)
     best = before
-    for order in orders(topology, algorithm, random):
+    for order in rank_orderings(topology, algorithm, random):
         if best.factor == bound.factor and best is not before:
             break
         best = _better(best, contention(routing, algorithm, order))

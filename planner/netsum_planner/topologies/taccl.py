@@ -12,7 +12,7 @@ from typing import Any
 
 from netsum_controller.errors import InputError
 
-from netsum_planner.topologies.boxes import joined_gpus
+from netsum_planner.topologies.gpu_servers import joined_gpus
 from netsum_planner.topologies.model import Link, Topology, wire
 
 _NDV2_FAST = ((0, 1), (0, 4), (1, 3), (2, 3), (2, 6), (4, 5), (5, 7), (6, 7))

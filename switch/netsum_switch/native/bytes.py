@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.native.assembly import Assembly, Function, Register
 from netsum_switch.native.layout import WIDE, WIDEST, storage
+from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def is_wide(group: Group) -> bool:
     return len(group.widths) == 1 and group.widths[0] > WIDE and group.widths[0] % 64 == 0
 
 
-def load_big(assembly: Assembly, out: Function, pointer: Register, size: int) -> Register:
+def load_big(assembly: LlvmModule, out: LlvmFunction, pointer: Register, size: int) -> Register:
     """An integer of ``size`` big-endian bytes."""
     if size == 1:
         return out.load(pointer, 8)
@@ -52,7 +52,7 @@ def load_big(assembly: Assembly, out: Function, pointer: Register, size: int) ->
     return out.resize(out.op("lshr", even, swapped, even - bits), even, bits) if even > bits else swapped
 
 
-def store_big(assembly: Assembly, out: Function, value: Register, pointer: Register, size: int) -> None:
+def store_big(assembly: LlvmModule, out: LlvmFunction, value: Register, pointer: Register, size: int) -> None:
     """Store a number big-endian."""
     bits, even = size * 8, (size + 1) // 2 * 16
     if size > 1:
@@ -63,12 +63,12 @@ def store_big(assembly: Assembly, out: Function, value: Register, pointer: Regis
     out.store(value, pointer, bits)
 
 
-def _swapped(assembly: Assembly, out: Function, value: Register, bits: int) -> Register:
+def _swapped(assembly: LlvmModule, out: LlvmFunction, value: Register, bits: int) -> Register:
     name = assembly.declare(f"llvm.bswap.i{bits}", f"i{bits} {{}}(i{bits})")
     return out.value(f"call i{bits} @{name}(i{bits} {value})")
 
 
-def fields_of(out: Function, value: Register, group: Group) -> Iterator[Register]:
+def fields_of(out: LlvmFunction, value: Register, group: Group) -> Iterator[Register]:
     """The fields of a group's number, each as wide as it is in memory."""
     low = bits = group.size * 8
     for width in group.widths:
@@ -77,7 +77,7 @@ def fields_of(out: Function, value: Register, group: Group) -> Iterator[Register
         yield out.resize(field, width, storage(width))
 
 
-def number_of(out: Function, values: Sequence[Register], group: Group) -> Register:
+def number_of(out: LlvmFunction, values: Sequence[Register], group: Group) -> Register:
     """A group's number, of fields as they are in memory."""
     low = bits = group.size * 8
     number: Register | None = None
@@ -91,17 +91,17 @@ def number_of(out: Function, values: Sequence[Register], group: Group) -> Regist
     return number
 
 
-def reverse_limbs(out: Function, to: Register, of: Register, count: int) -> None:
+def reverse_limbs(out: LlvmFunction, to: Register, of: Register, count: int) -> None:
     """Limbs in the opposite order, each with its bytes in the opposite order: from the frame's to memory's, and back."""
     out.line(f"call void @reverse_limbs(ptr {to}, ptr {of}, i64 {count})")
 
 
-def reverse_bytes(out: Function, to: Register, of: Register, count: Register) -> None:
+def reverse_bytes(out: LlvmFunction, to: Register, of: Register, count: Register) -> None:
     """The same with any number of bytes."""
     out.line(f"call void @reverse_bytes(ptr {to}, ptr {of}, i64 {count})")
 
 
-def write_reversals(assembly: Assembly) -> None:
+def write_reversals(assembly: LlvmModule) -> None:
     """The two functions of that."""
     for name, bits in (("reverse_limbs", 64), ("reverse_bytes", 8)):
         # Not inline: LLVM takes its time to make vectors of each loop.

@@ -6,9 +6,9 @@ from netsum_switch.hashes import CRC16_TABLE, CRC32_TABLE, CRC_CCITT_TABLE
 from netsum_switch.lowering.statements import Calculation, Checksum, Input
 from netsum_switch.lowering.values import Variable
 from netsum_switch.native import bytes as wire
-from netsum_switch.native.assembly import Assembly, Function, Register
 from netsum_switch.native.expressions import Expressions
 from netsum_switch.native.layout import WIDE, Context, Head, storage
+from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
 from netsum_switch.native.module import Module, Scope
 from netsum_switch.native.statements import StatementWriter
 
@@ -89,7 +89,7 @@ class CalculationWriter(Scope):
         return place
 
 
-def write_append(assembly: Assembly) -> None:
+def write_append(assembly: LlvmModule) -> None:
     """``append_bits``: bytes at a place that need not be a whole byte. What is behind the place is overwritten."""
     out = assembly.function("append_bits", "ptr %data, i64 %at, ptr %piece, i64 %size", "void", attributes="noinline")
     to, rest = out.offset("%data", out.op("lshr", 64, "%at", 3)), out.op("and", 64, "%at", 7)
@@ -127,7 +127,7 @@ _CRCS = {
 }
 
 
-def _write_crc(assembly: Assembly, out: Function, algorithm: str) -> None:
+def _write_crc(assembly: LlvmModule, out: LlvmFunction, algorithm: str) -> None:
     table, first, last, bits, reflected = _CRCS[algorithm]
     words, crc = assembly.words("i64", table), out.number(str(first))
     with out.each("%size") as index:
@@ -143,7 +143,7 @@ def _write_crc(assembly: Assembly, out: Function, algorithm: str) -> None:
     out.give(f"i64 {out.op('xor', 64, out.load(crc, 64, 8), last)}")
 
 
-def _each_word(assembly: Assembly, out: Function, combine: str) -> Register:
+def _each_word(assembly: LlvmModule, out: LlvmFunction, combine: str) -> Register:
     """All 16-bit words together, the last byte filled up with zeros."""
     total = out.number()
     with out.each(out.op("lshr", 64, "%size", 1)) as index:
@@ -156,7 +156,7 @@ def _each_word(assembly: Assembly, out: Function, combine: str) -> Register:
     return out.load(total, 64, 8)
 
 
-def _write_csum16(assembly: Assembly, out: Function) -> None:
+def _write_csum16(assembly: LlvmModule, out: LlvmFunction) -> None:
     """The complement of the sum modulo 2**16 - 1, of whose two zeros one is for nothing but zeros."""
     total = _each_word(assembly, out, "add")
     rest = out.op("urem", 64, total, 65535)
@@ -164,11 +164,11 @@ def _write_csum16(assembly: Assembly, out: Function) -> None:
     out.give(f"i64 {out.choose(out.compare('eq', 64, total, 0), 64, 65535, complement)}")
 
 
-def _write_xor16(assembly: Assembly, out: Function) -> None:
+def _write_xor16(assembly: LlvmModule, out: LlvmFunction) -> None:
     out.give(f"i64 {_each_word(assembly, out, 'xor')}")
 
 
-def _write_identity(_assembly: Assembly, out: Function) -> None:
+def _write_identity(_assembly: LlvmModule, out: LlvmFunction) -> None:
     """The first eight bytes."""
     value = out.number()
     with out.each(out.choose(out.compare("ult", 64, "%size", 8), 64, "%size", 8)) as index:

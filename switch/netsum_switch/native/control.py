@@ -5,8 +5,8 @@ from __future__ import annotations
 from netsum_switch.action_profile import GROUP
 from netsum_switch.lowering.control import following
 from netsum_switch.lowering.statements import Action, Apply, Condition, Control, Direct, Node
-from netsum_switch.native.assembly import Register
 from netsum_switch.native.layout import ProfileWord, TableWord, limb_count
+from netsum_switch.native.llvm_builder import Register
 from netsum_switch.native.module import Module
 from netsum_switch.native.statements import StatementWriter
 from netsum_switch.native.tables import write_exact, write_lpm, write_rules

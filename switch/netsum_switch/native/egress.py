@@ -5,8 +5,8 @@ from __future__ import annotations
 from netsum_switch.lowering.standard import EGRESS_FIELDS, RECIRC
 from netsum_switch.lowering.values import Variable
 from netsum_switch.native import bytes as wire
-from netsum_switch.native.assembly import Register
 from netsum_switch.native.layout import Context, Head, Record, storage
+from netsum_switch.native.llvm_builder import Register
 from netsum_switch.native.module import Module
 from netsum_switch.native.packet import PacketWriter
 

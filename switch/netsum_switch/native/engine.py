@@ -19,16 +19,16 @@ from netsum_switch.counter import CounterArray
 from netsum_switch.errors import ProgramAbortError, SwitchError, UnsupportedError
 from netsum_switch.log_message import log_message
 from netsum_switch.meter import MeterArray
+from netsum_switch.native.compiled_tables import NativeTable
 from netsum_switch.native.compiler import compiled
 from netsum_switch.native.counter_image import NativeCounters
+from netsum_switch.native.io import NativeIo
 from netsum_switch.native.layout import DEEPEST, GROUP_IDS, RECORD_BYTES, SESSION_IDS, Context, Record, limb_count
-from netsum_switch.native.loop_layout import SEND_AT
+from netsum_switch.native.loop_state import SEND_AT
 from netsum_switch.native.memory import Cells, Memory
 from netsum_switch.native.meters import NativeMeters
 from netsum_switch.native.module import Shape
 from netsum_switch.native.profile_image import NativeProfile
-from netsum_switch.native.table_image import NativeTable
-from netsum_switch.native.wires import Wires
 from netsum_switch.pipeline import Clock, Failure, PacketLoop, Pipeline, Sent
 from netsum_switch.ports import Port
 from netsum_switch.replication import Replica, ReplicationEngine
@@ -108,7 +108,7 @@ class NativePipeline(Pipeline):
 
     def packet_loop(self, ports: Iterable[Port], cpu_port: int) -> PacketLoop:
         self.refresh()
-        wires = Wires(self._compiled.run, self._context, self._out.address, ports, cpu_port)
+        wires = NativeIo(self._compiled.run, self._context, self._out.address, ports, cpu_port)
         return NativeLoop(self, wires)
 
     def records(self) -> tuple[Sent, list[Failure]]:
@@ -196,7 +196,7 @@ class NativePipeline(Pipeline):
 class NativeLoop(PacketLoop):
     """The loop in machine code (`loop`), with a pipeline's program."""
 
-    def __init__(self, pipeline: NativePipeline, wires: Wires) -> None:
+    def __init__(self, pipeline: NativePipeline, wires: NativeIo) -> None:
         self._pipeline = pipeline
         self._wires = wires
 

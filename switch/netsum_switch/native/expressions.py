@@ -23,8 +23,8 @@ from netsum_switch.lowering.values import (
     Variable,
     walk,
 )
-from netsum_switch.native.assembly import Assembly, Function, Register
 from netsum_switch.native.layout import WIDEST, Layout, storage
+from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
 
 _PLAIN = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
 _PREDICATES = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
@@ -33,10 +33,10 @@ _PREDICATES = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "
 class Surroundings(Protocol):
     """What expressions cannot do by themselves."""
 
-    def calculate(self, out: Function, name: str) -> Register:
+    def calculate(self, out: LlvmFunction, name: str) -> Register:
         """A call of a calculation; an i64."""
 
-    def fail(self, out: Function, condition: Register, text: str) -> None:
+    def fail(self, out: LlvmFunction, condition: Register, text: str) -> None:
         """End the packet with an error if the condition holds."""
 
 
@@ -44,7 +44,7 @@ class Expressions:
     """Writes into one function. ``row`` is the table row with the action's parameters, while an action is written, ``slot``
     the entry's place, while what comes before it is."""
 
-    def __init__(self, assembly: Assembly, layout: Layout, out: Function, around: Surroundings) -> None:
+    def __init__(self, assembly: LlvmModule, layout: Layout, out: LlvmFunction, around: Surroundings) -> None:
         self.assembly = assembly
         self.layout = layout
         self.out = out

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from netsum_switch.lowering.program import Lowered
 from netsum_switch.native import bytes as wire
-from netsum_switch.native.assembly import Assembly
 from netsum_switch.native.calculations import CalculationWriter, ChecksumWriter, write_append
 from netsum_switch.native.control import ControlWriter
 from netsum_switch.native.copies import write_clones, write_copies
 from netsum_switch.native.egress import write_egress
 from netsum_switch.native.ingress import write_ingress, write_process
 from netsum_switch.native.layout import RECORD_BYTES, Context
+from netsum_switch.native.llvm_builder import LlvmModule
 from netsum_switch.native.loop import write_loop
 from netsum_switch.native.module import Image, Module
 from netsum_switch.native.parser import ParserWriter
@@ -43,7 +43,7 @@ def generate(lowered: Lowered) -> tuple[str, Image]:
     return module.assembly.text, module.image
 
 
-def _write_records(assembly: Assembly) -> None:
+def _write_records(assembly: LlvmModule) -> None:
     """``reserve`` gives room for a record's bytes or null, ``commit`` makes the record of them. The context's word is
     followed by the end of its space."""
     out = assembly.function("reserve", "ptr %c, i64 %word, i64 %size", "ptr")
@@ -67,7 +67,7 @@ def _write_records(assembly: Assembly) -> None:
     out.give("void")
 
 
-def _write_clock(assembly: Assembly) -> None:
+def _write_clock(assembly: LlvmModule) -> None:
     """``clock``: microseconds since the pipeline's start."""
     assembly.declare("clock_gettime", "i32 {}(i32, ptr)")
     out = assembly.function("clock", "ptr %c", "i64", linkage="")
@@ -79,7 +79,7 @@ def _write_clock(assembly: Assembly) -> None:
     out.give(f"i64 {out.op('udiv', 64, since, 1000)}")
 
 
-def _write_random(assembly: Assembly) -> None:
+def _write_random(assembly: LlvmModule) -> None:
     """``random``: 64 bits by splitmix64, from the context's seed."""
     out = assembly.function("random", "ptr %c", "i64")
     place = out.offset("%c", 8 * Context.RANDOM)

@@ -9,8 +9,8 @@ so compiled code can call it in a loop: what comes out are records (`layout.Reco
 from __future__ import annotations
 
 from netsum_switch.lowering.standard import NORMAL, REPLICATION, RESUBMIT
-from netsum_switch.native.assembly import Function, Register
 from netsum_switch.native.layout import RECORD_BYTES, Context, Head, Record
+from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.module import Module, refuse
 from netsum_switch.native.packet import WHOLE, PacketWriter, kept_bytes
 from netsum_switch.pipeline import MAX_PASSES
@@ -97,13 +97,13 @@ def write_process(module: Module) -> None:
     out.jump(each)
 
 
-def _wait_in(out: Function, word: dict[Context, Register], start: Register, room: Register) -> None:
+def _wait_in(out: LlvmFunction, word: dict[Context, Register], start: Register, room: Register) -> None:
     """What starts over waits in this space from now on."""
     out.store(start, word[Context.PENDING], 64, 8)
     out.store(out.op("add", 64, start, room), word[Context.PENDING_END], 64, 8)
 
 
-def _start_over(module: Module, out: Function, state: Register, at: Register, cursor: Register) -> None:
+def _start_over(module: Module, out: LlvmFunction, state: Register, at: Register, cursor: Register) -> None:
     """Run a frame that waits, and go on to the next."""
     record = out.pointer_to(at)
     argument, size = (out.load(out.offset(record, offset), 64, 8) for offset in (8, 16))
@@ -115,7 +115,7 @@ def _start_over(module: Module, out: Function, state: Register, at: Register, cu
     _ingress(out, state, frame, length, "0", instance, fields, kept)
 
 
-def _ingress(out: Function, state: Register, frame: Register, *rest: Register) -> None:
+def _ingress(out: LlvmFunction, state: Register, frame: Register, *rest: Register) -> None:
     """Call ``ingress``, and give its error on."""
     *numbers, kept = rest
     words = ", ".join(f"i64 {each}" for each in numbers)

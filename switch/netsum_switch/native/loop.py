@@ -14,9 +14,9 @@ from __future__ import annotations
 from errno import EAGAIN, EINTR
 from socket import MSG_DONTWAIT, MSG_TRUNC
 
-from netsum_switch.native.assembly import Function, Register
 from netsum_switch.native.layout import RECORD_BYTES, Context, Record
-from netsum_switch.native.loop_layout import (
+from netsum_switch.native.llvm_builder import LlvmFunction, Register
+from netsum_switch.native.loop_state import (
     ADDRESS_BYTES,
     BATCH,
     CONTROL_BYTES,
@@ -60,7 +60,7 @@ def write_loop(module: Module) -> None:
     _write_run(assembly.function("run", "ptr %c, ptr %l", "i64", linkage=""))
 
 
-def _write_sort(out: Function) -> None:
+def _write_sort(out: LlvmFunction) -> None:
     """Queue what comes out of a packet at the ports, and count what is for Python. Of a packet that failed nothing is sent."""
     place = out.number("%start")
     head, some, send, drop, leave, after = (out.label() for _ in range(6))
@@ -98,7 +98,7 @@ def _write_sort(out: Function) -> None:
     out.give("void")
 
 
-def _write_take(out: Function) -> None:
+def _write_take(out: LlvmFunction) -> None:
     """Run a frame through the program and sort what comes out."""
     start = get(out, "%c", Context.OUT)
     error = out.value("call i32 @process(ptr %c, ptr %frame, i64 %size, i64 %port)")
@@ -122,12 +122,12 @@ def _write_take(out: Function) -> None:
     out.give("void")
 
 
-def _used(out: Function) -> Register:
+def _used(out: LlvmFunction) -> Register:
     """Bytes of the records since the last ones were sent."""
     return out.op("sub", 64, get(out, "%c", Context.OUT), get(out, "%l", Loop.OUT_START))
 
 
-def _write_fetch(out: Function) -> None:
+def _write_fetch(out: LlvmFunction) -> None:
     """Receive a batch from a port."""
     messages = pointer(out, "%l", Loop.MESSAGES)
     learning = out.compare("eq", 64, get(out, "%w", Wire.KIND), Kind.LEARNING)
@@ -156,7 +156,7 @@ def _write_fetch(out: Function) -> None:
     out.give("void")
 
 
-def _write_tag(out: Function) -> None:
+def _write_tag(out: LlvmFunction) -> None:
     """Put back an outer VLAN tag, which the kernel strips and reports separately. Gives the bytes that this takes."""
     control = out.load_pointer(out.offset("%message", Message.CONTROL))
     length = out.load(out.offset("%message", Message.CONTROL_LENGTH), 64, 8)
@@ -178,7 +178,7 @@ def _write_tag(out: Function) -> None:
     out.give("i64 4")
 
 
-def _write_next(out: Function) -> None:
+def _write_next(out: LlvmFunction) -> None:
     """Take the next message of the batch in hand."""
     index, wire = get(out, "%l", Loop.AT), pointer(out, "%l", Loop.WIRE)
     put(out, "%l", Loop.AT, out.op("add", 64, index, 1))
@@ -204,7 +204,7 @@ def _write_next(out: Function) -> None:
     out.give("void")
 
 
-def _write_run(out: Function) -> None:
+def _write_run(out: LlvmFunction) -> None:
     batch, one, done, scan, ask, each, ready, fetch = (out.label() for _ in range(8))
     out.begin(batch)
     remaining = out.compare("ult", 64, get(out, "%l", Loop.AT), get(out, "%l", Loop.GOT))

@@ -8,10 +8,10 @@ from netsum_switch.errors import JsonError, UnsupportedError
 from netsum_switch.lowering.program import Lowered
 from netsum_switch.lowering.statements import Apply, read
 from netsum_switch.lowering.values import Expression
-from netsum_switch.native.assembly import Assembly, Function, Register
 from netsum_switch.native.expressions import Expressions
 from netsum_switch.native.layout import METER_BITS, Context, Layout, ProfileWord, TableWord, limb_count, storage
-from netsum_switch.native.wide import WideFunctions
+from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
+from netsum_switch.native.wide_integers import WideFunctions
 
 Places = tuple[tuple[int, int], ...]
 """Where an action's parameters are in a row: (byte offset, bits) of each."""
@@ -81,7 +81,7 @@ class Module:
     def __init__(self, lowered: Lowered) -> None:
         self.lowered = lowered
         self.layout = Layout(lowered)
-        self.assembly = Assembly()
+        self.assembly = LlvmModule()
         self.wide = WideFunctions(self.assembly)
         self.image = Image(state_stride=self.layout.stride)
         self._words = int(Context.ARRAYS)
@@ -166,16 +166,16 @@ class Scope:
 
     def __init__(self, module: Module, name: str, parameters: str = FUNCTION, attributes: str = "") -> None:
         self.module = module
-        self.out: Function = module.assembly.function(name, parameters, attributes=attributes)
+        self.out: LlvmFunction = module.assembly.function(name, parameters, attributes=attributes)
         self.expressions = Expressions(module.assembly, module.layout, self.out, self)
 
     # What expressions ask for
 
-    def calculate(self, out: Function, name: str) -> Register:
+    def calculate(self, out: LlvmFunction, name: str) -> Register:
         number = list(self.module.lowered.calculations).index(name)
         return out.value(f"call i64 @calculate{number}(ptr %s, ptr %c)")
 
-    def fail(self, out: Function, condition: Register, text: str) -> None:
+    def fail(self, out: LlvmFunction, condition: Register, text: str) -> None:
         with out.when(condition):
             out.give(f"i32 {self.module.error(text)}")
 

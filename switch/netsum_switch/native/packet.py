@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from netsum_switch.lowering.values import Variable
-from netsum_switch.native.assembly import Register
 from netsum_switch.native.layout import Context, Head, Record, storage
+from netsum_switch.native.llvm_builder import Register
 from netsum_switch.native.module import FUNCTION, Module
 from netsum_switch.native.statements import StatementWriter
 

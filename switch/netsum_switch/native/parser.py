@@ -6,8 +6,8 @@ from netsum_switch.lowering.flow import has_loop
 from netsum_switch.lowering.statements import Advance, Extract, Peek, State, Statement, Verify
 from netsum_switch.lowering.values import Expression
 from netsum_switch.native import bytes as wire
-from netsum_switch.native.assembly import Register
 from netsum_switch.native.layout import WIDEST, Head, storage
+from netsum_switch.native.llvm_builder import Register
 from netsum_switch.native.module import Module, refuse
 from netsum_switch.native.statements import StatementWriter
 

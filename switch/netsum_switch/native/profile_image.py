@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 
 from netsum_switch.action import ActionInfo
 from netsum_switch.action_profile import NOTHING, ActionProfile, Code
+from netsum_switch.native.compiled_tables import write_row
 from netsum_switch.native.layout import ProfileWord
 from netsum_switch.native.memory import Memory, Staged
 from netsum_switch.native.module import ProfilePlan
-from netsum_switch.native.table_image import write_row
 
 _SMALLEST = 8
 _GROUP = struct.Struct("<QQ")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from errno import EAGAIN, EINTR, ENETDOWN, ENOBUFS, ENODEV, ENXIO
 from socket import MSG_DONTWAIT
 
-from netsum_switch.native.assembly import Assembly, Function
-from netsum_switch.native.loop_layout import (
+from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule
+from netsum_switch.native.loop_state import (
     MESSAGE_BYTES,
     QUEUE,
     VECTOR_BYTES,
@@ -32,7 +32,7 @@ SEGMENT_CONTROL_BYTES = 24  # struct cmsghdr, the size of a segment
 _LARGEST_MESSAGE = 65000  # bytes in one datagram before it is cut up
 
 
-def write_sending(assembly: Assembly) -> None:
+def write_sending(assembly: LlvmModule) -> None:
     """``queue`` and ``send_all``, and what they call."""
     assembly.declare("sendmmsg", "i32 {}(i32, ptr, i32, i32)")
     _write_gather(assembly.function("gather", "ptr %w, i64 %first", "i64"))
@@ -41,7 +41,7 @@ def write_sending(assembly: Assembly) -> None:
     _write_queue(assembly.function("queue", "ptr %l, ptr %w, ptr %data, i64 %size", "void"))
 
 
-def _write_gather(out: Function) -> None:
+def _write_gather(out: LlvmFunction) -> None:
     """Make messages of a queue's frames from the first one on. Gives their number."""
     messages, vectors = pointer(out, "%w", Wire.MESSAGES), pointer(out, "%w", Wire.VECTORS)
     frames, segments = get(out, "%w", Wire.QUEUED), get(out, "%w", Wire.SEGMENTS)
@@ -85,7 +85,7 @@ def _write_gather(out: Function) -> None:
     out.give(f"i64 {out.load(count, 64, 8)}")
 
 
-def _write_send(out: Function) -> None:
+def _write_send(out: LlvmFunction) -> None:
     """Send what is queued at a port. What cannot be sent now is dropped."""
     counters, messages = pointer(out, "%w", Wire.COUNTERS), pointer(out, "%w", Wire.MESSAGES)
     done = out.number()
@@ -130,7 +130,7 @@ def _write_send(out: Function) -> None:
     out.give("void")
 
 
-def _write_send_all(out: Function) -> None:
+def _write_send_all(out: LlvmFunction) -> None:
     """Send what is queued at all ports."""
     wires = pointer(out, "%l", Loop.WIRES)
     with out.each(get(out, "%l", Loop.COUNT)) as index:
@@ -140,7 +140,7 @@ def _write_send_all(out: Function) -> None:
     out.give("void")
 
 
-def _write_queue(out: Function) -> None:
+def _write_queue(out: LlvmFunction) -> None:
     """Queue a frame at a port."""
     with out.when(out.compare("eq", 64, get(out, "%w", Wire.KIND), Kind.LEARNING)):
         family = out.load(pointer(out, "%w", Wire.PEER), 16, 1)

@@ -7,8 +7,8 @@ first. Other tables are rules in order, {row, masks..., values..., and for each 
 
 from __future__ import annotations
 
-from netsum_switch.native.assembly import Function, Register
 from netsum_switch.native.layout import limb_count
+from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.module import Module, TablePlan
 from netsum_switch.program import Json
 
@@ -26,7 +26,7 @@ def hash_of(words: tuple[int, ...]) -> int:
     return value
 
 
-def _word(out: Function, base: Register, at: int) -> Register:
+def _word(out: LlvmFunction, base: Register, at: int) -> Register:
     return out.load(out.offset(base, 8 * at), 64, 8)
 
 

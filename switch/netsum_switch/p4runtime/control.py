@@ -14,7 +14,7 @@ from netsum_switch.p4runtime.packet_io import PacketIo
 from netsum_switch.p4runtime.replication import Replication
 from netsum_switch.p4runtime.status import RpcError, invalid
 from netsum_switch.p4runtime.tables import Tables
-from netsum_switch.p4runtime.unserved import refuse
+from netsum_switch.p4runtime.unimplemented import refuse
 from netsum_switch.pipeline import Pipeline
 
 

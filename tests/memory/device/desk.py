@@ -12,7 +12,7 @@ from netsum.wire.memory_codec import MemoryHeader
 from netsum_memory.device import Device
 from netsum_memory.message import Address, Message, parse
 from netsum_memory.region import Assignment, Keys, Peer, Region
-from netsum_memory.vault import LARGEST, Vault
+from netsum_memory.storage import LARGEST, Storage
 
 BASE: Final = 1 << 32
 KEYS: Final = Keys(read=11, write=12, device=13)
@@ -102,4 +102,4 @@ def answer(data: bytes) -> Answer:
 
 def kept_device(folder: Path, *, largest: int = LARGEST, fsync: bool = False) -> Device:
     """A device whose memory outlives it."""
-    return Device(HOST, vault=Vault(folder, fsync=fsync, largest=largest))
+    return Device(HOST, vault=Storage(folder, fsync=fsync, largest=largest))

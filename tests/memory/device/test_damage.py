@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from netsum.wire.memory import Instruction, LaneType, MemoryStatus
-from netsum_memory import identity, vault
+from netsum_memory import identity, storage
 from netsum_memory.checkpoint import Checkpoint
 from netsum_memory.errors import DeviceError
 from netsum_memory.journal import EMPTY_BYTES, Journal
-from netsum_memory.vault import Vault
+from netsum_memory.storage import Storage
 
 from tests.memory.device.desk import BASE, CLIENT, I64, Desk, assignments, kept_device, region
 
@@ -245,7 +245,7 @@ def test_what_did_not_reach_the_disk_before_a_power_failure_is_one_batch(
     before = (tmp_path / "live" / "journal.0").stat().st_size
     device.receive([(CLIENT, each.pack()) for each in packets[6:]], 0)
     device.abandon()
-    monkeypatch.setattr(vault, "_boot", lambda: "the next")
+    monkeypatch.setattr(storage, "_boot", lambda: "the next")
     whole = (tmp_path / "live" / "journal.0").read_bytes()
     sectors = sorted({before, *range(-(-before // 512) * 512, len(whole), 512)})
     for lacking in range(1 << len(sectors)):
@@ -275,7 +275,7 @@ def test_a_folder_that_was_never_finished_is_begun_again(tmp_path: Path) -> None
         desk = Desk(kept_device(folder))
         desk.write(BASE, b"12345678")
         desk.device.abandon()
-        assert Vault(folder).incarnation != "0" * 16
+        assert Storage(folder).incarnation != "0" * 16
 
 
 # Tables have a file of lmdb's, which has no checksums.

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from netsum.wire.memory import CLIENT_WINDOW, Flag, Instruction, MemoryStatus
 from netsum.wire.memory_codec import MemoryHeader
 from netsum_memory.copies import FIRST_WAIT, PATIENCE
+from netsum_memory.dedup import Absent, DedupWindows, Noted
 from netsum_memory.execute import Result
 from netsum_memory.message import Message, parse, reply
-from netsum_memory.windows import Absent, Noted, Windows
 
 from tests.memory.device.desk import BASE, CLIENT, HERE, I64, THERE, Answer, Desk, assignments
 
@@ -71,13 +71,13 @@ def test_a_window_is_whole() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 700)), max_size=80))
 def test_saved_windows_are_the_same(calls: list[tuple[int, int]]) -> None:
-    windows = Windows(most=4)
+    windows = DedupWindows(most=4)
     for client, sequence in calls:
         header = MemoryHeader(FETCH_ADD, sequence, client=client, sequence=sequence, lane=I64, argument=client)
         if windows.find(client, sequence) is Absent.NEW:
             result = Result(0, bytes(sequence % 9), sequence if sequence % 2 else None, sequence % 7 or None)
             windows.note(header, None if sequence % 5 == 0 else result)
-    loaded = Windows.load(windows.save(), most=4)
+    loaded = DedupWindows.load(windows.save(), most=4)
     assert loaded.save() == windows.save()
     for client in range(6):
         for sequence in range(1, 701, 7):
@@ -85,7 +85,7 @@ def test_saved_windows_are_the_same(calls: list[tuple[int, int]]) -> None:
 
 
 def test_the_client_idle_longest_is_forgotten() -> None:
-    windows = Windows(most=2)
+    windows = DedupWindows(most=2)
     for client in (1, 2, 1, 3):
         windows.note(MemoryHeader(FETCH_ADD, client=client, sequence=10), Result())
     assert windows.find(2, 10) is Absent.NEW

@@ -9,7 +9,7 @@ import pytest
 from netsum.wire.memory import Instruction
 from netsum_memory.device import Device
 from netsum_memory.message import Message
-from netsum_memory.vault import Vault
+from netsum_memory.storage import Storage
 
 from tests.memory.device.desk import BASE, CLIENT, HOST, Desk, assignments, kept_device
 
@@ -32,7 +32,7 @@ def test_who_may_have_lost_something_with_the_machine_is_another_device(
     desk.device.abandon()
     incarnation = ""
     for each in runs:
-        vault = Vault(tmp_path, fsync="fsync" in each)
+        vault = Storage(tmp_path, fsync="fsync" in each)
         assert vault.incarnation == incarnation or not incarnation
         incarnation = vault.incarnation
         desk.device = Device(HOST, vault=vault)
@@ -42,8 +42,8 @@ def test_who_may_have_lost_something_with_the_machine_is_another_device(
             desk.device.close()
         else:
             desk.device.abandon()
-    monkeypatch.setattr("netsum_memory.vault._boot", lambda: "the next")
-    vault = Vault(tmp_path)
+    monkeypatch.setattr("netsum_memory.storage._boot", lambda: "the next")
+    vault = Storage(tmp_path)
     device = Device(HOST, vault=vault)
     assert (vault.incarnation == incarnation) == kept
     assert len(device.report()["shards"]) == (2 if kept else 0)
@@ -58,7 +58,7 @@ def test_with_fsync_the_disk_has_it_before_the_answer_leaves(tmp_path: Path, mon
     packets: list[Message] = []
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", lambda _: synced.append(len(packets)))
-    desk = Desk(Device(HOST, vault=Vault(tmp_path, fsync=True)))
+    desk = Desk(Device(HOST, vault=Storage(tmp_path, fsync=True)))
     packets = [desk.packet(Instruction.WRITE, BASE, b"12345678") for _ in range(20)]
     before = len(synced)
     assert len(desk.device.receive([(CLIENT, each.pack()) for each in packets], 0)) == 20

@@ -18,7 +18,7 @@ from netsum_memory.device import Device
 from netsum_memory.errors import DeviceError
 from netsum_memory.message import Message
 from netsum_memory.region import Assignment
-from netsum_memory.vault import Vault
+from netsum_memory.storage import Storage
 
 from tests.memory.device.desk import (
     BASE,
@@ -203,11 +203,11 @@ def release(folder: Path) -> None:
 
 
 def test_a_folder_has_one_user_and_one_incarnation(tmp_path: Path) -> None:
-    first = Vault(tmp_path)
+    first = Storage(tmp_path)
     with pytest.raises(DeviceError, match=f"folder {tmp_path} is in use by another device"):
-        Vault(tmp_path)
+        Storage(tmp_path)
     first.close()
-    assert Vault(tmp_path).incarnation == first.incarnation
+    assert Storage(tmp_path).incarnation == first.incarnation
 
 
 def test_a_journal_that_cannot_be_written_ends_the_device_before_it_answers(tmp_path: Path) -> None:

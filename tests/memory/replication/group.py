@@ -9,10 +9,10 @@ from pathlib import Path
 from netsum.wire.memory import Flag
 from netsum_memory import message
 from netsum_memory.device import Device
-from netsum_memory.holdings import Holding
 from netsum_memory.message import Address, Message, Send
 from netsum_memory.region import Assignment, Peer, Region
-from netsum_memory.vault import Vault
+from netsum_memory.shard_table import Holding
+from netsum_memory.storage import Storage
 
 CLIENT: Address = ("10.9.0.1", 4000)
 TICK = 0.05
@@ -42,7 +42,7 @@ class Group:
         folder = self._folders.get(host)
         if host in self.devices:
             self.devices[host].abandon()
-        self.devices[host] = Device(host, vault=None if folder is None else Vault(folder))
+        self.devices[host] = Device(host, vault=None if folder is None else Storage(folder))
 
     def tell(self, *hosts: str, joining: tuple[str, ...] = ()) -> None:
         """The next epoch."""

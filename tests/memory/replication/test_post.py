@@ -8,18 +8,18 @@ from netsum.wire.memory import MAX_MESSAGE, MAX_PAYLOAD, Instruction
 from netsum.wire.memory_codec import MemoryHeader
 from netsum_memory import message
 from netsum_memory.message import Message
-from netsum_memory.replication import letters, post
+from netsum_memory.replication import codec, messages
 
 BLANK = MemoryHeader(0, key=13, shard=3, region=7, replica=1)
 
 u8, u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (8, 16, 32, 64))
 names = st.tuples(u64, u32)
-entries = st.lists(st.builds(letters.Entry, u32, u32, names), max_size=5).map(tuple)
-segments = st.lists(u64, max_size=post.RECORD_SEGMENTS).map(tuple)
+entries = st.lists(st.builds(messages.Entry, u32, u32, names), max_size=5).map(tuple)
+segments = st.lists(u64, max_size=codec.RECORD_SEGMENTS).map(tuple)
 
 
 @st.composite
-def records(draw: st.DrawFn) -> letters.Given:
+def records(draw: st.DrawFn) -> messages.Given:
     own, payload = draw(segments), draw(st.binary(max_size=64))
     header = MemoryHeader(
         draw(st.sampled_from([Instruction.WRITE, Instruction.COPY, Instruction.OPTIMIZE])).value,
@@ -31,27 +31,27 @@ def records(draw: st.DrawFn) -> letters.Given:
         segments=len(own),
         argument=draw(u64),
     )
-    return letters.Given(draw(u32), draw(u64), draw(u32), Message(header, own, payload))
+    return messages.Given(draw(u32), draw(u64), draw(u32), Message(header, own, payload))
 
 
 every_letter = st.one_of(
-    st.builds(letters.Order, u32, u64, entries, u64, u64),
-    st.builds(letters.Ack, u32, u64, u64, st.booleans()),
-    st.builds(letters.Counted, u32, u64),
-    st.builds(letters.Ask, u32, u64, u32),
+    st.builds(messages.Order, u32, u64, entries, u64, u64),
+    st.builds(messages.Ack, u32, u64, u64, st.booleans()),
+    st.builds(messages.Counted, u32, u64),
+    st.builds(messages.Ask, u32, u64, u32),
     records(),
-    st.builds(letters.Offer, u32, u64, u32),
-    st.builds(letters.AskPiece, u32, u64, u32),
-    st.builds(letters.Piece, u32, u64, u32, st.binary(max_size=64)),
+    st.builds(messages.Offer, u32, u64, u32),
+    st.builds(messages.AskPiece, u32, u64, u32),
+    st.builds(messages.Piece, u32, u64, u32, st.binary(max_size=64)),
 )
 
 
 @given(every_letter)
-def test_a_letter_survives_being_a_packet(letter: letters.Letter) -> None:
-    told = message.parse(post.pack(letter, BLANK))
+def test_a_letter_survives_being_a_packet(letter: messages.Letter) -> None:
+    told = message.parse(codec.pack(letter, BLANK))
     header = told.header
     assert (header.key, header.region, header.shard, header.replica) == (13, 7, 3, 1)
-    heard = post.parse(told)
+    heard = codec.parse(told)
     assert type(heard) is type(letter)
     assert heard == letter
 
@@ -61,10 +61,10 @@ def test_anything_is_a_letter_or_none(
     instruction: int, status: int, argument: int, own: tuple[int, ...], payload: bytes
 ) -> None:
     header = MemoryHeader(instruction, status=status, argument=argument)
-    post.parse(message.parse(Message(header, own, payload).pack()))
+    codec.parse(message.parse(Message(header, own, payload).pack()))
 
 
 def test_the_longest_record_fits_a_packet() -> None:
-    own = (1,) * post.RECORD_SEGMENTS
+    own = (1,) * codec.RECORD_SEGMENTS
     inner = Message(MemoryHeader(Instruction.WRITE, length=MAX_PAYLOAD, segments=len(own)), own, bytes(MAX_PAYLOAD))
-    assert len(post.pack(letters.Given(1, 1, 1, inner), BLANK)) <= MAX_MESSAGE
+    assert len(codec.pack(messages.Given(1, 1, 1, inner), BLANK)) <= MAX_MESSAGE

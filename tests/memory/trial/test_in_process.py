@@ -16,11 +16,11 @@ from netsum.wire.memory_codec import MemoryHeader
 from netsum_controller.memory.model import Region, Shard
 from netsum_controller.memory.reconfiguration import Standings, advance
 from netsum_memory import optimizer
+from netsum_memory.dedup import Absent, DedupWindows
 from netsum_memory.journal import Journal
 from netsum_memory.message import reply
 from netsum_memory.optimizer_rules import combined
 from netsum_memory.table_disk import Disk, Rows
-from netsum_memory.windows import Absent, Windows
 from netsum_trials.memory.in_process import controller, devices, switch
 from netsum_trials.memory.in_process.stage import SITE, Stage
 from netsum_trials.memory.plan import Event, Kind, Plan, make_plan
@@ -98,7 +98,7 @@ def plan_that_loses() -> Plan:
 
 
 def test_what_is_done_twice_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Windows, "find", lambda *_: Absent.NEW)
+    monkeypatch.setattr(DedupWindows, "find", lambda *_: Absent.NEW)
     totals, said = play(plan_with(), tmp_path)
     assert totals.doubled, said
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from netsum_memory.replication.backup import Backup
-from netsum_memory.replication.letters import Ack, Counted, Letter
 from netsum_memory.replication.log import Record
+from netsum_memory.replication.messages import Ack, Counted, Letter
 
 from tests.model.memory.device import Asked, CarefulPrimary, ModelReplica
 from tests.model.memory.explore import STUCK

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from netsum_controller.memory.failover import ReplicaGroup, Report, has_lost
 from netsum_memory.replication.backup import Backup
-from netsum_memory.replication.letters import Ack, Counted, Given, Letter, Order
+from netsum_memory.replication.messages import Ack, Counted, Given, Letter, Order
 from netsum_memory.replication.primary import Primary
 
 from tests.model.memory.device import Asked, History, ModelReplica, Name, Reply, restarted

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from netsum_p4runtime import p4runtime_pb2 as p4rt
 from netsum_switch.dataplane import DataPlane
-from netsum_switch.fair_lock import FairLock
+from netsum_switch.fifo_lock import FifoLock
 from netsum_switch.pipeline import ENGINE_VARIABLE
 from netsum_switch.ports import PortError
 from netsum_switch.ports.base import TURN
@@ -40,7 +40,7 @@ def controller(embedded: EmbeddedUnderTest, program: Program) -> Iterator[Contro
 
 
 def test_fair_lock_excludes() -> None:
-    lock, inside, most = FairLock(), 0, 0
+    lock, inside, most = FifoLock(), 0, 0
 
     def work() -> None:
         nonlocal inside, most

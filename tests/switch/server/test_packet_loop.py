@@ -75,7 +75,7 @@ def running(undo: ExitStack, pipeline: Pipeline, *ports: Port) -> DataPlane:
 
 
 def test_ports_are_served_in_turn(undo: ExitStack, peer: socket.socket) -> None:
-    from netsum_switch.native.loop_layout import BATCH
+    from netsum_switch.native.loop_state import BATCH
 
     waiting = {1: 5 * BATCH, 2: 2 * BATCH, 3: 2}
     ports = [UdpPort(number, LOOPBACK, address(peer)) for number in (1, 2, 3, 4)]
@@ -200,7 +200,7 @@ def test_what_the_kernel_does_not_take_as_one_message_goes_one_by_one(undo: Exit
 
 
 def test_more_copies_than_a_port_s_queue_holds(undo: ExitStack, peer: socket.socket) -> None:
-    from netsum_switch.native.loop_layout import QUEUE
+    from netsum_switch.native.loop_state import QUEUE
 
     core = Core("contract", "native")
     core.insert("exact_table", [Exact(1)], "multicast", 7)

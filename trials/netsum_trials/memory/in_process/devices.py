@@ -10,7 +10,7 @@ from netsum_memory.control import Orders
 from netsum_memory.device import Device
 from netsum_memory.message import Address, Send
 from netsum_memory.serve import TICK
-from netsum_memory.vault import Vault
+from netsum_memory.storage import Storage
 
 from netsum_trials.memory.in_process.controller import Controller
 from netsum_trials.memory.in_process.network import Network
@@ -55,7 +55,7 @@ class Host:
     def start(self) -> None:
         """A new process."""
         self._life += 1
-        vault = None if self._folder is None else Vault(self._folder, largest=JOURNAL)
+        vault = None if self._folder is None else Storage(self._folder, largest=JOURNAL)
         self._incarnation = f"{self.name} {self._life}" if vault is None else vault.incarnation
         self.device = Device(self.name, vault=vault)
         life = self._life

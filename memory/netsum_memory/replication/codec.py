@@ -19,7 +19,7 @@ from netsum.wire.memory import MAX_SEGMENTS, Instruction
 from netsum.wire.memory_codec import MemoryHeader
 
 from netsum_memory.message import Message
-from netsum_memory.replication.letters import (
+from netsum_memory.replication.messages import (
     Ack,
     Ask,
     AskPiece,

@@ -9,7 +9,7 @@ Register = str
 """A name of a value, or a constant."""
 
 
-class Function:
+class LlvmFunction:
     """One function as it is written. Every value gets a new name; every block is named when it begins."""
 
     def __init__(self, head: str) -> None:
@@ -166,18 +166,18 @@ class Function:
         return "\n".join([*self._head, *self._lines, "}", ""])
 
 
-class Assembly:
+class LlvmModule:
     """A module: functions, constants, and what it takes from outside."""
 
     def __init__(self) -> None:
-        self._functions: list[Function] = []
+        self._functions: list[LlvmFunction] = []
         self._constants: dict[tuple[int, ...], str] = {}
         self._declared: dict[str, str] = {}
 
     def function(
         self, name: str, parameters: str, result: str = "i32", *, linkage: str = "internal ", attributes: str = ""
-    ) -> Function:
-        made = Function(f"{linkage}{result} @{name}({parameters}) nounwind {attributes}")
+    ) -> LlvmFunction:
+        made = LlvmFunction(f"{linkage}{result} @{name}({parameters}) nounwind {attributes}")
         self._functions.append(made)
         return made
 

@@ -1,4 +1,4 @@
-"""The repository's own files, as the house tests look at them."""
+"""The repository's own files, as the tests of this folder read them."""
 
 from __future__ import annotations
 

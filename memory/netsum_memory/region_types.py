@@ -8,14 +8,14 @@ from typing import Final, Protocol
 
 from netsum.wire.memory import MemoryStatus
 
-from netsum_memory import checks, execute
+from netsum_memory import execute, validation
 from netsum_memory.execute import Outcome, Result
 from netsum_memory.message import Message
 from netsum_memory.region import Region
 from netsum_memory.store import Store
 
 
-class Kind(Protocol):
+class RegionType(Protocol):
     """A shard's contents. Everything is done in the order of the shard's log, with the same arguments on every device and again
     after a restart, so it must depend on nothing else: not on time, not on chance."""
 
@@ -39,19 +39,19 @@ class Kind(Protocol):
         """The device ends, or gives the shard up. Files of the kind's own stay."""
 
 
-Factory = Callable[[Region, int, Store], Kind]
+Factory = Callable[[Region, int, Store], RegionType]
 KINDS: Final[dict[str, Factory]] = {}
 """By the region's ``kind``. A factory gets region, shard and store; ValueError says what is wrong with the region's options."""
 
 
-class ArrayKind:
+class ArrayRegionType:
     """Plain memory with arithmetic."""
 
     def __init__(self, region: Region, shard: int, store: Store) -> None:  # noqa: ARG002 - as all factories
         self._region, self._store = region, store
 
     def check(self, message: Message) -> MemoryStatus:
-        return checks.check(self._region, message.header)
+        return validation.check(self._region, message.header)
 
     def execute(self, message: Message, position: int) -> Outcome:  # noqa: ARG002
         return execute.execute(message, self._store)
@@ -69,7 +69,7 @@ class ArrayKind:
         pass
 
 
-KINDS["array"] = ArrayKind
+KINDS["array"] = ArrayRegionType
 _ELSEWHERE: Final = {
     "parameters": ("netsum_memory.optimizer_kind", "ParametersKind"),
     "table": ("netsum_memory.tables", "TableKind"),
@@ -77,7 +77,7 @@ _ELSEWHERE: Final = {
 """Kinds that are imported on demand: tables need lmdb."""
 
 
-def make_kind(region: Region, shard: int, store: Store) -> Kind:
+def make_region_type(region: Region, shard: int, store: Store) -> RegionType:
     """Raises ValueError if there is no such kind, or if its options are wrong."""
     if region.kind not in KINDS and region.kind in _ELSEWHERE:
         module, name = _ELSEWHERE[region.kind]

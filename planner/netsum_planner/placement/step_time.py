@@ -75,7 +75,7 @@ def _work_of(job: Job, sizes: Sizes, gflops: float) -> _Work:
     return _Work(job.microbatches(sizes), compute, sample, samples, max(map(len, stages)), tuple(parts))
 
 
-class Estimate:
+class StepEstimate:
     """Calls as flows that begin each step together and share links equally: quick enough for a search."""
 
     def __init__(self, topology: Topology, machine: Machine) -> None:
@@ -166,7 +166,7 @@ class Estimate:
         return [(ends, 1 / len(found)) for edge in edges for ends in (edge, edge[::-1])], longest
 
 
-class Simulation(Estimate):
+class StepSimulation(StepEstimate):
     """Calls as :mod:`netsum_planner.simulator` has them, all of those at the same time in one simulation."""
 
     def allreduce(self, calls: Groups, beside: Sequence[Groups] = ()) -> Seconds:
@@ -207,7 +207,7 @@ class Predicted:
         return {**{f"{name}_ms": seconds * 1e3 for name, seconds in told.items()}, "efficiency": efficiency}
 
 
-def predicted(placement: Placement, calls: Estimate, others: Sequence[Placement] = ()) -> Predicted:
+def predicted(placement: Placement, calls: StepEstimate, others: Sequence[Placement] = ()) -> Predicted:
     """A step of a job, whose gradients meet those of the ``others``: the worst case."""
     (_, pp, dp), job = placement.sizes, placement.job
     work = calls.work(job, placement.sizes)
@@ -234,7 +234,7 @@ def predicted(placement: Placement, calls: Estimate, others: Sequence[Placement]
     )
 
 
-def _between(placement: Placement, calls: Estimate, work: _Work) -> tuple[float, float]:
+def _between(placement: Placement, calls: StepEstimate, work: _Work) -> tuple[float, float]:
     """Seconds that a microbatch's tensor calls take in one stage, and its activations on their way on and back. All groups do the
     same at the same time."""
     (tp, pp, _), job = placement.sizes, placement.job

@@ -19,7 +19,7 @@ class Copy(Protocol):
     def piece(self, number: int) -> bytes: ...
 
 
-class Machine(Protocol[M]):
+class StateMachine(Protocol[M]):
     """The contents of a shard. What is appended, cut, entered and finished is in the journal, if there is one, before anything
     that the replica wants to send leaves. Replies are what the caller makes of them."""
 

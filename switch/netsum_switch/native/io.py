@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from netsum_switch.native.loop_layout import (
+from netsum_switch.native.loop_state import (
     ADDRESS_BYTES,
     BATCH,
     CONTROL_BYTES,
@@ -42,7 +42,7 @@ _MESSAGE = struct.Struct("<QI4xQQQQI4xI4x")
 """struct mmsghdr: the address and its length, the vector and that it is one, ancillary data and their length, flags, length."""
 
 
-class Wires:
+class NativeIo:
     """The ports in memory. Descriptors and memory are the ports': they must not be closed before this is done with."""
 
     def __init__(self, run: int, context: Memory, out_start: int, ports: Iterable[Port], cpu_port: int) -> None:

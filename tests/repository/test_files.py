@@ -8,7 +8,7 @@ from pathlib import Path
 
 import netsum_p4
 
-from tests.house.tree import ROOT, files, name_of
+from tests.repository.tree import ROOT, files, name_of
 
 SOURCES = {".py", ".p4", ".lua", ".sh", ".md", ".toml", ".yaml"}
 HOME = re.compile(rb"/(?:home|Users)/[A-Za-z0-9_]|/root/")

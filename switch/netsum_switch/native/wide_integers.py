@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from netsum_switch.lowering.values import Constant, Expression, Operation, Parameter, Variable, operands_of
-from netsum_switch.native.assembly import Assembly, Function, Register
 from netsum_switch.native.expressions import Expressions
 from netsum_switch.native.layout import limb_count
+from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
 
 _BITWISE = {"&": "and", "|": "or", "^": "xor"}
 _CARRIES = {"+": "uadd", "-": "usub", "neg": "usub"}
@@ -76,7 +76,7 @@ class Form:
 class WideFunctions:
     """The functions of a module, by form."""
 
-    def __init__(self, assembly: Assembly) -> None:
+    def __init__(self, assembly: LlvmModule) -> None:
         self._assembly = assembly
         self._names: dict[str, str] = {}
 
@@ -97,7 +97,7 @@ class WideFunctions:
 class _Writer:
     """Writes one function."""
 
-    def __init__(self, assembly: Assembly, name: str, form: Form, bits: int) -> None:
+    def __init__(self, assembly: LlvmModule, name: str, form: Form, bits: int) -> None:
         self._assembly = assembly
         self._form = form
         self._bits = bits
@@ -218,7 +218,7 @@ class _Writer:
         return out.value(f"call i64 @llvm.{name}.i64(i64 {high}, i64 {low}, i64 {rest})")
 
     @staticmethod
-    def _limb_at(space: Register, out: Function, at: Register, last: int) -> Register:
+    def _limb_at(space: Register, out: LlvmFunction, at: Register, last: int) -> Register:
         """A limb of the space; outside, also where ``at`` would be negative, all are 0."""
         inside = out.compare("ule", 64, at, last)
         near = out.choose(inside, 64, at, 0)
@@ -245,7 +245,7 @@ def _order(root: Expression, known: dict[int, tuple[Register, int, Register]]) -
 
 
 def _with_carry(
-    assembly: Assembly, out: Function, name: str, left: Register, right: Register, cell: Register
+    assembly: LlvmModule, out: LlvmFunction, name: str, left: Register, right: Register, cell: Register
 ) -> Register:
     """A limb of a sum or difference; LLVM makes add-with-carry of it."""
     function = assembly.declare(f"llvm.{name}.with.overflow.i64", "{{ i64, i1 }} {}(i64, i64)")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from netsum_memory.replication.asking import UNDER_WAY, Asking
-from netsum_memory.replication.letters import AskPiece, Offer, Piece
+from netsum_memory.replication.messages import AskPiece, Offer, Piece
+from netsum_memory.replication.outstanding import UNDER_WAY, Outstanding
 
 AHEAD: Final = 4 * UNDER_WAY
 """Pieces that may wait for an earlier one."""
 
 
-class Loading:
+class SnapshotTransfer:
     """One copy: which pieces have come, and which to ask for."""
 
     def __init__(self, offer: Offer) -> None:
@@ -20,7 +20,7 @@ class Loading:
         self._pieces = offer.pieces
         self._next = 0  # the first that has not been taken
         self._early: dict[int, bytes] = {}
-        self._asking = Asking()
+        self._asking = Outstanding()
         self._overdue: list[int] = []
 
     @property

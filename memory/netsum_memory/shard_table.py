@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from netsum_memory.errors import DeviceError
 from netsum_memory.events import Added, Cut, Gone, Kept, Marked
-from netsum_memory.execute import quiet
-from netsum_memory.kinds import make_kind
+from netsum_memory.execute import ignoring_float_errors
 from netsum_memory.message import Address
 from netsum_memory.ordering import Ordering
 from netsum_memory.region import Assignment, Region
+from netsum_memory.region_types import make_region_type
 from netsum_memory.shard import Route, Shard
+from netsum_memory.storage import Storage
 from netsum_memory.store import Store
-from netsum_memory.vault import Vault
 
 log: Final = logging.getLogger("netsum.memory.device")
 
@@ -30,11 +30,11 @@ class Holding:
         return any(peer.address == address for peer in self.shard.group)
 
 
-class Holdings:
+class ShardTable:
     def __init__(
         self,
         host: str,
-        vault: Vault | None,
+        vault: Storage | None,
         limit: int | None,
         homes: dict[int, Address],
         route: Route,
@@ -49,7 +49,7 @@ class Holdings:
         self._dropped = False
         """Whether shards were given up whose files may still be there."""
         if vault is not None:
-            with quiet():
+            with ignoring_float_errors():
                 self._restore(vault)
             vault.watch(self._stores)
 
@@ -134,14 +134,14 @@ class Holdings:
         store = self._stores.get(region.id)
         if store is None:
             store = Store(region) if self._vault is None else self._vault.store(region)
-        kind = make_kind(region, assignment.shard, store)
+        kind = make_region_type(region, assignment.shard, store)
         self._stores[region.id], self._regions[region.id] = store, region
         shard = Shard(assignment, self._host, store, kind, homes=self._homes, route=self._route)
         holding = Holding(shard, Ordering(shard), assigned=assigned)
         self._held[shard.id] = holding
         return holding
 
-    def _drop(self, name: tuple[int, int], vault: Vault | None) -> None:
+    def _drop(self, name: tuple[int, int], vault: Storage | None) -> None:
         """``vault`` is told, unless it is the one that says so."""
         holding = self._held.pop(name, None)
         if holding is None:
@@ -179,7 +179,7 @@ class Holdings:
         if self._vault is not None:
             self._vault.checkpoint([holding.shard for holding in self.all()], self._stores)
 
-    def _restore(self, vault: Vault) -> None:
+    def _restore(self, vault: Storage) -> None:
         for event in vault.recover():
             holding = self._held.get(event.name)
             if isinstance(event, Kept):

@@ -15,7 +15,7 @@ _BACKTRACKS = 200_000
 Order = tuple[str, ...]
 
 
-def orders(topology: Topology, algorithm: str, random: Random) -> Iterator[Order]:
+def rank_orderings(topology: Topology, algorithm: str, random: Random) -> Iterator[Order]:
     """Those that suit the algorithm, and any network."""
     yield topology.hosts
     yield by_neighbours(topology)

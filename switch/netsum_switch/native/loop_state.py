@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from netsum_switch.native.assembly import Function, Register
+from netsum_switch.native.llvm_builder import LlvmFunction, Register
 
 BATCH = 32  # frames of a port's turn
 QUEUE = 64  # frames that wait to be sent at a port
@@ -87,44 +87,44 @@ class Message(IntEnum):
     LENGTH = 56
 
 
-def get(out: Function, base: Register, word: int) -> Register:
+def get(out: LlvmFunction, base: Register, word: int) -> Register:
     return out.load(out.offset(base, 8 * word), 64, 8)
 
 
-def pointer(out: Function, base: Register, word: int) -> Register:
+def pointer(out: LlvmFunction, base: Register, word: int) -> Register:
     return out.load_pointer(out.offset(base, 8 * word))
 
 
-def put(out: Function, base: Register, word: int, value: Register | int) -> None:
+def put(out: LlvmFunction, base: Register, word: int, value: Register | int) -> None:
     out.store(str(value), out.offset(base, 8 * word), 64, 8)
 
 
-def put_pointer(out: Function, base: Register, word: int, value: Register) -> None:
+def put_pointer(out: LlvmFunction, base: Register, word: int, value: Register) -> None:
     out.store_pointer(value, out.offset(base, 8 * word))
 
 
-def add(out: Function, base: Register, word: int, more: Register | int = 1) -> None:
+def add(out: LlvmFunction, base: Register, word: int, more: Register | int = 1) -> None:
     put(out, base, word, out.op("add", 64, get(out, base, word), more))
 
 
-def item(out: Function, base: Register, index: Register, size: int) -> Register:
+def item(out: LlvmFunction, base: Register, index: Register, size: int) -> Register:
     return out.offset(base, out.op("mul", 64, index, size))
 
 
-def is_null(out: Function, pointed: Register) -> Register:
+def is_null(out: LlvmFunction, pointed: Register) -> Register:
     return out.value(f"icmp eq ptr {pointed}, null")
 
 
-def error_number(out: Function) -> Register:
+def error_number(out: LlvmFunction) -> Register:
     return out.resize(out.load(out.value("call ptr @__errno_location()"), 32, 4), 32, 64)
 
 
-def descriptor(out: Function) -> Register:
+def descriptor(out: LlvmFunction) -> Register:
     """The descriptor of the wire %w."""
     return out.resize(get(out, "%w", Wire.DESCRIPTOR), 64, 32)
 
 
-def lose(out: Function, error: Register) -> None:
+def lose(out: LlvmFunction, error: Register) -> None:
     """The interface of %w is down or gone: Python says so, once."""
     with out.when(out.compare("eq", 64, get(out, "%w", Wire.LOST), 0)):
         put(out, "%w", Wire.LOST, out.op("or", 64, error, NEWS))

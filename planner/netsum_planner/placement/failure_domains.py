@@ -1,4 +1,4 @@
-"""Scopes: a host is in a rack, a rack in a zone, a zone in a building. From a file, or as the topology has them.
+"""Failure domains: a host is in a rack, a rack in a zone, a zone in a building. From a file, or as the topology has them.
 
 A file (the outermost level may be left out, or the outer two)::
 
@@ -28,7 +28,7 @@ from netsum_planner.topologies.model import Topology
 LEVELS: Final = ("rack", "zone", "building")
 
 
-class Scope(NamedTuple):
+class FailureDomain(NamedTuple):
     """Where one host is. Names are unique on their level; "" is everything."""
 
     rack: str
@@ -37,10 +37,10 @@ class Scope(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scopes:
+class FailureDomains:
     """``of``: by host, in the order in which hosts are taken. ``taken``: those that are not free."""
 
-    of: Mapping[str, Scope]
+    of: Mapping[str, FailureDomain]
     taken: frozenset[str] = frozenset()
 
     def at(self, host: str, level: str | None) -> str:
@@ -77,7 +77,7 @@ class _File(Strict):
     taken: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
 
-def read_scopes(path: Path, topology: Topology) -> Scopes:
+def read_failure_domains(path: Path, topology: Topology) -> FailureDomains:
     """The scopes of a file, which has all hosts of the topology. :class:`InputError` names the line."""
     document = load_yaml(path)
     file = validate(_File, document)
@@ -91,7 +91,7 @@ def read_scopes(path: Path, topology: Topology) -> Scopes:
     if problems:
         raise InputError(*(f"{document.where(problem.path)}: {problem}" for problem in problems))
     of = {host: _scope(names) for names, hosts in racks for host in hosts}
-    return Scopes(of, frozenset(file.taken))
+    return FailureDomains(of, frozenset(file.taken))
 
 
 def _racks(tree: object, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -125,13 +125,13 @@ def _wrong(racks: Collection[tuple[tuple[str, ...], Any]], topology: Topology) -
         yield Problem(("scopes",), f"{', '.join(missing)}: in no rack")
 
 
-def _scope(names: tuple[str, ...]) -> Scope:
+def _scope(names: tuple[str, ...]) -> FailureDomain:
     rack, zone, building = ("/".join(map(str, names[: max(0, len(names) - outer)])) for outer in range(len(LEVELS)))
-    return Scope(rack, zone, building)
+    return FailureDomain(rack, zone, building)
 
 
-def derived(topology: Topology) -> Scopes:
-    """Scopes as the topology has them. A rack is a switch with hosts, or hosts that are joined directly; a zone is what racks are
+def derived(topology: Topology) -> FailureDomains:
+    """Return the failure domains of a topology. A rack is a switch with hosts, or hosts that are joined directly; a zone is what racks are
     that are joined one tier above them, a building two tiers above. A host with links to several switches belongs to the one (or
     those) with the fastest."""
     racks = _components(topology.hosts, topology.hosts, _homes(topology))
@@ -145,7 +145,7 @@ def derived(topology: Topology) -> Scopes:
         found = _components(topology.hosts, [*topology.hosts, *inside], links)
         number = {name: f"{what}{n}" for n, name in enumerate(dict.fromkeys(found), 1)}
         names.append([number[name] for name in found])
-    return Scopes({host: Scope(*scope) for host, *scope in zip(topology.hosts, *names, strict=True)})
+    return FailureDomains({host: FailureDomain(*scope) for host, *scope in zip(topology.hosts, *names, strict=True)})
 
 
 def _homes(topology: Topology) -> list[tuple[str, str]]:

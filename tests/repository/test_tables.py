@@ -15,7 +15,7 @@ from netsum_testbed.tables import make_table
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 
-from tests.house.tree import ROOTS, imports, name_of
+from tests.repository.tree import ROOTS, imports, name_of
 
 WIDTH = 80
 WORD = st.text("abcdefgh0123456789.,/:-", min_size=1, max_size=24)

@@ -9,7 +9,7 @@ from netsum.wire.memory import MemoryStatus
 from netsum_memory.message import instruction_name
 
 
-class Tally:
+class DeviceCounters:
     """Counters, from which the metrics are made.
 
     Attributes:

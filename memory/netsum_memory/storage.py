@@ -45,7 +45,7 @@ MOST: Final = 200_000
 """Journal entries after which a checkpoint is made, so that a restart takes seconds."""
 
 
-class Vault:
+class Storage:
     """Attributes:
     incarnation: of the memory in the folder: 16 hexadecimal digits.
     due: whether a checkpoint should be made.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.test_imports import loaded_by
+from tests.repository.test_imports import loaded_by
 
 KILL = "os.kill(os.getpid(), signal.SIGINT)"
 MOMENTS = {

@@ -12,7 +12,7 @@ OVERTAKEN: Final = 3
 """Answers to this many later requests mean that a request or its answer is lost."""
 
 
-class Asking:
+class Outstanding:
     """Numbers, of records or pieces."""
 
     def __init__(self) -> None:

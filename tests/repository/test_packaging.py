@@ -17,7 +17,7 @@ import netsum
 import pytest
 from netsum import extras
 
-from tests.house.tree import ROOT, files, name_of
+from tests.repository.tree import ROOT, files, name_of
 
 WHOLE = {
     "netsum",

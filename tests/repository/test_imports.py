@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.house.tree import ROOT, ROOTS, imports, name_of, packages
+from tests.repository.tree import ROOT, ROOTS, imports, name_of, packages
 
 OURS = {*ROOTS, "netsum_p4"}
 MAY_IMPORT = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.house.tree import ROOT
+from tests.repository.tree import ROOT
 
 TOOLS = ("bash", "cat", "dirname", "env", "id", "mktemp", "python3", "realpath", "rm")
 

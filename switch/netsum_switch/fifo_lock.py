@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 
-class FairLock:
+class FifoLock:
     """A mutex that a busy loop cannot monopolise.
 
     The data plane takes and releases its lock for every batch of packets, and would win an ordinary lock each time: a

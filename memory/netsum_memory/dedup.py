@@ -84,7 +84,7 @@ class _Window:
         self.noted = {number: noted for number, noted in self.noted.items() if self.age(number) < CLIENT_WINDOW}
 
 
-class Windows:
+class DedupWindows:
     """The clients of one shard."""
 
     def __init__(self, most: int = CLIENTS) -> None:
@@ -131,7 +131,7 @@ class Windows:
         return b"".join(parts)
 
     @classmethod
-    def load(cls, saved: bytes, most: int = CLIENTS) -> Windows:
+    def load(cls, saved: bytes, most: int = CLIENTS) -> DedupWindows:
         windows, at = cls(most), 0
         while at < len(saved):
             client, newest, count = _CLIENT.unpack_from(saved, at)

@@ -7,11 +7,11 @@ from typing import Any
 
 from netsum_planner.placement.placement import Placement
 from netsum_planner.placement.search import Placer, Plan
-from netsum_planner.placement.steps import Estimate, Predicted, Simulation
+from netsum_planner.placement.step_time import Predicted, StepEstimate, StepSimulation
 
 
 @dataclass(frozen=True)
-class Takeover:
+class Failover:
     """``by``: the hosts that come in. If there are none, the job goes on with a replica fewer, or stops (``after`` is None). They
     get ``nbytes`` of state in ``seconds`` from ``source``, hosts of other replicas; if there are none, from a checkpoint."""
 
@@ -44,7 +44,7 @@ class Takeover:
         }
 
 
-def take_over(placer: Placer, plan: Plan, lost: str) -> Takeover | None:
+def fail_over(placer: Placer, plan: Plan, lost: str) -> Failover | None:
     """What happens when a host is lost; None if no job has it. A free host takes its place; if none is in the scope that its job
     wants, its whole tensor group moves; if there is no room for that either, its replica is left out."""
     index = next((n for n, each in enumerate(plan.placements) if lost in each.order), None)
@@ -52,7 +52,7 @@ def take_over(placer: Placer, plan: Plan, lost: str) -> Takeover | None:
         return None
     placement, before = plan.placements[index], plan.predicted[index]
     number = placement.order.index(lost) // placement.sizes.tp
-    estimate = Estimate(placer.topology, placer.machine)
+    estimate = StepEstimate(placer.topology, placer.machine)
 
     def with_others(other: Placement) -> list[Placement]:
         return [*plan.placements[:index], other, *plan.placements[index + 1 :]]
@@ -69,14 +69,14 @@ def take_over(placer: Placer, plan: Plan, lost: str) -> Takeover | None:
         if best is not None:
             break
     if best is None:
-        return Takeover(lost, placement.job.name, before, None, None, (), 0.0, (), None)
+        return Failover(lost, placement.job.name, before, None, None, (), 0.0, (), None)
     now = best.placements[index]
-    after = placer.plan(best.placements, Simulation(placer.topology, placer.machine)).predicted[index]
+    after = placer.plan(best.placements, StepSimulation(placer.topology, placer.machine)).predicted[index]
     by = tuple(host for host in now.order if host not in placement.order)
     stage, replica = divmod(number, placement.sizes.dp)
     nbytes = len(by) * placement.job.state(placement.job.stages(placement.sizes.pp)[stage], placement.sizes)
     source, seconds = _moved(placement, now, stage, replica, nbytes, estimate)
-    return Takeover(lost, placement.job.name, before, after, now, by, nbytes, source, seconds)
+    return Failover(lost, placement.job.name, before, after, now, by, nbytes, source, seconds)
 
 
 def _alone(placement: Placement, number: int, lost: str, plan: Plan) -> list[Placement]:
@@ -105,7 +105,7 @@ def _smaller(placement: Placement, number: int) -> list[Placement]:
 
 
 def _moved(
-    before: Placement, after: Placement, stage: int, replica: int, nbytes: float, calls: Estimate
+    before: Placement, after: Placement, stage: int, replica: int, nbytes: float, calls: StepEstimate
 ) -> tuple[tuple[str, ...], float | None]:
     """The sources of the new hosts' state, and the time until all have it: each has its part from the nearest host with the
     same part in another replica."""
