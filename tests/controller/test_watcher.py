@@ -167,12 +167,12 @@ def test_serving_watches_until_it_is_closed(controller: Controller, switch: Fake
     until(lambda: controller.job("resnet").epoch.number > job.epoch.number)
     assert watchers() > before
     controller.close()
-    assert watchers() == before
+    assert watchers() <= before
 
 
 def test_serving_without_watching(controller: Controller, switch: FakeSwitch) -> None:
     before = watchers()
     controller.serve(watch=None)
     switch.restart()
-    assert watchers() == before
+    assert watchers() <= before
     assert switch.config is None

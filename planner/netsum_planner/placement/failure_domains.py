@@ -131,9 +131,9 @@ def _scope(names: tuple[str, ...]) -> FailureDomain:
 
 
 def derived(topology: Topology) -> FailureDomains:
-    """Return the failure domains of a topology. A rack is a switch with hosts, or hosts that are joined directly; a zone is what racks are
-    that are joined one tier above them, a building two tiers above. A host with links to several switches belongs to the one (or
-    those) with the fastest."""
+    """Return the failure domains of a topology. A rack is a switch with hosts, or hosts that are joined directly; a zone is
+    what racks are that are joined one tier above them, a building two tiers above. A host with links to several switches
+    belongs to the one (or those) with the fastest."""
     racks = _components(topology.hosts, topology.hosts, _homes(topology))
     between = topology.graph().to_undirected().subgraph(topology.switches)
     homes = {name for name in topology.switches if set(topology.neighbours[name]) & set(topology.hosts)}

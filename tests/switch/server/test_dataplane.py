@@ -183,7 +183,7 @@ def test_stop_is_clean_and_can_be_repeated() -> None:
     address = switch.port_address(1)
     switch.stop()
     switch.stop()
-    assert threads_of_switches() == before
+    assert threads_of_switches() <= before  # a stream of a test before may have ended meanwhile
     with EmbeddedSwitch([f"1@udp:{address[0]}:{address[1]}"]) as again:  # the address is free again
         assert again.port_address(1) == address
 
@@ -192,7 +192,7 @@ def test_what_fails_at_start_leaves_nothing_open() -> None:
     before = threads_of_switches()
     with pytest.raises(PortError, match="port 1 is given twice"):
         EmbeddedSwitch(["1@udp:127.0.0.1:0", "1@udp:127.0.0.1:0"])
-    assert threads_of_switches() == before
+    assert threads_of_switches() <= before  # a stream of a test before may have ended meanwhile
 
 
 def test_port_address_of_no_port(embedded: EmbeddedUnderTest) -> None:
