@@ -16,8 +16,8 @@ from typing import IO, Any, Final
 from netsum_testbed.errors import TestbedError
 
 STARTS: Final = 600.0
-"""Seconds within which a child must answer, and do what only a hung one does not do. One that ends is noticed at once, so only a
-machine with next to no time for it makes it slow."""
+"""Seconds within which a child must answer. A child that ends is noticed at once; this is for one that hangs, and longer than a
+busy machine makes a start."""
 
 STOPS: Final = 60.0
 """Seconds that a child may take to go after SIGTERM."""
