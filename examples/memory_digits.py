@@ -10,8 +10,7 @@ import time
 import netsum
 import netsum.memory
 import numpy as np
-from netsum_memory.optimizer_local import LocalOptimizer
-from netsum_memory.optimizer_options import Options
+from netsum_memory.optimizer_rules import LocalOptimizer, Options
 from sklearn.datasets import load_digits
 
 STEPS, BATCH, HIDDEN = 150, 128, 128

@@ -9,7 +9,7 @@ import time
 import netsum
 import netsum.memory
 import numpy as np
-from netsum_memory.table_options import TableOptions, coalesced, initial_rows, update
+from netsum_memory.tables import TableOptions, coalesced, initial_rows, update
 
 USERS, ITEMS, STEPS, BATCH = 6000, 14000, 120, 512
 

@@ -14,14 +14,13 @@ import grpc
 from netsum_p4runtime import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Topology
-from netsum_controller.counters import Counters
 from netsum_controller.errors import ControllerError, InputError, SwitchError
 from netsum_controller.memory.devices import Beats
 from netsum_controller.memory.rows import MemoryRows
-from netsum_controller.p4runtime.channel import open_channel, read_cookie
+from netsum_controller.observability import Counters
+from netsum_controller.p4runtime.channel import Silence, open_channel, read_cookie
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT, SwitchClient
 from netsum_controller.p4runtime.p4info import Program
-from netsum_controller.p4runtime.silence import Silence
 from netsum_controller.planning.replan import Replan
 from netsum_controller.state.model import Job, Waiting
 from netsum_controller.state.store import Store

@@ -18,8 +18,7 @@ from netsum_controller.jobs import eviction, groups, lifecycle, migration, recon
 from netsum_controller.jobs.membership import Membership, describe
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.memory.devices import LEASE
-from netsum_controller.memory.model import Region
-from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.memory.model import Region, RegionSpec
 from netsum_controller.monitoring import job_status
 from netsum_controller.monitoring.links import LinkWatcher
 from netsum_controller.monitoring.metrics import Metrics
@@ -32,7 +31,7 @@ from netsum_controller.regions import lifecycle as regions
 from netsum_controller.regions.reconciler import RegionReconciler
 from netsum_controller.state.model import Job
 from netsum_controller.state.store import Store
-from netsum_controller.web.event_stream import EventStream
+from netsum_controller.web.live_page import EventStream
 
 
 class Controller:

@@ -21,8 +21,6 @@ from netsum.collectives.opening import same_run
 from netsum.collectives.reductions import Reductions
 from netsum.descriptor import Descriptor
 from netsum.endpoint_factory import open_window
-from netsum.engine import Engine
-from netsum.environment import DEFAULT_CALL_TIMEOUT, seconds
 from netsum.errors import (
     AbortedError,
     CallError,
@@ -35,9 +33,10 @@ from netsum.errors import (
 )
 from netsum.fixed_point import Array
 from netsum.peers.transport import PeerSocket
+from netsum.progress import Engine
 from netsum.recovery import Recovery, Told
 from netsum.report import Report
-from netsum.settings import Settings
+from netsum.settings import DEFAULT_CALL_TIMEOUT, Settings, seconds
 from netsum.stats import Stats
 from netsum.telemetry import CallEnd, MemberLog, Watcher
 from netsum.transports.base import Transport

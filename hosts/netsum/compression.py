@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from netsum.collectives.arguments import as_array
 from netsum.collectives.call import Call, Context
 from netsum.collectives.elementwise import lanewise
-from netsum.collectives.finite import not_finite
 from netsum.collectives.history import Signature
 from netsum.collectives.negotiation import Negotiation, negotiate
+from netsum.collectives.nonfinite import not_finite
 from netsum.collectives.options import ARITHMETIC, Options
 from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockPipeline

@@ -1,19 +1,21 @@
-"""Questions to the controller's HTTP API."""
+"""HTTP to the controller and to other members."""
 
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import os
+import socket
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from netsum.answers import open_url
 from netsum.errors import (
     DesynchronizedError,
     EvictedError,
@@ -25,7 +27,107 @@ from netsum.errors import (
 )
 from netsum.logs import LongWait
 
+# HTTP to neighbors: no proxy, and an answer that comes whole within its time, however slowly its bytes do.
+
+
+class _Until(io.RawIOBase):
+    """The bytes of a connection until a deadline."""
+
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, deadline: float) -> None:
+        self._sock, self._raw, self._deadline = sock, raw, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer takes too long")
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    """http.client times each read; here the connection's timeout is that of the whole answer."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        timeout = sock.gettimeout()
+        if timeout is not None:
+            self.fp: Any = io.BufferedReader(_Until(sock, self.fp.detach(), time.monotonic() + timeout))
+
+
+class _Connection(http.client.HTTPConnection):
+    response_class = _Answer
+
+
+class _TlsConnection(http.client.HTTPSConnection):
+    response_class = _Answer
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Connection, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, trust: ssl.SSLContext | None) -> None:
+        super().__init__(context=trust)
+        self._trust = trust
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_TlsConnection, req, context=self._trust)
+
+
+def open_url(request: urllib.request.Request | str, timeout: float, trust: ssl.SSLContext | None = None) -> Any:
+    """The answer, to be closed. Connecting, asking and the answer may take ``timeout`` seconds each. Raises OSError
+    (urllib.error.HTTPError among them) or http.client.HTTPException, as reading it does."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Http(), _Https(trust))
+    return opener.open(request, timeout=timeout)
+
+
+# A question to the controller, asked on a thread of its own: a controller that hangs must not hold up the member's
+# traffic.
+
+
 Answer = TypeVar("Answer")
+
+
+class Question(Generic[Answer]):
+    """Asked on construction, at ``asked`` (``time.monotonic()``)."""
+
+    def __init__(self, ask: Callable[[], Answer]) -> None:
+        self.asked = time.monotonic()
+        self._ask = ask
+        self._over = threading.Event()
+        self._answer: Answer
+        self._error: Exception | None = None
+        threading.Thread(target=self._run, name="netsum question", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._answer = self._ask()
+        except Exception as error:
+            self._error = error
+        self._over.set()
+
+    def answered(self, timeout: float = 0.0) -> bool:
+        """Whether the answer comes within ``timeout`` seconds."""
+        return self._over.wait(max(0.0, timeout))
+
+    def answer(self) -> Answer:
+        """The answer, or raises the error that came instead."""
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+
+# Questions to the controller's HTTP API.
+
 
 REQUEST_TIMEOUT: Final = 10.0
 _FIRST_RETRY: Final = 0.05

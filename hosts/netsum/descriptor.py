@@ -23,7 +23,7 @@ MULTICAST: Final = "chain:multicast"
 """The same, and the network copies results to all members."""
 ALGORITHMS: Final = (SWITCH, AUTO, *HOST_ALGORITHMS, CHAIN, MULTICAST)
 PLAN: Final = "plan:"
-"""Followed by a file (:mod:`netsum.peers.plans.from_file`), which every member reads: an algorithm, too."""
+"""Followed by a file (:mod:`netsum.peers.schedule_files`), which every member reads: an algorithm, too."""
 KNOWN: Final = f"{', '.join(ALGORITHMS)}, {CHAIN}:SIDES (as in {CHAIN}:4x4) or {PLAN}FILE"
 _TORUS: Final = re.compile(f"{CHAIN}:([1-9][0-9]{{0,2}}(?:x[1-9][0-9]{{0,2}})*)")
 _KEY: Final = re.compile("(?:[0-9a-f]{16}){1,2}")  # 16 digits: of an epoch that an older controller began

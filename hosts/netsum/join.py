@@ -13,10 +13,10 @@ from netsum.communicator import Communicator, Explain
 from netsum.controller_client import ControllerClient
 from netsum.descriptor import KNOWN, Descriptor, Link, is_algorithm
 from netsum.endpoint_factory import open_transport
-from netsum.environment import Environment, seconds
 from netsum.errors import JoinError
 from netsum.logs import configure
 from netsum.membership import ControllerMembership, JoinOptions, check_algorithm
+from netsum.settings import Environment, seconds
 from netsum.transports.base import Transport
 
 
@@ -35,7 +35,7 @@ def join(
     peer: str | None = None,
     wrap: Callable[[Transport], Transport] | None = None,
 ) -> Communicator:
-    """Take a rank of a job. Arguments that are not given come from the environment (:mod:`netsum.environment`).
+    """Take a rank of a job. Arguments that are not given come from the environment (:mod:`netsum.settings`).
 
     Args:
         job, rank: the job's name and the rank.

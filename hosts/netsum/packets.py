@@ -39,9 +39,8 @@ from scapy.utils import PcapReader
 
 from netsum.frames import ETHERNET_BYTES
 from netsum.wire import memory, schema
-from netsum.wire.codec import Header, parse_header
-from netsum.wire.memory_codec import MemoryHeader, parse_memory
-from netsum.wire.names import FLAG_NAMES, MEMORY_NAMES, VALUE_NAMES
+from netsum.wire.codec import VALUE_NAMES, Header, parse_header
+from netsum.wire.memory import FLAG_NAMES, MEMORY_NAMES, MemoryHeader, parse_memory
 from netsum.wire.schema import Lane
 
 _DEFAULTS: dict[str, int | None] = {"job_id": 1, "block_id": 0, **Header._field_defaults}

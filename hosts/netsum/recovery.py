@@ -1,26 +1,143 @@
-"""When the switch suddenly refuses a member or falls silent, the member asks the controller what has become of the job.
-
-A switch that has restarted knows no job. The controller installs the job again in a new epoch that *resumes* the old one: every
-rank reports the first block whose result it lacks, and all continue from the lowest, using the contributions that they kept
-(docs/protocol.md, "Epochs"). If no switch is left, the members combine in that epoch themselves.
-
-A question changes nothing: until it is answered, however long that takes, the rank sends as before. Only once it has been told
-that another epoch is about to resume its own does it stop, and report: so what it reports stays true.
-"""
+"""What a member does when results stop: it queries the controller, recovers or fails the calls, and explains timeouts."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from netsum.controller_http import Question
 from netsum.descriptor import Descriptor
-from netsum.errors import CommunicatorError, NetsumError, NotReadyError
-from netsum.question import Question
-from netsum.refusal import BlockRejected
+from netsum.errors import CallTimeoutError, CommunicatorError, NetsumError, NotReadyError
 from netsum.transports.base import Transport
-from netsum.window import Waits
+from netsum.window import BlockedOn, Waits, Window
+from netsum.window.blocks import BlockRejected
 from netsum.wire.schema import Outcome
+from netsum.work import Work
+
+# Notices when a member hears nothing new: the job may have moved on without it.
+
+
+PATIENCE: Final = 1.0
+"""Seconds that a block waits for its result before the controller is asked."""
+MAX_PATIENCE: Final = 4.0
+SPREAD: Final = 0.01
+"""Seconds for each rank of the job, up to which a rank waits longer, at random: otherwise all ranks would ask at once."""
+LOOK: Final = 5.0
+"""Seconds between two questions that one member asks for all in a job without a switch, where nobody is refused."""
+
+
+class InactivityTimer:
+    """Tells when to ask: after a while without results, then after twice as long, up to a cap. ``moved`` is when the last
+    awaited result arrived, or the waiting began."""
+
+    def __init__(self, ranks: int = 0, seed: int | None = None) -> None:
+        """``ranks`` of the job."""
+        self.moved = 0.0
+        self._base = -1
+        self._since = 0.0
+        self._patience = PATIENCE
+        self._spread = ranks * SPREAD
+        self._random = random.Random(seed)
+        self._extra = self._random.uniform(0.0, self._spread)
+        self._looked = time.monotonic()
+
+    def too_long(self, base: int, now: float, *, waiting: bool) -> bool:
+        """Whether to ask now. All results below ``base`` are held; ``waiting`` says whether more are awaited."""
+        if base != self._base or not waiting:
+            self._base, self._since, self._patience = base, now, PATIENCE
+            self.moved = now
+            return False
+        if now - self._since < self._patience + self._extra:
+            return False
+        self._since, self._patience = now, min(2 * self._patience, MAX_PATIENCE)
+        self._extra = self._random.uniform(0.0, self._spread)
+        return True
+
+    def look(self, now: float) -> bool:
+        """Whether to ask although nothing is amiss, because a job without a switch may have been given one."""
+        if now - self._looked < LOOK:
+            return False
+        self._looked = now
+        return True
+
+
+# The message of a CallTimeoutError: how far the call came, and whom it waits for if that is known.
+#
+# A rank is named only on evidence: a block has waited for a while, and the switch's record lacks the rank, or the rank
+# answers nobody. As long as results arrive, nobody is late: the call was too large for its timeout.
+
+
+STILL: Final = 1.0
+"""Seconds without a result (or half the call's timeout, if that is less) after which somebody counts as late."""
+ANSWER: Final = 3.0
+"""Seconds that the controller has to say whom a block waits for."""
+
+
+class TimeoutDiagnosis:
+    """Explains one communicator's timeouts. ``explain(block_id)`` asks the controller whom a block waits for."""
+
+    def __init__(self, explain: Callable[[int], BlockedOn] | None) -> None:
+        self._explain = explain
+        self._early: Question[BlockedOn] | None = None
+
+    def foresee(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> None:
+        """Ask ahead of the deadline, if there is time: nobody then waits for a controller that does not answer."""
+        if work.timeout is None or work.deadline is None or work.timeout < 2 * ANSWER or now < work.deadline - ANSWER:
+            return
+        if self._early is None and self._waits(work, window, silence, now):
+            self._early = self._ask(window, now)
+
+    def _waits(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> bool:
+        assert work.timeout is not None
+        return window.base < window.next_serial and now - silence.moved >= min(STILL, work.timeout / 2)
+
+    def _ask(self, window: Window, now: float) -> Question[BlockedOn] | None:
+        explain, block = self._explain, window.block_id(window.base)
+        return None if explain is None or window.explain(now) is not None else Question(lambda: explain(block))
+
+    def error(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> CallTimeoutError:
+        """The error of a call that has timed out; waits for the controller's answer, at most :data:`ANSWER`."""
+        within = f"within {work.timeout:g} s"
+        progress = work.outline.progress(window.block_id(window.base))
+        if window.base == window.next_serial:
+            return CallTimeoutError("; ".join(filter(None, [f"the call did not end {within}", progress])))
+        block = window.block_id(window.base)
+        sentence, missing = self._whom(work, window, silence, now)
+        reasons = [f"no result for block {block} (generation {work.gen}) {within}", progress, sentence]
+        if not window.stats.packets_received:
+            reasons.append(f"nothing at all has come from the {window.combiner}")
+        return CallTimeoutError("; ".join(filter(None, reasons)), block, missing)
+
+    def _whom(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> BlockedOn:
+        if not self._waits(work, window, silence, now):
+            return "results were still arriving: it needs more time", ()
+        known = window.explain(now)
+        if known is not None:
+            return known
+        early, self._early = self._early, None
+        if early is not None and not early.answered():
+            return _UNKNOWN
+        question = self._ask(window, now)  # the early answer may no longer be true
+        if question is None:
+            return "", ()
+        return question.answer() if question.answered(ANSWER) else _UNKNOWN
+
+
+_UNKNOWN: Final[BlockedOn] = ("whom it waits for is not known: the controller does not answer", ())
+
+
+# When the switch suddenly refuses a member or falls silent, the member asks the controller what has become of the job.
+#
+# A switch that has restarted knows no job. The controller installs the job again in a new epoch that *resumes* the old
+# one: every rank reports the first block whose result it lacks, and all continue from the lowest, using the
+# contributions that they kept (docs/protocol.md, "Epochs"). If no switch is left, the members combine in that epoch
+# themselves.
+#
+# A question changes nothing: until it is answered, however long that takes, the rank sends as before. Only once it has
+# been told that another epoch is about to resume its own does it stop, and report: so what it reports stays true.
+
 
 ASKABLE: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.WINDOW})
 """Refusals that a new epoch may explain."""

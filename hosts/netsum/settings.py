@@ -1,14 +1,20 @@
-"""What a job's members may change while it runs, all alike."""
+"""What a caller or the environment can set."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from numbers import Real
+from typing import Any, Final, Self
 
-from netsum.descriptor import AUTO, Descriptor
+from netsum.descriptor import ALGORITHMS, AUTO, Descriptor, is_algorithm
+from netsum.errors import InvalidTimeoutError, JoinError
+from netsum.logs import FORMATS, LEVELS
 from netsum.peers.selection import Table, read_table
 from netsum.wire.schema import CHUNK_BYTES
+
+# What a job's members may change while it runs, all alike.
 
 
 @dataclass(frozen=True)
@@ -54,3 +60,104 @@ class Settings:
     def with_algorithm(self, algorithm: str, ranks: int) -> Self:
         """These, with one algorithm for all sizes."""
         return replace(self, table={ranks: {1: algorithm}})
+
+
+# The environment variables that :func:`netsum.join` reads for arguments it is not given.
+#
+# ====================== ============================================================================ ``NETSUM_JOB``
+# name of the job ``NETSUM_RANK`` this member's rank; else what the launcher set (:data:`RANKS`) ``NETSUM_TOKEN`` the
+# job's secret token ``NETSUM_CONTROLLER`` the controller's URL, such as ``http://127.0.0.1:8080`` ``NETSUM_CA`` PEM
+# file of the authority that signed the certificate of an ``https`` controller ``NETSUM_DESCRIPTOR`` a descriptor file
+# instead of a controller; ``{rank}`` in it stands for the rank ``NETSUM_TIMEOUT`` seconds that one call may take,
+# default 60 ``NETSUM_ALGORITHM`` in a job without a switch: ``ring`` and so on, or ``plan:FILE`` (docs/hosts.md), the
+# same on every rank ``NETSUM_PEER`` address of this host for the other members, HOST or HOST:PORT (in a job without a
+# switch) ``NETSUM_HOST`` this host's name in the topology (for :func:`netsum.memory.open` on a rootless fabric)
+# ``NETSUM_LOG`` print the library's log to stderr: ``text``, or ``json``, an object a line ``NETSUM_LOG_LEVEL`` from
+# which level on: ``debug``, ``info`` (default), ``warning``, ``error`` ======================
+# ============================================================================
+
+
+DEFAULT_CALL_TIMEOUT = 60.0
+RANKS: Final = ("NETSUM_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Variables that say a process's rank, the first that is set: ours, and those of torchrun, Open MPI, MVAPICH2, MPICH (also Intel
+MPI) and SLURM. SLURM's is last: what a job step starts, such as mpirun, has it in its environment too."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The variables above, read once; None if unset."""
+
+    job: str | None = None
+    rank: int | None = None
+    token: str | None = None
+    controller: str | None = None
+    descriptor: str | None = None
+    timeout: float = DEFAULT_CALL_TIMEOUT
+    algorithm: str | None = None
+    peer: str | None = None
+    host: str | None = None
+    log: str | None = None
+    log_level: str | None = None
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str] | None = None) -> Environment:
+        """Read ``variables`` (default: the process's). Raises JoinError for an invalid value."""
+        source = os.environ if variables is None else variables
+        return cls(
+            job=source.get("NETSUM_JOB") or None,
+            rank=_rank(source),
+            token=source.get("NETSUM_TOKEN") or None,
+            controller=source.get("NETSUM_CONTROLLER") or None,
+            descriptor=source.get("NETSUM_DESCRIPTOR") or None,
+            timeout=_seconds(source, "NETSUM_TIMEOUT") or DEFAULT_CALL_TIMEOUT,
+            algorithm=_algorithm(source),
+            peer=source.get("NETSUM_PEER") or None,
+            host=source.get("NETSUM_HOST") or None,
+            log=_one_of(source, "NETSUM_LOG", FORMATS),
+            log_level=_one_of(source, "NETSUM_LOG_LEVEL", LEVELS),
+        )
+
+
+def _algorithm(source: Mapping[str, str]) -> str | None:
+    name = "NETSUM_ALGORITHM"
+    text = source.get(name) or ""
+    return text if is_algorithm(text) else _one_of(source, name, ALGORITHMS)
+
+
+def _rank(source: Mapping[str, str]) -> int | None:
+    name = next((name for name in RANKS if source.get(name)), None)
+    if name is None:
+        return None
+    text = source[name]
+    if not (text.isascii() and text.isdigit()):
+        raise JoinError(f"{name} is {text!r}, not a rank: 0, 1, 2, ...")
+    return int(text)
+
+
+def _seconds(source: Mapping[str, str], name: str) -> float | None:
+    text = source.get(name)
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = float("nan")
+    if not seconds > 0:
+        raise InvalidTimeoutError(f"{name} is {text!r}, not a number of seconds above 0")
+    return seconds
+
+
+def seconds(given: Any, name: str = "timeout") -> float:
+    """A timeout that a caller gave; :class:`InvalidTimeoutError` if it is not a number of seconds, 0 or more."""
+    if type(given) is float and given >= 0:
+        return given
+    if isinstance(given, bool) or not isinstance(given, Real) or not float(given) >= 0:
+        raise InvalidTimeoutError(f"{name} is {given!r}, not a number of seconds")
+    return float(given)
+
+
+def _one_of(source: Mapping[str, str], name: str, words: Sequence[str]) -> str | None:
+    text = (source.get(name) or "").lower()
+    if text and text not in words:
+        raise JoinError(f"{name} is {source[name]!r}, not {' or '.join((', '.join(words[:-1]), words[-1]))}")
+    return text or None

@@ -1,23 +1,52 @@
-"""A call under way, and its flow."""
+"""Calls and their state: a generator that submits blocks, what the caller waits for, and how far it has come."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from netsum.environment import seconds
-from netsum.outline import Outline
 from netsum.report import Report
+from netsum.settings import seconds
+from netsum.window.blocks import id_distance
+
+
+@dataclass
+class Outline:
+    """The ``call`` in words, the id of its ``first`` block, its number of ``opening`` blocks, in which the ranks agree, and of
+    ``blocks`` of data, of which ``skipped`` are not sent. What is not known yet is empty or 0."""
+
+    call: str = ""
+    first: int | None = None
+    opening: int = 0
+    blocks: int = 0
+    skipped: int = 0
+
+    def progress(self, base: int) -> str:
+        """How far the call has come if every result below block ``base`` is held; only the call if its size is not known."""
+        if self.first is None or not self.blocks:
+            return self.call
+        held = max(0, id_distance(base, self.first))  # 0: an earlier call is under way
+        done = min(max(0, held - self.opening) + self.skipped * (held > self.opening), self.blocks)
+        return f"{self.call}: {done:,} of {self.blocks:,} blocks done"
+
 
 Condition = Callable[[], bool]
+
+
 Flow = Generator["Condition | object", None, Any]
 """A generator that submits blocks and yields the condition that it waits for; the engine resumes it once that holds."""
+
+
 SUBMITTED: Final = object()
 """A flow yields this when all its blocks are submitted, so that the next call may submit."""
+
+
 Ended = Callable[[BaseException | None], None]
 """Called when a call has ended, with what it raises or None."""
+
 
 Result = TypeVar("Result")
 
@@ -33,7 +62,7 @@ def nested(flow: Flow) -> Flow:
 
 
 class Drives(Protocol):
-    """:class:`netsum.driver.Driver`, as far as a call needs it."""
+    """:class:`Driver`, as far as a call needs it."""
 
     def drive(self, work: Work[Any], timeout: float | None) -> None:
         """Run until ``work`` is done or ``timeout`` seconds are over."""

@@ -22,14 +22,12 @@ from netsum.transports.sockets import parse_address
 from netsum.user_state import write_json
 from netsum.wire.memory import MEMORY_PORT
 
-from netsum_memory.control import Control, Orders
 from netsum_memory.device import Device
 from netsum_memory.errors import DeviceError
-from netsum_memory.links.frames import FramesLink, datagram_frames, interface_frames
-from netsum_memory.links.link import KernelLink, Link
+from netsum_memory.links.link import FramesLink, KernelLink, Link, datagram_frames, interface_frames
 from netsum_memory.message import Address
 from netsum_memory.metrics import MetricsServer
-from netsum_memory.serve import Server
+from netsum_memory.serve import Control, Orders, Server
 from netsum_memory.storage import Storage
 
 

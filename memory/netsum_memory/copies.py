@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from netsum.wire.memory import AGAIN, CLIENT_WINDOW, Flag, Instruction, MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import AGAIN, CLIENT_WINDOW, Flag, Instruction, MemoryHeader, MemoryStatus
 
 from netsum_memory.message import Address, Message, Send
 

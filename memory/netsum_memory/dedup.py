@@ -11,8 +11,7 @@ from collections import OrderedDict
 from enum import Enum
 from typing import Final, NamedTuple
 
-from netsum.wire.memory import CLIENT_WINDOW
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import CLIENT_WINDOW, MemoryHeader
 
 from netsum_memory.execute import Result
 

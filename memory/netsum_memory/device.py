@@ -5,24 +5,44 @@ from __future__ import annotations
 import logging
 import socket
 import struct
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
-from netsum.wire.memory import INTERNAL, Flag, Instruction, MemoryStatus
-from netsum.wire.memory_codec import OFFSETS, MemoryHeader
+from netsum.wire.memory import INTERNAL, OFFSETS, Flag, Instruction, MemoryHeader, MemoryStatus
 
-from netsum_memory import execute, message, validation
+from netsum_memory import execute, message
 from netsum_memory.copies import Copies
-from netsum_memory.counters import DeviceCounters
 from netsum_memory.dedup import NEW
 from netsum_memory.errors import DeviceError
-from netsum_memory.message import Address, Malformed, Message, Send
+from netsum_memory.message import Address, Malformed, Message, Send, instruction_name
 from netsum_memory.ordering import Ordering
 from netsum_memory.reads import Reads
 from netsum_memory.region import Assignment, Region
 from netsum_memory.shard_table import Holding, ShardTable
 from netsum_memory.storage import Storage
+
+
+class DeviceCounters:
+    """Counters, from which the metrics are made.
+
+    Attributes:
+        instructions: taken to be done, by number; a repeated one again.
+        refused: by (instruction, reason), the reason being the status in lower case.
+        dropped: packets that nobody is told about, by reason.
+    """
+
+    def __init__(self) -> None:
+        self.instructions: Counter[int] = Counter()
+        self.refused: Counter[tuple[str, str]] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.packets_sent = 0
+
+    def refuse(self, instruction: int, status: MemoryStatus) -> None:
+        self.refused[instruction_name(instruction), status.name.lower()] += 1
+
 
 log: Final = logging.getLogger("netsum.memory.device")
 
@@ -198,16 +218,16 @@ class Device:
         holding = self.holdings.get(region.id, region.shard_of(header.address))
         status = self._check(asked, region, holding)
         self.behind |= header.epoch > (0 if holding is None else holding.shard.epoch)
-        if status == validation.OK and holding is not None and self._lacks(holding, asked):
+        if status == execute.OK and holding is not None and self._lacks(holding, asked):
             status = MemoryStatus.LOST
-        if status != validation.OK or holding is None:
+        if status != execute.OK or holding is None:
             silent = holding is not None and not holding.shard.primary and header.flags & _REPLICATED
             self._refuse(sender, header, status, silent=bool(silent))
             return
         self.tally.instructions[header.instruction] += 1
         self._homes.put(header.client, self._home(header, sender))
         self._touched[holding.ordering] = None
-        if not validation.changes(header):
+        if not execute.changes(header):
             holding.ordering.read(self._passing(asked, sender))
         elif header.instruction == _COPY:
             self._copy(asked, sender, holding, now)
@@ -223,15 +243,15 @@ class Device:
             return MemoryStatus.NOT_PRIMARY
         shard = holding.shard
         status = shard.kind.check(asked)
-        if status != validation.OK:
+        if status != execute.OK:
             return status
         if not holding.assigned:
             return MemoryStatus.BUSY
         if shard.lost or shard.behind:  # in a later epoch, others may have it
             return MemoryStatus.LOST if header.epoch <= shard.epoch else MemoryStatus.BUSY
-        if not shard.primary and not (validation.changes(header) and header.flags & _REPLICATED):
+        if not shard.primary and not (execute.changes(header) and header.flags & _REPLICATED):
             return MemoryStatus.NOT_PRIMARY
-        return validation.OK
+        return execute.OK
 
     def _lacks(self, holding: Holding, asked: Message) -> bool:
         """Whether the client was told of something that is not here any more. If it may write, the shard is lost here for all

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from netsum.wire.codec import with_zeros, without_zeros
 from netsum.wire.memory import (
     INTERNAL,
     MAX_PAYLOAD,
@@ -14,10 +15,12 @@ from netsum.wire.memory import (
     Flag,
     Instruction,
     LaneType,
+    MemoryHeader,
     MemoryStatus,
+    pack_memory,
+    parse_memory,
+    split_memory,
 )
-from netsum.wire.memory_codec import MemoryHeader, pack_memory, parse_memory, split_memory
-from netsum.wire.zeros import with_zeros, without_zeros
 
 Address = tuple[str, int]
 """IPv4 address and UDP port."""

@@ -3,16 +3,14 @@ agree."""
 
 from __future__ import annotations
 
-from netsum.wire.memory import MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import MemoryHeader, MemoryStatus
 
-from netsum_memory.contents import Contents
 from netsum_memory.execute import Result
 from netsum_memory.message import Address, Message, Send
-from netsum_memory.replication import codec
+from netsum_memory.replication import messages
 from netsum_memory.replication.log import Log, Record
 from netsum_memory.replication.replica import Replica
-from netsum_memory.shard import Reply, Shard
+from netsum_memory.shard import Contents, Reply, Shard
 
 WAIT = 0.05
 """Seconds between checks for messages that may have been lost."""
@@ -63,7 +61,7 @@ class Ordering:
 
     def change(self, asked: Message) -> None:
         """An instruction that changes memory: from a client, at the primary or a backup, new or repeated."""
-        if len(asked.segments) > codec.RECORD_SEGMENTS:
+        if len(asked.segments) > messages.RECORD_SEGMENTS:
             self._answer(asked, MemoryStatus.MALFORMED)
         else:
             self._replica.change(asked, asked.header.epoch)
@@ -78,7 +76,7 @@ class Ordering:
 
     def hear(self, told: Message, sender: Address) -> None:
         """What another device says."""
-        letter = codec.parse(told)
+        letter = messages.parse(told)
         number = next((at for at, peer in enumerate(self._shard.group) if peer.address == sender), None)
         if letter is not None and number is not None:
             self._replica.hear(number, letter)
@@ -104,4 +102,4 @@ class Ordering:
         shard = self._shard
         region, number = shard.id
         blank = MemoryHeader(0, key=shard.region.keys.device, shard=number, region=region, replica=shard.number)
-        return sends + [(shard.group[to].address, codec.pack(letter, blank)) for to, letter in letters]
+        return sends + [(shard.group[to].address, messages.pack(letter, blank)) for to, letter in letters]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
-from netsum.memory.keys import mixed
+from netsum.memory.client import mixed
 from numpy.typing import NDArray
 
 _PAGE: Final = mmap.PAGESIZE

@@ -5,18 +5,29 @@ from __future__ import annotations
 
 from typing import Final
 
-from netsum.wire.memory import MEMORY_FIELDS, MEMORY_HEADER_BYTES, Flag, Instruction
-from netsum.wire.memory_codec import MEMORY_DTYPE, VERSION_BYTE, parse_memory
+from netsum.wire.memory import (
+    MEMORY_DTYPE,
+    MEMORY_HEADER_BYTES,
+    VERSION_BYTE,
+    Flag,
+    Instruction,
+    parse_memory,
+)
 
-from netsum_memory import validation
+from netsum_memory.execute import OK, check
 from netsum_memory.region_types import ArrayRegionType
 from netsum_memory.shard_table import ShardTable
 
 _FIRST: Final = frozenset(bytes((VERSION_BYTE, Instruction.READ, flags)) for flags in (0, Flag.REPEAT))
+
+
 _ANSWERED: Final = bytes((VERSION_BYTE, Instruction.READ, Flag.REPLY))
+
+
 _KEY_BYTES: Final = 8
+
+
 _KEY: Final[int] = MEMORY_DTYPE.fields["key"][1]  # type: ignore[index]  # it has fields
-assert [field.name for field in MEMORY_FIELDS[:4]] == ["version", "reserved", "instruction", "flags"]
 
 
 class Reads:
@@ -44,7 +55,7 @@ class Reads:
             or type(shard.kind) is not ArrayRegionType
             or not holding.ordering.readable
             or shard.region.shard_of(header.address) != header.shard
-            or validation.check(shard.region, header) != validation.OK
+            or check(shard.region, header) != OK
         ):
             return None
         held = shard.store.read(header.address, header.length)

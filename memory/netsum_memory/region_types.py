@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from netsum.wire.memory import MemoryStatus
 
-from netsum_memory import execute, validation
+from netsum_memory import execute
 from netsum_memory.execute import Outcome, Result
 from netsum_memory.message import Message
 from netsum_memory.region import Region
@@ -51,7 +51,7 @@ class ArrayRegionType:
         self._region, self._store = region, store
 
     def check(self, message: Message) -> MemoryStatus:
-        return validation.check(self._region, message.header)
+        return execute.check(self._region, message.header)
 
     def execute(self, message: Message, position: int) -> Outcome:  # noqa: ARG002
         return execute.execute(message, self._store)
@@ -71,7 +71,7 @@ class ArrayRegionType:
 
 KINDS["array"] = ArrayRegionType
 _ELSEWHERE: Final = {
-    "parameters": ("netsum_memory.optimizer_kind", "ParametersKind"),
+    "parameters": ("netsum_memory.parameters", "ParametersKind"),
     "table": ("netsum_memory.tables", "TableKind"),
 }
 """Kinds that are imported on demand: tables need lmdb."""

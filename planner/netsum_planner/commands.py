@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 from netsum.text import counted
-from netsum_controller.cli.output import console, json_option, print_json, print_table
+from netsum_controller.cli.options import console, json_option, print_json, print_table
 from netsum_controller.errors import InputError
 
 from netsum_planner.errors import PlanError
@@ -18,13 +18,12 @@ from netsum_planner.optimum.optimum import optimum as find_optimum
 from netsum_planner.options import topology_options, whole_and_left
 from netsum_planner.placement.command import place
 from netsum_planner.ranks.command import ranks
-from netsum_planner.topologies import gpu_servers, shapes
+from netsum_planner.topologies import shapes
 from netsum_planner.topologies.files import exact, to_yaml
 from netsum_planner.topologies.model import Topology
 from netsum_planner.trees.allocations import different, plan_for
 from netsum_planner.trees.packing import Packing, Tree, pack
-from netsum_planner.trees.plan import CollectivePlan, plan_allreduce
-from netsum_planner.trees.schedule import Schedule, many_to_many, many_to_one, one_to_many
+from netsum_planner.trees.plan import CollectivePlan, Schedule, many_to_many, many_to_one, one_to_many, plan_allreduce
 
 _SHAPES: dict[str, tuple[str, Callable[..., Topology]]] = {
     "star": ("HOSTS", shapes.star),
@@ -35,10 +34,10 @@ _SHAPES: dict[str, tuple[str, Callable[..., Topology]]] = {
     "torus": ("SIDE SIDE [SIDE]", lambda *sides, **more: shapes.torus(sides, **more)),
 }
 _BOXES: dict[str, tuple[str, Callable[..., Topology]]] = {
-    "dgx1p": ("", gpu_servers.dgx1p),
-    "dgx1v": ("", gpu_servers.dgx1v),
-    "a100": ("[BOXES]", gpu_servers.a100),
-    "mi250": ("[BOXES]", gpu_servers.mi250),
+    "dgx1p": ("", shapes.dgx1p),
+    "dgx1v": ("", shapes.dgx1v),
+    "a100": ("[BOXES]", shapes.a100),
+    "mi250": ("[BOXES]", shapes.mi250),
 }
 
 

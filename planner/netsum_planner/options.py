@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
+from netsum.extras import advice
 from netsum_controller.errors import InputError
 
 from netsum_planner.topologies.files import read_topology
 from netsum_planner.topologies.model import Pair, Topology
-from netsum_planner.training.machine import Machine, read_machine
+from netsum_planner.training.job import Machine, read_machine
+
+# matplotlib, which is an extra: imported where something is drawn.
+
+
+@contextmanager
+def figure(path: Path, panels: int = 1, *, width: float = 7.0, height: float = 4.2) -> Iterator[Any]:
+    """The axes of a new figure, a list if there are several ``panels`` side by side, which is written to ``path`` (.png, .svg,
+    .pdf) when the block ends. :class:`InputError` if matplotlib is missing or cannot write there."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415
+
+        mpl.use("Agg")
+        from matplotlib import pyplot as plt  # noqa: PLC0415
+    except ImportError:
+        raise InputError(f"--plot needs matplotlib: {advice('plot')}") from None
+    drawn, axes = plt.subplots(1, panels, figsize=(width * panels, height), layout="constrained")
+    try:
+        yield axes
+        drawn.savefig(path, dpi=110)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--plot {path}: {error}") from None
+    finally:
+        plt.close(drawn)
 
 
 def _read_machine(_context: click.Context, _option: click.Parameter, path: Path | None) -> Machine:

@@ -15,14 +15,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from netsum_switch.action_profile import ActionProfile
-from netsum_switch.counter import CounterArray
+from netsum_switch.action_profile import ActionInfo, ActionProfile
 from netsum_switch.errors import JsonError, SwitchError, TableError, UnsupportedError
-from netsum_switch.meter import MeterArray
+from netsum_switch.externs import CounterArray, MeterArray
 from netsum_switch.ports import Port
 from netsum_switch.program import Json, Program
 from netsum_switch.replication import ReplicationEngine
-from netsum_switch.table import ActionInfo, Exact, KeyInfo, Lpm, Match, Range, Table, Ternary
+from netsum_switch.table import Exact, KeyInfo, Lpm, Match, Range, Table, Ternary
 
 log = logging.getLogger("netsum_switch.engine")
 

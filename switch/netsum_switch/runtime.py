@@ -16,8 +16,7 @@ from netsum_switch.p4runtime.device import Device
 from netsum_switch.p4runtime.server import Server, Tls
 from netsum_switch.p4runtime.status import RpcError
 from netsum_switch.ports import Port, PortError, PortSpec, open_port, parse_port
-from netsum_switch.ports.faults import Faults
-from netsum_switch.ports.faulty import FaultCounts, FaultyPort
+from netsum_switch.ports.faulty import FaultCounts, Faults, FaultyPort
 from netsum_switch.ports.udp import UdpPort
 
 

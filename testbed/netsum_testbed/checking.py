@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 from netsum.agent.tables import table_console
 from netsum.descriptor import SWITCH
-from netsum_controller.cli.algorithm import Algorithm
+from netsum_controller.cli.options import Algorithm
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from netsum_testbed.checking import count_option, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
-from netsum_testbed.kernel import no_interfaces
+from netsum_testbed.netns import no_interfaces
 
 MAX_WORKERS: Final = 64
 WORKERS: Final = 4
@@ -113,7 +113,7 @@ def open_topology(topology: Topology, switch: str, reason: str | None, console: 
         from netsum_testbed.switches import choose_switch  # noqa: PLC0415
 
         return MininetFabric(topology, choose_switch(switch), say)
-    from netsum_testbed.rootless import RootlessFabric  # noqa: PLC0415
+    from netsum_testbed.fabrics import RootlessFabric  # noqa: PLC0415
 
     if switch == "bmv2":
         raise TestbedError(f"{reason}: simple_switch_grpc needs network interfaces; run as root, or --switch embedded")

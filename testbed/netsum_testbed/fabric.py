@@ -20,7 +20,7 @@ from netsum_controller.state.model import Job
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import interrupts_deferred, interrupts_held
-from netsum_testbed.link_ends import LinkEnd, Opening
+from netsum_testbed.links import LinkEnd, Opening
 from netsum_testbed.memory_devices import FabricMemory
 from netsum_testbed.processes import STARTS, Child
 from netsum_testbed.switches import THRIFT_PORT, SwitchProcess

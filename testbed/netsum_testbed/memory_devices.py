@@ -13,8 +13,7 @@ import netsum.memory
 from netsum.memory.array import MemoryArray
 from netsum.transports.base import Transport
 from netsum.transports.factory import open_link
-from netsum_controller.memory.model import Region
-from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.memory.model import Region, RegionSpec
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import interrupts_deferred

@@ -24,11 +24,10 @@ from netsum_controller.state.model import Job
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric, Result
-from netsum_testbed.kernel import HTB, complaint
-from netsum_testbed.link_ends import LinkEnd, Opening
+from netsum_testbed.fabrics import common_prefix
+from netsum_testbed.links import LinkEnd, Opening
 from netsum_testbed.mininet_parts import Host, Link, Mininet, Switch, TCLink, lg, setLogLevel
-from netsum_testbed.netns import OFFLOADS, call_inside
-from netsum_testbed.opening import common_prefix
+from netsum_testbed.netns import HTB, OFFLOADS, call_inside, complaint
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import SwitchProcess
 

@@ -24,7 +24,7 @@ from netsum_switch.pipeline import ENGINE_VARIABLE
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.free_ports import free_port
-from netsum_testbed.kernel import no_interfaces
+from netsum_testbed.netns import no_interfaces
 from netsum_testbed.processes import STARTS, Child
 
 BMV2: Final = "simple_switch_grpc"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from netsum_controller import Controller, Job, JobSpec, Topology
 from netsum_controller.entries import Item
-from netsum_controller.planning.job_items import of_job
+from netsum_controller.planning.items import of_job
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN, join_all

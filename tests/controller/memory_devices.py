@@ -7,11 +7,9 @@ from typing import Any
 
 from netsum_controller.controller import Controller
 from netsum_controller.memory.devices import DeviceReport
-from netsum_controller.memory.model import Placed, Region, Shard
-from netsum_controller.memory.spec import RegionSpec
-from netsum_controller.regions.heartbeat import take_heartbeat
+from netsum_controller.memory.model import Placed, Region, RegionSpec, Shard
 from netsum_controller.regions.lifecycle import create_region
-from netsum_controller.regions.reconciler import reconcile_regions
+from netsum_controller.regions.reconciler import reconcile_regions, take_heartbeat
 
 
 class FakeDevice:

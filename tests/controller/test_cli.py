@@ -16,7 +16,7 @@ from typing import IO
 import click
 import pytest
 from netsum.wire.schema import Outcome
-from netsum_controller.entries import outcomes
+from netsum_controller.entries import aggregation
 from netsum_controller.p4runtime.p4info import netsum_program
 
 from tests.controller.certificates import Certificates
@@ -84,8 +84,8 @@ def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
     past = str((first - job["slots"]) % (1 << 32))
     assert "finished; its slot holds a later block" in run("job", "why", "resnet", "--block", past).out
     assert "no packet has had any of the 22 outcomes" in run("job", "stats", "resnet").out
-    counter = netsum_program().object_id("counters", outcomes.COUNTER)
-    switch.counters[counter, outcomes.indices(job["job_id"])[Outcome.WRONG_PORT]] = 3
+    counter = netsum_program().object_id("counters", aggregation.COUNTER)
+    switch.counters[counter, aggregation.indices(job["job_id"])[Outcome.WRONG_PORT]] = 3
     stats = run("job", "stats", "resnet").out
     assert re.search(r"wrong_port +3 *\n", stats)
     assert "accepted" not in stats

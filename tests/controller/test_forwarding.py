@@ -10,9 +10,9 @@ from netsum.wire.schema import FLOOD_GROUP
 from netsum_controller.config.topologies import fat_tree, leaf_spine
 from netsum_controller.config.topology import Topology
 from netsum_controller.entries import ElsewhereEntry, ForwardEntry, MulticastGroup, SenderEntry
-from netsum_controller.planning.addresses import ip_to_int, mac_to_int
-from netsum_controller.planning.graph import distances, switch_graph
-from netsum_controller.planning.switch_items import switch_items
+from netsum_controller.planning.allocation import ip_to_int, mac_to_int
+from netsum_controller.planning.items import switch_items
+from netsum_controller.planning.trees import distances, switch_graph
 
 from tests.controller.graphs import make, topologies
 

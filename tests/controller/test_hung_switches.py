@@ -12,7 +12,7 @@ from netsum_controller.context import answers
 from netsum_controller.errors import BusyError, SwitchError, UnreachableError
 from netsum_controller.jobs.reconcile import reconcile_switch
 from netsum_controller.jobs.rejoin import Progress
-from netsum_controller.p4runtime.silence import BRIEF, PAUSE, Silence
+from netsum_controller.p4runtime.channel import BRIEF, PAUSE, Silence
 from netsum_controller.state.model import Job, JobState
 
 from tests.controller.fake_fabric import HOSTS, FakeFabric, controller, job

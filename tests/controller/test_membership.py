@@ -21,7 +21,7 @@ from netsum_controller.errors import (
     UnknownRankError,
 )
 from netsum_controller.jobs.membership import GRACE, Membership
-from netsum_controller.planning.job_items import job_items
+from netsum_controller.planning.items import job_items
 
 from tests.controller.fake_switch import FakeSwitch, pack_record, touches
 from tests.controller.items import items_on

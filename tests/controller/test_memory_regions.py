@@ -15,10 +15,15 @@ from netsum_controller.config.topology import parse_topology
 from netsum_controller.controller import Controller
 from netsum_controller.entries import FromDeviceEntry, FromSwitchEntry, SenderEntry, ShardEntry
 from netsum_controller.errors import InputError, RejectedError
-from netsum_controller.memory.entries import memory_items
-from netsum_controller.memory.model import Device, MemoryState, Placed, Region, RegionState
-from netsum_controller.memory.placement import FIRST_ADDRESS, deal, default_shards, free_base, virtual_address
-from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.memory.model import Device, MemoryState, Placed, Region, RegionSpec, RegionState
+from netsum_controller.memory.placement import (
+    FIRST_ADDRESS,
+    deal,
+    default_shards,
+    free_base,
+    memory_items,
+    virtual_address,
+)
 from netsum_controller.regions import lifecycle
 from netsum_controller.regions.lifecycle import describe_region
 

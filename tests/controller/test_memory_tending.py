@@ -11,9 +11,8 @@ from netsum.wire.memory import MemoryStatus
 from netsum_controller import Controller, Topology
 from netsum_controller.entries import LostShardEntry, MulticastGroup, RegionEntry, ShardEntry
 from netsum_controller.errors import RejectedError, StateError, SwitchError
-from netsum_controller.memory.entries import memory_items, of_memory
-from netsum_controller.memory.model import RegionState
-from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.memory.model import RegionSpec, RegionState
+from netsum_controller.memory.placement import memory_items, of_memory
 from netsum_controller.regions.lifecycle import create_region
 from netsum_controller.regions.reconciler import reconcile_regions
 

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from netsum_controller.cli import cli
 from netsum_controller.controller import Controller
-from netsum_controller.entries import outcomes
-from netsum_controller.entries.ports import DROPPED_COUNTER, PORTS_COUNTER
+from netsum_controller.entries import aggregation
+from netsum_controller.entries.aggregation import DROPPED_COUNTER, PORTS_COUNTER
 from netsum_controller.errors import BusyError, SwitchError
 from netsum_controller.monitoring.collector import JobCollector, SwitchView
 from netsum_controller.monitoring.metrics import MAX_AGE, Metrics, SwitchCollector
@@ -35,8 +35,8 @@ def scrape(url: str, token: str | None = None, accept: str = "") -> str:
 def test_jobs_and_members(watched: Watched, controller: Controller, switch: FakeSwitch) -> None:
     watched.blocks(20, b20=0b011, b21=0b001)
     watched.packets(25, 21, 20)
-    counter = controller.context.program.object_id("counters", outcomes.COUNTER)
-    first = outcomes.indices(watched.job.job_id).start
+    counter = controller.context.program.object_id("counters", aggregation.COUNTER)
+    first = aggregation.indices(watched.job.job_id).start
     switch.counters.update({(counter, first): 41, (counter, first + 1): 20, (counter, first + 10): 3})
     ports = controller.context.program.object_id("counters", PORTS_COUNTER)
     switch.counters[ports, 2], switch.counted_bytes[ports, 2] = 7, 700

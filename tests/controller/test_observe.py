@@ -9,9 +9,18 @@ import pytest
 from netsum.wire.schema import BlockState
 from netsum_controller import Controller, JobSpec
 from netsum_controller.entries import Record
-from netsum_controller.entries.query import AGE_UNIT_US
-from netsum_controller.monitoring.collector import SILENT_AFTER, JobCollector, JobView, Presence, SwitchView
-from netsum_controller.monitoring.record_sampling import MOST, PROBES, Query, sample
+from netsum_controller.entries.packet_out import AGE_UNIT_US
+from netsum_controller.monitoring.collector import (
+    MOST,
+    PROBES,
+    SILENT_AFTER,
+    JobCollector,
+    JobView,
+    Presence,
+    Query,
+    SwitchView,
+    sample,
+)
 from netsum_controller.state.model import Job, Late
 
 from tests.controller.fake_switch import FakeSwitch

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from netsum.wire.schema import BlockState, Outcome
 from netsum_controller import Controller, JobSpec
-from netsum_controller.entries.outcomes import COUNTER, indices
-from netsum_controller.entries.ports import DROPPED_COUNTER
+from netsum_controller.entries.aggregation import COUNTER, DROPPED_COUNTER, indices
 from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.state.model import Job, Waiting
 

@@ -14,7 +14,7 @@ from netsum_controller.entries import ForwardEntry
 from netsum_controller.errors import SwitchError, UnreachableError
 from netsum_controller.jobs.reconcile import Report
 from netsum_controller.monitoring.switch_monitor import DOWN_AFTER, SwitchMonitor
-from netsum_controller.planning.addresses import mac_to_int
+from netsum_controller.planning.allocation import mac_to_int
 
 from tests.controller.fake_fabric import FakeFabric
 from tests.controller.fake_switch import FakeSwitch

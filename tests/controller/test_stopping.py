@@ -13,7 +13,7 @@ from netsum_controller.http import server as walls
 from netsum_controller.http.api import HttpServer
 from netsum_controller.jobs.membership import Membership
 from netsum_controller.state.store import Store
-from netsum_controller.web import event_stream
+from netsum_controller.web import live_page
 
 from tests.controller.test_http_walls import MEMBERS, Raw, request
 from tests.threads import PATIENCE, until
@@ -96,7 +96,7 @@ def test_a_closed_state_file_is_refused(store: Store, use: Callable[[Store], Any
 def port(controller: Controller, spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> int:
     """A controller that serves the job and the live page, and whose closing waits as long as requests are under way."""
     monkeypatch.setattr(walls, "CLOSING_TIME", FOR_EVER)
-    monkeypatch.setattr(event_stream, "ALIVE", FOR_EVER)
+    monkeypatch.setattr(live_page, "ALIVE", FOR_EVER)
     controller.create_job(spec)
     return int(controller.serve(web=True, watch=None).rpartition(":")[2])
 

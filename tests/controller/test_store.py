@@ -16,7 +16,7 @@ import pytest
 from filelock import FileLock, Timeout
 from netsum_controller import Controller, JobSpec
 from netsum_controller.errors import AbandonedError, StateError
-from netsum_controller.state import schema
+from netsum_controller.state import database
 from netsum_controller.state.lock import StateLock
 from netsum_controller.state.model import ROOM, Claim, Edge, Epoch, IdRange, Job, JobState, Part, Rejoin, Seat, Shape
 from netsum_controller.state.store import Store
@@ -77,7 +77,7 @@ def test_not_a_state_file(tmp_path: Path) -> None:
         Store(tmp_path / "file" / "state.db")
 
 
-@pytest.mark.parametrize("version", [schema.VERSION - 1, schema.VERSION + 1, 99])
+@pytest.mark.parametrize("version", [database.VERSION - 1, database.VERSION + 1, 99])
 def test_a_file_of_another_version(tmp_path: Path, version: int) -> None:
     Store(tmp_path / "state.db").close()
     with sqlite3.connect(tmp_path / "state.db") as db:

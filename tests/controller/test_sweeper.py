@@ -15,7 +15,7 @@ from netsum_controller import Controller, JobSpec
 from netsum_controller.config.topology import Switch
 from netsum_controller.monitoring import sweeper as module
 from netsum_controller.monitoring.sweeper import Sweeper
-from netsum_controller.p4runtime.sweep_stream import SweepStream
+from netsum_controller.p4runtime.stream import SweepStream
 from netsum_controller.state.model import Late
 
 from tests.controller.fake_switch import FakeSwitch

@@ -10,10 +10,10 @@ from pathlib import Path
 import grpc
 import pytest
 from netsum_controller import Controller, JobSpec
-from netsum_controller.cli.shell import shell_arguments
+from netsum_controller.cli.switch import shell_arguments
 from netsum_controller.config.topology import Tls, parse_topology
 from netsum_controller.errors import InputError, SwitchError
-from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.fabrics import RootlessFabric
 from netsum_testbed.switches import SwitchProcess, SwitchStartError
 
 from tests.controller.certificates import Certificates

@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 from netsum_controller import Controller, JobSpec
 from netsum_controller.cli.top import Snapshot, Watch, render
-from netsum_controller.entries import outcomes
+from netsum_controller.entries import aggregation
 from netsum_controller.entries.memory import RegionCounts
-from netsum_controller.entries.query import AGE_UNIT_US
+from netsum_controller.entries.packet_out import AGE_UNIT_US
 from netsum_controller.monitoring.collector import JobView, MemberView, Presence, SwitchView
 from netsum_controller.monitoring.health import job_health, region_health
-from netsum_controller.monitoring.member_metrics import retransmissions
+from netsum_controller.monitoring.metrics import retransmissions
 from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_controller.state.model import Late
 from rich.console import Console
@@ -143,8 +143,8 @@ def test_a_snapshot(watched: Watched, switch: FakeSwitch, once: Once) -> None:
     watched.blocks(20, b20=0b011, b21=0b001)
     watched.packets(25, 21, 20)
     switch.age = int(2.5e6 / AGE_UNIT_US)
-    counter = watched.controller.context.program.object_id("counters", outcomes.COUNTER)
-    switch.counters[counter, outcomes.indices(watched.job.job_id)[10]] = 3
+    counter = watched.controller.context.program.object_id("counters", aggregation.COUNTER)
+    switch.counters[counter, aggregation.indices(watched.job.job_id)[10]] = 3
     found = once("resnet")
     assert found.code == 0
     job = watched.job

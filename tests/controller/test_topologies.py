@@ -12,7 +12,7 @@ from netsum_controller.cli import cli
 from netsum_controller.config.topologies import fat_tree, leaf_spine, star, to_lines, tree
 from netsum_controller.config.topology import Neighbour, Topology, load_topology, parse_topology
 from netsum_controller.errors import InputError
-from netsum_controller.planning.graph import distances, switch_graph
+from netsum_controller.planning.trees import distances, switch_graph
 
 from tests.controller.graphs import topologies
 from tests.controller.test_files import refusal

@@ -11,8 +11,15 @@ from netsum.wire.schema import Role
 from netsum_controller.config.topologies import fat_tree, leaf_spine, star, tree
 from netsum_controller.config.topology import Topology
 from netsum_controller.errors import RejectedError
-from netsum_controller.planning.graph import distances, switch_graph
-from netsum_controller.planning.trees import MAX_STRIPES, Trees, block_exp_us, plan_trees, share
+from netsum_controller.planning.trees import (
+    MAX_STRIPES,
+    Trees,
+    block_exp_us,
+    distances,
+    plan_trees,
+    share,
+    switch_graph,
+)
 
 from tests.controller.graphs import make, topologies
 

@@ -15,7 +15,7 @@ from netsum.wire.schema import Hop
 from netsum_controller.cli import cli
 from netsum_controller.config.topology import Topology, parse_topology
 from netsum_controller.controller import Controller
-from netsum_controller.entries.ports import PortCounts
+from netsum_controller.entries.aggregation import PortCounts
 
 from tests.controller.members import TOKEN
 from tests.switch.harness.api import SILENCE, SwitchUnderTest

@@ -15,13 +15,11 @@ from typing import Any
 
 import pytest
 from netsum_controller.controller import Controller
-from netsum_controller.entries import outcomes
-from netsum_controller.entries.ports import PORTS_COUNTER, PortCounts
+from netsum_controller.entries import aggregation
+from netsum_controller.entries.aggregation import PORTS_COUNTER, PortCounts
 from netsum_controller.monitoring.collector import JobCollector, SwitchView
-from netsum_controller.web import event_stream
-from netsum_controller.web.event_stream import EventStream, TooManyReadersError
-from netsum_controller.web.events import events
-from netsum_controller.web.page import PAGE
+from netsum_controller.web import live_page
+from netsum_controller.web.live_page import PAGE, EventStream, TooManyReadersError, events
 from netsum_controller.web.snapshot import Observation, point, snapshot
 
 from tests.controller.fake_switch import FakeSwitch
@@ -40,8 +38,8 @@ def test_a_picture_has_loads_goodput_and_whom_a_job_waits_for(
     watched: Watched, controller: Controller, switch: FakeSwitch
 ) -> None:
     ports = controller.context.program.object_id("counters", PORTS_COUNTER)
-    counter = controller.context.program.object_id("counters", outcomes.COUNTER)
-    refused = outcomes.indices(watched.job.job_id).start + 10
+    counter = controller.context.program.object_id("counters", aggregation.COUNTER)
+    refused = aggregation.indices(watched.job.job_id).start + 10
     watched.blocks(10)
     before = look(controller, 5.0)
     watched.blocks(20, b20=0b011)
@@ -172,7 +170,7 @@ def test_readers_hear_of_everything_that_happens(watched: Watched, controller: C
 
 
 def test_so_many_pages_and_no_more(feed: EventStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_stream, "READERS", 2)
+    monkeypatch.setattr(live_page, "READERS", 2)
     first, second = feed.stream(), feed.stream()
     next(first)
     next(second)

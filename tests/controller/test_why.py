@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from netsum.wire.schema import BlockState, Outcome
 from netsum_controller import Controller, JobSpec
-from netsum_controller.entries.outcomes import COUNTER, indices
+from netsum_controller.entries.aggregation import COUNTER, indices
 from netsum_controller.monitoring.job_status import NEIGHBOURS
 from netsum_controller.state.model import Job, Late
 

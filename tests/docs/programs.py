@@ -11,7 +11,7 @@ from pathlib import Path
 
 from netsum_controller.state.model import Job
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.launch.ranks import fabric_programs
+from netsum_testbed.launch import fabric_programs
 
 from tests.threads import PATIENCE
 

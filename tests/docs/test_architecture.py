@@ -10,7 +10,7 @@ import pytest
 from netsum.transports.base import Transport
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import load_topology
-from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.fabrics import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks
 from tests.docs.recording import Recording

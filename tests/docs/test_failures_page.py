@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from netsum import controller_client, errors, overdue, recovery, silence
-from netsum.environment import DEFAULT_CALL_TIMEOUT
-from netsum.window import retransmit, round_trip
+from netsum import controller_client, errors, recovery
+from netsum.settings import DEFAULT_CALL_TIMEOUT
+from netsum.window import retransmit
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.monitoring import switch_monitor
 from netsum_controller.p4runtime.channel import MAX_RECONNECT_MS
-from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.fabrics import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks
 from tests.docs.programs import start
@@ -50,13 +50,13 @@ def test_every_test_of_failures_is_named() -> None:
 def test_the_times_are_those_of_the_code() -> None:
     for words in (
         f"{DEFAULT_CALL_TIMEOUT:g} s by default",
-        f"{round_trip.MIN_RTO:g} to {round_trip.MAX_ESTIMATE:g} s, doubling up to {retransmit.MAX_RTO:g} s",
+        f"{retransmit.MIN_RTO:g} to {retransmit.MAX_ESTIMATE:g} s, doubling up to {retransmit.MAX_RTO:g} s",
         f"looks at a switch: {switch_monitor.PERIOD:g} s; and {MAX_RECONNECT_MS / 1000:g} s more",
         f"its epoch: {recovery.PAUSE:g} s; each question takes {controller_client._REJOIN_TIMEOUT:g} s",
-        f"refused it: {silence.PATIENCE:g} s, then {2 * silence.PATIENCE:g}, then every {silence.MAX_PATIENCE:g} s",
+        f"refused it: {recovery.PATIENCE:g} s, then {2 * recovery.PATIENCE:g}, then every {recovery.MAX_PATIENCE:g} s",
         f"do without it: {switch_monitor.DEAD_AFTER:g} s",
-        f"asks every {silence.LOOK:g} s",
-        f"up to {overdue.ANSWER:g} s later. If T is {2 * overdue.ANSWER:g} s or more",
+        f"asks every {recovery.LOOK:g} s",
+        f"up to {recovery.ANSWER:g} s later. If T is {2 * recovery.ANSWER:g} s or more",
     ):
         assert words in TEXT, words
 

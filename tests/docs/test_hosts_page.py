@@ -10,10 +10,10 @@ from pathlib import Path
 
 import netsum
 import pytest
-from netsum import environment, errors
+from netsum import errors, settings
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import load_topology
-from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.fabrics import RootlessFabric
 
 from tests.docs.pages import ROOT, Block, blocks, write_files
 from tests.docs.programs import run_ranks
@@ -72,10 +72,10 @@ def test_every_error_is_on_the_page() -> None:
 
 
 def test_every_variable_of_the_environment_is_on_the_page() -> None:
-    assert environment.__doc__ is not None
-    ours = set(re.findall(r"^``(NETSUM_\w+)``", environment.__doc__, re.M))
-    assert in_first_column("Environment") == ours | set(environment.RANKS)
-    assert f"; {environment.DEFAULT_CALL_TIMEOUT:g} |" in TEXT
+    assert settings.__doc__ is not None
+    ours = set(re.findall(r"^``(NETSUM_\w+)``", settings.__doc__, re.M))
+    assert in_first_column("Environment") == ours | set(settings.RANKS)
+    assert f"; {settings.DEFAULT_CALL_TIMEOUT:g} |" in TEXT
 
 
 def test_names_on_the_page_exist() -> None:

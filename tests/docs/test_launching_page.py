@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import yaml
-from netsum import environment
+from netsum import settings
 from netsum_controller.config.job_spec import load_job
 from netsum_controller.config.topology import load_topology
 
@@ -33,7 +33,7 @@ def test_its_files_are_valid(tmp_path: Path) -> None:
     nodes = int(words[words.index("--nnodes") + 1])
     assert nodes == pods["completions"] == pods["parallelism"] == len(job.members)
     values = {each["name"]: each.get("value", "secret") for each in container["env"]}
-    found = environment.Environment.read(values)
+    found = settings.Environment.read(values)
     assert found.job == job.name
     assert found.token
     assert found.controller
@@ -42,4 +42,4 @@ def test_its_files_are_valid(tmp_path: Path) -> None:
 def test_the_variables_are_those_that_join_reads_in_that_order() -> None:
     sentence = re.search(r"the first that is set of (.*?)\. There must be", TEXT, re.DOTALL)
     assert sentence is not None
-    assert tuple(re.findall(r"`([A-Z_0-9]+)`", sentence[1])) == environment.RANKS
+    assert tuple(re.findall(r"`([A-Z_0-9]+)`", sentence[1])) == settings.RANKS

@@ -13,11 +13,11 @@ from functools import partial
 
 import pytest
 from netsum import errors
-from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.memory.model import RegionSpec
 from netsum_memory.links.link import KernelLink
 from netsum_memory.serve import Server
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.fabrics import open_fabric
 
 from tests.docs.pages import ROOT, Block, blocks
 from tests.hosts.memory.near import BASE, WRITE_KEY, device

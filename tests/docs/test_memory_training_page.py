@@ -8,11 +8,11 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from netsum_controller.memory.spec import RegionSpec
-from netsum_memory.optimizer_options import Options
-from netsum_memory.table_options import TableOptions
+from netsum_controller.memory.model import RegionSpec
+from netsum_memory.optimizer_rules import Options
+from netsum_memory.tables import TableOptions
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.fabrics import open_fabric
 
 from tests.docs.pages import ROOT, blocks
 from tests.docs.test_memory_page import run_on_region

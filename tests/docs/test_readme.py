@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
-from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.fabrics import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks
 from tests.docs.programs import run_ranks

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from netsum_testbed.free_ports import hold_address
-from netsum_testbed.launch.command import run
+from netsum_testbed.launch import run
 
 from tests.docs.pages import ROOT, Command, blocks, commands, write_files
 from tests.threads import PATIENCE

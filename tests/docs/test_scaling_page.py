@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from netsum_planner.training.job import read_training
-from netsum_planner.training.machine import Machine
-from netsum_planner.training.scaling import scaling
+from netsum_planner.training.job import Machine, read_training
+from netsum_planner.training.timeline import scaling
 
 from tests.docs.pages import ROOT, write_files
 

@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import pytest
-from netsum import controller_client, overdue
+from netsum import controller_client, recovery
 from netsum.communicator import Communicator
 from netsum.transports import Transport
 from netsum_controller import JobSpec, Topology
 from netsum_controller.config.topologies import star
 from netsum_controller.errors import UnknownJobError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import fabric_of
+from netsum_testbed.fabrics import fabric_of
 
 from tests.switch.harness.launch import KINDS
 from tests.threads import PATIENCE
@@ -72,7 +72,7 @@ def pytest_runtest_setup() -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the controller may take long to say whom a block waits for. How long a hung one is waited for is for
     ``tests/hosts/test_timeouts.py``, and for the files that override this."""
-    monkeypatch.setattr(overdue, "ANSWER", PATIENCE)
+    monkeypatch.setattr(recovery, "ANSWER", PATIENCE)
     monkeypatch.setattr(controller_client, "_WHY_TIMEOUT", PATIENCE)
 
 

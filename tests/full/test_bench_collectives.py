@@ -24,8 +24,8 @@ from netsum_testbed.bench.compare import Row
 from netsum_testbed.bench.operations import OPERATIONS, REDUCTIONS, Arrays, Place, make_call
 from netsum_testbed.bench.plots import Plots, Run
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.link_rates import FRAME_BYTES
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.fabrics import open_fabric
+from netsum_testbed.links import FRAME_BYTES
 
 from tests.full.commands import invoke
 from tests.threads import returned

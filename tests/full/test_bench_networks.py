@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from netsum.peers.plans.from_file import load_plan
+from netsum.peers.schedule_files import load_plan
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topology import load_topology
 from netsum_controller.errors import InputError

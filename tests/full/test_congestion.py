@@ -12,8 +12,8 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.bench.command import bench
 from netsum_testbed.bench.congestion import CASES
-from netsum_testbed.link_rates import make_link
-from netsum_testbed.namespaces import NamespaceFabric
+from netsum_testbed.fabrics import NamespaceFabric
+from netsum_testbed.links import make_link
 from netsum_testbed.netns import NamespaceError, run_command
 
 from tests.full.commands import invoke

@@ -12,7 +12,7 @@ import pytest
 from netsum import CallTimeoutError, Communicator, DesynchronizedError, NotReadyError, ResultLostError
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.state.model import Job, Rejoin
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.fabrics import open_fabric
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS

@@ -11,10 +11,9 @@ from netsum_testbed.bench.command import bench
 from netsum_testbed.bench.fairness import NEIGHBOURS, Case, Setting, SteadyJob, Summary, jain
 from netsum_testbed.bench.flood import Kind
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.link_rates import limit_rate
-from netsum_testbed.namespaces import NamespaceFabric
+from netsum_testbed.fabrics import NamespaceFabric, open_fabric
+from netsum_testbed.links import limit_rate
 from netsum_testbed.netns import NamespaceError, run_command
-from netsum_testbed.opening import open_fabric
 
 from tests.full.commands import invoke
 

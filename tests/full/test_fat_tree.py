@@ -10,8 +10,8 @@ import pytest
 from netsum.communicator import Communicator
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import fat_tree
-from netsum_controller.planning.job_items import job_trees
-from netsum_testbed.rootless import RootlessFabric
+from netsum_controller.planning.items import job_trees
+from netsum_testbed.fabrics import RootlessFabric
 from netsum_testbed.verify.members import joined
 from netsum_trials.bytes.counters import between, read_links
 

@@ -16,7 +16,7 @@ from netsum_planner.topologies import shapes
 from netsum_planner.trees.plan import plan_allreduce
 from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.verify.command import verify
 from netsum_testbed.verify.members import joined
 from netsum_trials.bytes.costs import COSTS

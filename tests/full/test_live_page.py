@@ -12,7 +12,7 @@ from netsum.transports import ImpairedTransport, Impairment
 from netsum_controller import Job, JobSpec
 from netsum_controller.config.topologies import leaf_spine
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import fabric_of
+from netsum_testbed.fabrics import fabric_of
 
 from tests.full.trouble import Training, restart_switch
 from tests.threads import until

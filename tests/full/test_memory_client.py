@@ -13,7 +13,7 @@ import pytest
 from netsum.controller_http import Asking
 from netsum.transports import ImpairedTransport, Impairment
 from netsum_controller.config.topologies import star
-from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.memory.model import RegionSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.mininet_fabric import MininetFabric
 

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 from netsum_controller.config.topologies import star
-from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.memory.model import RegionSpec
 from netsum_testbed.fabric import Fabric
 
 from tests.full.conftest import FABRICS, started

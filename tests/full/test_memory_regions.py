@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from netsum.memory.array import MemoryArray
 from netsum_controller.config.topologies import star, tree
-from netsum_controller.memory.model import Region
-from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.memory.model import Region, RegionSpec
 from netsum_testbed.fabric import Fabric
 
 from tests.full.conftest import make_fabric

@@ -13,12 +13,11 @@ from netsum.memory.embedding import Table
 from netsum.memory.parameters import Parameters
 from netsum.wire.memory import MEMORY_HEADER_BYTES, SEGMENT_BYTES
 from netsum_controller.errors import RejectedError
-from netsum_controller.memory.spec import RegionSpec
-from netsum_memory.optimizer_local import LocalOptimizer
-from netsum_memory.optimizer_options import Options
-from netsum_memory.table_options import TableOptions
+from netsum_controller.memory.model import RegionSpec
+from netsum_memory.optimizer_rules import LocalOptimizer, Options
+from netsum_memory.tables import TableOptions
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.fabrics import open_fabric
 
 from tests.memory.rows import Reference
 from tests.memory.test_parameters import gradients, model, same

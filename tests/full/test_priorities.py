@@ -12,7 +12,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import tree
 from netsum_controller.entries import JobEntry
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import fabric_of
+from netsum_testbed.fabrics import fabric_of
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import Members, joined

@@ -12,7 +12,7 @@ from netsum.wire.schema import Outcome
 from netsum_controller.config.job_spec import roots_of_plan
 from netsum_controller.config.topologies import leaf_spine
 from netsum_planner.trees.plan import plan_allreduce
-from netsum_planner.trees.replan import replan
+from netsum_planner.trees.stripes import replan
 from netsum_testbed.fabric import Fabric
 from netsum_trials.faults.kernel import KernelTrunk
 

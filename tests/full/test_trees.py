@@ -14,7 +14,7 @@ from netsum import AbortedError, Communicator, MismatchError, NotFiniteError
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import fabric_of
+from netsum_testbed.fabrics import fabric_of
 from netsum_testbed.verify.members import joined
 from netsum_trials.faults.kernel import KernelTrunk
 

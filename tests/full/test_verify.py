@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from netsum import CallTimeoutError, Communicator
 from netsum_testbed.checking import Screen, running
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.verify.command import verify
 from netsum_testbed.verify.report import CellTotals
 from netsum_testbed.verify.run import Options, run

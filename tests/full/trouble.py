@@ -20,8 +20,7 @@ from netsum.communicator import Communicator
 from netsum.transports.base import Transport
 from netsum_controller import Controller, Job
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.processes import Child
-from netsum_testbed.served import ServedController
+from netsum_testbed.processes import Child, ServedController
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import joined

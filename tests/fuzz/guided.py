@@ -32,11 +32,11 @@ _WATCHED = {
     "cpu_port": ["netsum_switch.pipeline"],
     "wire": ["netsum.wire", "netsum.frames", "netsum.packets", "scapy.fields", "scapy.layers.l2"],
     "window": ["netsum.window.switch_window"],
-    "memory_window": ["netsum.memory.window", "netsum.memory.run", "netsum.wire.zeros"],
+    "memory_window": ["netsum.memory.window", "netsum.memory.run", "netsum.wire.codec"],
     "peers": ["netsum.peers"],
     "descriptor": ["netsum.descriptor", "json"],
     "yaml_files": [
-        "netsum_controller.config.yaml_marks",
+        "netsum_controller.config.yaml_files",
         "netsum_controller.config.topology",
         "netsum_controller.config.job_spec",
         "netsum_trials.faults.scenario",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from netsum.communicator import Communicator
 from netsum.transports import Transport
-from netsum.window import retransmit, round_trip
+from netsum.window import retransmit
 
 from tests.hosts.calls import closing_all
 from tests.hosts.network import MemoryNetwork
@@ -22,7 +22,7 @@ def patient_ranks(
     their transports."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("INITIAL_RTO", "MIN_RTO", "MAX_ESTIMATE"):
-            patch.setattr(round_trip, name, 30.0)
+            patch.setattr(retransmit, name, 30.0)
         patch.setattr(retransmit, "MAX_RTO", 30.0)
         with closing_all(MemoryNetwork(workers, **options).communicators(wrap)) as communicators:
             yield communicators

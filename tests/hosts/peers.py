@@ -7,7 +7,7 @@ from typing import Any
 
 from netsum.descriptor import CHAIN, Descriptor
 from netsum.peers.wire import RANK
-from netsum.transports.in_memory import InMemoryTransport
+from netsum.transports.loopback import InMemoryTransport
 from netsum.wire.schema import EVERYONE
 
 from tests.hosts.network import Network, descriptor

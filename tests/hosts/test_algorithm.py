@@ -10,10 +10,10 @@ from pathlib import Path
 import netsum
 import pytest
 from netsum.descriptor import ALGORITHMS, HOST_ALGORITHMS, Descriptor
-from netsum.environment import Environment
 from netsum.errors import JoinError
 from netsum.peers import selection
 from netsum.peers.transport import PeerSocket
+from netsum.settings import Environment
 from netsum.transports import ImpairedTransport, Impairment, InMemoryTransport, Transport
 
 from tests.hosts.network import descriptor

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from netsum import NotReadyError
-from netsum.answers import open_url
 from netsum.controller_client import ControllerClient
+from netsum.controller_http import open_url
 
 HEAD = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n"
 

@@ -15,12 +15,11 @@ from netsum import CallTimeoutError, Communicator, MismatchError
 from netsum.descriptor import CHAIN, MULTICAST
 from netsum.endpoint_factory import resume_window
 from netsum.peers import peer_window
-from netsum.peers.chain_hop import added, parse_hop, shortened
+from netsum.peers.chain_route import added, parse_hop, shortened
 from netsum.peers.peer_window import PeerWindow
 from netsum.peers.wire import DATAGRAM_HEAD, is_datagram
-from netsum.window.block import Block
-from netsum.wire.memory import Flag, Instruction, LaneType
-from netsum.wire.memory_codec import MemoryHeader, pack_memory, parse_memory
+from netsum.window.blocks import Block
+from netsum.wire.memory import Flag, Instruction, LaneType, MemoryHeader, pack_memory, parse_memory
 from netsum.wire.schema import EVERYONE, Lane, Op
 
 from tests.hosts.calls import Array, allreduce, closing_all, good, on_each, once_known, over_a_bad_network

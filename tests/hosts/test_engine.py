@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from netsum import ClosedError, Communicator, CommunicatorError, MismatchError, wait_all
 from netsum.collectives.history import KINDS, Predictions
-from netsum.engine import Engine
+from netsum.progress import Engine
 from netsum.transports import Transport
 from netsum.transports.base import Packet
 from netsum.transports.sockets import packets_held
-from netsum.window.block import Block
+from netsum.window.blocks import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status

@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import pytest
-from netsum import Work, driver, engine, question, recovery, silence, work
-from netsum.engine import Engine
-from netsum.recovery import Recovery
-from netsum.silence import SPREAD, InactivityTimer
+from netsum import Work, controller_http, progress, recovery
+from netsum.progress import Engine
+from netsum.recovery import SPREAD, InactivityTimer, Recovery
 from netsum.transports import InMemoryTransport
 from netsum.transports.base import Packet
-from netsum.window.block import Block
+from netsum.window.blocks import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import CHUNK_BYTES, Lane, Op
 from netsum.work import Flow
@@ -133,11 +132,11 @@ class Network:
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     clock = Clock()
-    for module in (driver, engine, question, recovery, silence, work):
+    for module in (progress, progress, controller_http, recovery, recovery, progress):
         monkeypatch.setattr(module, "time", clock)
     made = Network(clock)
 
-    class Unanswered(question.Question[Any]):
+    class Unanswered(controller_http.Question[Any]):
         """A question to a controller that accepts connections and says nothing."""
 
         def __init__(self, ask: Callable[[], Any]) -> None:  # noqa: ARG002

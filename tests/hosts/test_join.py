@@ -11,8 +11,8 @@ import netsum
 import pytest
 from netsum.controller_client import ControllerClient
 from netsum.descriptor import Descriptor, Link
-from netsum.environment import DEFAULT_CALL_TIMEOUT, RANKS, Environment
 from netsum.errors import CallTimeoutError, JoinError, NotReadyError, UnauthorizedError, UnknownRankError
+from netsum.settings import DEFAULT_CALL_TIMEOUT, RANKS, Environment
 from netsum.transports import InMemoryTransport
 
 from tests.hosts.canned import CUT, Controller, canned

@@ -14,7 +14,7 @@ import netsum
 import pytest
 from netsum import CallTimeoutError, ClosedError, DegradedError, EvictedError, JoinError, Report, Stats, logs
 from netsum.controller_http import Asking
-from netsum.environment import Environment
+from netsum.settings import Environment
 from netsum.telemetry import CallEnd, MemberLog
 
 from tests.hosts.network import descriptor

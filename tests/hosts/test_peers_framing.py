@@ -7,9 +7,7 @@ from itertools import accumulate
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.peers.frame_auth import FrameAuth
-from netsum.peers.framing import STALLED, BrokenError, FrameReader, framed
-from netsum.peers.wire import FRAME, SIZE
+from netsum.peers.wire import FRAME, SIZE, STALLED, BrokenError, FrameAuth, FrameReader, framed
 
 LARGEST = 1000
 BODIES = st.lists(st.binary(max_size=50), min_size=1, max_size=4)

@@ -10,8 +10,8 @@ from collections.abc import Collection
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.peers.connections import ACK_EVERY
 from netsum.peers.messenger import ASK_AFTER, ASK_FIRST, Messenger
-from netsum.peers.session import ACK_EVERY
 from netsum.peers.wire import HEAD, RANK, Flag
 from netsum.stats import Stats
 

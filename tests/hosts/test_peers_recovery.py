@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Communicator, DesynchronizedError, silence
+from netsum import Communicator, DesynchronizedError, recovery
 from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor
 from netsum.peers.peer_window import PeerWindow
-from netsum.silence import MAX_PATIENCE, PATIENCE, InactivityTimer
+from netsum.recovery import MAX_PATIENCE, PATIENCE, InactivityTimer
 from netsum.transports import ImpairedTransport, Impairment, Transport
 
 from tests.hosts.calls import allreduce, closing_all, good, on_each, running
@@ -23,8 +23,8 @@ from tests.threads import until
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence, "PATIENCE", 0.1)
-    monkeypatch.setattr(silence, "LOOK", 0.1)
+    monkeypatch.setattr(recovery, "PATIENCE", 0.1)
+    monkeypatch.setattr(recovery, "LOOK", 0.1)
 
 
 class Training:
@@ -192,7 +192,7 @@ def test_silence_is_asked_about_less_and_less() -> None:
     assert not quiet.too_long(3, 0.0, waiting=True)
     asked = [now / 100 for now in range(10_000) if quiet.too_long(3, now / 100, waiting=True)]
     pauses = np.diff([0.0, *asked])
-    assert pauses[0] == pytest.approx(silence.PATIENCE)
+    assert pauses[0] == pytest.approx(recovery.PATIENCE)
     assert (np.diff(pauses) > -0.02).all()
     assert pauses[-1] == pytest.approx(MAX_PATIENCE, abs=0.02)
     assert not quiet.too_long(4, 200.0, waiting=True), "a result has come"

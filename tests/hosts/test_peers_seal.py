@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.peers.frame_auth import FrameAuth, Identity
-from netsum.peers.wire import HELLO, TAG_BYTES
+from netsum.peers.wire import HELLO, TAG_BYTES, FrameAuth, Identity
 
 KEY = bytes(16)
 OTHER_KEY = bytes(15) + b"\1"

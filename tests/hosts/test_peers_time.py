@@ -9,10 +9,8 @@ from contextlib import suppress
 import pytest
 from netsum.peers import connections
 from netsum.peers.connections import MAX_RETRY, PATIENCE
-from netsum.peers.frame_auth import FrameAuth
-from netsum.peers.framing import STALLED, framed
 from netsum.peers.transport import UNPROVEN, PeerSocket, PeerTransport
-from netsum.peers.wire import FRAME, SIZE
+from netsum.peers.wire import FRAME, SIZE, STALLED, FrameAuth, framed
 from netsum.transports.base import Packet
 
 from tests.hosts.peers import peer_descriptor

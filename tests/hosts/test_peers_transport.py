@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 from netsum import Communicator, Descriptor, JoinError
 from netsum.endpoint_factory import open_transport
-from netsum.peers.frame_auth import Identity
-from netsum.peers.framing import framed
 from netsum.peers.transport import PeerSocket, PeerTransport, own_address
-from netsum.peers.wire import FRAME, GREETING, SIZE
+from netsum.peers.wire import FRAME, GREETING, SIZE, Identity, framed
 
 from tests.hosts.calls import good, on_each
 from tests.hosts.peers import KEY, peer_descriptor

@@ -15,7 +15,7 @@ from netsum import CallTimeoutError, ClosedError, Communicator, MismatchError
 from netsum.descriptor import CHAIN, HOST_ALGORITHMS, MULTICAST
 from netsum.peers import peer_window
 from netsum.peers.peer_window import PeerWindow
-from netsum.window.block import Block
+from netsum.window.blocks import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status

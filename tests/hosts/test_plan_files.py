@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.environment import Environment
 from netsum.fixed_point import Array
 from netsum.membership import with_algorithm
-from netsum.peers.plans.from_file import load_plan, parse_plan
-from netsum.peers.plans.rows import Ranks
+from netsum.peers.plan import Ranks
+from netsum.peers.schedule_files import load_plan, parse_plan
 from netsum.peers.wire import algorithm_number
+from netsum.settings import Environment
 
 from tests.hosts.calls import allreduce, closing_all, good
 from tests.hosts.peers import PeerNetwork, peer_descriptor

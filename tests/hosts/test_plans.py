@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.descriptor import AUTO, HOST_ALGORITHMS
-from netsum.peers.plan import Mode, Plan, Rows
-from netsum.peers.plans import ALGORITHMS, make_plan
-from netsum.peers.plans.double_binary_tree import two_trees
-from netsum.peers.plans.rows import Ranks, owners
+from netsum.peers.plan import Mode, Plan, Ranks, Rows, owners
+from netsum.peers.schedules import ALGORITHMS, make_plan, two_trees
 from netsum.peers.selection import choose
 from netsum.wire.schema import EVERYONE
 

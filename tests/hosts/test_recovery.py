@@ -18,8 +18,8 @@ from netsum import (
     UnknownRankError,
 )
 from netsum.recovery import PAUSE, Recovery, Stopped, Told
-from netsum.refusal import BlockRejected
 from netsum.transports import InMemoryTransport
+from netsum.window.blocks import BlockRejected
 from netsum.wire.schema import Outcome
 
 from tests.hosts.calls import allreduce, good, on_each, running

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.descriptor import Descriptor
-from netsum.refusal import BlockRejected
+from netsum.window.blocks import BlockRejected
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Outcome

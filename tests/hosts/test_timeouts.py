@@ -10,17 +10,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from netsum import CallTimeoutError, NotReadyError, Work, overdue
-from netsum.outline import Outline
-from netsum.overdue import ANSWER, TimeoutDiagnosis
+from netsum import CallTimeoutError, NotReadyError, Work, recovery
 from netsum.peers import messenger
 from netsum.peers.peer_window import PeerWindow
-from netsum.recovery import Told
-from netsum.silence import InactivityTimer
+from netsum.recovery import ANSWER, InactivityTimer, TimeoutDiagnosis, Told
 from netsum.transports import Transport
-from netsum.window.block import Block
+from netsum.window.blocks import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import Lane, Op
+from netsum.work import Outline
 
 from tests.hosts.calls import closing_all, on_each, once_known
 from tests.hosts.network import Around, MemoryNetwork, descriptor
@@ -75,7 +73,7 @@ def test_a_hung_controller_makes_nobody_blame_who_is_there(hung: Hung) -> None:
 
 
 def test_a_hung_controller_does_not_keep_a_timeout_back(hung: Hung, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overdue, "ANSWER", 0.1)
+    monkeypatch.setattr(recovery, "ANSWER", 0.1)
     hung.limit = False
     with closing_all(MemoryNetwork(2).communicators(explain=hung.explain, membership=hung)) as communicators:
         (outcome,) = on_each(communicators[:1], lambda comm: comm.barrier(timeout=1.5))

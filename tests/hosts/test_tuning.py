@@ -19,7 +19,7 @@ from netsum.settings import Settings
 from netsum.tuning import search
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.fabrics import open_fabric
 
 from tests.threads import returned
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 from netsum.packet_batch import ReceiveBatch
-from netsum.refusal import BlockRejected
-from netsum.window import retransmit, round_trip
-from netsum.window.block import Block
+from netsum.window import retransmit
+from netsum.window.blocks import Block, BlockRejected
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
@@ -146,7 +145,7 @@ def test_a_lost_packet_is_missed_when_later_ones_have_results() -> None:
         for packet in packets:
             simulation._travel(rank, True, b"".join(packet))
     simulation.run()
-    assert simulation.now < round_trip.INITIAL_RTO, "the loss was found by the timer"
+    assert simulation.now < retransmit.INITIAL_RTO, "the loss was found by the timer"
     assert first.window.stats.fast_retransmissions >= 1
 
 
@@ -185,7 +184,7 @@ def test_the_timeout_follows_the_round_trip_time_and_backs_off_to_a_cap() -> Non
         gaps.append(deadline - now)
         now = deadline
         assert len(window.poll(now)) == 1
-    assert gaps[0] == pytest.approx(round_trip.MIN_RTO)
+    assert gaps[0] == pytest.approx(retransmit.MIN_RTO)
     assert all(later == pytest.approx(min(2 * gap, retransmit.MAX_RTO)) for gap, later in pairwise(gaps))
 
 

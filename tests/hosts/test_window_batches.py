@@ -12,10 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.packet_batch import ReceiveBatch, Rows
-from netsum.refusal import BlockRejected, CallMismatch
-from netsum.window.block import Block
-from netsum.window.fits import ordinary
-from netsum.window.run import BlockBatch
+from netsum.window.blocks import Block, BlockBatch, BlockRejected, CallMismatch, ordinary
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status

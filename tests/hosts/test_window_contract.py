@@ -14,7 +14,7 @@ from netsum.peers import peer_window
 from netsum.peers.peer_window import PeerWindow
 from netsum.transports import InMemoryTransport
 from netsum.window import Window
-from netsum.window.block import ID_MASK, Block, id_distance
+from netsum.window.blocks import ID_MASK, Block, id_distance
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.window.block import Block
+from netsum.window.blocks import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import HEADER_BYTES, Lane, Op, Status

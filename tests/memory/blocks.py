@@ -7,10 +7,8 @@ from random import Random
 
 import numpy as np
 from netsum.wire.memory import LaneType
-from netsum_memory.optimizer import Answer, Block, Push
-from netsum_memory.optimizer_options import Options
-from netsum_memory.optimizer_rules import Floats, total
-from netsum_memory.optimizer_state import load, save
+from netsum_memory.optimizer_rules import Floats, Options, total
+from netsum_memory.parameters import Answer, Block, Push, load, save
 
 BLOCK = 2048
 SIZES = (BLOCK + 700, 10, 2 * BLOCK)

@@ -12,7 +12,7 @@ from netsum.memory import RegionDescriptor
 from netsum.memory.array import MemoryArray
 from netsum.memory.client import MemoryClient
 from netsum.transports.base import Transport
-from netsum.transports.in_memory import InMemoryTransport
+from netsum.transports.loopback import InMemoryTransport
 from netsum.wire.memory import MEMORY_PORT
 from netsum_memory.device import Device
 from netsum_memory.region import Region

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from netsum.memory.keys import Keys
+from netsum.memory.client import Keys
 from netsum_memory.optimizer_rules import Floats
-from netsum_memory.table_options import TableOptions, initial_rows, update
+from netsum_memory.tables import TableOptions, initial_rows, update
 
 
 class Reference:

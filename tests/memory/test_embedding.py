@@ -12,7 +12,7 @@ from netsum import memory
 from netsum.errors import InstructionRejectedError, UnsupportedError
 from netsum.memory.embedding import Table
 from netsum.transports import ImpairedTransport, Impairment
-from netsum_memory.table_options import TableOptions
+from netsum_memory.tables import TableOptions
 
 from tests.memory.device.desk import region
 from tests.memory.device.process import orders, start

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.wire.memory import LaneType, MemoryStatus
-from netsum_memory.optimizer import ASK, LEAVE, Answer
-from netsum_memory.optimizer_local import LocalOptimizer, elastic
-from netsum_memory.optimizer_options import Options
+from netsum_memory.optimizer_rules import LocalOptimizer, Options, elastic
+from netsum_memory.parameters import ASK, LEAVE, Answer
 
 from tests.examples import one_in
 from tests.memory.blocks import SIZES, Memory, model, synchronous_step

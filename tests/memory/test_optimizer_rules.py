@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum_memory.optimizer_local import LocalOptimizer
-from netsum_memory.optimizer_options import Options
+from netsum_memory.optimizer_rules import LocalOptimizer, Options
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

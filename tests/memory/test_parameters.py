@@ -14,14 +14,10 @@ from netsum.errors import CallTimeoutError, MismatchError, UnsupportedError
 from netsum.memory.parameters import Parameters, Step
 from netsum.memory.run import Task
 from netsum.transports import Transport
-from netsum.wire.memory import Instruction, LaneType
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import Instruction, LaneType, MemoryHeader
 from netsum.work import Flow
-from netsum_memory.optimizer import Block
-from netsum_memory.optimizer_kind import ParametersKind
-from netsum_memory.optimizer_local import LocalOptimizer, elastic
-from netsum_memory.optimizer_options import Options
-from netsum_memory.optimizer_rules import Floats
+from netsum_memory.optimizer_rules import Floats, LocalOptimizer, Options, elastic
+from netsum_memory.parameters import Block, ParametersKind
 
 from tests.hosts.calls import allreduce, on_each, ranks, running
 from tests.hosts.network import MemoryNetwork

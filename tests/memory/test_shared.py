@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.transports import ImpairedTransport, Impairment
-from netsum.transports.in_memory import InMemoryTransport
-from netsum.wire.memory import MEMORY_HEADER_BYTES, SEGMENT_BYTES, Flag
-from netsum.wire.memory_codec import OFFSETS
+from netsum.transports.loopback import InMemoryTransport
+from netsum.wire.memory import MEMORY_HEADER_BYTES, OFFSETS, SEGMENT_BYTES, Flag
 
 from tests.memory.inside import Inside
 from tests.memory.test_parameters import begun, gradients, local_steps, model, same, train

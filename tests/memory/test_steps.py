@@ -20,7 +20,7 @@ from netsum.work import Flow
 from netsum_memory import message
 from netsum_memory.execute import Result
 from netsum_memory.message import Address, Message
-from netsum_memory.optimizer_kind import ParametersKind
+from netsum_memory.parameters import ParametersKind
 from netsum_memory.store import Store
 from numpy.typing import NDArray
 

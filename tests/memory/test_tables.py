@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.memory.keys import Keys, shards_of
-from netsum_memory.frequency import Frequency
+from netsum.memory.client import Keys, shards_of
 from netsum_memory.optimizer_rules import Floats
-from netsum_memory.table_disk import Disk
-from netsum_memory.table_options import TableOptions, initial_rows
-from netsum_memory.table_rows import TableRows
+from netsum_memory.table_disk import Disk, Frequency
+from netsum_memory.tables import TableOptions, TableRows, initial_rows
 
 from tests.examples import one_in
 from tests.memory.rows import Reference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from netsum_memory.table_options import TableOptions, update
+from netsum_memory.tables import TableOptions, update
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.window.block import Block
+from netsum.window.blocks import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, AgeOp, BlockState, Lane, Op
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.wire.memory import CLIENT_WINDOW
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import CLIENT_WINDOW, MemoryHeader
 from netsum_memory.dedup import Absent, DedupWindows
 from netsum_memory.execute import Result
 

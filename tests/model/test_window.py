@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from netsum.refusal import BlockRejected
-from netsum.window.block import Block
+from netsum.window.blocks import Block, BlockRejected
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
 

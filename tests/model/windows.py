@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 from netsum.descriptor import Descriptor, HostAddress, SwitchAddress
-from netsum.window.block import Block
+from netsum.window.blocks import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status

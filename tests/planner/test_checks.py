@@ -6,9 +6,9 @@ import json
 from fractions import Fraction
 
 import pytest
+from netsum_planner.simulator.network import Wire
 from netsum_planner.simulator.run import run_flows
 from netsum_planner.simulator.scenario import JobPlan, Scenario
-from netsum_planner.simulator.wire import Wire
 from netsum_planner.topologies import shapes
 from netsum_trials.planned.errors import Errors, Row
 from netsum_trials.planned.simulate_command import SMALL, reaction

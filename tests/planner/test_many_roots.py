@@ -9,16 +9,15 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from netsum.peers.plans.from_file import load_plan, parse_plan
+from netsum.peers.schedule_files import load_plan, parse_plan
 from netsum_planner.errors import PlanError
 from netsum_planner.optimum.optimum import Collective, optimum
-from netsum_planner.topologies import gpu_servers, shapes
+from netsum_planner.topologies import shapes
 from netsum_planner.topologies.files import read_topology
 from netsum_planner.topologies.model import Topology
 from netsum_planner.trees.many_roots import pack_all
 from netsum_planner.trees.packing import NEAR, Packing
-from netsum_planner.trees.plan import plan_allreduce
-from netsum_planner.trees.schedule import all_to_all, many_to_many
+from netsum_planner.trees.plan import all_to_all, many_to_many, plan_allreduce
 from netsum_planner.trees.stripes import stripes
 
 from tests.planner.commands import netsum
@@ -42,14 +41,14 @@ def check_roots(topology: Topology, collective: Collective, packing: Packing) ->
 @pytest.mark.parametrize(
     ("topology", "collective", "most"),
     [
-        (gpu_servers.dgx1v(), ALLREDUCE, 12),
+        (shapes.dgx1v(), ALLREDUCE, 12),
         (shapes.star(8, 10), ALLREDUCE, 8),
         (shapes.leaf_spine(2, 2, 2, 10), ALLREDUCE, 3),
         (shapes.leaf_spine(2, 2, 2, 10), ALLGATHER, 4),
         (shapes.star(4, 10), ALLGATHER, 4),
-        pytest.param(gpu_servers.dgx1p(), ALLREDUCE, 12, marks=pytest.mark.full),
-        pytest.param(gpu_servers.dgx1v(), ALLGATHER, 24, marks=pytest.mark.full),
-        pytest.param(gpu_servers.a100(2), ALLREDUCE, 24, marks=pytest.mark.full),
+        pytest.param(shapes.dgx1p(), ALLREDUCE, 12, marks=pytest.mark.full),
+        pytest.param(shapes.dgx1v(), ALLGATHER, 24, marks=pytest.mark.full),
+        pytest.param(shapes.a100(2), ALLREDUCE, 24, marks=pytest.mark.full),
         pytest.param(shapes.torus((3, 3), 10), ALLREDUCE, 14, marks=pytest.mark.full),
     ],
     ids=str,
@@ -62,7 +61,7 @@ def test_few_trees_of_all_roots_reach_the_optimum(topology: Topology, collective
 
 def test_an_allreduce_of_all_roots_is_faster_than_of_one() -> None:
     """75 GB/s of one root, 85.71 at best (docs/planning.md)."""
-    schedule = many_to_many(pack_all(gpu_servers.dgx1v(), ALLREDUCE), chunks=2)
+    schedule = many_to_many(pack_all(shapes.dgx1v(), ALLREDUCE), chunks=2)
     assert schedule.rate > 80
     assert sum(schedule.shares) == 1
 

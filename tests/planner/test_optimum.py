@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum_planner.errors import PlanError
-from netsum_planner.optimum import min_cut
+from netsum_planner.optimum import cuts
 from netsum_planner.optimum.cuts import worst_cut
 from netsum_planner.optimum.optimum import Collective, optimum
 from netsum_planner.optimum.program import one_way
-from netsum_planner.topologies import gpu_servers, shapes
+from netsum_planner.topologies import shapes
 from netsum_planner.topologies.model import Link, Topology, wire
 
 from tests.examples import one_in
@@ -24,12 +24,12 @@ from tests.planner.commands import netsum, ran, refused, written
 
 # Allgather, GB/s: made by ForestColl's public code (github.com/liangyuRain/ForestColl), with its trees from each root.
 FORESTCOLL = [
-    (gpu_servers.a100(1), 342.86, 1),
-    (gpu_servers.a100(2), 346.67, 13),
-    (gpu_servers.a100(4), 266.67, 1),
-    (gpu_servers.mi250(1), 342.86, 3),
-    (gpu_servers.mi250(2), 354.13, 83),
-    (gpu_servers.dgx1v(), 171.43, 6),
+    (shapes.a100(1), 342.86, 1),
+    (shapes.a100(2), 346.67, 13),
+    (shapes.a100(4), 266.67, 1),
+    (shapes.mi250(1), 342.86, 3),
+    (shapes.mi250(2), 354.13, 83),
+    (shapes.dgx1v(), 171.43, 6),
     (shapes.leaf_spine(2, 2, 2, 10), 13.33, 1),
     (shapes.leaf_spine(2, 4, 4, 10), 10.67, 1),
 ]
@@ -150,10 +150,10 @@ def test_allreduce_is_proved_and_between_its_bounds(topology: Topology) -> None:
 
 
 def test_large_numbers_take_the_slow_way_to_the_same_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    topology = gpu_servers.a100(1)
-    fast = min_cut.min_cut(topology.rates, "gpu0", "gpu1")
-    monkeypatch.setattr(min_cut, "_INT32", 0)
-    assert min_cut.min_cut(topology.rates, "gpu0", "gpu1")[0] == fast[0] == 300
+    topology = shapes.a100(1)
+    fast = cuts.min_cut(topology.rates, "gpu0", "gpu1")
+    monkeypatch.setattr(cuts, "_INT32", 0)
+    assert cuts.min_cut(topology.rates, "gpu0", "gpu1")[0] == fast[0] == 300
 
 
 def test_commands(tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from netsum_controller.config.job_spec import parse_job
 from netsum_planner.errors import PlanError
 from netsum_planner.placement.failover import fail_over
-from netsum_planner.placement.fit import POLICIES, fit
-from netsum_planner.placement.jobs import Sizes
-from netsum_planner.placement.placement import Placement
+from netsum_planner.placement.jobs import Placement, Sizes
+from netsum_planner.placement.search import POLICIES, fit
 from netsum_planner.placement.step_time import Groups, StepEstimate, StepSimulation, predicted
 from netsum_planner.topologies import shapes
 from netsum_planner.topologies.model import Topology

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from netsum_controller.errors import InputError
 from netsum_planner.placement.failure_domains import derived, read_failure_domains
 from netsum_planner.placement.jobs import Sizes, read_jobs
-from netsum_planner.topologies import gpu_servers, shapes
+from netsum_planner.topologies import shapes
 from netsum_planner.topologies.model import Topology
 from netsum_planner.training.job import Layer, Training, to_yaml
 
@@ -28,8 +28,8 @@ from tests.planner.trainings import BLOCKS, MB, job
         (shapes.bigraph(4, 10), [2] * 4, [8], [8]),
         (shapes.star(5, 10), [5], [5], [5]),
         (shapes.torus((2, 3), 10), [6], [6], [6]),
-        (gpu_servers.a100(2), [8, 8], [16], [16]),
-        (gpu_servers.mi250(2), [16, 16], [32], [32]),
+        (shapes.a100(2), [8, 8], [16], [16]),
+        (shapes.mi250(2), [16, 16], [32], [32]),
     ],
     ids=lambda each: each.name if isinstance(each, Topology) else "",
 )

@@ -10,25 +10,22 @@ from random import Random
 
 import networkx as nx
 import pytest
-from netsum.peers.plans import ALGORITHMS as PLANS
-from netsum.peers.plans import make_plan
+from netsum.peers.schedules import ALGORITHMS as PLANS
+from netsum.peers.schedules import make_plan
 from netsum.wire.schema import EVERYONE
 from netsum_controller.config import topologies
 from netsum_controller.config.job_spec import parse_job
 from netsum_controller.config.topology import Topology as Installed
 from netsum_controller.entries import ForwardEntry
-from netsum_controller.planning.addresses import mac_to_int
-from netsum_controller.planning.switch_items import forwarding_items
+from netsum_controller.planning.allocation import mac_to_int
+from netsum_controller.planning.items import forwarding_items
 from netsum_planner.errors import PlanError
-from netsum_planner.ranks import search
-from netsum_planner.ranks.contention import contention, least
-from netsum_planner.ranks.flows import ALGORITHMS
+from netsum_planner.ranks import mapping
+from netsum_planner.ranks.contention import ALGORITHMS, contention, least
 from netsum_planner.ranks.mapping import map_ranks
 from netsum_planner.topologies import shapes
-from netsum_planner.topologies.files import installed, read_topology, to_yaml
-from netsum_planner.topologies.for_controller import for_controller
-from netsum_planner.topologies.model import Topology
-from netsum_planner.topologies.routing import Routing
+from netsum_planner.topologies.files import for_controller, installed, read_topology, to_yaml
+from netsum_planner.topologies.model import Routing, Topology
 
 from tests.planner.commands import netsum, ran, refused, written
 
@@ -165,7 +162,7 @@ def test_no_order_is_below_the_bound() -> None:
 
 def test_search_removes_contention_that_no_known_order_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """A BiGraph whose layers have 3 switches each; the same seed finds the same order."""
-    monkeypatch.setattr(search, "TRIES", 1000)
+    monkeypatch.setattr(mapping, "TRIES", 1000)
     topology = shapes.bigraph(6, 10)
     found = map_ranks(topology, "halving_doubling", shuffled(topology), seed=3)
     assert found.after.factor < found.before.factor

@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-from netsum.peers.plans.from_file import load_plan, parse_plan
+from netsum.peers.schedule_files import load_plan, parse_plan
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topologies import tree as two_levels
 from netsum_controller.config.topology import Topology as Configured
 from netsum_controller.planning.replan import Replanned
-from netsum_planner.topologies import gpu_servers
+from netsum_planner.topologies import shapes
 from netsum_planner.topologies.files import from_network, installed, to_network
 from netsum_planner.topologies.model import Topology
 from netsum_planner.trees.plan import plan_allreduce
-from netsum_planner.trees.replan import replan
+from netsum_planner.trees.stripes import replan
 
 from tests.planner.commands import netsum
 
@@ -33,7 +33,7 @@ def uneven() -> Topology:
     return installed(configured())
 
 
-@pytest.mark.parametrize("topology", [uneven(), gpu_servers.a100()], ids=str)
+@pytest.mark.parametrize("topology", [uneven(), shapes.a100()], ids=str)
 def test_a_plan_carries_its_network(topology: Topology) -> None:
     plan = parse_plan(json.dumps(plan_allreduce(topology).to_json()))
     back = from_network(plan.network)

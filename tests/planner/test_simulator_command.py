@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from netsum_planner.topologies import gpu_servers, shapes
+from netsum_planner.topologies import shapes
 
 from tests.planner.commands import netsum, ran, refused, written
 
@@ -93,7 +93,7 @@ def test_bad_input_is_named(file: Path, words: tuple[str, ...], told: str) -> No
 
 def test_a_plan_of_trees_is_simulated(tmp_path: Path) -> None:
     """Its rate is that of the schedule, once there are many chunks."""
-    file = written(tmp_path, gpu_servers.dgx1v())
+    file = written(tmp_path, shapes.dgx1v())
     made = netsum(
         "plan", "trees", file, "--hosts", "gpu0,gpu1,gpu2", "--collective", "allreduce", "--chunks", 32, "--json"
     )

@@ -16,14 +16,12 @@ from netsum.peers.wire import RECORD
 from netsum.wire.schema import HEADER_BYTES
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator import collectives
-from netsum_planner.simulator.fair_shares import max_min
-from netsum_planner.simulator.flows import Change, simulate
-from netsum_planner.simulator.network import Network
+from netsum_planner.simulator.flows import Change, max_min, simulate
+from netsum_planner.simulator.network import Network, Wire
 from netsum_planner.simulator.outcome import Outcome
 from netsum_planner.simulator.run import run_flows
 from netsum_planner.simulator.scenario import Failure, JobPlan, Scenario, Straggler
 from netsum_planner.simulator.schedules import Schedule
-from netsum_planner.simulator.wire import Wire
 from netsum_planner.topologies import shapes
 from netsum_planner.topologies.model import Topology, wire
 

@@ -12,13 +12,12 @@ from netsum.frames import PREFIX_BYTES
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import HEADER_BYTES
 from netsum_planner.errors import PlanError
-from netsum_planner.simulator.network import Network
+from netsum_planner.simulator.network import Network, Wire
 from netsum_planner.simulator.outcome import Counts, Outcome
-from netsum_planner.simulator.packet_host import PacketHost
+from netsum_planner.simulator.packet_nodes import PacketHost
 from netsum_planner.simulator.packets import Faults, PacketSimulation
 from netsum_planner.simulator.run import Lateness, _packet_job, run_flows, run_packets
 from netsum_planner.simulator.scenario import Failure, JobPlan, Scenario, Straggler
-from netsum_planner.simulator.wire import Wire
 from netsum_planner.topologies import shapes
 from netsum_planner.topologies.model import Topology
 

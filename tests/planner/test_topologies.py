@@ -12,7 +12,7 @@ from netsum_controller.config import topologies as installed
 from netsum_controller.config.topology import Topology as Installed
 from netsum_controller.errors import InputError
 from netsum_planner.errors import PlanError
-from netsum_planner.topologies import files, gpu_servers, shapes
+from netsum_planner.topologies import files, shapes
 from netsum_planner.topologies.files import read_topology
 from netsum_planner.topologies.model import Link, Topology
 
@@ -38,9 +38,9 @@ def test_shapes_are_those_that_the_controller_makes(made: Topology, same: Instal
 @pytest.mark.parametrize(
     ("topology", "hosts", "links_of_a_host", "rate_of_a_host"),
     [
-        (gpu_servers.dgx1p(), 8, 4, 80),
-        (gpu_servers.dgx1v(), 8, 4, 150),
-        (gpu_servers.a100(2), 16, 2, 325),
+        (shapes.dgx1p(), 8, 4, 80),
+        (shapes.dgx1v(), 8, 4, 150),
+        (shapes.a100(2), 16, 2, 325),
         (shapes.torus((4, 4), 10), 16, 4, 40),
         (shapes.torus((2, 3, 4), 10), 24, 5, 50),
         (shapes.bigraph(4, 10), 8, 1, 10),
@@ -57,16 +57,16 @@ def test_every_host_has_its_links(topology: Topology, hosts: int, links_of_a_hos
 
 
 def test_a_subset_leaves_the_other_hosts_out_and_says_what_is_cut_off() -> None:
-    assert gpu_servers.dgx1v().subset(["gpu3", "gpu0", "gpu7"]).rates == {
+    assert shapes.dgx1v().subset(["gpu3", "gpu0", "gpu7"]).rates == {
         ("gpu0", "gpu3"): 50,
         ("gpu3", "gpu0"): 50,
         ("gpu3", "gpu7"): 25,
         ("gpu7", "gpu3"): 25,
     }
     with pytest.raises(PlanError, match="no path from gpu0 to gpu7"):
-        gpu_servers.dgx1v().subset(["gpu0", "gpu7"]).require_connected()
+        shapes.dgx1v().subset(["gpu0", "gpu7"]).require_connected()
     with pytest.raises(PlanError, match="has no host gpu8"):
-        gpu_servers.dgx1v().subset(["gpu0", "gpu8"])
+        shapes.dgx1v().subset(["gpu0", "gpu8"])
 
 
 def test_what_is_down_is_left_out() -> None:

@@ -12,11 +12,17 @@ from hypothesis import strategies as st
 from netsum_planner.simulator.run import run_flows
 from netsum_planner.simulator.scenario import JobPlan, Scenario
 from netsum_planner.topologies import shapes
-from netsum_planner.training.advice import changes
-from netsum_planner.training.job import Layer, Training, from_torch, read_training, to_yaml
-from netsum_planner.training.machine import Machine, calibrate, read_machine
-from netsum_planner.training.scaling import fat_tree_for, scaling
-from netsum_planner.training.timeline import predict, simulated
+from netsum_planner.training.job import (
+    Layer,
+    Machine,
+    Training,
+    calibrate,
+    from_torch,
+    read_machine,
+    read_training,
+    to_yaml,
+)
+from netsum_planner.training.timeline import changes, fat_tree_for, predict, scaling, simulated
 
 from tests.planner.commands import netsum, ran, refused, written
 

@@ -14,14 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netsum_planner.errors import PlanError
 from netsum_planner.optimum.optimum import Collective, common, optimum
-from netsum_planner.topologies import gpu_servers, shapes
+from netsum_planner.topologies import shapes
 from netsum_planner.topologies.model import Link, Topology
 from netsum_planner.trees import packing as module
-from netsum_planner.trees.allocations import different, plan_for
-from netsum_planner.trees.arborescence import cheapest
-from netsum_planner.trees.packing import NEAR, Packing, pack
-from netsum_planner.trees.rings import ring_rate
-from netsum_planner.trees.schedule import Schedule, many_to_many, many_to_one, one_to_many
+from netsum_planner.trees.allocations import different, plan_for, ring_rate
+from netsum_planner.trees.packing import NEAR, Packing, cheapest, pack
+from netsum_planner.trees.plan import Schedule, many_to_many, many_to_one, one_to_many
 
 from tests.examples import one_in
 from tests.planner.commands import ran, written
@@ -49,11 +47,11 @@ def check(packing: Packing, *, both_ways: bool = False) -> None:
 @pytest.mark.parametrize(
     ("topology", "most"),
     [
-        (gpu_servers.dgx1v(), 6),
-        (gpu_servers.dgx1p(), 4),
-        (gpu_servers.mi250(1), 6),
-        (gpu_servers.a100(1), 1),
-        (gpu_servers.a100(2), 8),
+        (shapes.dgx1v(), 6),
+        (shapes.dgx1p(), 4),
+        (shapes.mi250(1), 6),
+        (shapes.a100(1), 1),
+        (shapes.a100(2), 8),
         (shapes.star(8, 10), 1),
         (shapes.torus((3, 3), 10), 4),
     ],
@@ -65,7 +63,7 @@ def test_few_trees_reach_the_optimum(topology: Topology, most: int) -> None:
     assert len(packing.trees) <= most
 
 
-@pytest.mark.parametrize(("box", "count", "most"), [(gpu_servers.dgx1p(), 14, 4), (gpu_servers.dgx1v(), 46, 6)])
+@pytest.mark.parametrize(("box", "count", "most"), [(shapes.dgx1p(), 14, 4), (shapes.dgx1v(), 46, 6)])
 def test_every_allocation_of_a_box(box: Topology, count: int, most: int) -> None:
     """Blink's 14 and 46 different allocations of 3 to 8 GPUs; no ring is better than the trees."""
     planned = [plan_for(part) for part in different(box, range(3, 9))]
@@ -80,21 +78,21 @@ def test_every_allocation_of_a_box(box: Topology, count: int, most: int) -> None
 def test_trees_one_by_one_are_as_many_as_the_optimum_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """With no candidates that suffice."""
     monkeypatch.setattr(module.Network, "chosen", lambda *_: [])
-    packing = pack(gpu_servers.dgx1v(), "gpu5")
+    packing = pack(shapes.dgx1v(), "gpu5")
     check(packing)
     assert packing.rate == packing.optimum == 150
 
 
 def test_rings_are_those_that_fit() -> None:
-    assert ring_rate(gpu_servers.dgx1v(), Fraction(25)) == 150  # 6 one-way rings, as NCCL finds
-    assert ring_rate(gpu_servers.dgx1p().subset(["gpu0", "gpu1", "gpu2", "gpu4"]), Fraction(20)) == 0
+    assert ring_rate(shapes.dgx1v(), Fraction(25)) == 150  # 6 one-way rings, as NCCL finds
+    assert ring_rate(shapes.dgx1p().subset(["gpu0", "gpu1", "gpu2", "gpu4"]), Fraction(20)) == 0
     with pytest.raises(PlanError, match="direct links"):
         ring_rate(shapes.star(3, 1), Fraction(1))
 
 
 def test_without_trees_there_is_an_error() -> None:
     with pytest.raises(PlanError, match="no path from gpu0 to gpu6"):
-        pack(gpu_servers.dgx1v().subset(["gpu0", "gpu1", "gpu6"]), "gpu0")
+        pack(shapes.dgx1v().subset(["gpu0", "gpu1", "gpu6"]), "gpu0")
 
 
 @one_in(2)
@@ -134,7 +132,7 @@ def run(schedule: Schedule) -> dict[str, Counter[tuple[int, int, str]]]:
 
 @pytest.mark.parametrize("chunks", [1, 3])
 def test_schedules_do_what_they_say(chunks: int) -> None:
-    packing = pack(gpu_servers.dgx1v().subset(["gpu0", "gpu1", "gpu2", "gpu3", "gpu5"]), "gpu1")
+    packing = pack(shapes.dgx1v().subset(["gpu0", "gpu1", "gpu2", "gpu3", "gpu5"]), "gpu1")
     parts = [(tree, chunk) for tree in range(len(packing.trees)) for chunk in range(chunks)]
     everyone = Counter({(*part, host): 1 for part in parts for host in packing.topology.hosts})
     alone = Counter({(*part, "gpu1"): 1 for part in parts})
@@ -146,7 +144,7 @@ def test_schedules_do_what_they_say(chunks: int) -> None:
 
 
 def test_up_and_down_share_links() -> None:
-    packing = pack(gpu_servers.dgx1v(), "gpu0")
+    packing = pack(shapes.dgx1v(), "gpu0")
     best = optimum(packing.topology, Collective.ALLREDUCE).host_only.rate
     assert packing.rate / 2 <= many_to_many(packing, 2).rate <= best < packing.rate
 
@@ -170,7 +168,7 @@ def test_trees_without_a_way_back_cannot_be_reversed() -> None:
 
 
 def test_commands(tmp_path: Path) -> None:
-    path = written(tmp_path, gpu_servers.dgx1p())
+    path = written(tmp_path, shapes.dgx1p())
     told = ran("plan", "trees", path, "--collective", "allreduce", "--chunks", 2)
     assert (told["GBps"], len(told["trees"]), told["schedule"]["collective"]) == (80, 4, "allreduce")
     rows = ran("plan", "allocations", path, "--smallest", 7)

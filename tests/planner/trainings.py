@@ -10,8 +10,7 @@ from netsum_planner.placement.failure_domains import derived
 from netsum_planner.placement.jobs import Job, Wanted
 from netsum_planner.placement.search import Placer
 from netsum_planner.topologies.model import Topology
-from netsum_planner.training.job import Layer, Training
-from netsum_planner.training.machine import Machine
+from netsum_planner.training.job import Layer, Machine, Training
 
 MACHINE = Machine(gflops=10_000)
 MB = 1e6

@@ -13,8 +13,8 @@ from netsum_controller.config.topology import Switch
 from netsum_controller.entries import Entry, Item, MulticastGroup
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.p4runtime.p4info import netsum_program
-from netsum_switch.match import Exact, Lpm, Match
 from netsum_switch.pipeline import load_pipeline
+from netsum_switch.table import Exact, Lpm, Match
 
 from tests.protocol import star
 from tests.protocol.frame_model import Sent

@@ -6,8 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from netsum.wire.memory import CHANGING, IDEMPOTENT, MEMORY_PORT, Flag, Instruction, MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader, pack_memory, parse_memory
+from netsum.wire.memory import (
+    CHANGING,
+    IDEMPOTENT,
+    MEMORY_PORT,
+    Flag,
+    Instruction,
+    MemoryHeader,
+    MemoryStatus,
+    pack_memory,
+    parse_memory,
+)
 from netsum.wire.schema import HEADER_BYTES, UDP_PORT
 from netsum_controller.entries import (
     DeviceEntry,

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.agent.tables import FittingTable, table_console
-from netsum_controller.cli import output
+from netsum_controller.cli import options
 from netsum_testbed.tables import make_table
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -90,4 +90,4 @@ def test_all_tables_are_such() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Table"
     ]
     assert not wrong, "make a FittingTable (netsum.agent.tables)"
-    assert output.console().is_terminal or output.console().width > 1000
+    assert options.console().is_terminal or options.console().width > 1000

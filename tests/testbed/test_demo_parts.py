@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 from netsum_testbed.demo.model import BATCH, Digits, Perceptron, train_alone
-from netsum_testbed.demo.progress import LINES, Display, Tally
-from netsum_testbed.demo.run import largest_difference
+from netsum_testbed.demo.run import LINES, Display, Tally, largest_difference
 from rich.console import Console
 
 

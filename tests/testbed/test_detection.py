@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.fabrics import open_fabric
 from netsum_trials.stragglers.detection import Detected, Sample, detect
 from netsum_trials.stragglers.detection_report import Histogram, histogram_table, to_json
 from rich.console import Console

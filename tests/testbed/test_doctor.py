@@ -13,15 +13,10 @@ from pathlib import Path
 import pytest
 from netsum_controller.config.topologies import star
 from netsum_switch.pipeline import ENGINE_VARIABLE
-from netsum_testbed import kernel, switches
+from netsum_testbed import doctor, netns, switches
 from netsum_testbed.commands import without_mininet
-from netsum_testbed.doctor import machine, software
-from netsum_testbed.doctor.command import doctor
-from netsum_testbed.doctor.finding import Finding
-from netsum_testbed.doctor.machine import TOOLS, examine_machine
-from netsum_testbed.doctor.software import examine_software
-from netsum_testbed.opening import fabric_of
-from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.doctor import TOOLS, Finding, examine_machine, examine_software
+from netsum_testbed.fabrics import RootlessFabric, fabric_of
 from netsum_testbed.switches import BMV2, SwitchStartError, bmv2_trouble, choose_switch
 
 from tests.testbed.conftest import ROOT
@@ -59,10 +54,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine whose root we are, with all tools. (What it says of Mininet is this machine's own.)"""
     made = Machine(tmp_path)
     monkeypatch.setenv("PATH", str(made.bin))
-    monkeypatch.setattr(machine, "SBIN", (str(made.sbin),))
+    monkeypatch.setattr(doctor, "SBIN", (str(made.sbin),))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(machine, "missing_capabilities", list)
-    monkeypatch.setattr(kernel, "missing_capabilities", list)
+    monkeypatch.setattr(doctor, "missing_capabilities", list)
+    monkeypatch.setattr(netns, "missing_capabilities", list)
     return made
 
 
@@ -96,8 +91,8 @@ def test_a_container_without_capabilities(here: Machine) -> None:
 @pytest.mark.parametrize("name", ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN"])
 def test_a_root_without_a_capability(here: Machine, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As in a container: rootless by itself, and the capability is named; no module is missing."""
-    monkeypatch.setattr(machine, "missing_capabilities", lambda: [name])
-    monkeypatch.setattr(kernel, "missing_capabilities", lambda: [name])
+    monkeypatch.setattr(doctor, "missing_capabilities", lambda: [name])
+    monkeypatch.setattr(netns, "missing_capabilities", lambda: [name])
     found = here.findings()
     assert (found["capabilities"].state, found["capabilities"].found) == (
         "missing",
@@ -129,7 +124,7 @@ def test_a_slow_engine_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 @pytest.mark.root
 @pytest.mark.parametrize("name", ["net_admin", "net_raw", "sys_admin"])
 def test_capabilities_are_what_the_kernel_says(name: str) -> None:
-    code = "from netsum_testbed.kernel import missing_capabilities; print(*missing_capabilities())"
+    code = "from netsum_testbed.netns import missing_capabilities; print(*missing_capabilities())"
     words = ["setpriv", f"--bounding-set=-{name}", f"--inh-caps=-{name}", "--", sys.executable, "-c", code]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [f"CAP_{name.upper()}"]
@@ -159,25 +154,25 @@ def test_without_root_nothing_of_that_is_needed(here: Machine, monkeypatch: pyte
 
 
 def test_receive_buffers_that_hold_less_than_a_window(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "enlarge_buffers", lambda _sock: None)
-    monkeypatch.setattr(machine, "packets_held", lambda _number, _size: 37)
+    monkeypatch.setattr(doctor, "enlarge_buffers", lambda _sock: None)
+    monkeypatch.setattr(doctor, "packets_held", lambda _number, _size: 37)
     found = here.findings()["buffers"]
     assert (found.state, found.found) == ("optional", "receive buffers hold 37 of a window's 128 blocks")
     assert "net.core.rmem_max=8388608" in found.remedy
-    monkeypatch.setattr(machine, "packets_held", lambda _number, _size: 128)
+    monkeypatch.setattr(doctor, "packets_held", lambda _number, _size: 128)
     assert here.findings()["buffers"].state == "ok"
 
 
 def test_ports_that_are_taken(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr(machine, "PORTS", {port: "another one"})
+        monkeypatch.setattr(doctor, "PORTS", {port: "another one"})
         found = here.findings()["ports"]
     assert (found.state, found.found, found.remedy) == ("optional", f"taken: {port}", "another one")
 
 
 def test_packages_that_are_missing(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(software, "DEMO", {"numpy": "numpy", "no_such.module": "no-such", "nor_this": "nor-this"})
+    monkeypatch.setattr(doctor, "DEMO", {"numpy": "numpy", "no_such.module": "no-such", "nor_this": "nor-this"})
     found = here.findings()["packages"]
     assert (found.state, found.found) == ("missing", "not installed: no-such, nor-this")
 
@@ -217,7 +212,7 @@ def test_a_bmv2_that_is_too_old(here: Machine) -> None:
 def test_the_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Runs on this machine as it is."""
     with pytest.raises(SystemExit) as ended:
-        doctor.main(words, standalone_mode=False)
+        doctor.doctor.main(words, standalone_mode=False)
     said = capsys.readouterr().out
     if words:
         findings = json.loads(said)["findings"]

@@ -12,7 +12,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import leaf_spine
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.link_ends import LinkEnd
+from netsum_testbed.links import LinkEnd
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import make_fabric

@@ -15,8 +15,7 @@ from netsum_controller import JobSpec, load_topology
 from netsum_controller.config.topologies import star
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import common_prefix
-from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.fabrics import RootlessFabric, common_prefix
 from netsum_testbed.switches import SwitchStartError, choose_switch
 
 from tests.full.calls import on_all, results

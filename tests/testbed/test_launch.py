@@ -13,8 +13,7 @@ import click
 import pytest
 from netsum_controller.errors import InputError
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.launch.command import job_spec, run
-from netsum_testbed.launch.ranks import attached_programs, command_line, explain_failure, shared_environment
+from netsum_testbed.launch import attached_programs, command_line, explain_failure, job_spec, run, shared_environment
 from netsum_testbed.side_by_side import ProgramFailed
 
 from tests.testbed.conftest import ROOT, Start
@@ -111,7 +110,7 @@ def test_the_job_is_as_the_options_say() -> None:
 def test_attaching_that_cannot_be(words: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NETSUM_JOB", "NETSUM_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("netsum_testbed.launch.command.end_on_signals", lambda: None)
+    monkeypatch.setattr("netsum_testbed.launch.end_on_signals", lambda: None)
     with pytest.raises(click.UsageError, match=complaint):
         run.main(["--attach", "http://127.0.0.1:1", *words.split()], standalone_mode=False)
 

@@ -12,7 +12,7 @@ from netsum.frames import PREFIX_BYTES
 from netsum.wire.schema import HEADER_BYTES
 from netsum_controller.config.topologies import leaf_spine, tree
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import fabric_of
+from netsum_testbed.fabrics import fabric_of
 from netsum_trials.bytes import command, links
 from netsum_trials.bytes.costs import COSTS, FRAME_HEADERS, Place, frames, headers
 from netsum_trials.bytes.hosts import RANKS, SIZE

@@ -15,7 +15,7 @@ from netsum.collectives.options import TYPES as SUPPORTED
 from netsum.wire.schema import HEADER_BYTES
 from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.verify.cells import COLLECTIVES, KINDS, REDUCTIONS, SIZES, Cell, Kind
 from netsum_testbed.verify.check import reduced
 from netsum_testbed.verify.data import contribution

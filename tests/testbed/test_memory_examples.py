@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from netsum_controller.errors import InputError
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.launch.command import run
-from netsum_testbed.launch.memory import load_memory
+from netsum_testbed.launch import load_memory, run
 
 from tests.testbed.conftest import ROOT, Netsum, Start
 
@@ -67,7 +66,7 @@ def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, text: str, word: str
 def test_hosts_for_the_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "memory.yaml"
     path.write_text("devices: 2\nregions: [{name: x, size: 65536}]\n")
-    monkeypatch.setattr("netsum_testbed.launch.command.end_on_signals", lambda: None)
+    monkeypatch.setattr("netsum_testbed.launch.end_on_signals", lambda: None)
     words = ["--topology", str(ROOT / "mininet" / "star4.yaml"), "--memory", str(path), "true"]
     with pytest.raises(TestbedError, match="4 ranks and 2 memory devices need a host each, and it has 4 hosts"):
         run.main(words, standalone_mode=False)

@@ -15,7 +15,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.state.model import Late
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.fabrics import RootlessFabric
 from netsum_trials.stragglers.pattern import Pattern
 from netsum_trials.stragglers.trial import Mode, Setting, Trial
 

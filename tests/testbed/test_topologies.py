@@ -15,8 +15,7 @@ from netsum_controller.config.topology import Topology, load_topology
 from netsum_switch.ports import Port
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.namespaces import NamespaceFabric
-from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.fabrics import NamespaceFabric, RootlessFabric
 
 from tests.full.wires import open_wire
 from tests.threads import PATIENCE

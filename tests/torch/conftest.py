@@ -11,7 +11,7 @@ import pytest
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.launch.ranks import fabric_programs
+from netsum_testbed.launch import fabric_programs
 from netsum_testbed.side_by_side import Program, run_side_by_side
 
 from tests.full.conftest import make_fabric

@@ -61,7 +61,7 @@ def test_the_node_of_rank_0_serves_the_store_whatever_its_hostname_stands_for(
     served: list[bool],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from netsum.torch import torchrun
+    from netsum.torch import rendezvous
     from netsum.torch.rendezvous import Meeting
     from torch.distributed import HashStore
     from torch.distributed.elastic.rendezvous import (
@@ -78,12 +78,12 @@ def test_the_node_of_rank_0_serves_the_store_whatever_its_hostname_stands_for(
             raise RendezvousConnectionError("the address is in use")
         return None, HashStore()
 
-    monkeypatch.setattr(torchrun, "meeting", lambda _client, _peer: Meeting(addresses, HERE))
+    monkeypatch.setattr(rendezvous, "meeting", lambda _client, _peer: Meeting(addresses, HERE))
     monkeypatch.setattr(c10d_rendezvous_backend, "create_backend", create_backend)
     for name, value in (("NETSUM_TOKEN", "token"), ("NETSUM_JOB", "pair"), ("NETSUM_CONTROLLER", "http://127.0.0.1:1")):
         monkeypatch.setenv(name, value)
     parameters = RendezvousParameters("netsum", "", "none", 2, 2, **options)
-    torchrun.create_handler(parameters)
+    rendezvous.create_handler(parameters)
     assert asked == served
     assert parameters.endpoint == f"{addresses[0]}:29400"
     assert parameters.local_addr == HERE

@@ -11,9 +11,9 @@ import pytest
 from netsum_controller import Job, JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.launch.ranks import fabric_programs
+from netsum_testbed.fabrics import RootlessFabric
+from netsum_testbed.launch import fabric_programs
 from netsum_testbed.processes import Child
-from netsum_testbed.rootless import RootlessFabric
 from netsum_testbed.side_by_side import Program, run_side_by_side
 
 from tests.threads import until

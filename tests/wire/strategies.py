@@ -8,8 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from netsum.wire.codec import Header, pack_header
-from netsum.wire.memory import MAX_SEGMENTS, MEMORY_FIELDS
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import MAX_SEGMENTS, MEMORY_FIELDS, MemoryHeader
 from netsum.wire.schema import CHUNK_BYTES, HEADER_FIELDS, MAX_CHUNKS, UDP_PORT, VERSION, Lane
 
 WIDTHS = {field.name: field.bits for field in HEADER_FIELDS if field.name != "grad_cnt_high"}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
-from netsum_testbed.namespaces import NamespaceFabric
+from netsum_testbed.fabrics import NamespaceFabric
 
 from tests.threads import PATIENCE
 from tests.wire.conftest import AGENT

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from netsum.agent import packet_format
 from netsum.packets import dissect
-from netsum.wire.codec import Header, pack_header, parse_header
-from netsum.wire.names import value_name
+from netsum.wire.codec import Header, pack_header, parse_header, value_name
 from netsum.wire.schema import HEADER_BYTES, Lane, Op, Outcome, Status
 
 from tests.wire.strategies import udp_frame

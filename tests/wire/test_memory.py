@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.packets import Memory, dissect
+from netsum.wire.codec import with_zeros, without_zeros
 from netsum.wire.memory import (
     MAX_PAYLOAD,
     MAX_SEGMENTS,
+    MEMORY_DTYPE,
     MEMORY_FIELDS,
     MEMORY_HEADER_BYTES,
     MEMORY_PORT,
@@ -19,11 +21,13 @@ from netsum.wire.memory import (
     Flag,
     Instruction,
     LaneType,
+    MemoryHeader,
     MemoryStatus,
+    pack_memory,
+    parse_memory,
+    split_memory,
 )
-from netsum.wire.memory_codec import MEMORY_DTYPE, MemoryHeader, pack_memory, parse_memory, split_memory
 from netsum.wire.schema import positions
-from netsum.wire.zeros import with_zeros, without_zeros
 
 from tests.wire.conftest import Dissect
 from tests.wire.strategies import memory_headers, paths, udp_frame

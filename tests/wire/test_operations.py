@@ -28,7 +28,7 @@ import numpy as np
 from netsum.wire.schema import Op
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
-from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.fabrics import RootlessFabric
 from tests.model.lanes import ORACLES
 
 given = np.random.default_rng(1).integers(0, 2**32, (2, 5000), dtype=np.uint32)

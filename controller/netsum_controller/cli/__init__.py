@@ -13,18 +13,16 @@ from typing import Any
 import click
 from netsum.logs import FORMATS
 
-from netsum_controller.cli.context import Settings
 from netsum_controller.cli.job import job
 from netsum_controller.cli.memory import memory
+from netsum_controller.cli.options import Settings
 from netsum_controller.cli.plugins import PluginGroup
-from netsum_controller.cli.reconcile import reconcile
 from netsum_controller.cli.serve import serve
-from netsum_controller.cli.shell import shell
-from netsum_controller.cli.switch import switch
+from netsum_controller.cli.switch import reconcile, shell, switch
 from netsum_controller.cli.top import top
 from netsum_controller.cli.topology import topology
 from netsum_controller.errors import InputError
-from netsum_controller.logs import set_up
+from netsum_controller.observability import set_up
 
 PLUGINS = "netsum.commands"
 INTERRUPTED = 130

@@ -1,22 +1,92 @@
-"""``netsum memory``: regions of memory in the network, and the devices that hold them."""
+"""``netsum memory``: regions of memory and the devices that hold them."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from netsum.text import counted, parse_size
 
-from netsum_controller.cli.context import Settings
-from netsum_controller.cli.memory_format import device_rows, region_rows, shard_rows, summary
-from netsum_controller.cli.output import console, json_option, print_json, print_table
+from netsum_controller.cli.options import Settings, console, json_option, print_json, print_table
 from netsum_controller.controller import Controller
 from netsum_controller.errors import InputError, RejectedError
-from netsum_controller.memory.spec import DTYPES, KINDS, RegionSpec
-from netsum_controller.regions.counters import region_traffic
+from netsum_controller.memory.model import DTYPES, KINDS, MemoryState, RegionSpec
+from netsum_controller.monitoring.metrics import how_is
 from netsum_controller.regions.lifecycle import WAIT, describe_region
+from netsum_controller.regions.reconciler import region_traffic
+
+# Regions, shards and devices in words and rows, for ``netsum memory`` and metrics.
+
+
+def summary(state: MemoryState, name: str) -> dict[str, Any]:
+    """What lists say of a region."""
+    region = state.regions[name]
+    found = [how_is(region, placed) for placed in state.shards[name]]
+    fields = ("name", "kind", "dtype", "base", "size", "granule", "shards", "replicas")
+    return {
+        **{field: getattr(region, field) for field in fields},
+        "shape": region.shape,
+        "state": region.state.value,
+        "trouble": region.trouble,
+        "devices": list(region.devices),
+        **{word: found.count(word) for word in ("moving", "degraded", "lost")},
+    }
+
+
+def region_rows(regions: Sequence[dict[str, Any]]) -> tuple[Sequence[str], list[Sequence[Any]]]:
+    """Columns and rows of a table."""
+    names = ("REGION", "KIND", "DTYPE", "BYTES", "BASE", "STATE", "SHARDS", "REPLICAS")
+    rows: list[Sequence[Any]] = [
+        (
+            *(each["name"], each["kind"], each["dtype"] or "-", each["size"], f"{each['base']:#x}"),
+            *(each["trouble"] or each["state"], each["shards"], each["replicas"]),
+            *(each["moving"], each["degraded"], each["lost"], ", ".join(each["devices"])),
+        )
+        for each in regions
+    ]
+    return (*names, "MOVING", "DEGRADED", "LOST", "DEVICES"), rows
+
+
+def shard_rows(state: MemoryState, name: str) -> tuple[Sequence[str], list[Sequence[Any]]]:
+    """Columns and rows of a table."""
+    rows: list[Sequence[Any]] = []
+    for placed in state.shards[name]:
+        shard = placed.installed
+        members = shard.group.members
+        backups = ", ".join(f"{each.host}{' (joining)' if each.joining else ''}" for each in members[1:])
+        dead = [each.host for each in members if each.host in state.devices and not state.devices[each.host].alive]
+        words = "lost" if shard.lost else f"silent: {', '.join(dead)}" if dead else "moving" if shard.target else "ok"
+        rows.append((shard.number, shard.epoch, members[0].host, backups or "-", words))
+    return ("SHARD", "EPOCH", "PRIMARY", "BACKUPS", "STATE"), rows
+
+
+def device_rows(state: MemoryState) -> list[dict[str, Any]]:
+    """What there is to say of each device."""
+    primaries: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    for shards in state.shards.values():
+        for placed in shards:
+            primaries.update(placed.now.hosts[:1])
+            held.update(placed.now.hosts)
+    return [
+        {
+            "device": host,
+            "state": "alive" if device.alive else "silent",
+            "memory": "files" if device.durable else "RAM",
+            "primary": primaries[host],
+            "shards": held[host],
+            "free": device.free,
+        }
+        for host, device in state.devices.items()
+    ]
+
+
+# ``netsum memory``: regions of memory in the network, and the devices that hold them.
+
 
 _POLL = 0.1
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import click
 
-from netsum_controller.cli.context import Settings
+from netsum_controller.cli.options import Settings
 from netsum_controller.memory.devices import INTERVAL, LEASE
 from netsum_controller.monitoring.switch_monitor import PERIOD
 

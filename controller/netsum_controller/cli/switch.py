@@ -1,19 +1,27 @@
-"""``netsum switch``: the switches themselves."""
+"""``netsum switch``, ``netsum reconcile`` and ``netsum shell``: the switches, their repair, and p4runtime-shell's prompt."""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections import Counter
+from importlib.util import find_spec
 from typing import Any
 
 import click
+from netsum.extras import advice
 from netsum.text import counted
 
-from netsum_controller.cli.context import Settings
-from netsum_controller.cli.output import json_option, print_json, print_table
+from netsum_controller.cli.options import Settings, json_option, print_json, print_table
 from netsum_controller.cli.plugins import PluginGroup
-from netsum_controller.config.topology import Topology
-from netsum_controller.errors import InputError
-from netsum_controller.jobs.reconcile import Report, reconcile
+from netsum_controller.config.topology import Switch, Topology
+from netsum_controller.errors import ControllerError, InputError
+from netsum_controller.jobs.reconcile import Report
+from netsum_controller.jobs.reconcile import reconcile as reconcile_switches
+from netsum_controller.p4runtime.stream import ELECTION_HIGH
+
+# ``netsum switch``: the switches themselves.
 
 
 @click.group(cls=PluginGroup, plugins="netsum.switch.commands")
@@ -46,7 +54,7 @@ def run_reconcile(settings: Settings, names: tuple[str, ...], *, force: bool = F
     """Reconcile and print; a switch that fails does not stop the others."""
     with settings.controller() as controller:
         context = controller.context
-        for report in reconcile(context, chosen(context.topology, names), force=force, take_over=take_over):
+        for report in reconcile_switches(context, chosen(context.topology, names), force=force, take_over=take_over):
             click.echo(describe_report(report))
 
 
@@ -126,3 +134,53 @@ def ports(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
         print_table(
             ("SWITCH", "PORT", "FROM", "PACKETS", "BYTES", "DROPPED\npackets"), [tuple(row.values()) for row in rows]
         )
+
+
+# ``netsum reconcile``: repairs switches.
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[SWITCH]...")
+@click.pass_obj
+def reconcile(settings: Settings, names: tuple[str, ...]) -> None:
+    """Compare the switches with what they should have, and correct the differences.
+
+    After a switch has restarted, this loads the program and restores its jobs under a new epoch, which their members
+    join. Running it again changes nothing.
+    """
+    run_reconcile(settings, names)
+
+
+# ``netsum shell``: p4runtime-shell's prompt on a live switch.
+
+
+def shell_arguments(switch: Switch) -> list[str]:
+    assert switch.p4runtime is not None
+    election = f"{ELECTION_HIGH},{time.time_ns()}"
+    arguments = ["--device-id", str(switch.device_id), "--grpc-addr", switch.p4runtime, "--election-id", election]
+    if switch.tls is not None:
+        arguments += ["--ssl", "--cacert", switch.tls.ca]
+        if switch.tls.cert is not None and switch.tls.key is not None:
+            arguments += ["--cert", switch.tls.cert, "--private-key", switch.tls.key]
+    return arguments
+
+
+@click.command()
+@click.argument("name", required=False, metavar="[SWITCH]")
+@click.pass_obj
+def shell(settings: Settings, name: str | None) -> None:
+    """Open p4runtime-shell on a switch, with the program's tables by name.
+
+    SWITCH may be omitted if there is only one.
+    """
+    with settings.controller() as controller:
+        context = controller.context
+        if name is None and len(context.topology.switches) > 1:
+            raise InputError(f"which switch? (there are: {', '.join(context.topology.switches)})")
+        name = name or next(iter(context.topology.switches))
+        with context.client(name) as client:
+            context.require_program(client)
+        arguments = shell_arguments(context.topology.switches[name])
+    if find_spec("p4runtime_sh") is None:
+        raise ControllerError(f"p4runtime-shell is not installed: {advice('shell')}")
+    os.execv(sys.executable, [sys.executable, "-m", "p4runtime_sh", *arguments])

@@ -15,14 +15,13 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from netsum_controller.cli.context import Settings
-from netsum_controller.cli.output import console, json_option, print_json
+from netsum_controller.cli.options import Settings, console, json_option, print_json
 from netsum_controller.controller import Controller
 from netsum_controller.errors import SwitchError
 from netsum_controller.jobs.transaction import switches_of
 from netsum_controller.monitoring.collector import JobCollector, JobView, Presence, SwitchView, whole
 from netsum_controller.monitoring.health import JobHealth, MemberHealth, RegionHealth, job_health, region_health
-from netsum_controller.monitoring.member_metrics import retransmissions
+from netsum_controller.monitoring.metrics import retransmissions
 from netsum_controller.state.model import Late
 
 MIN_INTERVAL = 0.2

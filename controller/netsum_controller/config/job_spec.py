@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from netsum.descriptor import AUTO, KNOWN, PLAN, is_algorithm, without_switch
-from netsum.peers.plans.from_file import load_plan
+from netsum.peers.schedule_files import load_plan
 from netsum.text import counted
 from netsum.wire import schema
 from pydantic import (
@@ -37,9 +37,8 @@ from pydantic import (
     model_validator,
 )
 
-from netsum_controller.config.problems import Key
 from netsum_controller.config.topology import Name
-from netsum_controller.config.yaml_marks import Strict, load_yaml, parse_yaml, validate
+from netsum_controller.config.yaml_files import Key, Strict, load_yaml, parse_yaml, validate
 from netsum_controller.state.model import DEFAULT_TENANT, Job, Late
 
 DEFAULT_WINDOW = 128

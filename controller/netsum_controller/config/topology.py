@@ -28,8 +28,7 @@ import yaml
 from netsum.wire import schema
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from netsum_controller.config.problems import Problem, Problems
-from netsum_controller.config.yaml_marks import MarkedYaml, Strict, load_yaml, parse_yaml, validate
+from netsum_controller.config.yaml_files import MarkedYaml, Problem, Problems, Strict, load_yaml, parse_yaml, validate
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")

@@ -1,12 +1,21 @@
-"""The P4 program's stages as the controller sees them: one file a stage, of the same name as in ``p4src/stages``."""
+"""The P4 program's tables as the controller sees them: a class for each table and action, a function for each PacketOut."""
 
 from __future__ import annotations
 
-from netsum_controller.entries.aggregator import AggregatorEntry, ElsewhereEntry
+from netsum_controller.entries.aggregation import (
+    AggregatorEntry,
+    ElsewhereEntry,
+    ForwardEntry,
+    JobEntry,
+    MemberEntry,
+    MulticastGroup,
+    ParentEntry,
+    RewriteEntry,
+    SenderEntry,
+    SwitchRewriteEntry,
+    UplinkEntry,
+)
 from netsum_controller.entries.entry import Entry, ForeignEntry
-from netsum_controller.entries.forward import ForwardEntry, SenderEntry
-from netsum_controller.entries.job import JobEntry
-from netsum_controller.entries.member import MemberEntry, ParentEntry
 from netsum_controller.entries.memory import (
     DeviceEntry,
     FromDeviceEntry,
@@ -16,10 +25,7 @@ from netsum_controller.entries.memory import (
     ShardEntry,
     VirtualEntry,
 )
-from netsum_controller.entries.multicast import MulticastGroup
-from netsum_controller.entries.query import Record
-from netsum_controller.entries.rewrite import RewriteEntry, SwitchRewriteEntry
-from netsum_controller.entries.uplink import UplinkEntry
+from netsum_controller.entries.packet_out import Record
 
 Item = Entry | ForeignEntry | MulticastGroup
 """Anything that can be installed on a switch."""

@@ -60,7 +60,6 @@ from netsum_controller.errors import (
     UnknownRankError,
     UnknownRegionError,
 )
-from netsum_controller.http.memory_api import answer_client, answer_device, authorise_device
 from netsum_controller.http.server import (
     MAX_BODY,
     MAX_CONNECTIONS,
@@ -72,11 +71,44 @@ from netsum_controller.http.server import (
 )
 from netsum_controller.jobs.membership import Membership
 from netsum_controller.jobs.rejoin import Progress
+from netsum_controller.memory.devices import DeviceReport
 from netsum_controller.monitoring.job_status import diagnose
 from netsum_controller.monitoring.metrics import Metrics
+from netsum_controller.regions.lifecycle import authorised, describe_region, device_token
+from netsum_controller.regions.reconciler import take_heartbeat
 from netsum_controller.state.model import SERIAL, Job
-from netsum_controller.web.event_stream import READERS, EventStream, TooManyReadersError
-from netsum_controller.web.page import PAGE, PAGE_HEADERS, page
+from netsum_controller.web.live_page import PAGE, PAGE_HEADERS, READERS, EventStream, TooManyReadersError, page
+
+# Memory's part of the HTTP endpoint: for clients, and for the devices themselves. See
+# :mod:`netsum_controller.http.api`.
+
+
+_MAX_FIELDS = 4
+
+
+def answer_client(context: ControllerContext, name: str, token: str, query: str) -> dict[str, Any]:
+    """What a client needs to know of a region. With ``access=read`` it gets the key that only reads."""
+    region, writes = authorised(context, name, token)
+    try:
+        given = parse_qs(query, max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        raise InputError(f"the query has more than {_MAX_FIELDS} fields") from None
+    access, host = given.get("access", ["write"])[0], given.get("host", [None])[0]
+    if access not in ("read", "write"):
+        raise InputError(f"access is `read` or `write`, not {access!r}")
+    return describe_region(context, region, write=writes and access == "write", host=host)
+
+
+def authorise_device(context: ControllerContext, host: str, token: str) -> None:
+    """Raise :class:`UnauthorizedError` unless the token is the devices'."""
+    if not compare_digest(token.encode(), device_token(context).encode()):
+        raise UnauthorizedError(host, "memory device")
+
+
+def answer_device(context: ControllerContext, host: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Note what a device says; returns what it is to hold."""
+    return take_heartbeat(context, host, DeviceReport.of(body))
+
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """Epoch numbers: no two epochs on a switch may share one, so the switches themselves record which are taken.
 
 A state file may be lost, restored from an old copy, or used twice. A switch forgets its numbers only together with everything
-done under them (:mod:`netsum_controller.entries.claim`). So a new epoch's number is first claimed on the job's switches, and a
-job whose number was not claimed through this state file belongs to another controller.
+done under them (:mod:`netsum_controller.entries.packet_out`). So a new epoch's number is first claimed on the job's switches,
+and a job whose number was not claimed through this state file belongs to another controller.
 """
 
 from __future__ import annotations

@@ -12,15 +12,18 @@ from netsum_controller.config.topology import Topology
 from netsum_controller.context import ControllerContext
 from netsum_controller.entries import MemberEntry, RewriteEntry, UplinkEntry
 from netsum_controller.errors import ControllerError, RejectedError, SwitchError
-from netsum_controller.jobs.epoch_numbers import claim_again, claim_numbers
+from netsum_controller.jobs.epoch_numbers import (
+    claim_again,
+    claim_numbers,
+)
 from netsum_controller.jobs.priorities import settle_quietly
 from netsum_controller.jobs.transaction import Clients, install, open_clients, switches_of
-from netsum_controller.logs import about
+from netsum_controller.observability import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
 from netsum_controller.planning.admission import place_again
 from netsum_controller.planning.allocation import allocate_first_block_id, scattered
-from netsum_controller.planning.job_items import home_of
+from netsum_controller.planning.items import home_of
 from netsum_controller.planning.replan import Replanned
 from netsum_controller.planning.trees import Trees, plan_trees
 from netsum_controller.state.model import SERIAL, Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat, Shape
@@ -61,8 +64,8 @@ def claim_for(
     context: ControllerContext, clients: Clients, switches: Sequence[str], members: Sequence[str], shape: Shape
 ) -> Claim:
     """Numbers and ports for an epoch, claimed on those of its ``switches`` that have clients; on the others
-    :func:`~netsum_controller.jobs.epoch_numbers.claim_again` must follow before the epoch is installed. Raises what
-    :func:`~netsum_controller.jobs.epoch_numbers.claim_numbers` raises."""
+    :func:`~netsum_controller.jobs.epochs.claim_again` must follow before the epoch is installed. Raises what
+    :func:`~netsum_controller.jobs.epochs.claim_numbers` raises."""
     there = {name: clients[name] for name in switches if name in clients}
     return claim_numbers(context, there, [*members, *(child for child, _ in shape.edges)])
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from netsum_controller.context import ControllerContext
-from netsum_controller.entries.sweep import sweep_frame
+from netsum_controller.entries.packet_out import sweep_frame
 from netsum_controller.errors import ControllerError, RejectedError, SwitchError
 from netsum_controller.jobs.epochs import begin_epoch
 from netsum_controller.jobs.transaction import Clients, install, open_clients, switches_of
-from netsum_controller.logs import about
+from netsum_controller.observability import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError
-from netsum_controller.planning.job_items import home_of, job_trees, present
+from netsum_controller.planning.items import home_of, job_trees, present
 from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin, Seat
 
 log = logging.getLogger(__name__)

@@ -27,11 +27,11 @@ from netsum_controller.jobs.epoch_numbers import require_ours
 from netsum_controller.jobs.epochs import claim_for, make_epoch, table_size, used_ids
 from netsum_controller.jobs.priorities import settle, settle_quietly
 from netsum_controller.jobs.transaction import Clients, install, open_clients, remove, switches_of
-from netsum_controller.logs import about
+from netsum_controller.observability import about
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError, apply, plan
 from netsum_controller.planning.admission import check_plan, check_tenant, choose_chunks, choose_trees, homes_of, place
-from netsum_controller.planning.job_items import home_of, job_trees, of_job
+from netsum_controller.planning.items import home_of, job_trees, of_job
 from netsum_controller.planning.trees import Trees
 from netsum_controller.state.model import Epoch, Job, JobState, Part, Shape
 

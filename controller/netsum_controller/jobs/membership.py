@@ -28,7 +28,7 @@ from netsum_controller.jobs.epochs import FILE_INSTANCE, begin_epoch
 from netsum_controller.jobs.groups import close_if_left, open_group
 from netsum_controller.jobs.lifecycle import start_ageing, token_hash, token_is
 from netsum_controller.jobs.rejoin import Progress, happened, rejoin, some_ranks
-from netsum_controller.logs import about
+from netsum_controller.observability import about
 from netsum_controller.state.model import Job, JobState, Rejoin, Seat, Waiting
 
 log = logging.getLogger(__name__)

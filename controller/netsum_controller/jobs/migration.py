@@ -26,7 +26,7 @@ from netsum_controller.jobs.epochs import (
 )
 from netsum_controller.jobs.priorities import settle
 from netsum_controller.jobs.transaction import open_clients, remove, switches_of
-from netsum_controller.logs import about
+from netsum_controller.observability import about
 from netsum_controller.planning.admission import check_plan, place
 from netsum_controller.state.model import Job, JobState, Late
 

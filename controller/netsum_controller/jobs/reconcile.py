@@ -15,12 +15,11 @@ from netsum_controller.jobs.epochs import goes_around, is_resumable, record_epoc
 from netsum_controller.jobs.lifecycle import clean_up
 from netsum_controller.jobs.priorities import entry_priority, settle_quietly
 from netsum_controller.jobs.transaction import Clients, apply_on_all, desired_on, open_some, switches_of
-from netsum_controller.logs import about
-from netsum_controller.memory.entries import memory_items
+from netsum_controller.memory.placement import memory_items
+from netsum_controller.observability import about
 from netsum_controller.p4runtime.client import Kind, SwitchClient
 from netsum_controller.p4runtime.converge import apply, plan
-from netsum_controller.planning.job_items import by_job, job_items, job_of, of_job
-from netsum_controller.planning.switch_items import check_room, switch_items
+from netsum_controller.planning.items import by_job, check_room, job_items, job_of, of_job, switch_items
 from netsum_controller.state.model import Job, JobState, Rejoin
 
 log = logging.getLogger(__name__)

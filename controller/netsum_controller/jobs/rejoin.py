@@ -21,7 +21,7 @@ from netsum_controller.errors import BusyError, CannotResumeError
 from netsum_controller.jobs.epoch_numbers import NumberTakenError, claim_again
 from netsum_controller.jobs.epochs import is_resumable, record_epoch
 from netsum_controller.jobs.transaction import install, open_clients, switches_of
-from netsum_controller.logs import about
+from netsum_controller.observability import about
 from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin, Seat
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from netsum_controller.jobs.epoch_numbers import require_ours
 from netsum_controller.jobs.priorities import priority_on
 from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.converge import RollbackError, apply, plan
-from netsum_controller.planning.job_items import job_items, of_job
+from netsum_controller.planning.items import job_items, of_job
 from netsum_controller.state.model import Job, JobState
 
 log = logging.getLogger(__name__)

@@ -13,10 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.errors import InputError
-from netsum_controller.memory.failover import Member, Report, has_lost
-from netsum_controller.memory.model import MemoryState, Region, RegionState, Shard
+from netsum_controller.memory.failover import Report, ShardKey, Standing, has_lost
+from netsum_controller.memory.model import Member, MemoryState, Region, RegionState, Shard
 from netsum_controller.memory.placement import virtual_address
-from netsum_controller.memory.reconfiguration import ShardKey, Standing
 
 INTERVAL = 0.5
 """Seconds between two reports of a device."""

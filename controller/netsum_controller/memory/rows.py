@@ -8,19 +8,20 @@ from dataclasses import fields, replace
 from typing import Any
 
 from netsum_controller.errors import RejectedError, UnknownRegionError
-from netsum_controller.memory.failover import Member, ReplicaGroup, Report
+from netsum_controller.memory.failover import Report, ShardKey
 from netsum_controller.memory.model import (
     FIRST_GROUP,
     MAX_DEVICES,
     MAX_GROUPS,
     Device,
+    Member,
     MemoryState,
     Placed,
     Region,
     RegionState,
+    ReplicaGroup,
     Shard,
 )
-from netsum_controller.memory.reconfiguration import ShardKey
 from netsum_controller.state.store import Store
 
 _DEVICE_TOKEN = "device token"

@@ -11,7 +11,7 @@ from netsum.wire.schema import BlockState, Role
 from netsum_controller.config.topology import Topology
 from netsum_controller.entries import JobEntry, MemberEntry, Record
 from netsum_controller.monitoring.paths import Path, refused_checksums
-from netsum_controller.planning.job_items import home_of
+from netsum_controller.planning.items import home_of
 from netsum_controller.planning.trees import Trees, block_exp_us
 from netsum_controller.state.model import SERIAL, Job, Late, Rejoin, Waiting
 

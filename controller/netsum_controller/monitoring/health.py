@@ -13,7 +13,7 @@ from netsum.wire.schema import REJECTIONS, Outcome
 from netsum_controller.entries.memory import RegionCounts
 from netsum_controller.memory.model import MemoryState
 from netsum_controller.monitoring.collector import SILENT_AFTER, JobView, MemberView, Presence, SwitchView
-from netsum_controller.monitoring.memory_metrics import how_is
+from netsum_controller.monitoring.metrics import how_is
 from netsum_controller.state.model import SERIAL
 
 ENOUGH_WAITS = 8

@@ -24,7 +24,7 @@ from netsum_controller.monitoring.diagnosis import (
     stragglers,
 )
 from netsum_controller.p4runtime.client import SwitchClient
-from netsum_controller.planning.job_items import home_of, job_trees, present
+from netsum_controller.planning.items import home_of, job_trees, present
 from netsum_controller.planning.trees import Trees
 from netsum_controller.state.model import SERIAL, Job, Seat
 

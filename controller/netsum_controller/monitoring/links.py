@@ -25,9 +25,9 @@ from netsum_controller.errors import ControllerError, RejectedError
 from netsum_controller.jobs.epochs import goes_around
 from netsum_controller.jobs.reconcile import reconcile_switch
 from netsum_controller.jobs.transaction import switches_of
-from netsum_controller.logs import about
-from netsum_controller.monitoring.record_sampling import sample
-from netsum_controller.planning.job_items import job_trees
+from netsum_controller.monitoring.collector import sample
+from netsum_controller.observability import about
+from netsum_controller.planning.items import job_trees
 from netsum_controller.state.model import SERIAL, Job, JobState, Rejoin
 
 log = logging.getLogger(__name__)

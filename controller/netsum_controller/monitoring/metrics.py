@@ -6,22 +6,116 @@ docs/watching.md lists the metrics.
 
 from __future__ import annotations
 
+import http.client
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from netsum.controller_http import open_url
 from netsum.wire.schema import REJECTIONS, Outcome
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.context import ControllerContext
+from netsum_controller.memory.model import MemoryState, Placed, Region
 from netsum_controller.monitoring.collector import JobCollector, JobView, Presence, SwitchView, whole
-from netsum_controller.monitoring.memory_metrics import memory_metrics
+from netsum_controller.state.model import Job, Seat
+
+# What members report about themselves, if their metrics (:mod:`netsum.metrics`) can be reached.
+
+
+TIMEOUT = 0.5
+"""Seconds that a member has to answer."""
+
+_MEMBERS_AT_ONCE = 16
+_MOST = 1 << 20  # bytes of a page
+_RESENT = "netsum_retransmissions_total"
+
+
+def address_of(template: str, seat: Seat, topology: Topology) -> str:
+    """The URL of one member: the template's ``{rank}``, ``{host}`` and ``{ip}`` are replaced by its own."""
+    host = topology.hosts.get(seat.host)
+    values = {"{rank}": str(seat.rank), "{host}": seat.host, "{ip}": host.ip if host is not None else seat.host}
+    for name, value in values.items():
+        template = template.replace(name, value)
+    return template
+
+
+def retransmissions(job: Job, template: str, topology: Topology) -> dict[int, int]:
+    """Rank -> its own count, for the members that answer."""
+    seats = [seat for seat in job.epoch.seats if seat.active]
+    if not seats:
+        return {}
+    with ThreadPoolExecutor(min(_MEMBERS_AT_ONCE, len(seats)), "netsum-member-metrics") as pool:
+        pages = pool.map(lambda seat: _fetch(address_of(template, seat, topology)), seats)
+        counts = {seat.rank: _count(page, job.name, seat.rank) for seat, page in zip(seats, pages, strict=True)}
+    return {rank: count for rank, count in counts.items() if count is not None}
+
+
+def _fetch(url: str) -> str:
+    try:
+        with open_url(url, TIMEOUT) as answer:
+            return str(answer.read(_MOST).decode("utf-8", "replace"))
+    except (OSError, ValueError, http.client.HTTPException):
+        return ""
+
+
+def _count(page: str, job: str, rank: int) -> int | None:
+    try:
+        samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    except ValueError:
+        return None  # whatever answers there, it is no member
+    for sample in samples:
+        if sample.name == _RESENT and (sample.labels.get("job"), sample.labels.get("rank")) == (job, str(rank)):
+            return int(sample.value)
+    return None
+
+
+# Metrics of memory in the network: what comes for each region, how its shards are, which devices are there.
+
+
+def memory_metrics(state: MemoryState, views: Sequence[SwitchView]) -> Iterator[Metric]:
+    """All families; switches are not asked again."""
+    labels = ("region", "switch")
+    packets = CounterMetricFamily(
+        "netsum_region_packets", "Instructions for the region that the switch has translated.", labels=labels
+    )
+    octets = CounterMetricFamily("netsum_region_bytes", "Bytes of those packets, as whole frames.", labels=labels)
+    names = {region.id: name for name, region in state.regions.items()}
+    for view in views:
+        for number, counts in view.regions.items():
+            if number in names:
+                packets.add_metric((names[number], view.name), counts.packets)
+                octets.add_metric((names[number], view.name), counts.bytes)
+    shards = GaugeMetricFamily(
+        "netsum_region_shards", "Shards of the region, by how they are.", labels=("region", "state")
+    )
+    for name, region in state.regions.items():
+        found = [how_is(region, placed) for placed in state.shards[name]]
+        for word in ("ok", "moving", "degraded", "lost"):
+            shards.add_metric((name, word), found.count(word))
+    up = GaugeMetricFamily("netsum_memory_device_up", "The memory device reports.", labels=("host",))
+    for host, device in state.devices.items():
+        up.add_metric((host,), device.alive)
+    yield from (packets, octets, shards, up)
+
+
+def how_is(region: Region, placed: Placed) -> str:
+    """One word for a shard: ``degraded`` means that fewer devices than the region wants have everything of it."""
+    shard = placed.installed
+    if shard.lost:
+        return "lost"
+    if shard.target is not None:
+        return "moving"
+    whole = sum(not member.joining for member in shard.group.members)
+    return "degraded" if whole < region.replicas else "ok"
+
 
 MAX_AGE: Final = 2.0
 """Seconds for which a reading of the switches is reused."""

@@ -19,10 +19,10 @@ from netsum.wire.schema import PacketOutKind
 
 from netsum_controller.config.topology import Switch
 from netsum_controller.context import ControllerContext
-from netsum_controller.entries.sweep import sweep_fields, sweep_frame
+from netsum_controller.entries.packet_out import sweep_fields, sweep_frame
 from netsum_controller.errors import ControllerError, RejectedError
-from netsum_controller.p4runtime.sweep_stream import SweepStream
-from netsum_controller.planning.job_items import job_trees, present
+from netsum_controller.p4runtime.stream import SweepStream
+from netsum_controller.planning.items import job_trees, present
 from netsum_controller.planning.trees import block_exp_us
 from netsum_controller.state.model import Job
 

@@ -20,17 +20,23 @@ from netsum_p4runtime import p4runtime_pb2 as p4
 from netsum_p4runtime import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Switch
-from netsum_controller.entries import TABLES, Entry, Item, MemberEntry, Record, RegionEntry, outcomes
-from netsum_controller.entries.claim import claim_fields, claimed_before
+from netsum_controller.entries import TABLES, Entry, Item, MemberEntry, Record, RegionEntry, aggregation
+from netsum_controller.entries.aggregation import DROPPED_COUNTER, PORTS_COUNTER, PortCounts
 from netsum_controller.entries.memory import RegionCounts
-from netsum_controller.entries.ports import DROPPED_COUNTER, PORTS_COUNTER, PortCounts
-from netsum_controller.entries.query import query_fields
-from netsum_controller.entries.sweep import sweep_fields
+from netsum_controller.entries.packet_out import claim_fields, claimed_before, query_fields, sweep_fields
 from netsum_controller.errors import EntryNotFoundError, InputError, SwitchError
-from netsum_controller.p4runtime.channel import BATCH, open_channel, read_cookie
+from netsum_controller.p4runtime.channel import (
+    BATCH,
+    Silence,
+    no_connection,
+    open_channel,
+    read_cookie,
+    switch_error,
+    taken_over,
+    unreachable,
+    write_error,
+)
 from netsum_controller.p4runtime.p4info import Program
-from netsum_controller.p4runtime.rpc_errors import no_connection, switch_error, taken_over, unreachable, write_error
-from netsum_controller.p4runtime.silence import Silence
 from netsum_controller.p4runtime.stream import Stream
 
 CONNECT_TIMEOUT = 5.0
@@ -271,14 +277,14 @@ class SwitchClient:
 
     def read_outcomes(self, job_id: int) -> dict[str, int]:
         """Packets by outcome of a job, see :class:`netsum.wire.schema.Outcome`."""
-        (counts,) = self._read_counters(outcomes.indices(job_id), outcomes.COUNTER)
-        return outcomes.by_name(job_id, {index: data.packet_count for index, data in counts.items()})
+        (counts,) = self._read_counters(aggregation.indices(job_id), aggregation.COUNTER)
+        return aggregation.by_name(job_id, {index: data.packet_count for index, data in counts.items()})
 
     def clear_outcomes(self, job_id: int) -> None:
         """Set a job's outcome counters to zero: a new job must not show the counts of an earlier one with its id."""
         request = self._authorise(p4.WriteRequest())
-        for index in outcomes.indices(job_id):
-            entity = self._counter_entity(outcomes.COUNTER, index)
+        for index in aggregation.indices(job_id):
+            entity = self._counter_entity(aggregation.COUNTER, index)
             entity.counter_entry.data.packet_count = 0
             request.updates.add(type=p4.Update.MODIFY, entity=entity)
         self._write(request, [f"clear outcome {number}" for number in range(len(request.updates))])
@@ -359,8 +365,8 @@ class SwitchClient:
         return records
 
     def sweep(self, frame: bytes) -> int:
-        """Send a sweep (:func:`netsum_controller.entries.sweep.sweep_frame`) until one is answered; returns the number of blocks
-        that it closed. :class:`SwitchError` if none is answered in time."""
+        """Send a sweep (:func:`netsum_controller.entries.packet_out.sweep_frame`) until one is answered; returns the number of
+        blocks that it closed. :class:`SwitchError` if none is answered in time."""
         # The low byte is 0; in the sweeper's it is a job id.
         return self._ask("a sweep", frame, lambda cookie: sweep_fields((cookie & 0xFF) << 8), SWEEP_PATIENCE)["closed"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,9 +11,11 @@ from typing import Any
 
 import grpc
 from netsum_p4runtime import p4runtime_pb2 as p4
+from netsum_p4runtime import p4runtime_pb2_grpc
 
+from netsum_controller.config.topology import Switch
 from netsum_controller.errors import SwitchError
-from netsum_controller.p4runtime.rpc_errors import switch_error
+from netsum_controller.p4runtime.channel import open_channel, switch_error
 
 ELECTION_HIGH = 2
 """High half of our election ids, above p4runtime-shell's default (1, 0), so that an open shell does not lock out the
@@ -154,3 +157,28 @@ class Stream:
                 return message
             if message.HasField(kind):
                 return getattr(message, kind)
+
+
+# The sweeper's P4Runtime stream: primary if no other client is, otherwise a backup.
+
+
+_LOW_IDS = range(2, 1 << 16)
+"""Low halves of our election ids; the high half is 0. So a sweeper yields to every other client: the controller's commands (2,
+time), and p4runtime-shell, by default (1, 0). If two controllers' sweepers choose the same id, which is rare, the second gets
+INVALID_ARGUMENT and tries another."""
+
+
+class SweepStream:
+    """An open stream. ``tell`` gets (this stream, message), as :class:`MessageStream` has them."""
+
+    def __init__(self, switch: Switch, tell: Callable[[SweepStream, Any], None]) -> None:
+        assert switch.p4runtime is not None
+        self._channel = open_channel(switch.p4runtime, switch.tls)
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
+        self._messages = MessageStream(stub, lambda message: tell(self, message))
+        self._messages.arbitrate(switch.device_id, (0, secrets.choice(_LOW_IDS)))
+        self.send_packet = self._messages.send_packet
+
+    def close(self) -> None:
+        self._messages.close()
+        self._channel.close()

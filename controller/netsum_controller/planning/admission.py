@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netsum.descriptor import IP_UDP_BYTES, PLAN, check_torus, without_switch
-from netsum.peers.plans.from_file import load_plan
+from netsum.peers.schedule_files import load_plan
 from netsum.text import counted
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, SLOTS
 
@@ -15,7 +15,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
 from netsum_controller.errors import InputError, NoSwitchError, RejectedError
 from netsum_controller.planning.allocation import JOB_IDS, allocate_job_id, allocate_slots
-from netsum_controller.planning.job_items import job_trees
+from netsum_controller.planning.items import job_trees
 from netsum_controller.planning.trees import ROUND_TRIP_US, Trees, block_exp_us, plan_trees
 from netsum_controller.state.model import DEFAULT_TENANT, Job, Part
 

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from netsum.wire.schema import SLOTS, UDP_PORT
 
 from netsum_controller.state.model import ROOM, SERIAL, IdRange
+
+# Addresses as the ints that tables hold.
+
+
+def mac_to_int(mac: str) -> int:
+    """``02:6e:73:00:00:01`` as a 48-bit int."""
+    return int(mac.replace(":", ""), 16)
+
+
+def ip_to_int(ip: str) -> int:
+    """``10.0.0.1`` as a 32-bit int."""
+    return int(ipaddress.IPv4Address(ip))
+
 
 JOB_IDS = range(1, 256)
 """Eight bits; 0 is never used."""

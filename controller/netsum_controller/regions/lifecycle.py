@@ -16,10 +16,9 @@ from netsum.wire.memory import MAX_PAYLOAD, MAX_SEGMENTS, MEMORY_HEADER_BYTES, M
 from netsum_controller.context import ControllerContext
 from netsum_controller.errors import ControllerError, RejectedError, UnauthorizedError, UnknownHostError
 from netsum_controller.jobs.lifecycle import token_hash
-from netsum_controller.memory.model import MAX_REGIONS, MAX_SHARDS, MemoryState, Region, RegionState
+from netsum_controller.memory.model import MAX_REGIONS, MAX_SHARDS, MemoryState, Region, RegionSpec, RegionState
 from netsum_controller.memory.placement import deal, default_shards, free_base, virtual_address
-from netsum_controller.memory.spec import RegionSpec
-from netsum_controller.regions.program_switches import install_memory
+from netsum_controller.regions.reconciler import install_memory
 
 WAIT = 30.0
 """Seconds for devices and switches to make a region, or to move one that is small."""

@@ -9,16 +9,126 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
+
+from netsum.logs import Seldom
 
 from netsum_controller.context import ControllerContext
-from netsum_controller.errors import ControllerError
-from netsum_controller.memory.devices import Beats
-from netsum_controller.memory.model import MemoryState, Placed, RegionState, Shard
-from netsum_controller.memory.reconfiguration import Standings, advance, is_made
-from netsum_controller.regions.program_switches import install_memory
+from netsum_controller.entries.memory import RegionCounts
+from netsum_controller.errors import ControllerError, SwitchError, UnknownHostError, UnreachableError
+from netsum_controller.jobs.epoch_numbers import require_ours
+from netsum_controller.memory.devices import Beats, DeviceReport, orders
+from netsum_controller.memory.failover import ShardKey, Standings, advance, is_made
+from netsum_controller.memory.model import Device, MemoryState, Placed, Region, RegionState, Shard
+from netsum_controller.memory.placement import MEMORY_TABLES, memory_items, of_memory
+from netsum_controller.p4runtime.client import Kind, SwitchClient
+from netsum_controller.p4runtime.converge import apply, plan
+
+# A region's packets at each switch.
+
+
+def region_traffic(context: ControllerContext, region: Region) -> dict[str, RegionCounts]:
+    """By switch; those that do not answer are not in it."""
+    found = {}
+    for name, switch in context.topology.switches.items():
+        if switch.p4runtime is None:
+            continue
+        try:
+            with context.client(name) as client:
+                context.require_program(client)
+                counts = client.read_region_traffic().get(region.id)
+        except SwitchError:
+            continue
+        if counts is not None:
+            found[name] = counts
+    return found
+
+
+# Hears memory devices: ``POST /v1/memory/devices/HOST``.
+
 
 log = logging.getLogger(__name__)
+
+_seldom = Seldom()
+
+
+def take_heartbeat(context: ControllerContext, host: str, report: DeviceReport) -> dict[str, Any]:
+    """Note a device's report; returns its orders. Raises :class:`UnknownHostError`."""
+    if host not in context.topology.hosts:
+        raise UnknownHostError(host, context.topology.name)
+    context.beats.hear(host, report)
+    state = context.memory.state()
+    known = state.devices.get(host, Device(host, 0))
+    now = replace(known, incarnation=report.incarnation, durable=report.durable, alive=True)
+    if now != known or (known.free is None) != (report.free is None):
+        with context.store.transaction():
+            context.memory.set_device(replace(now, free=report.free))
+        context.beats.wake.set()
+    shards = {
+        (region.id, placed.now.number): placed.now
+        for region in state.regions.values()
+        for placed in state.shards[region.name]
+    }
+    newer = frozenset(_newer(context, shards, report))
+    if newer and _seldom.due() is not None:
+        region, shard = min(newer)
+        log.error(
+            "memory device %s has shard %d of region %#x as the state file does not know it yet: %s is an older copy. Put the "
+            "newest one back, or delete the region; until then devices keep what they have",
+            *(host, shard, region, context.store.path),
+        )
+    # As long as it counts, for all that the state file knows, it would show what it has.
+    undecided = {key for key in context.beats.doubted(host) if key in shards and _counts(shards[key], host)}
+    keep = newer | undecided.intersection((each.region, each.shard) for each in report.shards)
+    return orders(context.topology, state, host, report, context.beats.lease, keep)
+
+
+def _counts(shard: Shard, host: str) -> bool:
+    return not shard.lost and any(member.host == host and not member.joining for member in shard.group.members)
+
+
+def _newer(context: ControllerContext, shards: Mapping[ShardKey, Shard], report: DeviceReport) -> Iterator[ShardKey]:
+    """The shards of which devices know more than the state file."""
+    for each in report.shards:
+        key = each.region, each.shard
+        if key in shards:
+            if context.beats.newest(key) > shards[key].epoch:
+                yield key
+        elif not context.memory.knows_id(each.region):
+            yield key
+
+
+# Brings memory's part of the switches up to date.
+
+
+def install_memory(context: ControllerContext) -> int:
+    """Bring all switches up to date; returns the number of updates. A switch that is down forwards nothing, and is brought up to
+    date when it is back. Any other that fails is an error: devices must not be told of an epoch that it does not have."""
+    updates = 0
+    for name, switch in context.topology.switches.items():
+        if switch.p4runtime is None:
+            continue  # a testbed has not started it yet
+        try:
+            with context.client(name) as client:
+                context.require_program(client)
+                require_ours(context, client)
+                updates += _install(context, client)
+        except UnreachableError:
+            if name not in context.down:
+                raise
+            log.info("switch %s is down: it gets memory's entries when it is back", name, extra={"switch": name})
+    return updates
+
+
+def _install(context: ControllerContext, client: SwitchClient) -> int:
+    """A shard's old entries are removed only after its new ones are in place."""
+    desired = memory_items(context.topology, context.memory.state(), client.name, frozenset(context.down))
+    steps = plan(desired, of_memory(client.read_items(MEMORY_TABLES), context.topology))
+    apply(client, sorted(steps, key=lambda step: step.update.kind is Kind.DELETE))
+    return len(steps)
+
 
 PERIOD = 0.25
 """Seconds between two looks, if no device says anything new."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from netsum_controller.errors import StateError, UnknownJobError
-from netsum_controller.state import schema
+from netsum_controller.state import database
 from netsum_controller.state.database import Database
 from netsum_controller.state.lock import StateLock
 from netsum_controller.state.model import (
@@ -78,21 +78,21 @@ class Store:
         self._db.execute("PRAGMA foreign_keys = ON")
         with self.lock:
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, schema.VERSION):  # 0: the file is new
+            if version not in (0, database.VERSION):  # 0: the file is new
                 self._db.close()
                 raise StateError(
                     f"{self.path}: written by another version of netsum (format {version}; this one reads format "
-                    f"{schema.VERSION}). Use that version, or another state file: `netsum switch push --take-over` then "
+                    f"{database.VERSION}). Use that version, or another state file: `netsum switch push --take-over` then "
                     f"removes the jobs of this one from the switches"
                 )
             if version == 0:
                 with self.transaction():
-                    schema.create(self._db)
+                    database.create(self._db)
                     # The switches know which numbers are taken. For jobs without a switch, the time is the best guess.
                     start = {"next_epoch": int(time.time()), "last_job_id": 0}
                     self._db.executemany("INSERT INTO meta VALUES (?, ?)", start.items())
             with self.transaction():
-                schema.add_memory(self._db)
+                database.add_memory(self._db)
 
     def close(self) -> None:
         """Close the file, after what other threads are doing in it; what they want to do later raises :class:`StateError`."""
@@ -149,7 +149,7 @@ class Store:
 
     @property
     def next_epoch(self) -> int:
-        """First number that no epoch has had, as far as this file knows (see :mod:`netsum_controller.jobs.epoch_numbers`)."""
+        """First number that no epoch has had, as far as this file knows (see :mod:`netsum_controller.jobs.epochs`)."""
         return self._meta("next_epoch")
 
     def skip_epochs(self, number: int) -> None:

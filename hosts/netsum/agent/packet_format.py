@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netsum.text import counted
-from netsum.wire.codec import Header
-from netsum.wire.names import REASON_NAMES, value_name
+from netsum.wire.codec import REASON_NAMES, Header, value_name
 from netsum.wire.schema import EVERYONE, UDP_PORT, VERSION, Hop, Lane, Status
 
 

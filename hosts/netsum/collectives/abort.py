@@ -1,19 +1,75 @@
-"""Tells the others that this rank cannot make their call, so that no rank waits for it.
-
-This rank need not know what the others call: ABORT in the first block ends the call for everyone, and the result tells how many
-ids that takes (:mod:`netsum.collectives.aborted`). Where the members combine, blocks travel together, and a rank that does not
-know how many can only end the communicator on every rank: MismatchError.
-"""
+"""Calls that end with an error on every rank."""
 
 from __future__ import annotations
 
-from netsum.collectives.aborted import abort, take_rest
+from typing import Final
+
 from netsum.collectives.call import Context
 from netsum.collectives.partition import GROUP
-from netsum.errors import CallError, DesynchronizedError
+from netsum.errors import CallError, DesynchronizedError, MismatchError
 from netsum.exponents import CODE_LANE
-from netsum.wire.schema import GIVING_UP, Lane, Op
+from netsum.window.blocks import Block
+from netsum.wire.codec import Header
+from netsum.wire.schema import CALL_BITS, GIVING_UP, Lane, Op, Status
 from netsum.work import Flow
+
+# How many block ids a call takes that a rank gives up: as many as if it had not failed, so that all ranks go on with
+# the same.
+#
+# The result of its first block says that the call is over, and which: ``call`` in its header is 0 if the call has an
+# opening, which is then all of it. Otherwise the call was sent at once, and ``call`` counts its blocks
+# (:func:`call_of`). So a rank may give up a call of which it knows nothing.
+
+
+_COUNT_BITS: Final = 24
+_MOST: Final = (1 << _COUNT_BITS) - 1
+"""Stands for this many blocks and more."""
+DIGEST_BITS: Final = CALL_BITS - _COUNT_BITS
+
+
+def call_of(digest: int, blocks: int) -> int:
+    """What the blocks of a call that is sent at once carry: a digest of what it is, and how many they are."""
+    return digest << _COUNT_BITS | min(blocks, _MOST)
+
+
+def blocks_of(call: int) -> int | None:
+    """How many ids a call takes that was given up; None if that is too many to say."""
+    blocks = call & _MOST or 1
+    return None if blocks == _MOST else blocks
+
+
+def take_rest(context: Context, call: int, begun: int, op: Op, lane: Lane) -> Flow:
+    """The flow that takes the ids that are left of an aborted call, of which this rank has begun so many; ends when their results
+    are there. ``call``: that of the first block's result. Raises MismatchError, on every rank, if the ids cannot be counted."""
+    blocks = blocks_of(call)
+    if blocks is None or blocks < begun:
+        context.window.disagree()
+        raise MismatchError(
+            "a rank has given the call up, and the ranks cannot agree on how many blocks it had: "
+            f"their calls differed, too; this rank's is {context.outline.call or 'wrong'}"
+        )
+    results = yield from abort(context, range(begun, blocks), op, lane)
+    yield lambda: len(results) == blocks - begun
+
+
+def abort(context: Context, numbers: range, op: Op, lane: Lane) -> Flow:
+    """The flow that gives up these blocks of a call; returns a list into which their results come (None: it is lost)."""
+    results: list[Header | None] = []
+    for number in numbers:
+        last = number + 1 == numbers.stop or not (number + 1) % GROUP
+        block = Block(context.gen, op, lane, status=Status.ABORT, more=not last)
+        block.on_result, block.on_lost = (lambda header, _: results.append(header)), lambda: results.append(None)
+        context.window.submit(block)
+        if last:
+            yield lambda: context.window.queued < GROUP
+    return results
+
+
+# Tells the others that this rank cannot make their call, so that no rank waits for it.
+#
+# This rank need not know what the others call: ABORT in the first block ends the call for everyone, and the result
+# tells how many ids that takes. Where the members combine, blocks travel together,
+# and a rank that does not know how many can only end the communicator on every rank: MismatchError.
 
 
 def give_up(context: Context, error: CallError, blocks: int = 1, op: Op = Op.MAX, lane: Lane = CODE_LANE) -> Flow:

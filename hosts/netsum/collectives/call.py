@@ -13,10 +13,9 @@ from netsum.collectives.history import History, Signature
 from netsum.descriptor import Descriptor
 from netsum.errors import CallError
 from netsum.fixed_point import Array
-from netsum.outline import Outline
 from netsum.report import Report
-from netsum.window.block import Block
-from netsum.work import Flow, Work
+from netsum.window.blocks import Block
+from netsum.work import Flow, Outline, Work
 
 Result = TypeVar("Result")
 PART_OF: Final[ContextVar[Signature]] = ContextVar("PART_OF", default=())

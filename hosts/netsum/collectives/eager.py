@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from netsum.collectives.abort import give_up
-from netsum.collectives.aborted import take_rest
+from netsum.collectives.abort import give_up, take_rest
 from netsum.collectives.call import Context
 from netsum.collectives.pipeline import BlockGroup, BlockPipeline
 from netsum.errors import CallError

@@ -1,20 +1,26 @@
-"""Minimum, maximum, and, or, xor: the switch combines the values' own bits, lane by lane. Exact."""
+"""Operations that no switch computes: the ranks gather the values and each computes the result."""
 
 from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from netsum.collectives.call import Context
+from netsum.collectives.data_movement import gather_rows
 from netsum.collectives.history import Signature
 from netsum.collectives.negotiation import NO_CODES, negotiate
 from netsum.collectives.nonfinite import ordered
 from netsum.collectives.options import ORDER, Options
 from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockPipeline
-from netsum.errors import CallError
-from netsum.fixed_point import Array, OwnLanes
+from netsum.errors import AbortedError, CallError, NotFiniteError, SumOverflowError
+from netsum.fixed_point import INTEGERS, Array, OwnLanes
 from netsum.wire.schema import COMBINING, Op
 from netsum.work import Flow
+
+# Minimum, maximum, and, or, xor: the switch combines the values' own bits, lane by lane. Exact.
+
 
 OPS: Final = {op.name.lower(): op for op in COMBINING if op is not Op.SUM}
 
@@ -29,3 +35,55 @@ def lanewise(
     blocks = sender.cut.padded(ordered(array, options.op) if options.propagates else array)
     result = yield from sender.send(blocks, lanes, agreed)
     return sender.cut.parts(result)
+
+
+# The product over the ranks, computed on the hosts: no P4 switch multiplies lanes of 2048 bits, and factors have no
+# common scale.
+#
+# Every rank gathers all arrays and multiplies them in the order of ranks, so all get the same bits. It waits for every
+# rank, even in a job that degrades. Cost: that of an all_gather, n times an allreduce's.
+
+
+def product(context: Context, array: Array, *, propagates: bool = False) -> Flow:
+    """The flow of a product of C-contiguous arrays; returns a new array of the same shape and dtype. ``propagates``: a factor
+    need not be finite."""
+    name = "product propagate" if propagates else "product"
+    factors = yield from gather_rows(context, name, array.reshape(1, -1), [1] * context.workers, array.shape)
+    if array.dtype.name in INTEGERS:
+        return _multiply_integers(factors).reshape(array.shape)
+    ranks = [rank for rank in range(context.workers) if rank not in context.report.evicted]
+    if not propagates:
+        _check_finite(context.rank, ranks, factors, array.shape)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        result = np.multiply.reduce(factors.astype(np.float64), axis=0)
+        return result.astype(array.dtype).reshape(array.shape)
+
+
+def _check_finite(rank: int, ranks: list[int], factors: Array, shape: tuple[int, ...]) -> None:
+    """Raise on every rank if some rank's factors are not finite. ``ranks`` are those of the rows."""
+    bad, own = ~np.isfinite(factors), ranks.index(rank)
+    if bad[own].any():
+        where = int(bad[own].argmax())
+        index = tuple(int(each) for each in np.unravel_index(where, shape))
+        raise NotFiniteError(rank, index, float(factors[own, where]))
+    if bad.any():
+        whose = ranks[int(bad.any(axis=1).argmax())]
+        raise AbortedError(f"rank {whose} gave the call up: its input has a NaN or an infinity")
+
+
+def _multiply_integers(factors: Array) -> Array:
+    """Exact products: if 64 bits may not suffice, they are computed with Python's integers."""
+    limits = np.iinfo(factors.dtype)
+    with np.errstate(divide="ignore"):
+        bits = np.log2(np.abs(factors.astype(np.float64))).sum(axis=0)
+    wide = np.uint64 if factors.dtype.kind == "u" else np.int64
+    result = np.multiply.reduce(factors.astype(wide), axis=0)
+    large = np.flatnonzero(bits >= 8 * factors.dtype.itemsize - 2)
+    if large.size:
+        exact = np.multiply.reduce(factors[:, large].astype(object), axis=0)
+        if max(exact) > limits.max or min(exact) < limits.min:
+            raise SumOverflowError(
+                f"a product does not fit {factors.dtype} ({limits.min}..{limits.max}); use a wider type"
+            )
+        result[large] = exact.astype(wide)
+    return np.asarray(result.astype(factors.dtype))

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.collectives.aborted import DIGEST_BITS, call_of, take_rest
+from netsum.collectives.abort import DIGEST_BITS, call_of, take_rest
 from netsum.collectives.call import Context
 from netsum.collectives.history import KINDS, Signature
 from netsum.collectives.partition import chunked
@@ -31,7 +31,7 @@ from netsum.exponents import (
     spoken,
 )
 from netsum.fixed_point import WIRE_LANES, Numbers, pick
-from netsum.window.block import Block
+from netsum.window.blocks import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, AgeOp, Lane, Op, Status
 from netsum.work import Condition, Flow

@@ -1,15 +1,8 @@
-"""Sums in which a NaN or an infinity counts as IEEE addition has it (``nonfinite="propagate"``).
-
-A lane carries no such value. So a rank sends 0 in its place, and its code for the block says that there is one. From the
-agreement every rank knows which blocks have one somewhere. These are sent last: the codes of such blocks say nothing about the
-finite values of the other ranks, so the ranks agree on their exponents once more, and on *marks*, a byte an element, which the
-switch combines by OR. From the marks every rank puts the same values into the same elements.
-
-Cost: nothing where all values are finite. Otherwise two round trips, and for each such block 2 bytes and a byte an element.
-"""
+"""Values that are not finite: they travel beside the sum as masks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -19,10 +12,49 @@ from netsum.collectives.call import Context
 from netsum.collectives.negotiation import negotiate_codes
 from netsum.collectives.partition import BlockPartition, Layout
 from netsum.collectives.pipeline import BlockPipeline
-from netsum.exponents import NOT_FINITE, Codes
-from netsum.fixed_point import Array
+from netsum.errors import CallError, NotFiniteError
+from netsum.exponents import NOT_FINITE, Codes, float_codes, magnitudes
+from netsum.fixed_point import FLOATS, Array, type_name
 from netsum.wire.schema import Lane, Op
 from netsum.work import Flow
+
+# Sums, minima and maxima need finite numbers.
+
+
+def checked_codes(
+    rank: int, array: Array, blocks: Iterable[Array], number: int, error: CallError | None
+) -> tuple[Codes, CallError | None]:
+    """The codes of an array's ``number`` blocks, which come in groups, and why the call is given up, if it is: because of the
+    ``error``, or of a value that is not finite. Then the codes are zeros."""
+    if error is None:
+        largest = magnitudes(blocks)
+        if np.isfinite(largest).all():
+            return float_codes(largest), None
+        error = not_finite(rank, array)
+    return np.zeros(number, np.uint16), error
+
+
+def not_finite(rank: int, array: Array, what: str = "") -> NotFiniteError | None:
+    """The error for the first NaN or infinity in an array; None if there is none. ``what`` says what the array includes besides
+    the caller's values."""
+    if type_name(array.dtype) not in FLOATS or (finite := np.isfinite(array)).all():
+        return None
+    bad = ~finite
+    index = tuple(int(each) for each in np.unravel_index(int(bad.argmax()), array.shape))
+    return NotFiniteError(rank, index, float(array[index]), what)
+
+
+# Sums in which a NaN or an infinity counts as IEEE addition has it (``nonfinite="propagate"``).
+#
+# A lane carries no such value. So a rank sends 0 in its place, and its code for the block says that there is one. From
+# the agreement every rank knows which blocks have one somewhere. These are sent last: the codes of such blocks say
+# nothing about the finite values of the other ranks, so the ranks agree on their exponents once more, and on *marks*, a
+# byte an element, which the switch combines by OR. From the marks every rank puts the same values into the same
+# elements.
+#
+# Cost: nothing where all values are finite. Otherwise two round trips, and for each such block 2 bytes and a byte an
+# element.
+
 
 _INFINITY: Final = np.uint8(1)
 _MINUS_INFINITY: Final = np.uint8(2)

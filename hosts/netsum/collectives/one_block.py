@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from netsum.collectives.aborted import take_rest
+from netsum.collectives.abort import take_rest
 from netsum.collectives.call import Context
 from netsum.collectives.options import Options
 from netsum.collectives.partition import Layout, chunked
 from netsum.collectives.pipeline import BlockGroup
 from netsum.exponents import smallest_sum
 from netsum.fixed_point import HOST_LANES, SIGNED_LANES, WIRE_LANES, Array, bias, quantum, scale_bits
-from netsum.window.block import Block
+from netsum.window.blocks import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Lane, Op, Status
 from netsum.work import Flow

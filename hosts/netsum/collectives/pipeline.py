@@ -16,8 +16,7 @@ from netsum.errors import DesynchronizedError
 from netsum.fixed_point import HOST_LANES, WIRE_LANES, Array, Counts, Numbers
 from netsum.packet_batch import Rows
 from netsum.report import Report
-from netsum.window.block import Block
-from netsum.window.run import BlockBatch
+from netsum.window.blocks import Block, BlockBatch
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
 from netsum.work import SUBMITTED, Condition, Flow

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from netsum import fixed_point
 from netsum.collectives.call import Context
 from netsum.collectives.eager import send_at_once
-from netsum.collectives.finite import checked_codes
 from netsum.collectives.history import History, Signature
 from netsum.collectives.negotiation import begin_unopened, negotiate_codes
-from netsum.collectives.nonfinite import Marks
+from netsum.collectives.nonfinite import Marks, checked_codes
 from netsum.collectives.one_block import OneBlock
 from netsum.collectives.options import Options
 from netsum.collectives.partition import GROUP, Layout

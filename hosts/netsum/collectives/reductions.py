@@ -16,20 +16,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from netsum.collectives.agreed_sum import agreed_sum
 from netsum.collectives.arguments import as_array, check_root, rows_to_each, write_out, wrong_out
 from netsum.collectives.call import Call, Caller, Context
-from netsum.collectives.chained_sum import chained_sum
-from netsum.collectives.elementwise import lanewise
-from netsum.collectives.exact_sum import exact_sum
-from netsum.collectives.finite import not_finite
+from netsum.collectives.elementwise import lanewise, product
+from netsum.collectives.fixed_sums import agreed_sum, chained_sum, exact_sum, integer_sum
 from netsum.collectives.history import History, Signature
-from netsum.collectives.integer_sum import integer_sum
 from netsum.collectives.negotiation import NO_CODES, negotiate
+from netsum.collectives.nonfinite import not_finite
 from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_options, made_exact
 from netsum.collectives.partition import Layout
 from netsum.collectives.predicted_sum import predicted_sum
-from netsum.collectives.product import product
 from netsum.collectives.residual import with_residual
 from netsum.errors import CallError, DegradedError, ResultLostError, UnsupportedError
 from netsum.fixed_point import INTEGERS, Array, type_name

@@ -12,7 +12,7 @@ from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.embedding import Table, table
 from netsum.memory.opening import open  # noqa: A004 - netsum.memory.open, like io.open
 from netsum.memory.parameters import Parameters, Step, parameters
-from netsum.memory.stats import MemoryStats
+from netsum.memory.window import MemoryStats
 
 __all__ = [
     "MemoryArray",

@@ -9,16 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum.collectives.arguments import as_array, wrong_out
-from netsum.environment import seconds
 from netsum.errors import UnsupportedError
 from netsum.fixed_point import Array
 from netsum.memory.client import MemoryClient, MemoryWork
 from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.run import OnReply, Run, Task
 from netsum.memory.spans import Cut, Index, Spans, cut, cut_pair, spans
-from netsum.memory.stats import MemoryStats
-from netsum.wire.memory import WITHOUT_PAYLOAD, Instruction, LaneType
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.memory.window import MemoryStats
+from netsum.settings import seconds
+from netsum.wire.memory import WITHOUT_PAYLOAD, Instruction, LaneType, MemoryHeader
 from netsum.work import Flow
 
 LANES: Final = {np.dtype(lane.dtype): lane for lane in LaneType if lane != LaneType.BYTES}

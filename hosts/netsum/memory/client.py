@@ -1,22 +1,50 @@
-"""Drives calls on memory in the network (:mod:`netsum.driver`): passes what they submit through the window and the transport, and
-ends them when their replies have come. A call that fails or times out ends alone.
-"""
+"""The client of memory devices."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Final
 
-from netsum.driver import Driver
-from netsum.errors import CallTimeoutError
+import numpy as np
+from numpy.typing import NDArray
+
+from netsum.errors import (
+    CallTimeoutError,
+)
 from netsum.memory.run import Run, Task
-from netsum.memory.stats import MemoryStats
-from netsum.memory.window import MemoryWindow
+from netsum.memory.window import MemoryStats, MemoryWindow
+from netsum.progress import Driver
 from netsum.transports.base import Transport
-from netsum.transports.multicast import Joins
 from netsum.transports.peer_filter import Address
+from netsum.transports.udp import Joins
 from netsum.work import Flow, Work
+
+# Keys of tables: which shard has a key's row. Clients and devices must agree, so both take it from here.
+
+
+Keys = NDArray[np.uint64]
+
+_STEPS: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+
+
+def mixed(keys: NDArray[Any]) -> Keys:
+    """splitmix64's finalizer: each bit of the result depends on all bits of the key."""
+    values = keys.astype(np.uint64)
+    for shift, factor in _STEPS:
+        values ^= values >> np.uint64(shift)
+        values *= np.uint64(factor)
+    values ^= values >> np.uint64(31)
+    return values
+
+
+def shards_of(keys: NDArray[Any], shards: int) -> Keys:
+    """The shard of each key, of a power of two of shards."""
+    return mixed(keys) & np.uint64(shards - 1)
+
+
+# Drives calls on memory in the network (:mod:`netsum.progress`): passes what they submit through the window and the
+# transport, and ends them when their replies have come. A call that fails or times out ends alone.
 
 
 class MemoryWork(Work[Any]):

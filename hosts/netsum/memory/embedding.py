@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from netsum.errors import UnsupportedError
 from netsum.memory.array import MemoryArray
+from netsum.memory.client import Keys, shards_of
 from netsum.memory.descriptor import RegionDescriptor
-from netsum.memory.keys import Keys, shards_of
 from netsum.memory.opening import open as open_region
 from netsum.memory.run import Task
-from netsum.wire.memory import Instruction, LaneType
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import Instruction, LaneType, MemoryHeader
 from netsum.work import Flow, Work
 
 Floats = NDArray[np.float32]

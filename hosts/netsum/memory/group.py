@@ -1,4 +1,4 @@
-"""Replies that a region's devices send once, to all who wait for them (docs/memory-training.md)."""
+"""Memory that the ranks of a job share."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import Any, Final
 
 from netsum.memory.array import MemoryArray
 from netsum.memory.run import OnReply, Run, Task
-from netsum.transports.multicast import region_group
-from netsum.wire.memory import CLIENT_WINDOW, Flag, LaneType
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.transports.udp import region_group
+from netsum.wire.memory import (
+    CLIENT_WINDOW,
+    Flag,
+    LaneType,
+    MemoryHeader,
+)
+
+# Replies that a region's devices send once, to all who wait for them (docs/memory-training.md).
+
 
 log: Final = logging.getLogger("netsum.memory")
 

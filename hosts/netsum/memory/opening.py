@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from netsum.controller_http import Asking
 from netsum.descriptor import Link
-from netsum.environment import Environment, seconds
 from netsum.errors import JoinError
 from netsum.memory.array import MemoryArray
 from netsum.memory.client import MemoryClient
 from netsum.memory.descriptor import RegionDescriptor
+from netsum.settings import Environment, seconds
 from netsum.transports.base import Transport
 from netsum.transports.factory import open_link
 
@@ -47,7 +47,7 @@ def open(  # noqa: A001 - netsum.memory.open, like io.open
     call_timeout: float | None = None,
 ) -> MemoryArray:
     """Open a region of memory in the network. Arguments that are not given come from the environment
-    (:mod:`netsum.environment`).
+    (:mod:`netsum.settings`).
 
     Args:
         name: the region's name.

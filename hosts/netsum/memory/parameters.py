@@ -19,8 +19,7 @@ from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.group import Group
 from netsum.memory.opening import open as open_region
 from netsum.memory.run import Task
-from netsum.wire.memory import Instruction, LaneType
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import Instruction, LaneType, MemoryHeader
 from netsum.work import Flow
 
 Floats = NDArray[np.float32]

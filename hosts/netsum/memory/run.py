@@ -11,19 +11,22 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from netsum.packet_batch import Rows
+from netsum.wire.codec import LEAST_BYTES, WORD_BYTES, without_zeros
 from netsum.wire.memory import (
     ADDRESS_STEP,
     CLIENT_WINDOW,
+    MEMORY_DTYPE,
     MEMORY_HEADER_BYTES,
+    OFFSETS,
     POSITIONED,
     SEGMENT_BYTES,
     WITHOUT_PAYLOAD,
     Flag,
     Instruction,
     LaneType,
+    MemoryHeader,
+    pack_memory,
 )
-from netsum.wire.memory_codec import MEMORY_DTYPE, OFFSETS, MemoryHeader, pack_memory
-from netsum.wire.zeros import LEAST_BYTES, WORD_BYTES, without_zeros
 
 OnReply = Callable[[int, MemoryHeader, memoryview], None]
 """Takes a reply: the row that it answers, its header, and its payload, with all zeros."""
@@ -191,7 +194,7 @@ class Flight:
     """Instructions that were sent together: ``run``'s rows from ``row`` on have the numbers from ``first`` on.
 
     Attributes:
-        time, order, tries: as in :class:`netsum.window.flight.InFlight`.
+        time, order, tries: as in :class:`netsum.window.blocks.InFlight`.
         number: tells this flight from others.
     """
 

@@ -16,34 +16,122 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.memory.refusals import refusal, status_name
+from netsum.errors import (
+    ForbiddenError,
+    InstructionRejectedError,
+    LaneTypeError,
+    MemoryLostError,
+    OutOfBoundsError,
+    UnknownRegionError,
+)
 from netsum.memory.run import Flight, Run, Task
-from netsum.memory.shared import Shared
-from netsum.memory.stats import MemoryStats
 from netsum.packet_batch import ReceiveBatch, SendBatch, congested
 from netsum.transports.base import Packet
 from netsum.window.congestion import CongestionWindow
 from netsum.window.retransmit import Retransmitter
+from netsum.wire.codec import with_zeros
 from netsum.wire.memory import (
     AGAIN,
     CLIENT_WINDOW,
     LAST_SEQUENCE,
     MAX_MESSAGE,
+    MEMORY_DTYPE,
     MEMORY_HEADER_BYTES,
+    MEMORY_NAMES,
     MEMORY_VERSION,
+    OFFSETS,
+    VERSION_BYTE,
     Flag,
     Instruction,
+    MemoryHeader,
     MemoryStatus,
+    Tags,
+    parse_memory,
+    split_memory,
 )
-from netsum.wire.memory_codec import MEMORY_DTYPE, OFFSETS, VERSION_BYTE, MemoryHeader, parse_memory, split_memory
-from netsum.wire.zeros import with_zeros
+
+_ERRORS: Final[dict[int, type[InstructionRejectedError]]] = {
+    MemoryStatus.NO_REGION: UnknownRegionError,
+    MemoryStatus.FORBIDDEN: ForbiddenError,
+    MemoryStatus.BOUNDS: OutOfBoundsError,
+    MemoryStatus.LOST: MemoryLostError,
+    MemoryStatus.TYPE: LaneTypeError,
+    MemoryStatus.UNSUPPORTED: LaneTypeError,
+}
+
+
+def status_name(status: int) -> str:
+    return MEMORY_NAMES["status"].get(status, f"status {status}")
+
+
+def refusal(region: str, address: int, status: int, what: str) -> InstructionRejectedError:
+    """The error for an instruction that was refused."""
+    return _ERRORS.get(status, InstructionRejectedError)(region, address, status_name(status), what)
+
+
+@dataclass
+class MemoryStats:
+    """What a client has sent and received. ``refused`` counts replies by status; ``shared`` those that came by multicast, of
+    ``shared_bytes``; ``unasked`` such as were not for this client, or from nobody who has the region's key."""
+
+    instructions: int = 0
+    packets_sent: int = 0
+    bytes_sent: int = 0
+    packets_received: int = 0
+    bytes_received: int = 0
+    retransmissions: int = 0
+    fast_retransmissions: int = 0
+    compressed: int = 0
+    duplicates: int = 0
+    malformed: int = 0
+    shared: int = 0
+    shared_bytes: int = 0
+    unasked: int = 0
+    congested: int = 0
+    rtt: float = 0.0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+class Shared:
+    """One window's instructions with the flag SHARED, of which an address has one at a time."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[int, tuple[int, Run]] = {}
+
+    def sent(self, run: Run, number: int, first: int) -> None:
+        """The next rows of a run, and the serial number of the first."""
+        if run.header.flags & Flag.SHARED:
+            for place, address in enumerate(run.addresses[run.begun : run.begun + number].tolist()):
+                self._under_way[address] = first + place, run
+
+    def settled(self, run: Run, row: int, sequence: int) -> None:
+        """It is over."""
+        if self._under_way:
+            address = int(run.addresses[row])
+            if self._under_way.get(address, (0, run))[0] == sequence:
+                del self._under_way[address]
+
+    def own(self, client: int, header: MemoryHeader, packet: memoryview) -> MemoryHeader | None:
+        """A packet's header as if it answered this client's instruction alone; None if it answers none. Anybody can send such
+        packets."""
+        sequence, run = self._under_way.get(header.address, (0, None))
+        if run is None or (header.version, header.status) != (MEMORY_VERSION, MemoryStatus.OK):
+            return None
+        try:
+            tags, payload = split_memory(header, packet)
+        except ValueError:
+            return None
+        told = Tags(run.header.key, header, payload).of(client, sequence) in tags
+        return header._replace(client=client, sequence=sequence) if told else None
+
 
 WAYS: Final = 16
 """Shards are told apart modulo this number, to find out which packet has overtaken which."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from netsum.fixed_point import WIRE_LANES, Array
 from netsum.peers.plan import Rows
 from netsum.peers.wire import HERE, MESSAGE, RECORD, SIGNED
-from netsum.window.block import Block
+from netsum.window.blocks import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import COMBINING, EVERYONE, GIVING_UP, AgeOp, Lane, Op, Status
 

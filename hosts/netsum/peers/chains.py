@@ -24,24 +24,25 @@ import numpy as np
 
 from netsum.descriptor import IP_UDP_BYTES, MULTICAST, Descriptor
 from netsum.peers.batch import Batch
-from netsum.peers.chain_hop import ChainHop, Lanes, added, parse_hop, shortened
-from netsum.peers.chain_route import ChainRoute
+from netsum.peers.chain_route import ChainHop, ChainRoute, Lanes, added, parse_hop, shortened
 from netsum.peers.rings import rings_of
 from netsum.peers.stream import Gap, Incoming, Outgoing
 from netsum.peers.wire import DATAGRAM, RANK
 from netsum.stats import Stats
-from netsum.window.block import ID_MASK, Block, id_distance
+from netsum.window.blocks import ID_MASK, Block, id_distance
 from netsum.wire.memory import (
     MAX_PAYLOAD,
     MAX_SEGMENTS,
+    MEMORY_DTYPE,
     MEMORY_HEADER_BYTES,
     SEGMENT_BYTES,
     Flag,
     Instruction,
     LaneType,
+    MemoryHeader,
     MemoryStatus,
+    pack_memory,
 )
-from netsum.wire.memory_codec import MEMORY_DTYPE, MemoryHeader, pack_memory
 from netsum.wire.schema import EVERYONE, Lane, Op
 
 Frame = tuple[bytes, ...]

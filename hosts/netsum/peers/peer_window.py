@@ -1,6 +1,6 @@
 """The window of a job without a switch, whose members combine each other's contributions.
 
-Blocks that were submitted together (:attr:`netsum.window.block.Block.more`) form a *batch* of at most half a window. Batches are
+Blocks that were submitted together (:attr:`netsum.window.blocks.Block.more`) form a *batch* of at most half a window. Batches are
 the same on every rank, and so must the algorithm be. Each batch executes the algorithm's plan, several of them at a time.
 """
 
@@ -17,18 +17,16 @@ from netsum.errors import MismatchError
 from netsum.peers.batch import Batch, Message, unpack
 from netsum.peers.chains import Chains, Part
 from netsum.peers.messenger import Frame, Messenger
-from netsum.peers.plans import make_plan
-from netsum.peers.plans.from_file import read_plan
 from netsum.peers.schedule_execution import ScheduleExecution, ScheduleMismatch
+from netsum.peers.schedule_files import read_plan
+from netsum.peers.schedules import make_plan
 from netsum.peers.selection import Table, choose
 from netsum.peers.wire import DATAGRAM_HEAD, LONGEST, Flag, algorithm_name, algorithm_number, is_datagram
-from netsum.refusal import BlockRejected, CallMismatch
 from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.window import GOODBYE_REPEATS, WAIT_SLICE
-from netsum.window.block import ID_MASK, Block, id_distance
-from netsum.window.fits import fits, is_of
+from netsum.window.blocks import ID_MASK, Block, BlockRejected, CallMismatch, fits, id_distance, is_of
 from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Outcome, Status
 

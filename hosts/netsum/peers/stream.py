@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Generic, TypeVar
 
-from netsum.window.block import ID_MASK, id_distance
-from netsum.window.round_trip import RttEstimator
+from netsum.window.blocks import ID_MASK, id_distance
+from netsum.window.retransmit import RttEstimator
 
 Kept = TypeVar("Kept")
 

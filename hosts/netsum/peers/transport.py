@@ -16,13 +16,21 @@ from netsum.descriptor import MULTICAST, Descriptor, is_chain
 from netsum.errors import JoinError
 from netsum.fork_guard import fork_guarded
 from netsum.peers.connections import PATIENCE, Clock, Incoming, Outgoing
-from netsum.peers.frame_auth import Identity
-from netsum.peers.framing import BrokenError
-from netsum.peers.wire import DATAGRAM, DATAGRAM_HEAD, HEAD, RANK, RECORD, is_datagram, message_bytes
+from netsum.peers.wire import (
+    DATAGRAM,
+    DATAGRAM_HEAD,
+    HEAD,
+    RANK,
+    RECORD,
+    BrokenError,
+    Identity,
+    is_datagram,
+    message_bytes,
+)
 from netsum.transports.base import Packet
-from netsum.transports.multicast import group_of, join_group, send_from
 from netsum.transports.peer_filter import accept_only
 from netsum.transports.sockets import BATCH, SocketBatch, parse_address
+from netsum.transports.udp import group_of, join_group, send_from
 from netsum.wire.schema import EVERYONE
 
 UNPROVEN: Final = 64

@@ -1,13 +1,11 @@
 """PyTorch on netsum: the backend ``netsum`` of ``torch.distributed``, which needs no import, and helpers for training loops.
 
-``torch.distributed.init_process_group("netsum")`` joins the job that the environment names (:mod:`netsum.environment`).
+``torch.distributed.init_process_group("netsum")`` joins the job that the environment names (:mod:`netsum.settings`).
 """
 
 from netsum.torch.ddp_comm_hook import AllreduceState, allreduce_hook
 from netsum.torch.gradients import average_gradients
-from netsum.torch.memory_embedding import MemoryEmbedding
-from netsum.torch.memory_optimizer import MemoryOptimizer
-from netsum.torch.parameters import broadcast_parameters
+from netsum.torch.memory import MemoryEmbedding, MemoryOptimizer, broadcast_parameters
 from netsum.torch.process_group import ProcessGroup
 
 __all__ = [

@@ -19,11 +19,10 @@ from netsum.errors import JoinError
 from netsum.fixed_point import widened
 from netsum.join import join
 from netsum.report import Report
-from netsum.torch.errors import as_torch_raises
-from netsum.torch.futures import Futures
+from netsum.torch.arguments import as_torch_raises
 from netsum.torch.numpy_view import Lent, lend
 from netsum.torch.process_group import ProcessGroup
-from netsum.torch.work import Work
+from netsum.torch.work import Futures, Work
 
 
 class AllreduceState:

@@ -1,4 +1,4 @@
-"""What every process group of netsum is: what torch asks about it, how it makes calls, and its end."""
+"""Process groups."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from torch import distributed
 from netsum.communicator import Communicator
 from netsum.fixed_point import Array
 from netsum.torch.arguments import Tensors
-from netsum.torch.futures import Futures
 from netsum.torch.numpy_view import After
 from netsum.torch.p2p import PointToPoint
-from netsum.torch.work import Done, Pending, Work
+from netsum.torch.work import Done, Futures, Pending, Work
+
+# What every process group of netsum is: what torch asks about it, how it makes calls, and its end.
 
 
 class Group(distributed.ProcessGroup):  # type: ignore[misc]

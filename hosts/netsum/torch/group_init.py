@@ -15,7 +15,7 @@ from torch import distributed
 from netsum.communicator import Communicator
 from netsum.errors import JoinError
 from netsum.join import join
-from netsum.torch.errors import as_torch_raises
+from netsum.torch.arguments import as_torch_raises
 from netsum.torch.process_group import ProcessGroup
 
 PATIENCE: Final = 60.0
@@ -41,6 +41,8 @@ class Job:
 
 
 _jobs: list[Job] = []  # none, or the one
+
+
 _lock: Final = threading.Lock()
 
 

@@ -22,8 +22,7 @@ from netsum.communicator import Communicator
 from netsum.descriptor import ALGORITHMS
 from netsum.errors import CallError, CallTimeoutError, ClosedError, JoinError, UnsupportedError
 from netsum.fixed_point import Array
-from netsum.peers.background_progress import BackgroundProgress
-from netsum.peers.messenger import Messenger
+from netsum.peers.messenger import BackgroundProgress, Messenger
 from netsum.peers.transport import PeerSocket, PeerTransport
 from netsum.peers.wire import Flag, message_bytes
 from netsum.stats import Stats

@@ -19,18 +19,19 @@ from torch.distributed import distributed_c10d as c10d
 from netsum.collectives.arguments import check_root
 from netsum.fixed_point import Array
 from netsum.torch.arguments import (
+    Operation,
     Tensors,
     agreed_counts,
+    as_torch_raises,
     check_elements,
     check_one_each,
     check_one_type,
     check_same_counts,
     elements_by_rank,
+    operation,
 )
-from netsum.torch.errors import as_torch_raises
 from netsum.torch.group import Group
 from netsum.torch.numpy_view import Lent, filling, giving_back, lend
-from netsum.torch.operations import Operation, operation
 from netsum.torch.sparse import check_sparse, reduce_sparse
 from netsum.torch.work import Done, Pending, Work
 

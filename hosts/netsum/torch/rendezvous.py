@@ -1,9 +1,4 @@
-"""Where the processes of a job meet: its controller says how many ranks there are, and at which addresses their hosts are.
-
-Two of torch's plug-ins follow: ``torchrun --rdzv-backend netsum``, which brings the nodes together (entry point group
-``torchrun.handlers``), and ``init_process_group("netsum", init_method="netsum://")`` for processes that mpirun or srun has
-started, which have a rank but not torch's MASTER_ADDR.
-"""
+"""torch's rendezvous over a netsum job, also for torchrun."""
 
 from __future__ import annotations
 
@@ -12,14 +7,24 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from torch import distributed
+from torch.distributed.elastic.rendezvous import RendezvousConnectionError, c10d_rendezvous_backend, dynamic_rendezvous
 
 from netsum.controller_client import ControllerClient
-from netsum.environment import Environment
 from netsum.errors import JoinError
 from netsum.peers.transport import own_address
+from netsum.settings import Environment
+
+# Where the processes of a job meet: its controller says how many ranks there are, and at which addresses their hosts
+# are.
+#
+# Two of torch's plug-ins follow: ``torchrun --rdzv-backend netsum``, which brings the nodes together (entry point group
+# ``torchrun.handlers``), and ``init_process_group("netsum", init_method="netsum://")`` for processes that mpirun or
+# srun has started, which have a rank but not torch's MASTER_ADDR.
+
 
 PATIENCE: Final = 30.0
 """Seconds within which the controller must answer."""
@@ -81,7 +86,6 @@ def torchrun_handler() -> Callable[[Any], Any]:
 
 
 def _handler(parameters: Any) -> Any:
-    from netsum.torch.torchrun import create_handler  # noqa: PLC0415  torchrun is being imported when it calls the above
 
     return create_handler(parameters)
 
@@ -99,3 +103,59 @@ def init_method(_url: str, timeout: timedelta = timedelta(minutes=30), **_: Any)
     ranks = len(found.addresses)
     store = distributed.TCPStore(found.addresses[0], port, ranks, rank == 0, timeout, multi_tenant=True)
     yield store, rank, ranks
+
+
+# ``torchrun --rdzv-backend netsum``: torch's own rendezvous, in a place that the controller knows.
+
+
+_NO_ID: Final = "none"
+"""What torchrun gives where the user gave no --rdzv-id."""
+
+
+def create_handler(parameters: Any) -> Any:
+    """The handler over a TCP store, which the node of rank 0 has. ``--rdzv-endpoint`` is the controller's URL and ``--rdzv-id``
+    the job, if they are not in the environment; then the workers find them there. Raises JoinError."""
+    environment = Environment.read()
+    controller = parameters.endpoint or environment.controller
+    job = environment.job if parameters.run_id == _NO_ID else parameters.run_id
+    client = ControllerClient.from_options(job, 0, environment.token, controller)
+    found = meeting(client, environment.peer)
+    os.environ.update(NETSUM_JOB=str(job), NETSUM_CONTROLLER=client.controller)
+    ranks = len(found.addresses)
+    if not parameters.min_nodes == parameters.max_nodes <= ranks:
+        raise JoinError(f"job {job!r} has {ranks} ranks: --nnodes must be one number, and at most that")
+    node = found.node(parameters.max_nodes)
+    port = parameters.get_as_int("port", c10d_rendezvous_backend.DEFAULT_PORT)
+    parameters.endpoint = f"{found.addresses[0]}:{port}"
+    parameters.run_id = str(job)
+    parameters.local_addr = parameters.local_addr or found.own
+    store = _store(parameters, is_local(found.addresses[0]))
+    handler = dynamic_rendezvous.create_handler(store, _Backend(store, parameters.run_id), parameters)
+    if node is not None:
+        handler.next_rendezvous = partial(_numbered, handler.next_rendezvous, node)
+    return handler
+
+
+def _store(parameters: Any, serves: bool) -> Any:
+    """The TCP store; ``serves``: it is on this host. Left alone, torch guesses by the hostname, which stands for 127.0.1.1 in the
+    /etc/hosts of many machines; then no node would serve it."""
+    if parameters.get("is_host") is None:
+        parameters.config["is_host"] = serves
+        if serves:
+            try:
+                return c10d_rendezvous_backend.create_backend(parameters)[1]
+            except RendezvousConnectionError:  # another agent on this host serves it
+                parameters.config["is_host"] = False
+    return c10d_rendezvous_backend.create_backend(parameters)[1]
+
+
+class _Backend(c10d_rendezvous_backend.C10dRendezvousBackend):  # type: ignore[misc]
+    """torch's, by the name that the user gave."""
+
+    name = "netsum"
+
+
+def _numbered(next_rendezvous: Callable[[], Any], node: int) -> Any:
+    """torch's rendezvous with our number for this node."""
+    info = next_rendezvous()
+    return type(info)(info.store, node, info.world_size, info.bootstrap_store_info)

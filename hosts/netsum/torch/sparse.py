@@ -17,8 +17,8 @@ from netsum.collectives.partition import Layout
 from netsum.collectives.reductions import reduce_array
 from netsum.communicator import Communicator
 from netsum.errors import UnsupportedError
+from netsum.torch.arguments import Operation
 from netsum.torch.numpy_view import lend
-from netsum.torch.operations import Operation
 from netsum.work import Flow, nested
 
 _NAME = "sparse allreduce"

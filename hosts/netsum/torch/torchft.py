@@ -22,7 +22,7 @@ from netsum.communicator import Communicator
 from netsum.errors import CallTimeoutError, CommunicatorError, MismatchError, UnsupportedError
 from netsum.join import join
 from netsum.telemetry import CallEnd
-from netsum.torch.errors import as_torch_raises
+from netsum.torch.arguments import as_torch_raises
 from netsum.torch.group_init import PATIENCE
 from netsum.torch.process_group import ProcessGroup
 

@@ -2,10 +2,9 @@
 
 from netsum.transports.base import Packet, Transport
 from netsum.transports.factory import open_link
-from netsum.transports.frames import FramesTransport
 from netsum.transports.impairment import ImpairedTransport, Impairment, ImpairmentCounts
-from netsum.transports.in_memory import InMemoryTransport, in_memory_pair
-from netsum.transports.packet import PacketTransport
+from netsum.transports.loopback import InMemoryTransport, in_memory_pair
+from netsum.transports.packet import FramesTransport, PacketTransport
 from netsum.transports.udp import UdpTransport
 
 __all__ = [

@@ -8,8 +8,7 @@ from netsum.descriptor import Ends
 from netsum.errors import JoinError, NetsumError
 from netsum.frames import FrameFormat
 from netsum.transports.base import Transport
-from netsum.transports.frames import FramesTransport
-from netsum.transports.packet import PacketTransport
+from netsum.transports.packet import FramesTransport, PacketTransport
 from netsum.transports.sockets import parse_address
 from netsum.transports.udp import UdpTransport
 

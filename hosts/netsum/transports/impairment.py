@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from netsum.packet_batch import ReceiveBatch, congested
 from netsum.transports.base import Packet, Transport
-from netsum.transports.multicast import Joins
 from netsum.transports.peer_filter import Address
+from netsum.transports.udp import Joins
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class ImpairedTransport:
         return max(0.0, min(moments) - self._clock()) if moments else None
 
     def join(self, group: Address) -> None:
-        """See :class:`netsum.transports.multicast.Joins`."""
+        """See :class:`netsum.transports.udp.Joins`."""
         if not isinstance(self._inner, Joins):
             raise OSError(f"{type(self._inner).__name__} cannot join a group")
         self._inner.join(group)

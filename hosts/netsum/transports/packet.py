@@ -1,4 +1,4 @@
-"""Raw frames on an interface (AF_PACKET, Linux, needs CAP_NET_RAW): a member without an IP stack of its own."""
+"""Ethernet frames by PF_PACKET."""
 
 from __future__ import annotations
 
@@ -10,8 +10,46 @@ from collections.abc import Sequence
 from netsum.errors import NetsumError
 from netsum.frames import FrameFormat, group_mac, mac_bytes
 from netsum.transports.base import Packet
+from netsum.transports.loopback import Inbox, LoopbackWire
 from netsum.transports.peer_filter import Address
 from netsum.transports.sockets import SocketBatch
+
+# Ethernet frames carried in UDP datagrams on loopback: a link to a switch without root and without interfaces.
+
+
+class FramesTransport:
+    """Each datagram is one frame between ``local`` and the switch port's ``remote``. Several members of one process may share the
+    same wire."""
+
+    def __init__(self, frame_format: FrameFormat, local: Address, remote: Address) -> None:
+        """``local`` and ``remote`` are the link's ends as (address, UDP port). Raises OSError if another process has
+        ``local``."""
+        self._inbox = Inbox(frame_format)
+        self._wire = LoopbackWire.attach(local, remote, self._inbox)
+
+    @property
+    def last_error(self) -> str | None:
+        return self._wire.batch.last_error
+
+    def join(self, group: Address) -> None:
+        """See :class:`netsum.transports.udp.Joins`."""
+        self._inbox.format.join(group)
+
+    def send(self, packets: Sequence[Packet]) -> None:
+        self._wire.send(packets, self._inbox.format)
+
+    def recv(self, timeout: float | None) -> Sequence[memoryview]:
+        return self._wire.recv(self._inbox, timeout)
+
+    def fileno(self) -> int:
+        return self._wire.batch.fileno()
+
+    def close(self) -> None:
+        self._wire.detach(self._inbox)
+
+
+# Raw frames on an interface (AF_PACKET, Linux, needs CAP_NET_RAW): a member without an IP stack of its own.
+
 
 _ETH_P_IP = 0x0800
 _SOL_PACKET = 263
@@ -30,7 +68,7 @@ class PacketTransport(SocketBatch):
         self._interface = interface
 
     def join(self, group: Address) -> None:
-        """See :class:`netsum.transports.multicast.Joins`."""
+        """See :class:`netsum.transports.udp.Joins`."""
         mac = mac_bytes(group_mac(group[0]) or "")
         membership = _MEMBERSHIP.pack(socket.if_nametoindex(self._interface), 0, len(mac), mac)
         self.sock.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)

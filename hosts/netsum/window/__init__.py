@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
-from netsum.window.block import Block
+from netsum.window.blocks import Block
 from netsum.wire.schema import Status
 
 BlockedOn = tuple[str, tuple[int, ...]]
@@ -98,7 +98,7 @@ class Window(Protocol):
         """Queue the next block; returns its serial."""
 
     def submit_all(self, blocks: Sequence[Block]) -> None:
-        """Queue the next blocks, which nobody changes any more. Those of a :class:`~netsum.window.run.BlockBatch` may be sent
+        """Queue the next blocks, which nobody changes any more. Those of a :class:`~netsum.window.blocks.BlockBatch` may be sent
         many at a time."""
 
     def poll(self, now: float) -> Sequence[Packet]:
@@ -111,9 +111,9 @@ class Window(Protocol):
         """When :meth:`poll` may have something to send although nothing has arrived. None: only when something does."""
 
     def receive(self, packet: memoryview, now: float) -> None:
-        """Take a packet; one that makes no sense is counted and ignored. Raises :class:`netsum.refusal.BlockRejected` if a
-        block is refused for good, :class:`netsum.refusal.CallMismatch` if a member's call differs; a window may leave both to
-        :meth:`poll`."""
+        """Take a packet; one that makes no sense is counted and ignored. Raises :class:`netsum.window.blocks.BlockRejected` if a
+        block is refused for good, :class:`netsum.window.blocks.CallMismatch` if a member's call differs; a window may leave
+        both to :meth:`poll`."""
 
     def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
         """Take packets in this order, as :meth:`receive` does each."""

@@ -1,13 +1,4 @@
-"""Which blocks are sent again, and when. Pure: the clock is passed in.
-
-This works in two ways, both TCP's. A block is *overtaken* when the result of a later one arrives
-(:mod:`netsum.window.rack`): it is repeated at once. When nothing arrives, a timer repeats the oldest block alone, so
-that waiting for a straggler causes no storm. If its result comes and the timer then expires again, everything is to be
-repeated, as fast as :mod:`netsum.window.congestion` allows after that: a block, then twice as many with each round trip. The
-timer follows RFC 6298 (Karn's rule, exponential backoff up to a cap), but learns the lowest of several samples, and allows for
-the time between results, which on a slow link is longer than a round trip of one packet. A repeated block that gets two results
-was repeated too early: the backoff then grows until a block gets its result at the first try.
-"""
+"""When to send a block again: the RTT (RFC 6298), loss detection by order (RACK, RFC 8985), and the timer."""
 
 from __future__ import annotations
 
@@ -15,8 +6,135 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from netsum.window.rack import RackDetector
-from netsum.window.round_trip import MAX_ESTIMATE, SAMPLES, RttEstimator
+# How long a round trip takes, and how long to wait for one (RFC 6298).
+
+
+INITIAL_RTO: Final = 0.1
+MIN_RTO: Final = 0.01
+"""Far above a round trip on a local network; expiring too early costs only one packet."""
+SAMPLES: Final = 8
+"""The estimate learns the lowest of this many round trips. A result waits for the last rank, so most samples include some rank's
+lateness and losses, which should not delay detecting our own losses."""
+MAX_ESTIMATE: Final = 0.3
+"""Cap of the estimate, for the same reason."""
+
+
+class RttEstimator:
+    """``rto`` is the seconds to wait before repeating; ``srtt`` the smoothed round trip, None before the first sample;
+    ``shortest`` the shorter of that and the lowest of the last 1 to SAMPLES samples. It is for those who must not be slow for
+    long because a round trip was long once: the estimate learns from few samples, and where blocks wait for it, there are few."""
+
+    def __init__(self) -> None:
+        self.rto = INITIAL_RTO
+        self.srtt: float | None = None
+        self.shortest: float | None = None
+        self._rttvar = 0.0
+        self._samples = 0
+        self._lowest = float("inf")  # since the last time that the estimate learnt, or of what it learnt then
+
+    def begin_anew(self, rtt: float) -> None:
+        """Forget everything and begin with this sample, because the way has changed."""
+        self.srtt, self._samples, self._lowest = None, 0, float("inf")
+        self.learn(rtt)
+
+    def learn(self, rtt: float, times: int = 1) -> None:
+        """A round trip was this long, or so many of them were."""
+        until = -self._samples % SAMPLES  # samples before the next one that counts
+        self._samples += times
+        self._lowest = rtt if until == SAMPLES - 1 else min(self._lowest, rtt)
+        if times > until:
+            rounds, after = divmod(times - until - 1, SAMPLES)
+            self._estimate(self._lowest)
+            for _ in range(rounds):
+                self._estimate(rtt)
+            if rounds or after:
+                self._lowest = rtt
+        assert self.srtt is not None
+        self.shortest = min(self.srtt, self._lowest)
+
+    def _estimate(self, rtt: float) -> None:
+        if self.srtt is None:
+            self.srtt, self._rttvar = rtt, rtt / 2
+        else:
+            self._rttvar += (abs(self.srtt - rtt) - self._rttvar) / 4
+            self.srtt += (rtt - self.srtt) / 8
+        self.rto = min(max(self.srtt + 4 * self._rttvar, MIN_RTO), MAX_ESTIMATE)
+
+
+# Which packets were overtaken by later ones, and so are probably lost (RACK, RFC 8985, with a count of packets for its
+# reordering window). Pure.
+#
+# Only packets on the same way are compared: the blocks of a job with several roots take different switches, and a
+# slower switch has lost nothing.
+
+
+REORDERING: Final = 3
+"""How many later packets may overtake one before it counts as lost."""
+
+
+class RackDetector:
+    """Numbers transmissions, and learns which have arrived."""
+
+    def __init__(self, roots: Sequence[int] = ()) -> None:
+        """``roots`` is the root of each stripe, numbered from 0; a block's stripe is its id modulo their number. Empty if there
+        is one root."""
+        self._roots = tuple(roots) or (0,)
+        self.stripes = len(self._roots)  # so many blocks in a row take every way
+        ways = max(self._roots) + 1
+        self._late = REORDERING * ways  # the ways take turns
+        self._count = 0
+        self._newest = [-1] * ways  # by way, the latest transmission that got a result
+        self._doubt = [-1] * ways  # the same, if the result may be for an earlier transmission of the block
+        self._doubts = False  # whether there may be such
+
+    def way(self, block_id: int) -> int:
+        """The way that a block takes."""
+        return self._roots[block_id % len(self._roots)]
+
+    def next_order(self, number: int = 1) -> int:
+        """The order of the next transmission, of which so many are numbered."""
+        first = self._count + 1
+        self._count += number
+        return first
+
+    def arrived(self, way: int, order: int) -> None:
+        self._newest[way] = max(self._newest[way], order)
+
+    def perhaps(self, way: int, order: int) -> None:
+        """A block's result has arrived, but perhaps for an earlier transmission."""
+        self._doubt[way] = max(self._doubt[way], order)
+        self._doubts = True
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a result that may be for an earlier transmission would tell something new."""
+        return self._doubts and any(doubt > newest for doubt, newest in zip(self._doubt, self._newest, strict=True))
+
+    def believe(self) -> None:
+        """Assume that those results were for the latest transmission."""
+        self._newest = [max(both) for both in zip(self._doubt, self._newest, strict=True)]
+        self._doubts = False
+
+    def too_young(self, order: int) -> bool:
+        """Whether neither this transmission nor any later one can have been overtaken."""
+        return order + self._late > max(self._newest)
+
+    def overtaken(self, way: int, order: int) -> bool:
+        """Whether a transmission was overtaken on its way."""
+        return order + self._late <= self._newest[way]
+
+
+# Which blocks are sent again, and when. Pure: the clock is passed in.
+#
+# This works in two ways, both TCP's. A block is *overtaken* when the result of a later one arrives
+# (:class:`RackDetector`): it is repeated at once. When nothing arrives, a timer repeats the oldest block alone, so
+# that waiting for a straggler causes no storm. If its result comes and the timer then expires again, everything is to
+# be repeated, as fast as :mod:`netsum.window.congestion` allows after that: a block, then twice as many with each round
+# trip. The timer follows RFC 6298 (Karn's rule, exponential backoff up to a cap), but learns the lowest of several
+# samples, and allows for the time between results, which on a slow link is longer than a round trip of one packet. A
+# repeated block that gets two results was repeated too early: the backoff then grows until a block gets its result at
+# the first try.
+
 
 MAX_RTO: Final = 2.0
 """Cap of the exponential backoff."""
@@ -25,7 +143,7 @@ GAPS: Final = 3
 
 
 class Sent(Protocol):
-    """What was sent together, see :class:`netsum.window.flight.InFlight`."""
+    """What was sent together, see :class:`netsum.window.blocks.InFlight`."""
 
     time: float
     order: int

@@ -5,7 +5,7 @@ One window W serves all calls of a job together:
 * block b is sent only when every result up to b - W is held (this lets the switch reuse slots, docs/protocol.md);
 * a contribution is repeated until the block's result is held, and kept for W more blocks after that;
 * a result is matched to its block by job, block id within the live window, and generation;
-* a COPY's payload may come ahead of its result, which is then a header (:mod:`netsum.window.copies`);
+* a COPY's payload may come ahead of its result, which is then a header (:mod:`netsum.window.blocks`);
 * results tell when to give way to another job (:mod:`netsum.window.priority_backoff`), and when links are congested
   (:mod:`netsum.window.congestion`);
 * in a job that degrades, a result may be partial, and a block whose result the switch has recycled (STALE) counts as settled;
@@ -13,8 +13,8 @@ One window W serves all calls of a job together:
 
 What is lost is sent again (:mod:`netsum.window.retransmit`).
 
-Blocks of a run that are alike (:mod:`netsum.window.run`) are sent many at a time, and their results taken many at a time if they
-are ordinary: the next that are waited for, whole and OK. That changes nothing else: :meth:`SwitchWindow.receive` says what a
+Blocks of a run that are alike (:mod:`netsum.window.blocks`) are sent many at a time, and their results taken many at a time if
+they are ordinary: the next that are waited for, whole and OK. That changes nothing else: :meth:`SwitchWindow.receive` says what a
 result means, one by one.
 """
 
@@ -28,19 +28,28 @@ import numpy as np
 
 from netsum.descriptor import Descriptor
 from netsum.packet_batch import ReceiveBatch, SendBatch, congested
-from netsum.refusal import BlockRejected, CallMismatch
 from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
 from netsum.window import Waits
-from netsum.window.block import ID_MASK, Block, id_distance
+from netsum.window.blocks import (
+    ID_MASK,
+    Block,
+    BlockBatch,
+    BlockRejected,
+    CallMismatch,
+    Contributions,
+    Copies,
+    InFlight,
+    fits,
+    id_distance,
+    is_early,
+    is_of,
+    ordinary,
+)
 from netsum.window.congestion import CongestionWindow
-from netsum.window.copies import Copies, is_early
-from netsum.window.fits import fits, is_of, ordinary
-from netsum.window.flight import Contributions, InFlight
 from netsum.window.priority_backoff import PriorityBackoff
 from netsum.window.retransmit import Retransmitter
-from netsum.window.run import BlockBatch
 from netsum.wire.codec import Header, count_alike, parse_header
 from netsum.wire.schema import (
     EVERYONE,

@@ -1,17 +1,30 @@
-"""The wire of memory in the network, defined once, as data: header, instructions, refusals, limits.
-
-Ethernet / IPv4 / UDP port 12001 / header (56 bytes) / segments (8 bytes each) / payload. Header and segments are big-endian;
-a payload is the memory's own bytes, so its lanes are little-endian, and a device adds them without turning them round.
-
-Everything that reads or writes such a packet is made from this file, as from :mod:`netsum.wire.schema`.
-"""
+"""Messages to memory devices."""
 
 from __future__ import annotations
 
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
 from enum import IntEnum, IntFlag
-from typing import Final
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
-from netsum.wire.schema import Field
+import numpy as np
+
+from netsum.wire.codec import packing
+from netsum.wire.schema import (
+    Field,
+    byte_groups,
+)
+
+# The wire of memory in the network, defined once, as data: header, instructions, refusals, limits.
+#
+# Ethernet / IPv4 / UDP port 12001 / header (56 bytes) / segments (8 bytes each) / payload. Header and segments are big-
+# endian; a payload is the memory's own bytes, so its lanes are little-endian, and a device adds them without turning
+# them round.
+#
+# Everything that reads or writes such a packet is made from this file, as from :mod:`netsum.wire.schema`.
+
 
 MEMORY_VERSION: Final = 1
 """Version of the header; a packet of another version is malformed."""
@@ -88,7 +101,7 @@ class Flag(IntFlag):
 
     REPLY = 1  # an answer, to a client or to a device
     REPLICATED = 2  # the switch has sent this to more than one device
-    COMPRESSED = 4  # the payload's zeros are left out, see netsum.wire.zeros
+    COMPRESSED = 4  # the payload's zeros are left out, see netsum.wire.codec
     REPEAT = 8  # the client has sent this before
     SHARED = 16  # the reply may go to many at once; on a reply: it does, and its segments are their tags
     POSITION = 32  # the last segment is the position that the client was told, since the argument is something else
@@ -156,3 +169,135 @@ WITHOUT_PAYLOAD: Final = frozenset({Instruction.NOP, Instruction.READ, Instructi
 """Requests whose ``length`` is not their payload's."""
 AGAIN: Final = frozenset({MemoryStatus.NOT_PRIMARY, MemoryStatus.BUSY})
 """Refusals after which a client sends the same again, until its deadline."""
+
+
+# Packs and parses packets of memory in the network: one by one as tuples, or many at once as rows of an array.
+
+
+class MemoryHeader(NamedTuple):
+    """The header as a tuple of ints. ``reserved`` is not in it: it is sent as 0 and not looked at."""
+
+    instruction: int
+    address: int = 0
+    length: int = 0
+    key: int = 0
+    client: int = 0
+    sequence: int = 0
+    flags: int = 0
+    status: int = 0
+    lane: int = 0
+    segments: int = 0
+    argument: int = 0
+    shard: int = 0
+    replica: int = 0
+    epoch: int = 0
+    region: int = 0
+    version: int = MEMORY_VERSION
+
+
+_pack, parse_memory = packing(MEMORY_FIELDS, MemoryHeader, "memory header")
+"""``parse_memory(data)`` is the header at the start of ``data``; fewer than 56 bytes raise :class:`ValueError`."""
+
+MEMORY_DTYPE: Final = np.dtype(
+    {
+        "names": [members[0][0].name for _, _, members in byte_groups(MEMORY_FIELDS)],
+        "formats": [f">u{size}" for _, size, _ in byte_groups(MEMORY_FIELDS)],
+        "offsets": [offset for offset, _, _ in byte_groups(MEMORY_FIELDS)],
+        "itemsize": MEMORY_HEADER_BYTES,
+    }
+)
+"""A header as numpy sees it, for many at once: ``rows[:, :MEMORY_HEADER_BYTES].view(MEMORY_DTYPE)``. ``version`` is the whole
+first byte here: VERSION_BYTE in every packet of ours."""
+
+
+OFFSETS: Final = {members[0][0].name: offset for offset, _, members in byte_groups(MEMORY_FIELDS)}
+"""The byte of the header at which a field begins, for fields of whole bytes."""
+VERSION_BYTE: Final = MEMORY_VERSION << 4
+
+
+def pack_memory(header: MemoryHeader, segments: Sequence[int] = ()) -> bytes:
+    """Header and segments; ``segments`` of the header is counted here."""
+    if not segments:
+        return _pack(header)
+    return _pack(header._replace(segments=len(segments))) + struct.pack(f">{len(segments)}Q", *segments)
+
+
+def split_memory(header: MemoryHeader, data: memoryview) -> tuple[tuple[int, ...], memoryview]:
+    """The packet's segments and its payload. Raises :class:`ValueError` if there are too many segments, or bytes for fewer."""
+    end = MEMORY_HEADER_BYTES + SEGMENT_BYTES * header.segments
+    if header.segments > MAX_SEGMENTS or len(data) < end:
+        raise ValueError(f"a packet of {len(data)} bytes cannot hold {header.segments} segments")
+    return struct.unpack(f">{header.segments}Q", data[MEMORY_HEADER_BYTES:end]), data[end:]
+
+
+# Positions in a shard's log as packets carry them: 48 bits, and 16 bits of a checksum over the position, the shard and
+# a key.
+#
+# A reply says how far the shard is, and a client shows the last of these in its requests. A device that is behind it
+# has lost memory: so a damaged number, or one of another shard, must not be taken for a position.
+
+
+CHECK_BITS: Final = 16
+_SHARD: Final = struct.Struct(">QIH")
+_POSITION: Final = struct.Struct(">Q")
+_CHECK: Final = (1 << CHECK_BITS) - 1
+
+
+def position_seed(device_key: int, region: int, shard: int) -> int:
+    """What a shard's checksums begin with."""
+    return zlib.crc32(_SHARD.pack(device_key, region, shard))
+
+
+def pack_position(position: int, seed: int) -> int:
+    return position << CHECK_BITS | zlib.crc32(_POSITION.pack(position), seed) & _CHECK
+
+
+def parse_position(packed: int, seed: int) -> int | None:
+    """The position, or None if the checksum is wrong."""
+    position = packed >> CHECK_BITS
+    return position if pack_position(position, seed) == packed else None
+
+
+# Tags: a reply to many instructions at once, by multicast, has one for each of them as a segment.
+#
+# Everybody on the network sees such a packet, and may send others like it. So a tag is a hash of everything in the
+# packet and of the instruction that it answers, keyed with the region's key, which no reply contains: who takes a reply
+# for its tag knows that the device has made it, for this instruction and no other, and whole.
+
+
+_PERSON: Final = b"netsum shared"
+_NAME: Final = struct.Struct(">QI")
+
+
+class Tags:
+    """Of one packet: its header, and the payload as it is sent."""
+
+    def __init__(self, key: int, header: MemoryHeader, payload: bytes | memoryview) -> None:
+        """``key``: with which its receivers may change the region. How many segments the header has does not matter."""
+        self._keyed = blake2b(key=key.to_bytes(8), digest_size=8, person=_PERSON)
+        self._keyed.update(pack_memory(header._replace(segments=0)))
+        self._keyed.update(payload)
+
+    def of(self, client: int, sequence: int) -> int:
+        """The tag for one instruction."""
+        tag = self._keyed.copy()
+        tag.update(_NAME.pack(client, sequence))
+        return int.from_bytes(tag.digest())
+
+
+def tagged(key: int, header: MemoryHeader, payload: bytes, instructions: Iterable[tuple[int, int]]) -> bytes:
+    """The packet that answers these instructions, by client and sequence: as many as it can have segments, at most."""
+    tags = Tags(key, header, payload)
+    return pack_memory(header, [tags.of(*each) for each in instructions]) + payload
+
+
+MEMORY_NAMES: Final[dict[str, dict[int, str]]] = {
+    "instruction": {instruction.value: instruction.name for instruction in Instruction},
+    "status": {status.value: status.name for status in MemoryStatus},
+    "lane": {lane.value: lane.name for lane in LaneType},
+}
+"""The same for memory in the network."""
+
+
+FLAG_NAMES: Final[dict[int, str]] = {flag.value: flag.name or "" for flag in Flag}
+"""Names of the bits of its ``flags``."""

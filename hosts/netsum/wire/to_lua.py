@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from netsum.wire import memory, schema
-from netsum.wire.names import FLAG_NAMES, MEMORY_NAMES, REASON_NAMES, VALUE_NAMES
+from netsum.wire.codec import REASON_NAMES, VALUE_NAMES
+from netsum.wire.memory import FLAG_NAMES, MEMORY_NAMES
 from netsum.wire.schema import Field
 
 LUA_FILE = Path(__file__).with_name("netsum.lua")

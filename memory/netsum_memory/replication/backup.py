@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 from netsum_memory.replication.log import M, Record
 from netsum_memory.replication.messages import Ack, Ask, Counted, Entry, Given, Letter, Offer, Order, Piece
-from netsum_memory.replication.outstanding import Outstanding
-from netsum_memory.replication.snapshot_transfer import SnapshotTransfer
+from netsum_memory.replication.transfer import Outstanding, SnapshotTransfer
 
 if TYPE_CHECKING:
     from netsum_memory.replication.replica import Replica

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import struct
+from typing import Any, Final, NamedTuple
+
+from netsum.wire.memory import MAX_SEGMENTS, Instruction, MemoryHeader
+
+from netsum_memory.message import Message
 
 
 class Entry(NamedTuple):
@@ -82,3 +87,107 @@ class Piece(NamedTuple):
 
 
 Letter = Order | Ack | Counted | Ask | Given | Offer | AskPiece | Piece
+
+
+# Letters as packets: an instruction's header, whose fields mean something else between devices.
+#
+#     ORDER    argument: first position, address: how far the primary has executed; payload: end of the log, entries
+#     ACK      argument: position, address: how far it is executed; status: 0 or 1 (ready), 2 (from the primary: you are
+#              waited for)
+#     RECORD   argument: position; status says what it is:
+#              0 ask (address: epoch of what I have there), 1 the record, 2 a copy is offered instead (address: its pieces),
+#              3 ask for a piece (address: its number), 4 the piece
+#
+# A record's packet is only two segments longer than the instruction's own, so that it fits the same links.
+
+
+RECORD_SEGMENTS: Final = MAX_SEGMENTS - 2
+"""Most segments of an instruction in a log. None that changes memory uses more."""
+
+_END: Final = struct.Struct(">Q")
+_ENTRY: Final = struct.Struct(">IIQI")
+_COUNTED: Final = 2
+_ASK, _GIVEN, _OFFER, _ASK_PIECE, _PIECE = range(5)
+
+
+def pack(letter: Letter, blank: MemoryHeader) -> bytes:
+    """The packet; ``blank`` has the shard, the group's key and the sender's number."""
+    header = blank._replace(epoch=letter.epoch)
+    segments: tuple[int, ...] = ()
+    payload = b""
+    if isinstance(letter, Order):
+        header = _filled(header, Instruction.ORDER, letter.first, address=letter.committed)
+        entries = (_ENTRY.pack(each.epoch, each.digest, *each.name) for each in letter.entries)
+        payload = _END.pack(letter.end) + b"".join(entries)
+    elif isinstance(letter, Ack):
+        header = _filled(header, Instruction.ACK, letter.position, int(letter.ready), letter.executed)
+    elif isinstance(letter, Counted):
+        header = _filled(header, Instruction.ACK, letter.position, _COUNTED)
+    elif isinstance(letter, Ask):
+        header = _filled(header, Instruction.RECORD, letter.position, _ASK, letter.mine)
+    elif isinstance(letter, Offer):
+        header = _filled(header, Instruction.RECORD, letter.position, _OFFER, letter.pieces)
+    elif isinstance(letter, AskPiece):
+        header = _filled(header, Instruction.RECORD, letter.position, _ASK_PIECE, letter.number)
+    elif isinstance(letter, Piece):
+        header = _filled(header, Instruction.RECORD, letter.position, _PIECE, letter.number)
+        payload = letter.data
+    else:
+        header, segments, payload = _record(header, letter)
+    return Message(header, segments, payload).pack()
+
+
+def _filled(header: MemoryHeader, instruction: int, position: int, status: int = 0, address: int = 0) -> MemoryHeader:
+    return header._replace(instruction=int(instruction), argument=position, status=status, address=address)
+
+
+def _record(header: MemoryHeader, letter: Given) -> tuple[MemoryHeader, tuple[int, ...], bytes]:
+    inner, segments, payload, _ = letter.message
+    header = _filled(header, Instruction.RECORD, letter.position, _GIVEN, inner.address)
+    header = header._replace(client=inner.client, sequence=inner.sequence, lane=inner.lane, length=inner.length)
+    return header, (*segments, inner.argument, letter.of << 8 | inner.instruction), payload
+
+
+def parse(told: Message) -> Letter | None:
+    """The letter in a packet, or None if there is none."""
+    header, segments, payload, _ = told
+    epoch, position, address, status = header.epoch, header.argument, header.address, header.status
+    if header.instruction == Instruction.ORDER:
+        return _order(header, payload)
+    if header.instruction == Instruction.ACK:
+        return Counted(epoch, position) if status == _COUNTED else Ack(epoch, position, address, bool(status))
+    if header.instruction != Instruction.RECORD:
+        return None
+    if status == _GIVEN:
+        return _given(header, segments, payload) if len(segments) >= 2 else None
+    if status == _PIECE:
+        return Piece(epoch, position, address, payload)
+    if status == _ASK:
+        return Ask(epoch, position, address)
+    if status == _OFFER:
+        return Offer(epoch, position, address)
+    return AskPiece(epoch, position, address) if status == _ASK_PIECE else None
+
+
+def _order(header: MemoryHeader, payload: bytes) -> Order | None:
+    if len(payload) < _END.size or (len(payload) - _END.size) % _ENTRY.size:
+        return None
+    (end,) = _END.unpack_from(payload)
+    rows = _ENTRY.iter_unpack(memoryview(payload)[_END.size :])
+    entries = tuple(Entry(epoch, digest, (client, sequence)) for epoch, digest, client, sequence in rows)
+    return Order(header.epoch, header.argument, entries, end, header.address)
+
+
+def _given(header: MemoryHeader, segments: tuple[int, ...], payload: bytes) -> Given:
+    *own, argument, last = segments
+    inner = MemoryHeader(
+        last & 0xFF,
+        header.address,
+        header.length,
+        client=header.client,
+        sequence=header.sequence,
+        lane=header.lane,
+        segments=len(own),
+        argument=argument,
+    )
+    return Given(header.epoch, header.argument, last >> 8, Message(inner, tuple(own), payload))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Generic
 
-from netsum_memory.replication.log import M, Record
+from netsum_memory.replication.log import Copy, M, Record
 from netsum_memory.replication.messages import Ack, Ask, AskPiece, Counted, Entry, Given, Letter, Offer, Order, Piece
-from netsum_memory.replication.state_machine import Copy
 
 if TYPE_CHECKING:
     from netsum_memory.replication.replica import Replica

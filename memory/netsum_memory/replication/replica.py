@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final, Generic
 
 from netsum_memory.replication.backup import Backup
-from netsum_memory.replication.log import Log, M, Record
+from netsum_memory.replication.log import Log, M, Record, StateMachine
 from netsum_memory.replication.messages import Letter
 from netsum_memory.replication.primary import Primary
-from netsum_memory.replication.state_machine import StateMachine
 
 KEEP: Final = 1024
 """Executed records that a log keeps for devices that lack some."""

@@ -13,18 +13,43 @@ optimum is proved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import linprog, milp
 from scipy.sparse import csr_array
 
 from netsum_planner.errors import PlanError
 from netsum_planner.optimum.cuts import worst_cut
 from netsum_planner.topologies.model import Pair, Topology
+
+# Integer programs, by HiGHS.
+
+
+def solve(*given: Any, **more: Any) -> Any:
+    """As :func:`scipy.optimize.milp`."""
+    with _standard_output_aside():
+        return milp(*given, **more)
+
+
+@contextmanager
+def _standard_output_aside() -> Iterator[None]:
+    """HiGHS prints a line of its own now and then, past Python, which would end up in our JSON: it goes to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
 
 _DENOMINATORS = (1, 12, 120, 1000, 20_000, 10**6)
 

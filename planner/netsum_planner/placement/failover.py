@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from netsum_planner.placement.placement import Placement
+from netsum_planner.placement.jobs import Placement
 from netsum_planner.placement.search import Placer, Plan
 from netsum_planner.placement.step_time import Predicted, StepEstimate, StepSimulation
 

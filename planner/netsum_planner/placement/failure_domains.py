@@ -18,8 +18,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import networkx as nx
 from netsum.text import counted
-from netsum_controller.config.problems import Key, Problem
-from netsum_controller.config.yaml_marks import Strict, load_yaml, validate
+from netsum_controller.config.yaml_files import Key, Problem, Strict, load_yaml, validate
 from netsum_controller.errors import InputError
 from pydantic import Field
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
-from netsum_controller.config.problems import Problem, Problems
-from netsum_controller.config.yaml_marks import Closed, load_yaml, validate
+from netsum_controller.config.yaml_files import Closed, Problem, Problems, load_yaml, validate
 from pydantic import Field, model_validator
 
-from netsum_planner.placement.failure_domains import LEVELS
+from netsum_planner.placement.failure_domains import LEVELS, FailureDomains
 from netsum_planner.simulator.collectives import ALGORITHMS, IN_NETWORK
 from netsum_planner.training.job import Layer, Training, read_training
 
@@ -177,3 +177,62 @@ def read_jobs(path: Path) -> tuple[Job, ...]:
     """The jobs of a file, with their trainings, whose files are named from there. :class:`InputError` names the line."""
     file = validate(_File, load_yaml(path))
     return tuple(Job(wanted, read_training(path.parent / wanted.training)) for wanted in file.jobs)
+
+
+# The hosts of one job, in the order of its ranks.
+
+
+@dataclass(frozen=True)
+class Placement:
+    """``order``: the host of each rank. Ranks count tensor parallel first, then data parallel, then stages, as those of
+    Megatron-LM and DeepSpeed do: rank (p * dp + d) * tp + t is part t of stage p in replica d."""
+
+    job: Job
+    sizes: Sizes
+    order: tuple[str, ...]
+
+    @property
+    def tensor_groups(self) -> list[tuple[str, ...]]:
+        """Hosts that share a layer; the group of stage p in replica d is the (p * dp + d)-th."""
+        tp = self.sizes.tp
+        return [self.order[first : first + tp] for first in range(0, len(self.order), tp)]
+
+    @property
+    def data_groups(self) -> list[tuple[str, ...]]:
+        """Hosts that sum the same gradients."""
+        tp, _, dp = self.sizes
+        return [
+            self.order[first : first + dp * tp][t::tp]
+            for first in range(0, len(self.order), dp * tp)
+            for t in range(tp)
+        ]
+
+    @property
+    def passes(self) -> list[tuple[str, str]]:
+        """Who sends activations to whom."""
+        return list(zip(self.order, self.order[self.sizes.dp * self.sizes.tp :], strict=False))
+
+    @property
+    def replicas(self) -> list[tuple[str, ...]]:
+        """The hosts of each, stage after stage."""
+        groups, dp = self.tensor_groups, self.sizes.dp
+        return [tuple(host for group in groups[d::dp] for host in group) for d in range(dp)]
+
+    def with_group(self, number: int, hosts: tuple[str, ...]) -> Placement:
+        """Other hosts for one tensor group."""
+        groups = self.tensor_groups
+        groups[number] = hosts
+        return replace(self, order=tuple(host for group in groups for host in group))
+
+    def holds(self, scopes: FailureDomains) -> bool:
+        """Whether every group is in one scope of the level that its job wants."""
+        wanted = self.job.wanted
+        return (
+            all(scopes.together(group, wanted.tensor) for group in self.tensor_groups)
+            and all(scopes.together(replica, wanted.pipeline) for replica in self.replicas)
+            and scopes.together(self.order, wanted.data)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        tp, pp, dp = self.sizes
+        return {"tensor_parallel": tp, "pipeline_parallel": pp, "data_parallel": dp, "order": list(self.order)}

@@ -14,18 +14,15 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from netsum_planner.placement.jobs import Job, Sizes
-from netsum_planner.placement.placement import Placement
-from netsum_planner.ranks.flows import ALGORITHMS
+from netsum_planner.placement.jobs import Job, Placement, Sizes
+from netsum_planner.ranks.contention import ALGORITHMS
 from netsum_planner.simulator.aggregation import trees
 from netsum_planner.simulator.collectives import IN_NETWORK
-from netsum_planner.simulator.network import Network
+from netsum_planner.simulator.network import Network, Wire
 from netsum_planner.simulator.run import run_flows
 from netsum_planner.simulator.scenario import JobPlan, Scenario
-from netsum_planner.simulator.wire import Wire
 from netsum_planner.topologies.model import Pair, Topology
-from netsum_planner.training.job import BACKWARD, Training
-from netsum_planner.training.machine import Machine
+from netsum_planner.training.job import BACKWARD, Machine, Training
 from netsum_planner.training.timeline import Seconds, predict
 
 _TENSOR_CALLS: Final = 4

@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
 import click
 from netsum.text import counted
-from netsum_controller.cli.output import console, json_option, print_json, print_table
+from netsum_controller.cli.options import console, json_option, print_json, print_table
 
 from netsum_planner.options import topology_options
-from netsum_planner.ranks.contention import Contention
-from netsum_planner.ranks.flows import ALGORITHMS
-from netsum_planner.ranks.formats import FORMATS
+from netsum_planner.ranks.contention import ALGORITHMS, Contention
 from netsum_planner.ranks.mapping import RankMapping, map_ranks
 from netsum_planner.topologies.model import Topology
+
+# An order of ranks as other programs take it.
+
+
+Order = Sequence[str]
+"""The host of each rank."""
+
+
+def job(order: Order, name: str, algorithm: str) -> str:
+    """A job file of ``netsum job create``."""
+    return f"name: {name}\nmembers: [{', '.join(order)}]\nalgorithm: {algorithm}\n"
+
+
+def torchrun(order: Order) -> str:
+    """A line for each host; with one process on each, its node rank is its rank."""
+    common = f"--nnodes {len(order)} --nproc-per-node 1 --master-addr {order[0]} --master-port 29500"
+    return "".join(f"{host}: torchrun {common} --node-rank {rank} TRAIN.py\n" for rank, host in enumerate(order))
+
+
+def rankfile(order: Order) -> str:
+    """``mpirun --rankfile FILE`` of Open MPI."""
+    return "".join(f"rank {rank}={host} slot=0\n" for rank, host in enumerate(order))
+
+
+def hostfile(order: Order) -> str:
+    """``SLURM_HOSTFILE=FILE srun --distribution=arbitrary``."""
+    return "".join(f"{host}\n" for host in order)
+
+
+FORMATS: Final[Mapping[str, Callable[[Order, str, str], str]]] = {
+    "job": job,
+    "torchrun": lambda order, *_: torchrun(order),
+    "rankfile": lambda order, *_: rankfile(order),
+    "hostfile": lambda order, *_: hostfile(order),
+}
 
 
 @click.command()

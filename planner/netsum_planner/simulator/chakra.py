@@ -14,11 +14,10 @@ from typing import Final
 
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.collectives import IN_NETWORK
-from netsum_planner.simulator.network import Network
+from netsum_planner.simulator.network import Network, Wire
 from netsum_planner.simulator.run import build, hosts_of
 from netsum_planner.simulator.scenario import JobPlan, Scenario
 from netsum_planner.simulator.schedules import Schedule
-from netsum_planner.simulator.wire import Wire
 from netsum_planner.topologies.model import Topology
 
 VERSION: Final = "0.0.4"

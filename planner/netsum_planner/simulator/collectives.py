@@ -1,8 +1,8 @@
 """An allreduce as messages: through switches that sum, by netsum's host algorithms, or by a plan.
 
-Up to :data:`MOST` messages, the host algorithms are netsum's own (netsum.peers.plans), batch by batch as its window sends them.
-Larger calls are one batch, and then a ring and the two binary trees are each one flow along all their edges: a rank can send on
-only what it has received, so that all go at the pace of the slowest edge.
+Up to :data:`MOST` messages, the host algorithms are netsum's own (netsum.peers.schedules), batch by batch as its window sends
+them. Larger calls are one batch, and then a ring and the two binary trees are each one flow along all their edges: a rank can
+send on only what it has received, so that all go at the pace of the slowest edge.
 """
 
 from __future__ import annotations
@@ -17,20 +17,16 @@ import numpy as np
 from netsum.collectives.partition import GROUP
 from netsum.descriptor import HOST_ALGORITHMS
 from netsum.exponents import FIRST_CODES
-from netsum.peers.plans import make_plan
-from netsum.peers.plans.double_binary_tree import two_trees
+from netsum.peers.schedules import make_plan, two_trees
 from netsum.wire.schema import EVERYONE, MAX_WORKERS
 
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.aggregation import Tree, trees
-from netsum_planner.simulator.network import Numbers
-from netsum_planner.simulator.schedules import Schedule
-from netsum_planner.simulator.wire import Wire
+from netsum_planner.simulator.network import Numbers, Wire
+from netsum_planner.simulator.schedules import MOST, Schedule
 
 IN_NETWORK: Final = "in_network"
 ALGORITHMS: Final = (IN_NETWORK, *HOST_ALGORITHMS)
-MOST: Final = 100_000
-"""Messages of a call that are simulated one by one."""
 
 
 @dataclass(frozen=True)

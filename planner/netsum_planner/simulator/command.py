@@ -9,18 +9,17 @@ from typing import Any
 
 import click
 from netsum.text import counted, parse_size
-from netsum_controller.cli.output import console, json_option, print_json, print_table
+from netsum_controller.cli.options import console, json_option, print_json, print_table
 
 from netsum_planner.options import plot_option, topology_options
 from netsum_planner.simulator.chakra import write_traces
 from netsum_planner.simulator.collectives import ALGORITHMS, IN_NETWORK
 from netsum_planner.simulator.flows import Progress
-from netsum_planner.simulator.outcome import Outcome
+from netsum_planner.simulator.network import Wire
+from netsum_planner.simulator.outcome import Outcome, plot_outcomes
 from netsum_planner.simulator.packets import Faults
-from netsum_planner.simulator.plots import plot_outcomes
 from netsum_planner.simulator.run import require_in_network, run_flows, run_packets
 from netsum_planner.simulator.scenario import JobPlan, Scenario, read_scenario
-from netsum_planner.simulator.wire import Wire
 from netsum_planner.topologies.model import Topology
 
 PLAN = "plan:"

@@ -13,12 +13,10 @@ from netsum.descriptor import Descriptor, HostAddress, SwitchAddress
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.aggregation import Tree, trees
 from netsum_planner.simulator.flows import Change
-from netsum_planner.simulator.network import Network
+from netsum_planner.simulator.network import Network, Wire
 from netsum_planner.simulator.outcome import Counts
-from netsum_planner.simulator.packet_host import PacketHost
-from netsum_planner.simulator.packet_switch import Contribution, JobOnSwitch, Part, Result, SumSwitch
+from netsum_planner.simulator.packet_nodes import Contribution, JobOnSwitch, PacketHost, Part, Result, SumSwitch
 from netsum_planner.simulator.packet_wire import Clock, Frame, PacketWire
-from netsum_planner.simulator.wire import Wire
 
 NOWHERE: Final = "0.0.0.0", "00:00:00:00:00:00"
 MOST_WORKERS: Final = 255

@@ -12,13 +12,11 @@ import numpy as np
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.collectives import IN_NETWORK, Call, add_allreduce
 from netsum_planner.simulator.flows import Change, Progress, simulate
-from netsum_planner.simulator.network import Floats, Network
+from netsum_planner.simulator.network import Floats, Network, Wire
 from netsum_planner.simulator.outcome import Counts, JobOutcome, LinkLoad, Outcome
 from netsum_planner.simulator.packets import Faults, PacketJob, PacketSimulation
-from netsum_planner.simulator.planned import add_planned, read_plan
 from netsum_planner.simulator.scenario import JobPlan, Scenario
-from netsum_planner.simulator.schedules import Schedule
-from netsum_planner.simulator.wire import Wire
+from netsum_planner.simulator.schedules import Schedule, add_planned, read_plan
 from netsum_planner.topologies.model import Topology
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from netsum.text import parse_size
-from netsum_controller.config.problems import Problem, Problems
-from netsum_controller.config.yaml_marks import Closed, load_yaml, validate
+from netsum_controller.config.yaml_files import Closed, Problem, Problems, load_yaml, validate
 from netsum_controller.errors import InputError
 from pydantic import BeforeValidator, Field, model_validator
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from netsum_planner.errors import PlanError
+from netsum_planner.simulator.collectives import IN_NETWORK, Call, add_allreduce
+from netsum_planner.simulator.flows import simulate
+from netsum_planner.simulator.network import Floats, Network, Wire
 from netsum_planner.simulator.run import run_flows
 from netsum_planner.simulator.scenario import JobPlan, Scenario
-from netsum_planner.simulator.wire import Wire
+from netsum_planner.simulator.schedules import Schedule
+from netsum_planner.topologies import shapes
 from netsum_planner.topologies.model import Topology
-from netsum_planner.training.job import BACKWARD, Training
-from netsum_planner.training.machine import Machine
+from netsum_planner.training.job import BACKWARD, Machine, Training
 
 Seconds = Callable[[float], float]
 """Of an allreduce of so many bytes."""
@@ -91,3 +96,128 @@ def predict(training: Training, machine: Machine, seconds: Seconds, *, workers: 
     step = max(busy, fetched) if training.prefetch else busy + fetched
     communication = sum(end - begin for begin, end in calls)
     return Step(forward, backward, communication, busy - computed, fetched, step, tuple(calls))
+
+
+# How large a training can grow: steps by number of workers and rate of the links, in the network and by hosts.
+
+
+DELAY_US = 1.0
+ALGORITHMS = (IN_NETWORK, "ring")
+GBIT = Fraction(1, 8)
+_SMALL, _LARGE = 1 << 20, 1 << 28
+
+
+@dataclass(frozen=True)
+class Point:
+    """A step of ``workers`` on a fat-tree whose links have ``gbps`` Gbit/s."""
+
+    workers: int
+    gbps: float
+    algorithm: str
+    step: Step
+
+    def to_json(self) -> dict[str, Any]:
+        told = {"workers": self.workers, "Gbps": self.gbps, "algorithm": self.algorithm}
+        return {**told, **{name: value for name, value in self.step.to_json().items() if name != "calls"}}
+
+
+def fat_tree_for(workers: int) -> Topology:
+    """The smallest fat-tree that has so many hosts; its links have a rate of 1 GB/s. Its first hosts take part."""
+    k = 2
+    while k**3 // 4 < workers:
+        k += 2
+    return shapes.fat_tree(k, 1, delay_us=DELAY_US)
+
+
+def scaling(training: Training, machine: Machine, workers: Sequence[int], rates: Sequence[float]) -> Iterator[Point]:
+    """Steps for each number of workers, rate in Gbit/s and algorithm. A call's time is a line through two simulated sizes."""
+    for number in workers:
+        if number < 2:
+            raise PlanError(f"a training is spread over 2 workers or more, not {number}")
+        topology = fat_tree_for(number)
+        network = Network(topology)
+        base: Floats = network.capacity
+        for algorithm in ALGORITHMS:
+            for gbps in rates:
+                network.capacity = base * float(gbps * GBIT)
+                seconds = _line(network, algorithm, topology.hosts[:number], machine)
+                yield Point(number, gbps, algorithm, predict(training, machine, seconds, workers=number))
+
+
+def _line(network: Network, algorithm: str, hosts: tuple[str, ...], machine: Machine) -> Seconds:
+    wire = Wire(host_s=machine.host_us / 1e6)
+
+    def one(nbytes: int) -> float:
+        schedule = Schedule(network)
+        ready = [schedule.wait(()) for _ in hosts]
+        done = add_allreduce(schedule, Call(algorithm, hosts, nbytes, wire), ready)
+        return float(simulate(schedule).arrived[done].max())
+
+    small, large = one(_SMALL), one(_LARGE)
+    slope = (large - small) / (_LARGE - _SMALL)
+
+    def seconds(nbytes: float) -> float:
+        return max(0.0, small - slope * _SMALL) + slope * nbytes + wire.blocks(nbytes) * machine.block_us / 1e6
+
+    return seconds
+
+
+# What would change a step: the same prediction with one thing different.
+
+
+WORTH = 0.02
+"""Changes that gain less are not told."""
+OTHERS = ("in_network", "ring")
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is different, the step that it makes, and how many more samples a second that is (0.25: a quarter)."""
+
+    what: str
+    step: Step
+    gain: float
+
+
+def faster_links(topology: Topology, factor: int) -> Topology:
+    links = tuple(replace(link, rate=link.rate * factor) for link in topology.links)
+    return replace(topology, links=links)
+
+
+def changes(training: Training, topology: Topology, machine: Machine, algorithm: str, now: Step) -> Iterator[Change]:
+    """What is worth its while, the best first."""
+    workers = len(topology.hosts)
+    calls = simulated(topology, algorithm, machine)
+    found: list[tuple[str, Callable[[], Step], int]] = []
+    for other in OTHERS:
+        if other != algorithm and (other != "in_network" or any(topology.switches.values())):
+            found.append((f"--algorithm {other}", _with(training, machine, topology, other), 1))
+    fast = faster_links(topology, 2)
+    found.append(("links of twice the rate", _with(training, machine, fast, algorithm), 1))
+    computers = replace(machine, gflops=2 * machine.gflops)
+    if training.compute_ms is None:
+        found.append(("computers of twice the speed", lambda: predict(training, computers, calls, workers=workers), 1))
+    for what, update, factor in (
+        ("gradients of 2 bytes", {"gradient_bytes": 2}, 1),
+        ("overlap", {"overlap": True}, 1),
+        ("buckets of half the size", {"bucket_mb": training.bucket_mb / 2}, 1),
+        ("buckets of twice the size", {"bucket_mb": training.bucket_mb * 2}, 1),
+        ("input while the step runs", {"prefetch": True}, 1),
+        ("input twice as fast", {"input_ms": training.input_ms / 2}, 1),
+        ("twice the batch", _twice(training), 2),
+    ):
+        changed = training.model_copy(update=update)
+        if changed != training and (update.get("gradient_bytes") is None or training.gradient_bytes > 2):
+            found.append((what, _with(changed, machine, topology, algorithm), factor))
+    made = [Change(what, step := make(), factor * now.step / step.step - 1) for what, make, factor in found]
+    yield from sorted((each for each in made if each.gain > WORTH), key=lambda each: -each.gain)
+
+
+def _twice(training: Training) -> dict[str, object]:
+    """Twice the samples, with what they take."""
+    compute = None if training.compute_ms is None else 2 * training.compute_ms
+    return {"batch": 2 * training.batch, "compute_ms": compute, "input_ms": 2 * training.input_ms}
+
+
+def _with(training: Training, machine: Machine, topology: Topology, algorithm: str) -> Callable[[], Step]:
+    return lambda: predict(training, machine, simulated(topology, algorithm, machine), workers=len(topology.hosts))

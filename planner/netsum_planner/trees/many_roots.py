@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 
 from netsum_planner.errors import PlanError
 from netsum_planner.optimum.optimum import Collective, optimum
-from netsum_planner.solver import solve
+from netsum_planner.optimum.program import solve
 from netsum_planner.topologies.model import Link, Pair, Topology
 from netsum_planner.trees.packing import NEAR, Network, Packing, Path, Tree, outwards
 

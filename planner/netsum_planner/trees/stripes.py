@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from netsum_controller.errors import RejectedError
+from netsum_controller.errors import InputError, RejectedError
+from netsum_controller.planning.replan import Replanned
 from netsum_controller.planning.trees import MAX_STRIPES, plan_trees, share
 from scipy.optimize import linprog
 
-from netsum_planner.topologies.for_controller import for_controller
+from netsum_planner.errors import PlanError
+from netsum_planner.topologies.files import for_controller, from_network
 from netsum_planner.topologies.model import Pair, Topology
 
 _NEAR = 1 / 128
@@ -70,3 +73,20 @@ def _weights(rates: Mapping[str, Any]) -> dict[str, int]:
     else:
         counts = {root: round(each * MAX_STRIPES) for root, each in shares.items()}
     return {root: count for root, count in counts.items() if count}
+
+
+# Other roots for a job when a part of its network has died: what the controller asks (entry point ``netsum.planners``).
+
+
+@lru_cache(maxsize=64)  # every switch of a job asks
+def replan(network: str, hosts: frozenset[str], down: frozenset[str | Pair]) -> Replanned:
+    """Weights for the roots that ``hosts`` have without what is ``down``; none if no switches can share the sums there, or the
+    network does not know the hosts. What it does not know otherwise is no loss."""
+    try:
+        whole = from_network(network)
+        known = {*whole.nodes, *whole.rates}
+        left = whole.without([each for each in down if each in known]).subset(hosts)
+        roots, rate = stripes(left)
+        return Replanned(roots, float(rate), float(stripes(whole.subset(hosts))[1]))
+    except (PlanError, InputError):
+        return Replanned({}, 0.0, 0.0)

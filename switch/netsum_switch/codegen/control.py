@@ -5,8 +5,7 @@ from __future__ import annotations
 from netsum_switch.action_profile import MEMBER
 from netsum_switch.codegen.source import Source, ident
 from netsum_switch.codegen.statements import StatementWriter
-from netsum_switch.lowering.control import following
-from netsum_switch.lowering.flow import Branch, Node, write_structured
+from netsum_switch.lowering.control import Branch, NodeName, following, write_structured
 from netsum_switch.lowering.program import Lowered
 from netsum_switch.lowering.statements import Apply, Condition, Control, Direct
 
@@ -25,7 +24,7 @@ def write_control(source: Source, lowered: Lowered, control: Control, writer: St
     """Write one control; ``exit`` leaves the loop that it is written in."""
     expressions = writer.expressions
 
-    def emit(name: str, join: Node, branch: Branch) -> None:
+    def emit(name: str, join: NodeName, branch: Branch) -> None:
         node = control.nodes[name]
         if isinstance(node, Condition):
             choose(expressions.condition(node.condition), node.yes, node.no, join, branch)
@@ -37,7 +36,7 @@ def write_control(source: Source, lowered: Lowered, control: Control, writer: St
             _look_up(source, lowered, node, writer)
             apply(node, join, branch)
 
-    def choose(condition: str, yes: Node, no: Node, join: Node, branch: Branch) -> None:
+    def choose(condition: str, yes: NodeName, no: NodeName, join: NodeName, branch: Branch) -> None:
         if yes != join:
             with source.block(f"if {condition}:"):
                 branch(yes, join)
@@ -45,7 +44,7 @@ def write_control(source: Source, lowered: Lowered, control: Control, writer: St
             with source.block("else:" if yes != join else f"if not {condition}:"):
                 branch(no, join)
 
-    def apply(node: Apply, join: Node, branch: Branch) -> None:
+    def apply(node: Apply, join: NodeName, branch: Branch) -> None:
         head = "if"
         for index, (action, to) in enumerate(node.actions):
             leads = not node.by_hit and to != join

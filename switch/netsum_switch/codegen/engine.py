@@ -13,8 +13,8 @@ from typing import Any
 from netsum_switch.codegen.expressions import sat_cast, two_comp_mod, usat_cast
 from netsum_switch.codegen.module import generate
 from netsum_switch.errors import ProgramAbortError, SwitchError
+from netsum_switch.externs import log_message
 from netsum_switch.hashes import HASHES
-from netsum_switch.log_message import log_message
 from netsum_switch.pipeline import LOOPS, MAX_PASSES, Clock, Pipeline, Sent, monotonic_clock
 from netsum_switch.program import Program
 

@@ -18,7 +18,7 @@ from netsum_switch.codegen.source import Source, bits_var, dirty_var, field_var,
 from netsum_switch.codegen.statements import StatementWriter
 from netsum_switch.hashes import HASHES
 from netsum_switch.lowering import Lowered, lower
-from netsum_switch.lowering.standard import (
+from netsum_switch.lowering.values import (
     EGRESS_CLONE,
     EGRESS_FIELDS,
     INGRESS_CLONE,

@@ -10,7 +10,7 @@ from netsum_switch.codegen.deparser import header_bytes
 from netsum_switch.codegen.expressions import Expressions, cut
 from netsum_switch.codegen.source import Source, bits_var, dirty_var, raw_var
 from netsum_switch.codegen.statements import StatementWriter
-from netsum_switch.lowering.flow import Branch, Node, has_loop, write_structured
+from netsum_switch.lowering.control import Branch, NodeName, has_loop, write_structured
 from netsum_switch.lowering.program import Lowered
 from netsum_switch.lowering.statements import Advance, Extract, Peek, State, Statement, Verify
 from netsum_switch.lowering.values import Constant, Expression
@@ -34,24 +34,24 @@ class ParserWriter(StatementWriter):
         States without loops between them are nested; with loops (header stacks), a Python loop goes from state to state.
         """
         states, entry = self._lowered.states, self._lowered.first_state
-        graph: dict[str, list[Node]] = {name: [to for _, to in state.next] for name, state in states.items()}
+        graph: dict[str, list[NodeName]] = {name: [to for _, to in state.next] for name, state in states.items()}
         if has_loop(graph, entry):
             self._write_automaton(source, entry)
             return
 
-        def emit(node: str, join: Node, branch: Branch) -> None:
+        def emit(node: str, join: NodeName, branch: Branch) -> None:
             self._state(source, states[node], join, branch)
 
         with source.block("while True:"):
             write_structured(graph, entry, emit, "the parser")
             source.line("break")
 
-    def _write_automaton(self, source: Source, entry: Node) -> None:
+    def _write_automaton(self, source: Source, entry: NodeName) -> None:
         numbers = {name: number for number, name in enumerate(self._lowered.states)}
         if entry is None:
             return
 
-        def branch(first: Node, _join: Node) -> None:
+        def branch(first: NodeName, _join: NodeName) -> None:
             source.line("break" if first is None else f"state = {numbers[first]}; continue")
 
         source.line(f"state = {numbers[entry]}")
@@ -61,7 +61,7 @@ class ParserWriter(StatementWriter):
                     self._state(source, self._lowered.states[name], "", branch)
                     source.line("break")
 
-    def _state(self, source: Source, state: State, join: Node, branch: Branch) -> None:
+    def _state(self, source: Source, state: State, join: NodeName, branch: Branch) -> None:
         self.statements(source, state.body)
         head = "if"
         for condition, to in state.next:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from netsum_switch.codegen.expressions import Expressions, cut
 from netsum_switch.codegen.source import Source, dirty_var, ident
-from netsum_switch.lowering.flow import Branch, Node, write_structured
+from netsum_switch.lowering.control import Branch, NodeName, write_structured
 from netsum_switch.lowering.program import Lowered
 from netsum_switch.lowering.statements import (
     Action,
@@ -133,11 +133,11 @@ class StatementWriter:
         if any(to <= at for at, step in enumerate(steps) for to in step[2:]):
             self._with_loops(source, jumping)
             return
-        graph: dict[str, list[Node]] = {
+        graph: dict[str, list[NodeName]] = {
             str(at): [str(to) if to < len(steps) else None for to in step[2:]] for at, step in enumerate(steps)
         }
 
-        def emit(name: str, join: Node, branch: Branch) -> None:
+        def emit(name: str, join: NodeName, branch: Branch) -> None:
             body, condition, _, _ = steps[int(name)]
             yes, no = graph[name]
             self.statements(source, body)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.lowering.values import COMPARISONS, Constant, Expression, Values, Variable
-from netsum_switch.lowering.variables import Variables
+from netsum_switch.lowering.values import COMPARISONS, Constant, Expression, Values, Variable, Variables
 from netsum_switch.program import STACK_FIELDS, Json, Program, is_header
 
 

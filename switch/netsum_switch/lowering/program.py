@@ -11,8 +11,7 @@ from netsum_switch.lowering.expressions import Expressions
 from netsum_switch.lowering.parser import Parser, core_errors
 from netsum_switch.lowering.primitives import Primitives
 from netsum_switch.lowering.statements import Calculation, Checksum, Control, Digest, Input, State
-from netsum_switch.lowering.values import Expression, Values, Variable
-from netsum_switch.lowering.variables import Variables
+from netsum_switch.lowering.values import Expression, Values, Variable, Variables
 from netsum_switch.program import Json, Program
 
 

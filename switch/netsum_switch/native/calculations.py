@@ -5,7 +5,7 @@ from __future__ import annotations
 from netsum_switch.hashes import CRC16_TABLE, CRC32_TABLE, CRC_CCITT_TABLE
 from netsum_switch.lowering.statements import Calculation, Checksum, Input
 from netsum_switch.lowering.values import Variable
-from netsum_switch.native import bytes as wire
+from netsum_switch.native import wide_integers as wire
 from netsum_switch.native.expressions import Expressions
 from netsum_switch.native.layout import WIDE, Context, Head, storage
 from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register

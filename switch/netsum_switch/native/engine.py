@@ -13,22 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from netsum_switch.action import ActionInfo
-from netsum_switch.action_profile import ActionProfile
-from netsum_switch.counter import CounterArray
+from netsum_switch.action_profile import ActionInfo, ActionProfile
 from netsum_switch.errors import ProgramAbortError, SwitchError, UnsupportedError
-from netsum_switch.log_message import log_message
-from netsum_switch.meter import MeterArray
-from netsum_switch.native.compiled_tables import NativeTable
+from netsum_switch.externs import CounterArray, MeterArray, log_message
 from netsum_switch.native.compiler import compiled
-from netsum_switch.native.counter_image import NativeCounters
-from netsum_switch.native.io import NativeIo
+from netsum_switch.native.io import SEND_AT, NativeIo
 from netsum_switch.native.layout import DEEPEST, GROUP_IDS, RECORD_BYTES, SESSION_IDS, Context, Record, limb_count
-from netsum_switch.native.loop_state import SEND_AT
-from netsum_switch.native.memory import Cells, Memory
-from netsum_switch.native.meters import NativeMeters
+from netsum_switch.native.memory import Cells, Memory, NativeCounters, NativeMeters
 from netsum_switch.native.module import Shape
 from netsum_switch.native.profile_image import NativeProfile
+from netsum_switch.native.tables import NativeTable
 from netsum_switch.pipeline import Clock, Failure, PacketLoop, Pipeline, Sent
 from netsum_switch.ports import Port
 from netsum_switch.replication import Replica, ReplicationEngine

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from netsum_switch.lowering.program import Lowered
-from netsum_switch.native import bytes as wire
+from netsum_switch.native import wide_integers as wire
 from netsum_switch.native.calculations import CalculationWriter, ChecksumWriter, write_append
 from netsum_switch.native.control import ControlWriter
-from netsum_switch.native.copies import write_clones, write_copies
-from netsum_switch.native.egress import write_egress
-from netsum_switch.native.ingress import write_ingress, write_process
-from netsum_switch.native.layout import RECORD_BYTES, Context
+from netsum_switch.native.layout import (
+    RECORD_BYTES,
+    Context,
+)
 from netsum_switch.native.llvm_builder import LlvmModule
 from netsum_switch.native.loop import write_loop
 from netsum_switch.native.module import Image, Module
 from netsum_switch.native.parser import ParserWriter
+from netsum_switch.native.pipeline import write_clones, write_copies, write_egress, write_ingress, write_process
 
 
 def generate(lowered: Lowered) -> tuple[str, Image]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from enum import IntEnum
 
 from netsum_switch.lowering.program import Lowered
-from netsum_switch.lowering.standard import EGRESS_FIELDS
 from netsum_switch.lowering.statements import (
     Apply,
     Checksum,
@@ -22,7 +21,7 @@ from netsum_switch.lowering.statements import (
     Statements,
     written,
 )
-from netsum_switch.lowering.values import Variable
+from netsum_switch.lowering.values import EGRESS_FIELDS, Variable
 
 WIDE = 512  # bits; wider integers are computed in loops over their limbs
 WIDEST = 8192  # of what is computed in one piece

@@ -9,7 +9,15 @@ from netsum_switch.lowering.program import Lowered
 from netsum_switch.lowering.statements import Apply, read
 from netsum_switch.lowering.values import Expression
 from netsum_switch.native.expressions import Expressions
-from netsum_switch.native.layout import METER_BITS, Context, Layout, ProfileWord, TableWord, limb_count, storage
+from netsum_switch.native.layout import (
+    METER_BITS,
+    Context,
+    Layout,
+    ProfileWord,
+    TableWord,
+    limb_count,
+    storage,
+)
 from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
 from netsum_switch.native.wide_integers import WideFunctions
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from netsum_switch.lowering.flow import has_loop
+from netsum_switch.lowering.control import has_loop
 from netsum_switch.lowering.statements import Advance, Extract, Peek, State, Statement, Verify
 from netsum_switch.lowering.values import Expression
-from netsum_switch.native import bytes as wire
+from netsum_switch.native import wide_integers as wire
 from netsum_switch.native.layout import WIDEST, Head, storage
 from netsum_switch.native.llvm_builder import Register
 from netsum_switch.native.module import Module, refuse

@@ -8,14 +8,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 
-from netsum_switch.action import ActionInfo
-from netsum_switch.action_profile import NOTHING, ActionProfile, Code
-from netsum_switch.native.compiled_tables import write_row
+from netsum_switch.action_profile import NOTHING, ActionInfo, ActionProfile, Code
 from netsum_switch.native.layout import ProfileWord
 from netsum_switch.native.memory import Memory, Staged
 from netsum_switch.native.module import ProfilePlan
+from netsum_switch.native.tables import write_row
 
 _SMALLEST = 8
+
+
 _GROUP = struct.Struct("<QQ")
 
 

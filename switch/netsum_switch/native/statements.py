@@ -18,7 +18,7 @@ from netsum_switch.lowering.statements import (
 from netsum_switch.lowering.values import Constant, Expression, Parameter, Variable
 from netsum_switch.native.layout import WIDE, WIDEST, Context, Head, Record, storage
 from netsum_switch.native.llvm_builder import Register
-from netsum_switch.native.meters import write_meter
+from netsum_switch.native.memory import write_meter
 from netsum_switch.native.module import Array, Scope, refuse
 from netsum_switch.native.wide_integers import streams
 from netsum_switch.pipeline import LOOPS, MAX_TURNS

@@ -10,9 +10,8 @@ from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.p4runtime.match_key import write_key
 from netsum_switch.p4runtime.p4info import TableSpec, by_id
-from netsum_switch.p4runtime.status import RpcError, invalid
+from netsum_switch.p4runtime.status import RpcError, check_type, invalid
 from netsum_switch.p4runtime.tables import Tables
-from netsum_switch.p4runtime.updates import check_type
 from netsum_switch.table import Entry
 
 Place = int | Entry | None

@@ -1,4 +1,4 @@
-"""CounterEntry and DirectCounterEntry: read, set and reset."""
+"""CounterEntry, MeterEntry and the direct ones: read, set and reset."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Any
 from google.rpc import code_pb2
 from netsum_p4runtime import p4runtime_pb2
 
+from netsum_switch.errors import MeterError
+from netsum_switch.externs import MeterArray
 from netsum_switch.p4runtime.cells import Cells, Place
-from netsum_switch.p4runtime.p4info import CounterSpec, CounterUnit, P4Info, TableSpec
+from netsum_switch.p4runtime.p4info import CounterSpec, CounterUnit, MeterSpec, P4Info, TableSpec
 from netsum_switch.p4runtime.status import RpcError
-from netsum_switch.p4runtime.tables import Tables
+from netsum_switch.p4runtime.tables import Tables, read_config, write_config
 from netsum_switch.pipeline import Pipeline
 from netsum_switch.table import Entry
+
+# CounterEntry and DirectCounterEntry: read, set and reset.
 
 
 class Counters(Cells):
@@ -57,3 +61,43 @@ class Counters(Cells):
             return place.packets, place.bytes
         counted: tuple[int, int] = self._arrays[spec.name].read(place)
         return counted
+
+
+# MeterEntry and DirectMeterEntry: read, set and reset.
+
+
+class Meters(Cells):
+    """MODIFY sets, or resets if it has no configuration."""
+
+    kind = "meter"
+    updates = (p4runtime_pb2.Update.MODIFY,)
+    unreadable = ("Error when reading meter spec from target", "Error when reading meter from target")
+
+    def __init__(self, info: P4Info, pipeline: Pipeline, tables: Tables) -> None:
+        super().__init__(info.meters, pipeline.meters, tables)
+
+    def _array(self, spec: MeterSpec) -> MeterArray:
+        array: MeterArray = self._arrays[spec.name]
+        return array
+
+    def _direct(self, table: TableSpec) -> MeterArray | None:
+        return self._tables.table(table).meters if table.has_direct_meter else None
+
+    def _get(self, array: MeterArray, place: Place, message: Any) -> None:
+        config = array.config(_slot(place))
+        if config is not None:
+            write_config(config, message.config)
+
+    def _set(self, array: MeterArray, place: Place, _update_type: int, message: Any) -> None:
+        config = read_config(message.config) if message.HasField("config") else None
+        try:
+            array.configure(_slot(place), config)
+        except (IndexError, MeterError) as error:
+            what = "meter spec" if isinstance(place, int) else "direct meter spec"
+            raise RpcError(code_pb2.UNKNOWN, f"Error when writing {what}") from error
+
+
+def _slot(place: Place) -> int:
+    if place is None:
+        raise IndexError("the default entry has no meter")
+    return place.slot if isinstance(place, Entry) else place

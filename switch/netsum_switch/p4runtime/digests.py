@@ -15,9 +15,8 @@ from typing import Any
 from google.rpc import code_pb2
 from netsum_p4runtime import p4runtime_pb2
 
-from netsum_switch.p4runtime.bytestrings import encode
 from netsum_switch.p4runtime.p4info import DigestSpec, P4Info
-from netsum_switch.p4runtime.status import RpcError, invalid
+from netsum_switch.p4runtime.status import RpcError, encode, invalid
 
 Sample = tuple[int, ...]
 Send = Callable[[Any], None]

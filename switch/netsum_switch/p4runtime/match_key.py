@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from netsum_switch.p4runtime.bytestrings import decode, encode
 from netsum_switch.p4runtime.p4info import KeyField, MatchKind, TableSpec
-from netsum_switch.p4runtime.status import invalid
+from netsum_switch.p4runtime.status import decode, encode, invalid
 from netsum_switch.table import Exact, Lpm, Match, Range, Ternary
 
 MatchKey = tuple[Match, ...]

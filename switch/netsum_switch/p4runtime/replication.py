@@ -8,8 +8,7 @@ from typing import Any
 from google.rpc import code_pb2
 from netsum_p4runtime import p4runtime_pb2
 
-from netsum_switch.p4runtime.status import RpcError, invalid
-from netsum_switch.p4runtime.updates import check_type
+from netsum_switch.p4runtime.status import RpcError, check_type, invalid
 from netsum_switch.replication import ReplicationEngine
 
 # The reference uses group ids from here on for its clone sessions.

@@ -3,18 +3,185 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Iterator
 from concurrent import futures
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import code_pb2
 from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.errors import SwitchError
-from netsum_switch.p4runtime.device import Device
-from netsum_switch.p4runtime.servicer import MAX_STREAMS, Servicer
+from netsum_switch.p4runtime.arbitration import MAX_CONNECTIONS, Arbitration, Connection, Outbox, election_value
+from netsum_switch.p4runtime.device import Device, no_pipeline
+from netsum_switch.p4runtime.status import RpcError, abort, batch_status, invalid, single_status
+
+# The gRPC service: requests to the device, errors to statuses, one stream per controller.
+
 
 log = logging.getLogger("netsum_switch.p4runtime")
+
+# The version that simple_switch_grpc reports.
+API_VERSION = "1.3.0"
+
+# Concurrent streams, including those that never send an arbitration update: each holds a thread.
+MAX_STREAMS = 2 * MAX_CONNECTIONS
+
+
+class Servicer:
+    """P4Runtime for one device; its methods have the service's names.
+
+    Like the reference, it lets controllers connect to any device id, and finds no pipeline on others.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._others: dict[int, Arbitration] = {}
+        self._lock = threading.Lock()
+        self._streams = threading.BoundedSemaphore(MAX_STREAMS)
+
+    def Capabilities(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802  # gRPC's names
+        return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+
+    def Write(self, request: Any, context: Any) -> Any:  # noqa: N802
+        log.debug("Write of %d updates", len(request.updates))
+        results: list[RpcError | None] = []
+        with _Errors(context):
+            self._require_primary(request)
+            results = self._require_device(request).write(request)
+        if any(results):
+            abort(context, batch_status(results))
+        return p4runtime_pb2.WriteResponse()
+
+    def Read(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+        with _Errors(context):
+            yield from self._require_device(request).read(request)
+
+    def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
+        with _Errors(context):
+            self._require_primary(request)
+            if request.device_id != self._device.device_id:
+                log.error("device id %d is asked for, this is %d", request.device_id, self._device.device_id)
+                raise RpcError(code_pb2.UNKNOWN, "Error when trying to assign device")
+            self._device.set_config(request.action, request.config)
+            log.info("forwarding pipeline: %s", _Action.Name(request.action))
+        return p4runtime_pb2.SetForwardingPipelineConfigResponse()
+
+    def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
+        response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
+        with _Errors(context):
+            self._require_device(request).get_config(request.response_type, response)
+        return response
+
+    def StreamChannel(self, request_iterator: Iterator[bytes], context: Any) -> Iterator[Any]:  # noqa: N802
+        if not self._streams.acquire(blocking=False):
+            abort(context, single_status(RpcError(code_pb2.RESOURCE_EXHAUSTED, "Too many streams")))
+        outbox = Outbox()
+        reader = threading.Thread(
+            target=self._read_stream, args=(request_iterator, outbox), name="p4runtime-stream", daemon=True
+        )
+        try:
+            # A stream that is cancelled or whose peer is gone ends here and in the reader.
+            if not context.add_callback(outbox.close):
+                return
+            reader.start()
+            with _Errors(context):
+                yield from outbox.drain()
+        finally:
+            self._streams.release()
+
+    def _read_stream(self, messages: Iterator[bytes], outbox: Outbox) -> None:
+        """Serve the requests of one stream; the outbox is closed when there are no more or one is refused."""
+        connection: Connection | None = None
+        device_id = 0
+        error: RpcError | None = None
+        try:
+            for request in map(p4runtime_pb2.StreamMessageRequest.FromString, messages):
+                if request.WhichOneof("update") == "arbitration":
+                    connection, device_id = self._arbitrate(request.arbitration, outbox, connection, device_id)
+                elif connection is not None and device_id == self._device.device_id:
+                    self._from_controller(connection, request)
+        except RpcError as refused:
+            error = refused
+        except (DecodeError, UnicodeDecodeError):  # the latter for a string that is not UTF-8
+            error = invalid("not a StreamMessageRequest")
+        except grpc.RpcError:
+            pass  # cancelled
+        except Exception:
+            log.exception("stream of a controller")
+            error = RpcError(code_pb2.INTERNAL, "internal error of the switch, see its log")
+        finally:
+            if connection is not None:
+                self._disconnect(connection, device_id)
+            outbox.close(error)
+
+    def _arbitrate(
+        self, update: Any, outbox: Outbox, connection: Connection | None, device_id: int
+    ) -> tuple[Connection, int]:
+        election_id = election_value(update.election_id)
+        if connection is None:
+            connection = Connection(election_id, outbox)
+            self._arbitration(update.device_id).add(connection)
+            return connection, update.device_id
+        if device_id != update.device_id:
+            # Ends the stream, and with it the connection that the caller holds.
+            raise RpcError(code_pb2.FAILED_PRECONDITION, "Invalid device id")
+        self._arbitration(device_id).update(connection, election_id)
+        return connection, device_id
+
+    def _from_controller(self, connection: Connection, request: Any) -> None:
+        if request.WhichOneof("update") in ("packet", "digest_ack") and self._device.arbitration.is_primary(connection):
+            self._device.stream_message(request)
+
+    def _arbitration(self, device_id: int) -> Arbitration:
+        if device_id == self._device.device_id:
+            return self._device.arbitration
+        with self._lock:
+            return self._others.setdefault(device_id, Arbitration(device_id))
+
+    def _disconnect(self, connection: Connection, device_id: int) -> None:
+        arbitration = self._arbitration(device_id)
+        arbitration.remove(connection)
+        with self._lock:
+            if arbitration.is_empty():
+                self._others.pop(device_id, None)
+
+    def _require_primary(self, request: Any) -> None:
+        with self._lock:
+            other = self._others.get(request.device_id) or Arbitration(request.device_id)
+        arbitration = self._device.arbitration if request.device_id == self._device.device_id else other
+        if not arbitration.may_write(request):
+            raise RpcError(code_pb2.PERMISSION_DENIED, "Not primary")
+
+    def _require_device(self, request: Any) -> Device:
+        if request.device_id != self._device.device_id:
+            raise no_pipeline()
+        return self._device
+
+
+_Action = p4runtime_pb2.SetForwardingPipelineConfigRequest.Action
+
+
+class _Errors:
+    """Turns exceptions into the call's status; a bug of ours becomes INTERNAL, with its trace in the log."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RpcError):
+            abort(self._context, single_status(error))
+        if isinstance(error, Exception):
+            log.exception("request failed", exc_info=error)
+            internal = RpcError(code_pb2.INTERNAL, "internal error of the switch, see its log")
+            abort(self._context, single_status(internal))
+
 
 # As in the reference; p4c's JSON of a large program is tens of megabytes.
 _MAX_REQUEST = 256 << 20

@@ -28,8 +28,8 @@ from netsum_testbed.bench.calls import Calls
 from netsum_testbed.bench.collective import Line, time_collective, time_ranks
 from netsum_testbed.bench.frame import every_switch, file_option, machine, print_figures, sizes_option
 from netsum_testbed.checking import comma, count_option, list_option, names_of
+from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.free_ports import hold_address
-from netsum_testbed.opening import open_fabric
 from netsum_testbed.processes import Child
 
 WORKERS: Final = (2, 4, 8)

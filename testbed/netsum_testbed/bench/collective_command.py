@@ -26,7 +26,7 @@ from netsum_testbed.bench.plots import Plots, Run
 from netsum_testbed.checking import Decorator, count_option, list_option, names_of
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import fabric_of
+from netsum_testbed.fabrics import fabric_of
 
 SIZES: Final = "4K,64K,1M,4M"
 ITERATIONS: Final = 5

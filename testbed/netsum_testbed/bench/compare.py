@@ -25,8 +25,8 @@ from netsum_testbed.bench.compare_rank import GLOO, PARTIES
 from netsum_testbed.commands import without_mininet
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.kernel import HTB, complaint
-from netsum_testbed.link_rates import FRAME_BYTES
+from netsum_testbed.links import FRAME_BYTES
+from netsum_testbed.netns import HTB, complaint
 
 RING: Final = "ring"
 ALGORITHMS: Final = (SWITCH, *HOST_ALGORITHMS, CHAIN, MULTICAST, GLOO)

@@ -21,7 +21,7 @@ from netsum_testbed.bench.frame import every_switch, print_figures
 from netsum_testbed.checking import count_option, names_of
 from netsum_testbed.demo.model import Digits
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.processes import said_by
 from netsum_testbed.tables import make_table
 

@@ -22,7 +22,7 @@ from netsum_testbed.bench.fairness import Setting, SteadyJob, jain
 from netsum_testbed.bench.host import HostFabric
 from netsum_testbed.bench.streaming import stream
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.link_rates import FRAME_BYTES, make_link
+from netsum_testbed.links import FRAME_BYTES, make_link
 from netsum_testbed.netns import run_command
 from netsum_testbed.tables import make_table
 

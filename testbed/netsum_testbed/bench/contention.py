@@ -14,13 +14,11 @@ from netsum.agent.tables import table_console
 from netsum.text import counted
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.errors import InputError
-from netsum_planner.ranks.contention import Contention
-from netsum_planner.ranks.flows import ALGORITHMS
+from netsum_planner.ranks.contention import ALGORITHMS, Contention
 from netsum_planner.ranks.mapping import map_ranks
 from netsum_planner.simulator.run import run_flows
 from netsum_planner.simulator.scenario import JobPlan, Scenario
-from netsum_planner.topologies.files import read_topology
-from netsum_planner.topologies.for_controller import for_controller
+from netsum_planner.topologies.files import for_controller, read_topology
 from netsum_planner.topologies.model import Pair, Topology
 from rich.console import Console
 

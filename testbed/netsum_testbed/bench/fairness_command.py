@@ -15,7 +15,7 @@ from rich.table import Table
 from netsum_testbed.bench.fairness import NEIGHBOURS, Setting, Summary, measure_all
 from netsum_testbed.bench.frame import every_switch, print_figures, sizes_option
 from netsum_testbed.checking import amount_option, count_option, names_of
-from netsum_testbed.opening import fabric_of
+from netsum_testbed.fabrics import fabric_of
 from netsum_testbed.tables import make_table
 
 

@@ -16,7 +16,7 @@ from netsum.transports.sockets import enlarge_buffers, parse_address
 from netsum_testbed.bench.blast import Blaster
 from netsum_testbed.bench.wires import bare_wires
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.link_rates import FRAME_BYTES
+from netsum_testbed.links import FRAME_BYTES
 from netsum_testbed.processes import Child
 
 _BATCH: Final = 32

@@ -14,7 +14,7 @@ from netsum.text import parse_size
 
 from netsum_testbed.checking import Decorator, switch_option
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.kernel import no_interfaces
+from netsum_testbed.netns import no_interfaces
 
 every_switch = switch_option("every switch on this machine; without root the embedded one")
 

@@ -23,8 +23,8 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology
 
-from netsum_testbed.link_rates import FRAME_BYTES
-from netsum_testbed.namespaces import NamespaceFabric
+from netsum_testbed.fabrics import NamespaceFabric
+from netsum_testbed.links import FRAME_BYTES
 from netsum_testbed.netns import NetworkNamespace, run_command
 from netsum_testbed.processes import Child, said_by
 from netsum_testbed.tables import make_table

@@ -12,7 +12,7 @@ from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, Lane
 
 from netsum_testbed.bench.blast import BLOCK_ID_OFFSET, Load
 from netsum_testbed.bench.flood import PLAIN_PORT, contribution
-from netsum_testbed.link_rates import FRAME_BYTES
+from netsum_testbed.links import FRAME_BYTES
 
 PAYLOAD_BYTES: Final = CHUNK_BYTES * MAX_CHUNKS
 LANES: Final = PAYLOAD_BYTES >> Lane.L32

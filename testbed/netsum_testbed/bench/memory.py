@@ -19,7 +19,7 @@ import numpy as np
 from netsum.descriptor import SwitchAddress
 from netsum.memory.array import MemoryArray
 from netsum.memory.descriptor import RegionDescriptor
-from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.memory.model import RegionSpec
 from netsum_memory.region import Assignment, Keys, Peer, Region
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -22,7 +22,7 @@ from netsum_testbed.bench.memory import (
     on_loopback,
 )
 from netsum_testbed.checking import amount_option, count_option, names_of
-from netsum_testbed.opening import open_fabric
+from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.tables import make_table
 
 SKEWED = ("interleaved", "not interleaved")

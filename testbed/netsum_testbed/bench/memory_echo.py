@@ -10,8 +10,7 @@ import numpy as np
 from netsum.transports.mmsg import MessageArray
 from netsum.transports.sockets import enlarge_buffers
 from netsum.transports.udp import prepare_udp
-from netsum.wire.memory import MAX_MESSAGE, MEMORY_HEADER_BYTES, Flag, Instruction
-from netsum.wire.memory_codec import MEMORY_DTYPE
+from netsum.wire.memory import MAX_MESSAGE, MEMORY_DTYPE, MEMORY_HEADER_BYTES, Flag, Instruction
 
 _BATCH: Final = 64
 _REPLY: Final = int(Flag.REPLY)

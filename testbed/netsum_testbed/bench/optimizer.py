@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from netsum.descriptor import SWITCH
 from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.memory.model import RegionSpec
 from rich.table import Table
 
 from netsum_testbed.bench.torch_ranks import found_by

@@ -22,9 +22,7 @@ import numpy as np
 from netsum.communicator import Communicator
 from netsum.frames import PREFIX_BYTES
 from netsum.memory.parameters import Parameters
-from netsum_memory.optimizer_local import LocalOptimizer
-from netsum_memory.optimizer_options import Options
-from netsum_memory.optimizer_rules import Floats
+from netsum_memory.optimizer_rules import Floats, LocalOptimizer, Options
 from numpy.typing import NDArray
 
 from netsum_testbed.bench.optimizer import EACH, HERE, SUMMED, region_name

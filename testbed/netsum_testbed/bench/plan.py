@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 from netsum.agent.tables import table_console
 from netsum.descriptor import PLAN, SWITCH
-from netsum.peers.plans.from_file import PlanFile, load_plan
+from netsum.peers.schedule_files import PlanFile, load_plan
 from netsum.peers.wire import LONGEST
 from netsum.text import counted
 from netsum_controller.config.job_spec import JobSpec
@@ -33,7 +33,7 @@ from netsum_testbed.checking import count_option, switch_option
 from netsum_testbed.commands import open_topology, without_mininet
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.kernel import EGRESS, complaint
+from netsum_testbed.netns import EGRESS, complaint
 from netsum_testbed.tables import make_table
 
 BLOCK_BYTES: Final = 4096
@@ -63,7 +63,7 @@ def ways(told: Mapping[str, Any], plan: PlanFile, file: Path) -> Iterator[Way]:
 
 def way_without(plan: PlanFile, file: Path, topology: Topology, link: str) -> Way:
     """The job of the plan's roots when a link between switches is dead: the controller finds out, and plans anew."""
-    from netsum_planner.trees.replan import replan  # noqa: PLC0415 - needs scipy
+    from netsum_planner.trees.stripes import replan  # noqa: PLC0415 - needs scipy
 
     if link not in topology.links:
         known = ", ".join(topology.links) or "none"

@@ -24,9 +24,8 @@ from netsum_testbed.bench.floor import passing_on
 from netsum_testbed.bench.loads import HOSTS, aggregate_load, forward_load, raw_load
 from netsum_testbed.bench.wires import bare_wires
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.link_rates import FRAME_BYTES
-from netsum_testbed.namespaces import NamespaceFabric
-from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.fabrics import NamespaceFabric, RootlessFabric
+from netsum_testbed.links import FRAME_BYTES
 from netsum_testbed.switches import BMV2, SwitchProcess, runs_machine_code, usable_switches
 
 SIZES: Final = (64, 1500, FRAME_BYTES)

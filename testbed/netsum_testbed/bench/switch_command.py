@@ -21,7 +21,7 @@ from netsum_testbed.bench.loads import HOSTS, PAYLOAD_BYTES
 from netsum_testbed.bench.rigs import ADDER, AGGREGATE, ENGINES, SIZES, adder_rig, engines_here, floor_rig, netsum_rig
 from netsum_testbed.bench.turns import Case, take_turns
 from netsum_testbed.checking import amount_option, count_option
-from netsum_testbed.link_rates import FRAME_BYTES
+from netsum_testbed.links import FRAME_BYTES
 from netsum_testbed.switches import switch_version
 from netsum_testbed.tables import make_table
 

@@ -17,7 +17,7 @@ from netsum_testbed.bench.loads import HOSTS, PAYLOAD_BYTES
 from netsum_testbed.bench.rigs import AGGREGATE, Rig, floor_rig, netsum_rig
 from netsum_testbed.bench.turns import Case, take_turns
 from netsum_testbed.checking import count_option, names_of
-from netsum_testbed.link_rates import FRAME_BYTES
+from netsum_testbed.links import FRAME_BYTES
 from netsum_testbed.switches import runs_machine_code, switch_version
 from netsum_testbed.tables import make_table
 

@@ -11,7 +11,7 @@ from netsum_controller.state.model import Job
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.launch.ranks import fabric_programs
+from netsum_testbed.launch import fabric_programs
 
 ENDS: Final = 300.0
 """Seconds within which a rank ends after another."""

@@ -21,7 +21,7 @@ from netsum_testbed.checking import (
     switch_option,
     topology_option,
 )
-from netsum_testbed.opening import fabric_of
+from netsum_testbed.fabrics import fabric_of
 from netsum_testbed.verify.report import CellTotals
 from netsum_testbed.verify.rounds import MAX_ELEMENTS, MAX_WORKERS
 from netsum_testbed.verify.run import Options, run

@@ -6,9 +6,8 @@ import numpy as np
 from netsum.memory.run import Run, Task
 from netsum.memory.window import MemoryWindow
 from netsum.packet_batch import ReceiveBatch
-from netsum.wire.memory import Flag, Instruction, MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader, pack_memory
-from netsum.wire.zeros import without_zeros
+from netsum.wire.codec import without_zeros
+from netsum.wire.memory import Flag, Instruction, MemoryHeader, MemoryStatus, pack_memory
 
 from tests.fuzz.targets.api import FuzzTarget, cut, joined
 

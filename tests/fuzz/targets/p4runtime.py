@@ -9,9 +9,9 @@ from google.protobuf.message import DecodeError
 from google.rpc import code_pb2
 from netsum_p4runtime import p4runtime_pb2 as p4
 from netsum_switch.dataplane import DataPlane
+from netsum_switch.p4runtime.arbitration import Outbox
 from netsum_switch.p4runtime.device import Device
-from netsum_switch.p4runtime.outbox import Outbox
-from netsum_switch.p4runtime.servicer import Servicer
+from netsum_switch.p4runtime.server import Servicer
 
 from tests.fuzz.targets.api import FuzzTarget
 from tests.switch.harness.controller import Program

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from netsum.errors import MismatchError
 from netsum.peers.peer_window import PeerWindow
-from netsum.refusal import BlockRejected, CallMismatch
-from netsum.window.block import Block
+from netsum.window.blocks import Block, BlockRejected, CallMismatch
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from netsum.refusal import BlockRejected, CallMismatch
-from netsum.window.block import Block
+from netsum.window.blocks import Block, BlockRejected, CallMismatch
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import CHUNK_BYTES, GIVING_UP, Lane, Op, Outcome, Status

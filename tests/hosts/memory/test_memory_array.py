@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from netsum import errors
 from netsum.memory import MemoryArray, wait_all
 from netsum.memory import open as open_memory
-from netsum.memory.refusals import refusal
+from netsum.memory.window import refusal
 from netsum.transports import Impairment, InMemoryTransport
-from netsum.window.round_trip import INITIAL_RTO
+from netsum.window.retransmit import INITIAL_RTO
 from netsum.wire.memory import AGAIN, LaneType, MemoryStatus
 
 from tests.hosts.memory.near import BASE, READ_KEY, SIZE, NearTransport, array, descriptor, device

@@ -14,8 +14,17 @@ from netsum.errors import InstructionRejectedError
 from netsum.memory.run import Run, Task
 from netsum.memory.window import MemoryWindow
 from netsum.packet_batch import Packet, ReceiveBatch
-from netsum.wire.memory import CLIENT_WINDOW, LAST_SEQUENCE, Flag, Instruction, LaneType, MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader, pack_memory, parse_memory
+from netsum.wire.memory import (
+    CLIENT_WINDOW,
+    LAST_SEQUENCE,
+    Flag,
+    Instruction,
+    LaneType,
+    MemoryHeader,
+    MemoryStatus,
+    pack_memory,
+    parse_memory,
+)
 from netsum_memory.device import Device
 
 from tests.hosts.memory.near import BASE, WRITE_KEY, device

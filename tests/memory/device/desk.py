@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from netsum.wire.memory import Flag, Instruction, LaneType, MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import Flag, Instruction, LaneType, MemoryHeader, MemoryStatus
 from netsum_memory.device import Device
 from netsum_memory.message import Address, Message, parse
 from netsum_memory.region import Assignment, Keys, Peer, Region

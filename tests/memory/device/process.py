@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from netsum.wire.memory import CLIENT_WINDOW, Flag, Instruction, MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader, pack_memory, parse_memory
+from netsum.wire.memory import CLIENT_WINDOW, Flag, Instruction, MemoryHeader, MemoryStatus, pack_memory, parse_memory
 from netsum_memory.region import Assignment, Peer, Region
 from netsum_testbed.processes import Child
 

@@ -11,8 +11,8 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from netsum_memory.control import Control, Orders
 from netsum_memory.region import Assignment, Peer
+from netsum_memory.serve import Control, Orders
 
 from tests.memory.device.desk import HERE, assignments, region
 

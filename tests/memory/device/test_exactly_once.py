@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.wire.memory import CLIENT_WINDOW, Flag, Instruction, MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import CLIENT_WINDOW, Flag, Instruction, MemoryHeader, MemoryStatus
 from netsum_memory.copies import FIRST_WAIT, PATIENCE
 from netsum_memory.dedup import Absent, DedupWindows, Noted
 from netsum_memory.execute import Result

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.wire.memory import ADDRESS_STEP, Flag, Instruction, LaneType, MemoryStatus
-from netsum.wire.memory_positions import pack_position, position_seed
-from netsum.wire.zeros import without_zeros
+from netsum.wire.codec import without_zeros
+from netsum.wire.memory import ADDRESS_STEP, Flag, Instruction, LaneType, MemoryStatus, pack_position, position_seed
 from netsum_memory.message import parse, reply
 
 from tests.memory.device.desk import BASE, CLIENT, F32, I32, I64, KEYS, Desk, assignments, region

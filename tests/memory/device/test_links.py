@@ -10,8 +10,7 @@ from contextlib import ExitStack
 import pytest
 from netsum.frames import FrameFormat
 from netsum.transports.sockets import parse_address
-from netsum_memory.links.frames import FramesLink, datagram_frames
-from netsum_memory.links.link import KernelLink, Link
+from netsum_memory.links.link import FramesLink, KernelLink, Link, datagram_frames
 from netsum_memory.message import Address
 from netsum_testbed.free_ports import hold_address
 

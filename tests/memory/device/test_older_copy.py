@@ -13,8 +13,7 @@ from netsum.errors import MemoryLostError
 from netsum.memory import Table
 from netsum.memory.array import MemoryArray
 from netsum.memory.parameters import Parameters
-from netsum.wire.memory import Flag, Instruction, MemoryStatus
-from netsum.wire.memory_positions import pack_position, parse_position, position_seed
+from netsum.wire.memory import Flag, Instruction, MemoryStatus, pack_position, parse_position, position_seed
 
 from tests.memory.device.desk import BASE, I64, KEYS, Desk, assignments, kept_device, region
 from tests.memory.inside import Inside

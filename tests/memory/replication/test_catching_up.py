@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from netsum.wire.memory import Instruction, LaneType, MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader
-from netsum_memory.contents import PIECE, Contents, ShardCopy
+from netsum.wire.memory import Instruction, LaneType, MemoryHeader, MemoryStatus
 from netsum_memory.device import Device
 from netsum_memory.message import Message
 from netsum_memory.region import Assignment, Keys, Peer, Region
 from netsum_memory.replication.replica import KEEP
+from netsum_memory.shard import PIECE, Contents, ShardCopy
 from netsum_memory.store import PAGE
 
 from tests.memory.replication.group import Group

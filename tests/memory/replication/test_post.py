@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.wire.memory import MAX_MESSAGE, MAX_PAYLOAD, Instruction
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import MAX_MESSAGE, MAX_PAYLOAD, Instruction, MemoryHeader
 from netsum_memory import message
 from netsum_memory.message import Message
-from netsum_memory.replication import codec, messages
+from netsum_memory.replication import messages
 
 BLANK = MemoryHeader(0, key=13, shard=3, region=7, replica=1)
 
 u8, u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (8, 16, 32, 64))
 names = st.tuples(u64, u32)
 entries = st.lists(st.builds(messages.Entry, u32, u32, names), max_size=5).map(tuple)
-segments = st.lists(u64, max_size=codec.RECORD_SEGMENTS).map(tuple)
+segments = st.lists(u64, max_size=messages.RECORD_SEGMENTS).map(tuple)
 
 
 @st.composite
@@ -48,10 +47,10 @@ every_letter = st.one_of(
 
 @given(every_letter)
 def test_a_letter_survives_being_a_packet(letter: messages.Letter) -> None:
-    told = message.parse(codec.pack(letter, BLANK))
+    told = message.parse(messages.pack(letter, BLANK))
     header = told.header
     assert (header.key, header.region, header.shard, header.replica) == (13, 7, 3, 1)
-    heard = codec.parse(told)
+    heard = messages.parse(told)
     assert type(heard) is type(letter)
     assert heard == letter
 
@@ -61,10 +60,10 @@ def test_anything_is_a_letter_or_none(
     instruction: int, status: int, argument: int, own: tuple[int, ...], payload: bytes
 ) -> None:
     header = MemoryHeader(instruction, status=status, argument=argument)
-    codec.parse(message.parse(Message(header, own, payload).pack()))
+    messages.parse(message.parse(Message(header, own, payload).pack()))
 
 
 def test_the_longest_record_fits_a_packet() -> None:
-    own = (1,) * codec.RECORD_SEGMENTS
+    own = (1,) * messages.RECORD_SEGMENTS
     inner = Message(MemoryHeader(Instruction.WRITE, length=MAX_PAYLOAD, segments=len(own)), own, bytes(MAX_PAYLOAD))
-    assert len(codec.pack(messages.Given(1, 1, 1, inner), BLANK)) <= MAX_MESSAGE
+    assert len(messages.pack(messages.Given(1, 1, 1, inner), BLANK)) <= MAX_MESSAGE

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.memory.keys import Keys
-from netsum.wire.memory import Instruction, MemoryStatus
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.memory.client import Keys
+from netsum.wire.memory import Instruction, MemoryHeader, MemoryStatus
+from netsum_controller.memory.failover import Standings, advance
 from netsum_controller.memory.model import Region, Shard
-from netsum_controller.memory.reconfiguration import Standings, advance
-from netsum_memory import optimizer
+from netsum_memory import parameters
 from netsum_memory.dedup import Absent, DedupWindows
 from netsum_memory.journal import Journal
 from netsum_memory.message import reply
@@ -111,7 +110,7 @@ def test_what_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_gradient_that_counts_twice_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizer, "combined", lambda gradients, mean: combined([gradients[0], *gradients], mean))
+    monkeypatch.setattr(parameters, "combined", lambda gradients, mean: combined([gradients[0], *gradients], mean))
     totals, said = play(plan_with(kind="parameters"), tmp_path)
     assert totals.doubled or totals.wrong, said
 
@@ -119,7 +118,7 @@ def test_a_gradient_that_counts_twice_is_found(tmp_path: Path, monkeypatch: pyte
 def test_a_gradient_that_is_left_out_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = with_options(plan_with(kind="parameters"), optimizer="sgd", mean=False, workers=4, quorum=0)
     plan = replace(plan, places=tuple(replace(place, workers=4 * bool(place.workers)) for place in plan.places))
-    monkeypatch.setattr(optimizer, "combined", lambda gradients, mean: combined(gradients[:1], mean))
+    monkeypatch.setattr(parameters, "combined", lambda gradients, mean: combined(gradients[:1], mean))
     totals, said = play(plan, tmp_path)
     assert totals.lost or totals.wrong, said
 

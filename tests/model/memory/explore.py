@@ -26,7 +26,8 @@ from functools import cache
 from itertools import combinations
 from typing import NamedTuple
 
-from netsum_controller.memory.failover import ReplicaGroup, Report, ShardLostError, next_group, noted
+from netsum_controller.memory.failover import Report, ShardLostError, next_group, noted
+from netsum_controller.memory.model import ReplicaGroup
 
 from tests.model.memory.device import Asked, Name
 from tests.model.memory.scenario import R, Scenario

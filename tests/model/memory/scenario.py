@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from netsum_controller.memory.failover import Member, ReplicaGroup
+from netsum_controller.memory.model import Member, ReplicaGroup
 
 from tests.model.memory.device import ModelReplica
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from netsum_controller.memory.failover import ReplicaGroup, Report, has_lost
+from netsum_controller.memory.failover import Report, has_lost
+from netsum_controller.memory.model import ReplicaGroup
 from netsum_memory.replication.backup import Backup
 from netsum_memory.replication.messages import Ack, Counted, Given, Letter, Order
 from netsum_memory.replication.primary import Primary

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from netsum_p4runtime import p4runtime_pb2 as p4rt
-from netsum_switch.match import Exact, Lpm, Match, Range, Ternary
 from netsum_switch.pipeline import Pipeline, load_pipeline
+from netsum_switch.table import Exact, Lpm, Match, Range, Ternary
 
 from tests.switch.harness.api import PORTS, SILENCE, SwitchUnderTest
 from tests.switch.harness.controller import DELETE, INSERT, PROGRAMS, Controller, Program

@@ -34,7 +34,7 @@ def test_without_llvmlite_python_runs_and_the_log_says_what_to_install(
 
 COMPILE = """
 import sys
-from netsum_switch.native.cache import cached
+from netsum_switch.native.compiler import cached
 def compile_it():
     print("compiled", flush=True)
     sys.stdin.readline()
@@ -51,7 +51,7 @@ class TestCache:
         return tmp_path / "netsum" / "switch"
 
     def test_what_is_damaged_or_another_programs_is_compiled_anew(self, base: Path) -> None:
-        from netsum_switch.native.cache import cached
+        from netsum_switch.native.compiler import cached
 
         assert cached("a", lambda: b"first") == b"first"
         assert cached("a", lambda: b"second") == b"first"
@@ -66,7 +66,7 @@ class TestCache:
     def test_a_directory_that_others_may_write_to_is_not_used(
         self, base: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        from netsum_switch.native.cache import cached
+        from netsum_switch.native.compiler import cached
 
         cached("a", lambda: b"first")
         base.chmod(0o777)
@@ -78,14 +78,14 @@ class TestCache:
         assert cached("a", lambda: b"third") == b"third"
 
     def test_what_was_not_used_for_longest_goes(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from netsum_switch.native import cache
+        from netsum_switch.native import compiler
 
-        monkeypatch.setattr(cache, "ROOM", 18_000)  # three of them and a lock
+        monkeypatch.setattr(compiler, "ROOM", 18_000)  # three of them and a lock
         for number, name in enumerate("abc"):
-            cache.cached(name, lambda: bytes(500))
+            compiler.cached(name, lambda: bytes(500))
             os.utime(base / f"{name}.o", (number, number))
-        cache.cached("a", lambda: b"")
-        cache.cached("d", lambda: bytes(500))
+        compiler.cached("a", lambda: b"")
+        compiler.cached("d", lambda: bytes(500))
         assert {each.name for each in base.iterdir()} == {"a.o", "c.o", "d.o"}
 
     def test_of_several_processes_one_compiles(self) -> None:

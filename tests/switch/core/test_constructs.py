@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 from netsum_switch.errors import MeterError, SwitchError
-from netsum_switch.meter import GREEN, RED, YELLOW, MeterConfig
+from netsum_switch.externs import GREEN, RED, YELLOW, MeterConfig
 from netsum_switch.pipeline import load_pipeline
 
 from tests.switch.core.conftest import StartProgram

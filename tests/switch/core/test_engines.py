@@ -8,10 +8,9 @@ from threading import Lock
 
 import pytest
 from netsum_switch.errors import ProgramAbortError, SwitchError, TableError
-from netsum_switch.match import Exact, KeyInfo, Lpm, Match, Range, Ternary
-from netsum_switch.meter import MeterConfig
+from netsum_switch.externs import MeterConfig
 from netsum_switch.pipeline import Pipeline, load_pipeline
-from netsum_switch.table import REFERENCES, Table
+from netsum_switch.table import REFERENCES, Exact, KeyInfo, Lpm, Match, Range, Table, Ternary
 
 from tests.switch.core.switches import Core, ethernet
 from tests.switch.harness.controller import PROGRAMS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum_switch.action_profile import ActionInfo
 from netsum_switch.errors import TableError
-from netsum_switch.match import Exact, Lpm, Match, Range, Ternary
-from netsum_switch.table import ActionInfo, Entry, KeyInfo, Table
+from netsum_switch.table import Entry, Exact, KeyInfo, Lpm, Match, Range, Table, Ternary
 
 WIDTH = 4
 TOP = (1 << WIDTH) - 1

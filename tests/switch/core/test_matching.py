@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from netsum_switch.action_profile import ActionInfo
 from netsum_switch.errors import BadEntryError, EntryExistsError, EntryNotFoundError, ImmutableError, TableFullError
-from netsum_switch.match import Exact, Lpm, Match, Range, Ternary
-from netsum_switch.table import ActionInfo, KeyInfo, Table
+from netsum_switch.table import Exact, KeyInfo, Lpm, Match, Range, Table, Ternary
 
 from tests.switch.core.conftest import StartProgram
 from tests.switch.core.switches import Core, ethernet, full_name, load

@@ -18,7 +18,7 @@ import pytest
 from grpc import StatusCode
 from netsum_p4runtime import p4runtime_pb2 as p4rt
 from netsum_p4runtime import p4runtime_pb2_grpc
-from netsum_switch.options import parse
+from netsum_switch.cli import parse
 
 from tests.controller.certificates import make_certificates
 from tests.switch.harness.controller import INSERT, PROGRAMS, Controller, Program

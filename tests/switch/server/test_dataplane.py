@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from netsum_p4runtime import p4runtime_pb2 as p4rt
-from netsum_switch.dataplane import DataPlane
-from netsum_switch.fifo_lock import FifoLock
+from netsum_switch.dataplane import DataPlane, FifoLock
 from netsum_switch.pipeline import ENGINE_VARIABLE
 from netsum_switch.ports import PortError
 from netsum_switch.ports.base import TURN

@@ -15,7 +15,7 @@ from netsum_p4runtime import p4info_pb2
 from netsum_p4runtime import p4runtime_pb2 as p4rt
 from netsum_p4runtime.p4runtime_pb2_grpc import P4RuntimeStub
 from netsum_switch.p4runtime import device
-from netsum_switch.p4runtime.servicer import MAX_STREAMS
+from netsum_switch.p4runtime.server import MAX_STREAMS
 from netsum_switch.runtime import EmbeddedSwitch
 
 from tests.switch.harness.controller import INSERT, Controller, Program, refusal

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 from netsum_switch.ports import PortCounters
-from netsum_switch.ports.faults import Faults, FaultsError, Rates
-from netsum_switch.ports.faulty import FaultyPort
+from netsum_switch.ports.faulty import Faults, FaultsError, FaultyPort, Rates
 from netsum_switch.ports.udp import UdpPort
 
 from tests.threads import PATIENCE

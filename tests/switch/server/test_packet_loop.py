@@ -14,14 +14,13 @@ from functools import partial
 
 import pytest
 from netsum_switch.dataplane import DataPlane
-from netsum_switch.match import Exact
 from netsum_switch.pipeline import Pipeline
 from netsum_switch.ports import Port
 from netsum_switch.ports.base import enlarge_buffers
-from netsum_switch.ports.faults import Rates
-from netsum_switch.ports.faulty import FaultyPort
+from netsum_switch.ports.faulty import FaultyPort, Rates
 from netsum_switch.ports.packet import PacketPort
 from netsum_switch.ports.udp import Address, UdpPort
+from netsum_switch.table import Exact
 
 from tests.switch.core.switches import Core
 from tests.switch.harness.frames import frame
@@ -75,7 +74,7 @@ def running(undo: ExitStack, pipeline: Pipeline, *ports: Port) -> DataPlane:
 
 
 def test_ports_are_served_in_turn(undo: ExitStack, peer: socket.socket) -> None:
-    from netsum_switch.native.loop_state import BATCH
+    from netsum_switch.native.io import BATCH
 
     waiting = {1: 5 * BATCH, 2: 2 * BATCH, 3: 2}
     ports = [UdpPort(number, LOOPBACK, address(peer)) for number in (1, 2, 3, 4)]
@@ -200,7 +199,7 @@ def test_what_the_kernel_does_not_take_as_one_message_goes_one_by_one(undo: Exit
 
 
 def test_more_copies_than_a_port_s_queue_holds(undo: ExitStack, peer: socket.socket) -> None:
-    from netsum_switch.native.loop_state import QUEUE
+    from netsum_switch.native.io import QUEUE
 
     core = Core("contract", "native")
     core.insert("exact_table", [Exact(1)], "multicast", 7)

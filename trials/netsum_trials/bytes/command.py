@@ -11,7 +11,7 @@ from netsum.agent.tables import table_console
 from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_controller.config.topology import Topology
 from netsum_testbed.checking import chosen_switch, rootless_option, running, switch_option
-from netsum_testbed.opening import fabric_of
+from netsum_testbed.fabrics import fabric_of
 
 from netsum_trials.bytes.hosts import RANKS, SIZE
 from netsum_trials.bytes.links import below, collectives, network, stripes

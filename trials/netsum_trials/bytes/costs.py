@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from netsum.frames import PREFIX_BYTES
-from netsum.peers.plans.double_binary_tree import two_trees
+from netsum.peers.schedules import two_trees
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES
 
 Share = int | Fraction

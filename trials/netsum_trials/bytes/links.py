@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from netsum.communicator import Communicator
 from netsum_controller.config.job_spec import JobSpec
-from netsum_controller.planning.job_items import job_trees
+from netsum_controller.planning.items import job_trees
 from netsum_controller.planning.trees import Trees
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.members import joined

@@ -14,8 +14,8 @@ import click
 from netsum.agent.tables import table_console
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
-from netsum_testbed.launch.ranks import fabric_programs
-from netsum_testbed.rootless import RootlessFabric
+from netsum_testbed.fabrics import RootlessFabric
+from netsum_testbed.launch import fabric_programs
 from netsum_testbed.side_by_side import Program, run_side_by_side
 from netsum_testbed.tables import make_table
 

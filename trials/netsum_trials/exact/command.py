@@ -24,7 +24,7 @@ from netsum_testbed.checking import (
     switch_option,
 )
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.opening import fabric_of
+from netsum_testbed.fabrics import fabric_of
 from netsum_testbed.verify.cells import WORKERS
 from netsum_testbed.verify.members import joined
 from rich.table import Table

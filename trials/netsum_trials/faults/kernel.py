@@ -18,8 +18,8 @@ from typing import Any, Final, Self
 from netsum.wire.schema import UDP_PORT
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.kernel import EGRESS, complaint
-from netsum_testbed.link_ends import LinkEnd
+from netsum_testbed.links import LinkEnd
+from netsum_testbed.netns import EGRESS, complaint
 
 from netsum_trials.faults.scenario import LinkFaults
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from netsum.transports.impairment import Impairment
-from netsum_controller.config.problems import Problem, Problems
-from netsum_controller.config.yaml_marks import load_yaml, validate
+from netsum_controller.config.yaml_files import Problem, Problems, load_yaml, validate
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST: Final = 0.5

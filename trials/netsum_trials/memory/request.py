@@ -6,8 +6,7 @@ import struct
 from typing import Any, NamedTuple
 
 import numpy as np
-from netsum.wire.memory import Instruction
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import Instruction, MemoryHeader
 from numpy.typing import NDArray
 
 from netsum_trials.memory.model import Asked

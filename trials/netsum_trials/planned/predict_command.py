@@ -12,8 +12,7 @@ import click
 from netsum_controller.config.topologies import leaf_spine, star, tree
 from netsum_controller.config.topology import Topology
 from netsum_planner.topologies.files import installed
-from netsum_planner.training.job import BACKWARD, Layer, Training
-from netsum_planner.training.machine import Machine, calibrate
+from netsum_planner.training.job import BACKWARD, Layer, Machine, Training, calibrate
 from netsum_planner.training.timeline import predict, simulated
 from netsum_testbed.checking import count_option
 from netsum_testbed.fabric import Fabric

@@ -11,9 +11,9 @@ import click
 from netsum_controller.config.topologies import leaf_spine, star, tree
 from netsum_controller.config.topology import Topology
 from netsum_planner.simulator.collectives import IN_NETWORK
+from netsum_planner.simulator.network import Wire
 from netsum_planner.simulator.run import run_flows, run_packets
 from netsum_planner.simulator.scenario import JobPlan, Scenario
-from netsum_planner.simulator.wire import Wire
 from netsum_planner.topologies.files import installed
 from netsum_planner.topologies.model import Topology as Planned
 from netsum_testbed.bench.frame import size_option

@@ -15,9 +15,8 @@ from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.controller import Controller
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.namespaces import NamespaceFabric
-from netsum_testbed.rootless import RootlessFabric
-from netsum_testbed.served import ServedController
+from netsum_testbed.fabrics import NamespaceFabric, RootlessFabric
+from netsum_testbed.processes import ServedController
 from netsum_testbed.switches import SwitchProcess
 
 SAYS: Final = 60.0

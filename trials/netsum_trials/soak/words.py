@@ -8,7 +8,7 @@ from typing import Final
 
 from netsum.report import Report
 from netsum.transports.impairment import ImpairmentCounts
-from netsum_testbed.link_ends import Opening
+from netsum_testbed.links import Opening
 from netsum_testbed.verify.data import Array
 
 from netsum_trials.soak.cases import Plan

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 from netsum.transports.base import Transport
-from netsum.window.round_trip import MIN_RTO
+from netsum.window.retransmit import MIN_RTO
 from netsum.wire.codec import Header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, RECORD_FIELDS, AgeOp, Status
 from netsum_controller.config.job_spec import JobSpec

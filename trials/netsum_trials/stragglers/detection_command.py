@@ -10,8 +10,8 @@ from netsum.agent.tables import table_console
 from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
 from netsum_testbed.checking import count_option, list_option, names_of, seed_option, switch_option
 from netsum_testbed.errors import TestbedError
+from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.interrupts import end_on_signals
-from netsum_testbed.opening import open_fabric
 
 from netsum_trials.stragglers.detection import Detected, detect
 from netsum_trials.stragglers.detection_report import histogram_table, to_json

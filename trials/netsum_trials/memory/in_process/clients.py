@@ -9,7 +9,7 @@ from typing import Final
 from netsum.errors import MemoryLostError
 from netsum.memory.run import Run, Task
 from netsum.memory.window import MemoryWindow
-from netsum.wire.memory_codec import MemoryHeader
+from netsum.wire.memory import MemoryHeader
 from netsum_controller.memory.model import Region
 from netsum_memory.message import Address
 

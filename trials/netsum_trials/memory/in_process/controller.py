@@ -11,9 +11,9 @@ from typing import Any, Final
 from netsum.wire.memory import MEMORY_PORT
 from netsum_controller.config.topology import Topology
 from netsum_controller.memory.devices import Beats, DeviceReport, orders
+from netsum_controller.memory.failover import Standings, advance, is_made
 from netsum_controller.memory.model import Device, MemoryState, Placed, Region, RegionState, Shard
 from netsum_controller.memory.placement import deal
-from netsum_controller.memory.reconfiguration import Standings, advance, is_made
 from netsum_memory.message import Address
 
 from netsum_trials.memory.in_process.network import Network

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from netsum_memory.control import Orders
 from netsum_memory.device import Device
 from netsum_memory.message import Address, Send
-from netsum_memory.serve import TICK
+from netsum_memory.serve import TICK, Orders
 from netsum_memory.storage import Storage
 
 from netsum_trials.memory.in_process.controller import Controller

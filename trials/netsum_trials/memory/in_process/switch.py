@@ -6,8 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from netsum.wire.memory import IDEMPOTENT, MEMORY_HEADER_BYTES, MEMORY_PORT, Flag, Instruction, MemoryStatus
-from netsum.wire.memory_codec import pack_memory, parse_memory
+from netsum.wire.memory import (
+    IDEMPOTENT,
+    MEMORY_HEADER_BYTES,
+    MEMORY_PORT,
+    Flag,
+    Instruction,
+    MemoryStatus,
+    pack_memory,
+    parse_memory,
+)
 from netsum_memory.message import Address, reply
 
 from netsum_trials.memory.in_process.network import Network

@@ -9,7 +9,7 @@ from netsum.transports.base import Transport
 from netsum.transports.impairment import ImpairedTransport, ImpairmentCounts
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.namespaces import NamespaceFabric
+from netsum_testbed.fabrics import NamespaceFabric
 
 from netsum_trials.faults.scenario import Rates
 from netsum_trials.memory.plan import CLIENTS, Kind, Site

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from netsum.memory.array import MemoryArray
-from netsum_controller.memory.spec import RegionSpec
+from netsum_controller.memory.model import RegionSpec
 from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
 

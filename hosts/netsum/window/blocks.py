@@ -1,0 +1,321 @@
+"""The blocks of a window: one, a batch of blocks that are alike, those in flight, and the payloads that arrive early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, overload
+
+import numpy as np
+
+from netsum.descriptor import Descriptor
+from netsum.packet_batch import Packet, Rows
+from netsum.stats import Stats
+from netsum.wire.codec import Header, pack_header, pack_headers
+from netsum.wire.schema import EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Outcome, Status
+
+# One rank's contribution to one block.
+
+
+ID_MASK: Final = 0xFFFFFFFF
+"""Block ids count modulo 2^32."""
+Payload = bytes | bytearray | memoryview
+
+
+def id_distance(block_id: int, origin: int) -> int:
+    """How many blocks ``block_id`` is after ``origin``, negative if before (serial number arithmetic, RFC 1982)."""
+    ahead = (block_id - origin) & ID_MASK
+    return ahead if ahead < 1 << 31 else ahead - (1 << 32)
+
+
+@dataclass(slots=True)
+class Block:
+    """One contribution. An empty one carries ``room`` bytes of zeros if its result will have a payload (a result can leave the
+    switch only in a packet that came with room for it; a COPY's payload comes by itself). A ``firm`` block waits for every rank
+    even in a job that degrades. With ``passing``, this rank answers but adds nothing and is not counted. ``on_result`` gets the
+    result's header and payload, which is valid only during that call; ``on_lost`` is called if there will be no result. ``call``
+    is a digest of its call, if no opening block says what that is.
+
+    In a job without a switch, ``more`` says that every rank submits the next block together with this one, and ``source`` is the
+    only rank with a payload (EVERYONE: any rank may have one). ``floats``: the lanes are floats, which only chains add, in an
+    order that follows from the ``number`` of the block in its call."""
+
+    gen: int
+    op: Op
+    lane: Lane
+    payload: Payload = b""
+    status: Status = Status.OK
+    dest: int = EVERYONE
+    room: int = 0
+    final: bool = False
+    firm: bool = False
+    passing: bool = False
+    on_result: Callable[[Header, memoryview], None] | None = None
+    on_lost: Callable[[], None] | None = None
+    delivered: bool = False
+    more: bool = False
+    source: int = EVERYONE
+    floats: bool = False
+    number: int = 0
+    call: int = 0
+
+
+# Blocks that differ only in their payloads, as rows of an array.
+
+
+class Taker(Protocol):
+    """Takes the results of a run's blocks, by row."""
+
+    def record_result(self, row: int, header: Header, payload: memoryview) -> None:
+        """The result of one block."""
+
+    def record_results(self, row: int, header: Header, payloads: Rows) -> None:
+        """The results of ``len(payloads)`` blocks from ``row`` on, whose headers differ only in their block ids."""
+
+    def record_loss(self, row: int) -> None:
+        """There will be no result."""
+
+
+class BlockBatch(Sequence[Block]):
+    """A row is room for a header, and a payload, or in a run of empty contributions the room for their results. A block is an
+    object only once somebody asks for it, and may then be changed; the others are *alike*, and can be sent and received many at
+    a time."""
+
+    def __init__(self, like: Block, rows: Rows, taker: Taker) -> None:
+        """``like`` is what the blocks have in common; its payload is as long as theirs."""
+        self.like = like
+        self.rows = rows
+        self._taker = taker
+        self._blocks: dict[int, Block] = {}
+        self._asked = bytearray(len(rows))
+        self._delivered = bytearray(len(rows))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Block: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Block]: ...
+    def __getitem__(self, at: int | slice) -> Block | list[Block]:
+        if isinstance(at, slice):
+            return [self[row] for row in range(len(self))[at]]
+        row = range(len(self._asked))[at]
+        if not self._asked[row]:
+            self._asked[row] = True
+            like, payload = self.like, self.rows[row, HEADER_BYTES:].data if self.like.payload else b""
+            block = Block(like.gen, like.op, like.lane, payload, like.status, like.dest, like.room, firm=like.firm)
+            block.delivered, block.source = bool(self._delivered[row]), like.source
+            block.floats, block.number, block.call = like.floats, like.number + row, like.call
+            block.more = like.more or row < len(self._asked) - 1
+            block.on_result, block.on_lost = (
+                partial(self._taker.record_result, row),
+                partial(self._taker.record_loss, row),
+            )
+            self._blocks[row] = block
+        return self._blocks[row]
+
+    def alike(self, row: int) -> int:
+        """How many blocks from this one on nobody has asked for."""
+        asked = self._asked.find(True, row)
+        return (len(self._asked) if asked < 0 else asked) - row
+
+    def deliver(self, row: int, header: Header, payloads: Rows) -> None:
+        """Hand over the results of blocks that are alike."""
+        self._delivered[row : row + len(payloads)] = b"\1" * len(payloads)
+        self._taker.record_results(row, header, payloads)
+
+
+# Blocks on their way to the switch, and the packets that carry them.
+
+
+@dataclass(slots=True)
+class InFlight:
+    """Blocks that were sent together: of ``blocks``, whose first has the serial ``origin``, those from the serial ``start`` up to
+    ``end``.
+
+    Attributes:
+        time: of the first transmission.
+        order: a block's last transmission has this order among all, plus the block's serial.
+        packet: of a single block. None: the blocks are alike (:class:`BlockBatch`), and none of them has a story of
+            its own.
+        tries: how often they were sent.
+    """
+
+    blocks: Sequence[Block]
+    origin: int
+    start: int
+    end: int
+    time: float
+    order: int
+    packet: Packet | None = None
+    tries: int = 1
+
+    def block(self, serial: int) -> Block:
+        return self.blocks[serial - self.origin]
+
+    @property
+    def run(self) -> BlockBatch | None:
+        """The blocks, if they are alike."""
+        return self.blocks if self.packet is None and isinstance(self.blocks, BlockBatch) else None
+
+    def alone(self, serial: int) -> InFlight:
+        """One of the blocks, which from now on is no longer like the others."""
+        if (run := self.run) is None:
+            return self
+        self.block(serial)  # now it has been asked for
+        packet = (run.rows[serial - self.origin].data,)
+        return InFlight(self.blocks, self.origin, serial, serial + 1, self.time, self.order, packet, self.tries)
+
+
+class Contributions:
+    """Makes a member's packets."""
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor = descriptor
+        self._degrade = descriptor.block_exp_ms > 0
+
+    def header(self, block_id: int, block: Block) -> Header:
+        return Header(
+            job_id=self._descriptor.job_id,
+            block_id=block_id,
+            final=int(block.final),
+            degraded=int(block.passing),
+            firm=int(block.firm and self._degrade),
+            src_id=self._descriptor.src_id,
+            src_cnt=0 if block.passing else 1,
+            gen_id=block.gen,
+            grad_cnt=len(block.payload) >> block.lane,
+            op=block.op,
+            lane=block.lane,
+            status=block.status,
+            dest=block.dest,
+            data_cnt=1 if block.payload else 0,
+            call=block.call,
+        )
+
+    def packet(self, block_id: int, block: Block, room: int) -> Packet:
+        header = pack_header(self.header(block_id, block))
+        if block.payload:
+            return header, block.payload
+        return (header, bytes(room)) if room else (header,)
+
+    def rows(self, block_id: int, run: BlockBatch, row: int, number: int) -> Rows:
+        """The packets of so many blocks that are alike, the first of which has this id."""
+        rows = run.rows[row : row + number]
+        pack_headers(self.header(block_id, run.like), rows)
+        return rows
+
+
+# Checks whether a result can belong to a block.
+
+
+def is_of(block: Block, header: Header) -> bool:
+    """Whether a packet is about this block's call, not one that another rank has made in its place."""
+    return header.gen_id == block.gen and header.call == block.call
+
+
+def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -> bool:
+    """Whether a result with status OK and ``room`` bytes after its header can be this block's: the same operation, a plausible
+    number of workers (fewer in a job that ``degrade``s), and not cut off."""
+    size = header.payload_bytes
+    return (
+        header.op == block.op
+        and header.lane == block.lane
+        and header.dest == block.dest
+        and header.src_cnt <= workers
+        and (degrade or not header.degraded)
+        and (size in (0, len(block.payload)) or not block.payload)
+        and size <= room
+        and (header.age_op == AgeOp.LATE or header.data_cnt >= bool(block.payload))
+        and (header.data_cnt > 0 or size == 0)
+    )
+
+
+def ordinary(block: Block, header: Header, size: int, workers: int, degrade: bool, *, for_me: bool) -> bool:
+    """Whether a result with ``size`` bytes after its header is this block's, OK, whole, and says nothing besides. ``for_me``:
+    this member gets the payload."""
+    return (
+        is_of(block, header)
+        and header.status == Status.OK
+        and not header.degraded
+        and header.age_op == AgeOp.NORMAL
+        and not header.give_way
+        and size == header.payload_bytes
+        and (size > 0 or not header.data_cnt or not for_me)
+        and fits(block, header, size, workers, degrade)
+    )
+
+
+# Payloads of COPY blocks, which come ahead of the results that complete the blocks.
+
+
+_Signature = tuple[int, ...]
+
+
+def is_early(header: Header) -> bool:
+    """Whether a packet brings a payload ahead of its block's result."""
+    return header.age_op == AgeOp.EARLY and header.status == Status.OK
+
+
+class Copies:
+    """A payload for each block, kept until a result says that everybody has answered, and that it has this payload.
+
+    A rank gets payloads of blocks that it has not come to yet. They are less than two windows ahead of its oldest: whoever sends
+    block b holds the result of b - W, so every rank has sent that block, and holds b - 2W."""
+
+    def __init__(self, window: int) -> None:
+        self._reach = 2 * window
+        self._held: dict[int, tuple[_Signature, Rows]] = {}
+
+    def put(self, first: int, header: Header, packets: Rows, base: int, stats: Stats) -> None:
+        """Copy the payloads from packets, one a row, of blocks from the serial ``first`` on, whose headers differ only in their
+        block ids. ``base`` is the oldest block that still needs one."""
+        size, kind = header.payload_bytes, header.signature
+        if header.op != Op.COPY or not 0 < size <= packets.shape[1] - HEADER_BYTES:
+            stats.malformed += len(packets)
+            return
+        for serial, payload in enumerate(packets[:, HEADER_BYTES : HEADER_BYTES + size].copy(), first):
+            if base <= serial < base + self._reach and serial not in self._held:
+                self._held[serial] = kind, payload
+            else:
+                stats.duplicates += 1
+
+    def of(self, first: int, header: Header, most: int) -> Rows:
+        """The payloads, one a row, for results with this header: of at most so many blocks from the serial ``first`` on, as far
+        as they are here and of one size."""
+        kind = header.signature
+        found: list[Rows] = []
+        for serial in range(first, first + most):
+            held = self._held.get(serial)
+            if held is None or held[0] != kind or (found and len(held[1]) != len(found[0])):
+                break
+            found.append(held[1])
+        return np.stack(found) if found else np.empty((0, 0), np.uint8)
+
+    def forget(self, serials: range) -> None:
+        """These blocks are over."""
+        if self._held:
+            for serial in serials:
+                self._held.pop(serial, None)
+
+    def clear(self) -> None:
+        self._held.clear()
+
+
+class BlockRejected(Exception):
+    """The switch refused a block for good; ``reason`` is the Outcome."""
+
+    def __init__(self, serial: int, reason: int) -> None:
+        self.serial = serial
+        self.reason = Outcome(reason) if reason in Outcome._value2member_map_ else None
+        super().__init__(f"block {serial} refused: {self.reason.name if self.reason else reason}")
+
+
+class CallMismatch(Exception):
+    """A result says MISMATCH: a member made a different call. It sends nothing more, so nobody can continue."""
+
+    def __init__(self, serial: int) -> None:
+        self.serial = serial
+        super().__init__(f"block {serial}: the ranks' calls differ")
