@@ -19,7 +19,7 @@ EPOCHS, BATCH = 8, 128
 
 
 def train():
-    """What every worker runs: nothing in it is netsum's."""
+    """The program of every worker: nothing in it is netsum's."""
     size = get_context().get_world_size()
     torch.manual_seed(0)
     images, labels = (torch.tensor(array) for array in load_digits(return_X_y=True))

@@ -47,7 +47,7 @@ class P4Program(NamedTuple):
         return {**compiled(self.main), HASH_FILE: self.sources_hash() + "\n"}
 
     def problems(self) -> list[str]:
-        """What is stale, one sentence each."""
+        """The stale files, one sentence each."""
         output = self.output.relative_to(ROOT)
         if (self.output / HASH_FILE).read_text("utf-8").strip() != self.sources_hash():
             return [f"{output} was compiled from other sources"]
@@ -103,7 +103,7 @@ def _json_text(program: dict[str, Any]) -> str:
 
 
 def check() -> list[str]:
-    """What is stale, one sentence each."""
+    """The stale files, one sentence each."""
     if (HERE / "include" / "wire.p4").read_text("utf-8") != p4_text():
         return ["p4src/include/wire.p4 is not what hosts/netsum/wire/schema.py gives"]
     return [problem for program in PROGRAMS for problem in program.problems()]

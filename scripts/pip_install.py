@@ -48,8 +48,8 @@ def steps(lines: Iterable[str]) -> Iterator[str]:
 
 
 def summary(report: Any, name: str, sizes: Sequence[int | None]) -> str | None:
-    """What pip's report of a dry run says of a package: its version, how many others come along, and how much to download.
-    None if the package is there already."""
+    """The entry of a package in pip's report of a dry run: its version, how many others come along, and how much to
+    download. None if the package is there already."""
     packages = {each["metadata"]["name"].lower(): each["metadata"]["version"] for each in report["install"]}
     if name not in packages:
         return None

@@ -1,5 +1,5 @@
-"""What every operation of the controller works on: the topology, the state file and the P4 program. Finds switches that are
-down."""
+"""The state that every operation of the controller works on: the topology, the state file and the P4 program. Finds switches
+that are down."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ControllerContext:
             del self.waiting[next(iter(self.waiting))]
 
     def waiting_in(self, job: Job) -> dict[int, Waiting]:
-        """What members of the job's epoch have told, by rank."""
+        """The reports of the members of the job's epoch, by rank."""
         told = self.waiting.copy().items()
         return {rank: each for (name, rank), each in told if name == job.name and each.epoch == job.epoch.number}
 
@@ -91,8 +91,8 @@ class ControllerContext:
         return self.topology.without(down) if down else self.topology
 
     def topology_for(self, roots: Mapping[str, int] | None) -> Topology:
-        """Where a new job may go. Roots that were asked for may not be able to share without a link, so who asks for some first
-        gets them, and others when that is found not to work."""
+        """The part of the network where a new job may go. Roots that were asked for may not be able to share without a link,
+        so who asks for some first gets them, and others when that is found not to work."""
         return self.topology if roots else self.usable
 
     def client(self, switch: str, *, brief: bool = False) -> SwitchClient:
@@ -128,7 +128,7 @@ def find_down(context: ControllerContext) -> frozenset[str]:
 
 
 def at_once(ask: Callable[[str], Answer], switches: Iterable[str]) -> list[Answer]:
-    """What the function says of each switch; it is called for all at the same time. Its first error is raised when all are
+    """The result of the function for each switch; it is called for all at the same time. Its first error is raised when all are
     done."""
     names = list(switches)
     if len(names) < 2:
@@ -138,7 +138,7 @@ def at_once(ask: Callable[[str], Answer], switches: Iterable[str]) -> list[Answe
 
 
 def answers(context: ControllerContext, name: str) -> bool:
-    """Whether a switch is there, or may be: its address is not known yet, or it cannot be asked."""
+    """True if a switch is there, or may be: its address is not known yet, or it cannot be asked."""
     switch = context.topology.switches[name]
     if switch.p4runtime is None:
         return True

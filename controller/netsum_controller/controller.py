@@ -68,7 +68,7 @@ class Controller:
 
     @property
     def url(self) -> str | None:
-        """Where the HTTP endpoint is, while it serves."""
+        """The address of the HTTP endpoint, while it serves."""
         return self.context.url
 
     def push(self, *, force: bool = False, take_over: bool = False) -> list[reconcile.Report]:
@@ -153,12 +153,12 @@ class Controller:
         return regions.move_region(self.context, name, to, away_from=away_from, shards=shards)
 
     def moving(self, name: str) -> int:
-        """How many shards of a region are on their way to other devices."""
+        """The number of shards of a region that are on their way to other devices."""
         return regions.moving(self.context, name)
 
     @property
     def device_token(self) -> str:
-        """What memory devices show to the controller."""
+        """The credential that memory devices show to the controller."""
         return regions.device_token(self.context)
 
     def serve(

@@ -134,13 +134,13 @@ class Communicator(Reductions, Exchanges):
 
     @property
     def stats(self) -> Stats:
-        """What was sent and received in this epoch so far; live."""
+        """Statistics of packets sent and received in this epoch so far; live."""
         return self._window.stats
 
     @property
     def report(self) -> Report:
-        """How the last call went: whether results are partial, whether this rank was late. A call in the background has its own
-        report, ``work.report``."""
+        """The report on the last call: whether results are partial, whether this rank was late. A call in the background has
+        its own report, ``work.report``."""
         return self._report
 
     def lag(self) -> int:

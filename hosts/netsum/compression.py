@@ -51,8 +51,8 @@ _BITS: Final = (4, 8)
 
 
 class ErrorFeedback:
-    """What contributions have lost, by a key of the caller's; it is added to the next contribution of that key. With ``on`` False
-    nothing is kept.
+    """The residuals of contributions, by a key of the caller's; a residual is added to the next contribution of that key. With
+    ``on`` False nothing is kept.
 
     Nothing is kept from before a resync: a rank may then have contributed to a sum whose result it does not have, or have a
     result whose step is repeated, and what it kept would count twice.
@@ -102,7 +102,7 @@ class _Contribution:
         self._type = name
 
     def signature(self, name: str, *options: str) -> Signature:
-        """What must be equal on all ranks."""
+        """The values that must be equal on all ranks."""
         return (name, self._type, self.shape, (self.op, *options))
 
     def rows(self, width: int) -> Floats:

@@ -116,7 +116,7 @@ class Question(Generic[Answer]):
         self._over.set()
 
     def answered(self, timeout: float = 0.0) -> bool:
-        """Whether the answer comes within ``timeout`` seconds."""
+        """True if the answer comes within ``timeout`` seconds."""
         return self._over.wait(max(0.0, timeout))
 
     def answer(self) -> Answer:

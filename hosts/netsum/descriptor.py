@@ -34,12 +34,12 @@ def is_algorithm(name: str) -> bool:
 
 
 def without_switch(name: str) -> bool:
-    """Whether the members combine themselves, whatever room there is on switches."""
+    """True if the members combine themselves, whatever room there is on switches."""
     return name in HOST_ALGORITHMS or is_chain(name) or name.startswith(PLAN)
 
 
 def is_chain(name: str) -> bool:
-    """Whether packets visit the members one after the other."""
+    """True if packets visit the members one after the other."""
     return name in (CHAIN, MULTICAST) or bool(torus_sides(name))
 
 
@@ -63,7 +63,7 @@ def check_torus(name: str, ranks: int) -> None:
 
 @dataclass(frozen=True)
 class SwitchAddress:
-    """Where contributions go."""
+    """The destination of contributions."""
 
     ip: str
     mac: str
@@ -81,7 +81,7 @@ class HostAddress:
 
 @dataclass(frozen=True)
 class Link:
-    """How the member reaches the switch: ``udp`` (kernel socket), ``frames`` (Ethernet frames carried in UDP datagrams
+    """The link from the member to the switch: ``udp`` (kernel socket), ``frames`` (Ethernet frames carried in UDP datagrams
     between ``local`` and ``remote``) or ``packet`` (raw frames on ``interface``)."""
 
     kind: str = "udp"

@@ -1,4 +1,4 @@
-"""Who combines, a switch or the members themselves: opens what a descriptor asks for, and moves from one to the other."""
+"""Endpoints: the switch or the members themselves combine. Opens what a descriptor names, and moves from one to the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks agree on before they send a call's data: its signature, and how large its values are.
+"""The negotiation before a call's data: its signature, and how large its values are.
 
 A call in which they agree starts with an in-network MAX over 16-bit lanes. Its first block is one chunk on every rank:
 
@@ -127,7 +127,7 @@ def float_exponents(codes: Codes) -> NDArray[np.int64]:
 
 
 def within(codes: Codes, exponents: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether blocks with these codes fit the exponents, as a block of zeros always does, and one that is not finite never."""
+    """True if blocks with these codes fit the exponents, as a block of zeros always does, and one that is not finite never."""
     return np.asarray(codes <= exponents + _FLOAT_OFFSET)
 
 
@@ -139,9 +139,9 @@ def predicted_exponents(codes: Codes) -> NDArray[np.int64]:
 
 
 def coarseness(lane: Lane, workers: int) -> int:
-    """How many bits a predicted exponent may exceed the one that the ranks would have agreed on: two that the prediction adds,
-    the bits by which a sum may be larger than its parts, and an eighth of the lane's bits, so that values may shrink a little
-    without another round."""
+    """The number of bits by which a predicted exponent may exceed the one that the ranks would have agreed on: two that the
+    prediction adds, the bits by which a sum may be larger than its parts, and an eighth of the lane's bits, so that values may
+    shrink a little without another round."""
     return 2 + (workers - 1).bit_length() + scale_bits(lane, workers) // 8
 
 

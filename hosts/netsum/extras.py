@@ -1,4 +1,4 @@
-"""How this installation gets an extra: from the folder, the file or the address that it came from."""
+"""Installation of an extra by this installation's own source: from the folder, the file or the address that it came from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OF_THE_LIBRARY: Final = {"metrics", "packet", "torch", "bfloat16"}
 
 
 def _origin() -> dict[str, Any]:
-    """What pip noted of where netsum came from (PEP 610), or the clone that it runs from; nothing if that was an index."""
+    """The origin that pip noted (PEP 610), or the clone that it runs from; nothing if that was an index."""
     # In a clone, a build leaves metadata that Python finds before those of the installation.
     noted = (found.read_text("direct_url.json") for found in distributions(name="netsum"))
     origin: dict[str, Any] = json.loads(next(filter(None, noted), "{}"))

@@ -118,7 +118,7 @@ def _power(shift: int, size: int) -> Any:
 
 
 def _are_equal(numbers: Array) -> bool:
-    """Whether there are numbers and all are equal: one for all rows of an array takes numpy a third of the time."""
+    """True if there are numbers and all are equal: one for all rows of an array takes numpy a third of the time."""
     return len(numbers) > 0 and bool((numbers == numbers[0]).all())
 
 
@@ -180,8 +180,8 @@ def floats(
     divisor: NDArray[np.int64] | None = None,
     out: Array | None = None,
 ) -> Array:
-    """What sums in quanta mean, as ``dtype``; the means if a ``divisor`` is given for each row. Rounded once from the exact sum,
-    twice for float64 lanes and means. What can be calculated in place is, in ``out`` if given."""
+    """The values that sums in quanta stand for, as ``dtype``; the means if a ``divisor`` is given for each row. Rounded once
+    from the exact sum, twice for float64 lanes and means. What can be calculated in place is, in ``out`` if given."""
     shift = exponents - scale_bits(lane, workers)
     if divisor is not None and _are_equal(divisor) and (by := int(divisor[0])).bit_count() == 1:
         shift, divisor = shift - (by.bit_length() - 1), None  # a power of two, by which division is exact
@@ -253,7 +253,7 @@ class FloatLanes:
         return self.values(decode_integers(lanes, data_cnt, self.lane, self.workers, lanes), numbers, src_cnt, out)
 
     def values(self, integers: Array, numbers: Numbers, src_cnt: Counts, out: Array | None = None) -> Array:
-        """What sums in quanta mean, in ``out`` if possible."""
+        """The values that sums in quanta stand for, in ``out`` if possible."""
         divisor = np.maximum(src_cnt, 1) if self.mean else None
         return floats(integers, self.exponents(numbers), self.lane, self.workers, self.dtype, divisor, out)
 

@@ -22,7 +22,7 @@ class ForkGuard:
 
     @property
     def here(self) -> bool:
-        """Whether this is that process. Check it before taking any lock: a thread that the child lacks may hold it."""
+        """True if this is that process. Check it before taking any lock: a thread that the child lacks may hold it."""
         return os.getpid() == self._process
 
     def check(self) -> None:

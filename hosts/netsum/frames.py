@@ -44,7 +44,7 @@ def mac_bytes(text: str) -> bytes:
 
 
 def group_mac(ip: str) -> str | None:
-    """Where frames to a multicast address go (RFC 1112); None for any other address."""
+    """The MAC address for frames to a multicast address (RFC 1112); None for any other address."""
     first, *low = socket.inet_aton(ip)
     return bytes((1, 0, 0x5E, low[0] & 127, *low[1:])).hex(":") if 224 <= first < 240 else None
 
@@ -60,7 +60,7 @@ def internet_checksum(data: bytes) -> int:
 
 
 def is_congested(tos: int) -> bool:
-    """Whether a congested link has marked a packet, by the second byte of its IPv4 header."""
+    """True if a congested link has marked a packet, by the second byte of its IPv4 header."""
     return int(tos) & CE == CE
 
 

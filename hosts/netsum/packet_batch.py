@@ -82,5 +82,5 @@ class ReceiveBatch(Sequence[memoryview]):
 
 
 def congested(packets: Sequence[memoryview]) -> int:
-    """How many of these packets a congested link has marked, as far as that is known."""
+    """The number of these packets that a congested link has marked, as far as that is known."""
     return packets.congested if isinstance(packets, ReceiveBatch) else 0

@@ -118,7 +118,7 @@ class Lanes(Packet):
 
 
 def _lanes_of(packet: Packet) -> int:
-    """How many lanes there are: what the header counts or, without a header, as many as possible."""
+    """The number of lanes: what the header counts or, without a header, as many as possible."""
     under = packet.underlayer
     return under.gradients if isinstance(under, Netsum) else _MAX_LANES
 

@@ -44,7 +44,7 @@ _SHARES: Final = 8
 
 
 class Timed(Protocol):
-    """What a window knows of time."""
+    """The parts of a window that concern time."""
 
     @property
     def rtt(self) -> float:
@@ -68,7 +68,7 @@ class Driver(ABC, Generic[AnyWork]):
     """Thread-safe."""
 
     name: str
-    """What errors call it."""
+    """The name of the call in errors."""
     thread_name: str
     window: Driven
 
@@ -86,7 +86,7 @@ class Driver(ABC, Generic[AnyWork]):
 
     @property
     def busy(self) -> bool:
-        """Whether a call is under way."""
+        """True if a call is under way."""
         return bool(self._works)
 
     def _begin(self, work: AnyWork, *, background: bool) -> AnyWork:
@@ -169,8 +169,8 @@ class Driver(ABC, Generic[AnyWork]):
         self._advance()
 
     def _patience(self, until: float | None) -> float:
-        """How long to wait for a packet. While a window of results is on its way, let some gather first: a turn costs much more
-        than a packet."""
+        """The seconds to wait for a packet. While a window of results is on its way, let some gather first: a turn costs much
+        more than a packet."""
         works = list(self._works)
         if not works:
             return 0.0
@@ -186,13 +186,13 @@ class Driver(ABC, Generic[AnyWork]):
 
     @property
     def _alone(self) -> bool:
-        """Whether nobody begins a call while this thread waits."""
+        """True if nobody begins a call while this thread waits."""
         return self._thread is None
 
     @property
     @abstractmethod
     def _awaited(self) -> int:
-        """How many results may come in one batch."""
+        """The number of results that may come in one batch."""
 
     def _outgoing(self, now: float) -> Sequence[Packet]:
         return self.window.poll(now)

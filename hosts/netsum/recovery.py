@@ -1,4 +1,4 @@
-"""What a member does when results stop: it queries the controller, recovers or fails the calls, and explains timeouts."""
+"""Recovery when results stop: it queries the controller, recovers or fails the calls, and explains timeouts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class InactivityTimer:
         self._looked = time.monotonic()
 
     def too_long(self, base: int, now: float, *, waiting: bool) -> bool:
-        """Whether to ask now. All results below ``base`` are held; ``waiting`` says whether more are awaited."""
+        """True if the caller should ask now. All results below ``base`` are held; ``waiting`` says whether more are awaited."""
         if base != self._base or not waiting:
             self._base, self._since, self._patience = base, now, PATIENCE
             self.moved = now
@@ -56,7 +56,7 @@ class InactivityTimer:
         return True
 
     def look(self, now: float) -> bool:
-        """Whether to ask although nothing is amiss, because a job without a switch may have been given one."""
+        """True if the caller should ask although nothing is amiss, because a job without a switch may have been given one."""
         if now - self._looked < LOOK:
             return False
         self._looked = now
@@ -186,7 +186,7 @@ class Recovery:
         self._next = 0.0
 
     def begin(self, refusal: BlockRejected) -> bool:
-        """Whether this refusal is worth a question; :meth:`due` then says when."""
+        """True if this refusal is worth a question; :meth:`due` then says when."""
         if refusal.reason not in ASKABLE:
             return False
         self._refusal = refusal
@@ -198,12 +198,12 @@ class Recovery:
 
     @property
     def stopped(self) -> bool:
-        """Whether to begin nothing, so that what the member has reported stays true. Until it enters another epoch, even if the
-        controller falls silent: its report is there, or may still arrive."""
+        """True if the caller should begin nothing, so that what the member has reported stays true. Until it enters another
+        epoch, even if the controller falls silent: its report is there, or may still arrive."""
         return self._next_epoch is not None
 
     def due(self, now: float) -> bool:
-        """Whether to ask now, or to look for an answer."""
+        """True if the caller should ask now, or to look for an answer."""
         return self._question is not None or (self._is_in_doubt and now >= self._next)
 
     @property

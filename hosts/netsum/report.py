@@ -1,4 +1,4 @@
-"""How a call went: what its results lack because somebody was late."""
+"""The report on a call: what its results lack because somebody was late."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Report:
 
     @property
     def partial(self) -> bool:
-        """Whether the result lacks a late rank's part."""
+        """True if the result lacks a late rank's part."""
         return self.degraded > 0 or self.lost > 0
 
     def note_quantum(self, quantum: float) -> None:

@@ -1,4 +1,4 @@
-"""What a caller or the environment can set."""
+"""Settings of a caller and of the environment."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Stats:
-    """What a communicator has sent and received. Bytes are UDP payload: netsum header and gradients."""
+    """Statistics of a communicator. Bytes are UDP payload: netsum header and gradients."""
 
     blocks: int = 0
     packets_sent: int = 0

@@ -36,7 +36,7 @@ BATCHES: Final = (4 << 10, 16 << 10, 64 << 10, 256 << 10)
 CALLS: Final = 3
 """Timed calls of a probe, after one that is not; the fastest counts."""
 TURNS: Final = 2
-"""How often what a search has found is compared with the job's own."""
+"""The interval at which the settings found are compared with the job's own."""
 BUDGET: Final = 5.0
 """Seconds of calls after which nothing more is measured, and what was not compared stays as it is."""
 FIRST_CHUNKS: Final = 2
@@ -46,7 +46,7 @@ WORSE: Final = 0.95
 
 
 class Group(Protocol):
-    """What is needed of a communicator."""
+    """The view of a communicator that the search needs."""
 
     @property
     def rank(self) -> int: ...
@@ -108,7 +108,7 @@ class Tuner:
 
     @property
     def file(self) -> Path:
-        """Where rank 0 keeps what was found for this job."""
+        """The file in which rank 0 keeps what was found for this job."""
         return self._folder / "tuned" / f"{quote(self._job.job, safe='')}.json"
 
     def tune(self, given: dict[str, Any], *, again: bool) -> Settings:
@@ -208,7 +208,7 @@ class Tuner:
 
     @property
     def _about(self) -> dict[str, Any]:
-        """What must be the same for the settings to be of use."""
+        """The conditions that must be the same for the settings to be of use."""
         job = self._job
         return {"workers": job.workers, "algorithm": job.algorithm, "most": Settings.of(job).to_dict()}
 
@@ -224,7 +224,7 @@ class Tuner:
         return settings
 
     def _place_table(self) -> dict[str, Any] | None:
-        """What was measured here for as many ranks, by ``netsum bench algorithms``."""
+        """The measurements here for as many ranks, by ``netsum bench algorithms``."""
         found = read_json(self._folder / PLACE_TABLE)
         row = found.get("fastest", {}).get(str(self._job.workers)) if isinstance(found, dict) else None
         table = {str(self._job.workers): row}

@@ -1,4 +1,4 @@
-"""Where this user keeps what was found out: files of JSON in a folder of the user's own."""
+"""The files in which a user's results are kept: files of JSON in a folder of the user's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def state_folder() -> Path:
 
 
 def read_json(path: Path) -> Any:
-    """What the file says; None if there is no such file, or no JSON in it."""
+    """The contents of the file; None if there is no such file, or no JSON in it."""
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

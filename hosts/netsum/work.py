@@ -25,7 +25,7 @@ class Outline:
     skipped: int = 0
 
     def progress(self, base: int) -> str:
-        """How far the call has come if every result below block ``base`` is held; only the call if its size is not known."""
+        """The progress of the call if every result below block ``base`` is held; only the call if its size is not known."""
         if self.first is None or not self.blocks:
             return self.call
         held = max(0, id_distance(base, self.first))  # 0: an earlier call is under way
@@ -97,7 +97,7 @@ class Work(Generic[Result]):
         self._error: BaseException | None = None
 
     def done(self) -> bool:
-        """Whether the call has ended, with a result or an error. Neither waits nor drives the call."""
+        """True if the call has ended, with a result or an error. Neither waits nor drives the call."""
         return self.over
 
     def wait(self, timeout: float | None = None) -> Result:

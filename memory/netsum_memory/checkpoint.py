@@ -71,7 +71,7 @@ def write(
 
 
 class Pages(NamedTuple):
-    """What a checkpoint has of a region: number and bytes of each changed page, and the sums of all the region's pages with
+    """The part of a region in a checkpoint: number and bytes of each changed page, and the sums of all the region's pages with
     them. Take a region's pages before the next region's."""
 
     region: int
@@ -80,8 +80,8 @@ class Pages(NamedTuple):
 
 
 class Checkpoint:
-    """What :func:`write` wrote. ``shards`` is read at once, pages as they are asked for. Raises :class:`DeviceError` if the file
-    is damaged, or comes from a machine with another page size."""
+    """The contents that :func:`write` wrote. ``shards`` is read at once, pages as they are asked for. Raises
+    :class:`DeviceError` if the file is damaged, or comes from a machine with another page size."""
 
     def __init__(self, path: Path, incarnation: str) -> None:
         self.path, self._seal = path, Seal(incarnation, path.name)

@@ -26,7 +26,7 @@ _WAITING: Final = 255  # in place of a status
 
 
 class Absent(Enum):
-    """Why there is no reply."""
+    """The reason why there is no reply."""
 
     NEW = 0  # it has not been done
     EXPIRED = 1  # it was done, or given up, long ago
@@ -69,7 +69,7 @@ class _Window:
         self.noted: dict[int, Noted] = {}
 
     def age(self, sequence: int) -> int:
-        """How far it is behind the newest one; negative if ahead. Numbers wrap."""
+        """The distance behind the newest one; negative if ahead. Numbers wrap."""
         return (self.newest - sequence + _HALF) % _WHOLE - _HALF
 
     def add(self, sequence: int, noted: Noted) -> None:

@@ -47,7 +47,7 @@ class DeviceCounters:
 log: Final = logging.getLogger("netsum.memory.device")
 
 LOOP: Final[Address] = ("", 0)
-"""Where packets for this device itself go, as long as there is no virtual address."""
+"""The key of packets for this device itself, as long as there is no virtual address."""
 _FLAGS: Final = OFFSETS["flags"]
 _REPLY, _REPLICATED, _REPEAT = int(Flag.REPLY), int(Flag.REPLICATED), int(Flag.REPEAT)
 _READ, _COPY, _SUM_FORWARD = int(Instruction.READ), int(Instruction.COPY), int(Instruction.SUM_FORWARD)
@@ -67,7 +67,7 @@ class _Homes(OrderedDict[int, Address]):
 
 
 class Device:
-    """What one host holds.
+    """The memory of one host.
 
     Attributes:
         virtual: where packets for any address of the memory go; None where there is no switch.
@@ -126,7 +126,7 @@ class Device:
         return self._leave(now)
 
     def report(self) -> dict[str, Any]:
-        """What the controller is told of the shards."""
+        """The report on the shards for the controller."""
         return self.holdings.report()
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class Device:
             self._serve(asked, sender, now)
 
     def _hear(self, told: Message, sender: Address) -> None:
-        """What another device says."""
+        """The message of another device."""
         header = told.header
         holding = self.holdings.get(header.region, header.shard)
         if holding is None:
@@ -254,7 +254,7 @@ class Device:
         return execute.OK
 
     def _lacks(self, holding: Holding, asked: Message) -> bool:
-        """Whether the client was told of something that is not here any more. If it may write, the shard is lost here for all
+        """True if the client was told of something that is not here any more. If it may write, the shard is lost here for all
         others, too."""
         shard = holding.shard
         shown = shard.shown(asked.shown) if asked.shown else 0
@@ -293,7 +293,7 @@ class Device:
 
     @staticmethod
     def _home(header: MemoryHeader, sender: Address) -> Address:
-        """Where the reply goes: a chain's packet comes from the device before, and says where its client is."""
+        """The destination of the reply: a chain's packet comes from the device before, and says where its client is."""
         if header.instruction != _SUM_FORWARD or not header.argument:
             return sender
         return socket.inet_ntoa(struct.pack(">I", header.argument >> 16 & 0xFFFFFFFF)), header.argument & 0xFFFF

@@ -1,4 +1,4 @@
-"""What a folder says of shards, in the order in which it happened."""
+"""The record of shards in a folder, in the order in which it happened."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def kept_of(state: Mapping[str, Any], contents: Contents | None = None) -> Kept:
 
 
 def event_of(entry: bytes) -> Event:
-    """What an entry of the journal says."""
+    """An entry of the journal."""
     if entry[:1] == b"S":
         return kept_of(json.loads(entry[1:]))
     what, region, shard, position = ENTRY.unpack_from(entry)

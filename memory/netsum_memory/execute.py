@@ -1,4 +1,4 @@
-"""What instructions do to memory: pure and deterministic, so that all devices of a shard hold the same bits."""
+"""Execution of instructions: pure and deterministic, so that all devices of a shard hold the same bits."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _ARRAY: Final = frozenset(
         *(Instruction.COMPARE_SWAP, *ARITHMETIC),
     }
 )
-"""What every kind of region does by itself; the rest is up to the kind."""
+"""The instructions that every kind of region does by itself; the rest is up to the kind."""
 
 
 def right(region: Region, header: MemoryHeader, *, passing: bool = False) -> MemoryStatus:
-    """Whether the key permits the instruction. ``passing``: a chain only reads what is here."""
+    """True if the key permits the instruction. ``passing``: a chain only reads what is here."""
     keys = region.keys
     reads = passing or header.instruction in IDEMPOTENT
     if header.key in (keys.write, keys.device) or (reads and header.key == keys.read):
@@ -49,7 +49,7 @@ def right(region: Region, header: MemoryHeader, *, passing: bool = False) -> Mem
 
 
 def place(region: Region, address: int, length: int) -> MemoryStatus:
-    """Whether these bytes may be what an instruction is about."""
+    """True if these bytes may be what an instruction is about."""
     if address < region.base or address + length > region.end:
         return MemoryStatus.BOUNDS
     if address % ADDRESS_STEP + length > ADDRESS_STEP:
@@ -63,7 +63,7 @@ def touched(header: MemoryHeader) -> int:
 
 
 def lanes(region: Region, header: MemoryHeader) -> MemoryStatus:
-    """Whether type and alignment fit the instruction."""
+    """True if type and alignment fit the instruction."""
     size = _LANE_BYTES.get(header.lane)
     if size is None:
         return MemoryStatus.TYPE
@@ -101,14 +101,14 @@ def check(region: Region, header: MemoryHeader) -> MemoryStatus:
 
 
 def changes(header: MemoryHeader) -> bool:
-    """Whether the instruction changes memory here, so that it is done exactly once: a chain does so at its end alone."""
+    """True if the instruction changes memory here, so that it is done exactly once: a chain does so at its end alone."""
     if header.instruction == _SUM_FORWARD:
         return not header.segments
     return header.instruction in CHANGING
 
 
 class Result(NamedTuple):
-    """What an instruction's reply says. None for ``argument`` and ``lane``: what the request said. ``shared``: all whose results
+    """The reply to an instruction. None for ``argument`` and ``lane``: what the request said. ``shared``: all whose results
     say so at once get one reply, the same for each but for who it is to."""
 
     status: int = MemoryStatus.OK

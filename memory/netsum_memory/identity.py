@@ -30,7 +30,7 @@ class Identity(NamedTuple):
 
 
 def read_identity(path: Path) -> Identity | None:
-    """What the file says; None if there is none. Raises :class:`DeviceError` if it is damaged."""
+    """The contents of the file; None if there is none. Raises :class:`DeviceError` if it is damaged."""
     if not path.exists():
         return None
     known = read_json(path)

@@ -26,7 +26,7 @@ _SECTOR: Final = 512
 
 
 class End(NamedTuple):
-    """Where a journal ends, and the seal of all that is in it."""
+    """The end of a journal, and the seal of all that is in it."""
 
     size: int
     seal: int
@@ -149,7 +149,7 @@ def _entries(body: bytes) -> Iterator[bytes]:
 
 
 def _lacks_a_sector(body: bytes, at: int) -> bool:
-    """Whether a sector of the file is all zeros, as one is that was never written. Its part in the body counts."""
+    """True if a sector of the file is all zeros, as one is that was never written. Its part in the body counts."""
     start = at + HEAD_BYTES
     cuts = [0, *range(-start % _SECTOR or _SECTOR, len(body), _SECTOR), len(body)]
     return any(not any(body[begin:end]) for begin, end in pairwise(cuts))

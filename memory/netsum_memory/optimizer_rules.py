@@ -70,7 +70,7 @@ class Options:
 
     @property
     def layers(self) -> bool:
-        """Whether a step takes two phases: norms of the whole layer, then the step."""
+        """True if a step takes two phases: norms of the whole layer, then the step."""
         return self.optimizer in LAYERWISE and self.trust_coefficient > 0
 
     @property

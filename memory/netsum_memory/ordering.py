@@ -47,11 +47,11 @@ class Ordering:
 
     @property
     def vouched(self) -> int:
-        """How far this device has said, in this epoch, that it has the log."""
+        """The position up to which this device has said, in this epoch, that it has the log."""
         return self._replica.vouched
 
     def lacks(self, shown: int, epoch: int) -> bool:
-        """Whether something is gone from here; ``shown`` is a position that some client was told is done, ``epoch`` that of its
+        """True if something is gone from here; ``shown`` is a position that some client was told is done, ``epoch`` that of its
         request."""
         return self._replica.lacks(shown, epoch)
 
@@ -75,7 +75,7 @@ class Ordering:
         self._replica.reply(self._shard.answers([Reply(asked.header, Result(status))]))
 
     def hear(self, told: Message, sender: Address) -> None:
-        """What another device says."""
+        """The message of another device."""
         letter = messages.parse(told)
         number = next((at for at, peer in enumerate(self._shard.group) if peer.address == sender), None)
         if letter is not None and number is not None:

@@ -67,7 +67,8 @@ class Answer(NamedTuple):
 
 
 class Waiter(NamedTuple):
-    """Who waits for the step; ``counted``: its gradient is in it; ``shared``: it takes an answer that goes to many."""
+    """The client that waits for the step; ``counted``: its gradient is in it; ``shared``: it takes an answer that goes to
+    many."""
 
     client: int
     sequence: int
@@ -79,7 +80,7 @@ class Waiter(NamedTuple):
 
 @dataclass
 class Block:
-    """What is kept of a block beside its parameters, which lie in the region's memory.
+    """The state of a block beside its parameters, which lie in the region's memory.
 
     Attributes:
         length: bytes of its parameters, which all pushes are as long as; 0 before the first.
@@ -394,5 +395,5 @@ def settings_of(segments: Sequence[int]) -> tuple[float, ...]:
 
 
 def settings_valid(segments: Sequence[int], most: int = _SETTINGS) -> bool:
-    """Whether the segments are settings of a step: finite, not negative, and not too many."""
+    """True if the segments are settings of a step: finite, not negative, and not too many."""
     return len(segments) <= most and all(math.isfinite(value) and value >= 0 for value in settings_of(segments))

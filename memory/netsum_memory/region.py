@@ -1,4 +1,4 @@
-"""What the controller tells a device about the regions whose shards it holds."""
+"""The controller's description of the regions whose shards it holds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Keys:
-    """Who may do what: a packet's key is one of these. ``device`` is what devices show each other."""
+    """Keys and the rights that they give: a packet's key is one of these. ``device`` is what devices show each other."""
 
     read: int
     write: int
@@ -88,7 +88,7 @@ class Region:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """What :meth:`to_dict` gives; ValueError names what is missing or wrong."""
+        """The inverse of :meth:`to_dict`; ValueError names what is missing or wrong."""
         try:
             numbers = {name: int(data[name]) for name in ("base", "size", "granule", "shards")}
             keys = data["keys"]
@@ -126,7 +126,7 @@ class Assignment:
         return next((number for number, peer in enumerate(self.group) if peer.host == host), None)
 
     def joins(self, host: str) -> bool:
-        """Whether the host is in the group, and still to get the contents."""
+        """True if the host is in the group, and still to get the contents."""
         return any(peer.host == host and peer.joining for peer in self.group)
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Assignment:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """What :meth:`to_dict` gives, and the controller sends; ValueError names what is missing or wrong."""
+        """The inverse of :meth:`to_dict`, of what the controller sends; ValueError names what is missing or wrong."""
         region = Region.from_dict(data)
         try:
             group = tuple(

@@ -20,7 +20,7 @@ class RegionType(Protocol):
     after a restart, so it must depend on nothing else: not on time, not on chance."""
 
     def check(self, message: Message) -> MemoryStatus:
-        """What is wrong with an instruction, found without reading memory; OK if nothing."""
+        """The error of an instruction, found without reading memory; OK if nothing."""
 
     def execute(self, message: Message, position: int) -> Outcome:
         """Do an instruction that changes memory, at ``position`` in the log."""
@@ -29,8 +29,8 @@ class RegionType(Protocol):
         """Answer an instruction that changes nothing."""
 
     def save(self, elsewhere: bool) -> bytes:
-        """What the Store does not hold: for a checkpoint, beside which a kind may have files of its own, or, ``elsewhere``,
-        for another device."""
+        """The state that the Store does not hold: for a checkpoint, beside which a kind may have files of its own, or,
+        ``elsewhere``, for another device."""
 
     def load(self, saved: bytes) -> None:
         """Restore what :meth:`save` saved; ``b""`` if the other device has nothing yet."""

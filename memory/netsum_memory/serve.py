@@ -35,7 +35,7 @@ _LONGEST: Final = 60.0
 
 @dataclass(frozen=True)
 class Orders:
-    """What the controller wants of this device."""
+    """The controller's orders for this device."""
 
     assignments: tuple[Assignment, ...]
     virtual: Address | None = None
@@ -78,7 +78,7 @@ class Control:
         self._seldom = Seldom()
         self._thread = threading.Thread(target=self._run, name="netsum-memory-control", daemon=True)
         self.answered = False
-        """Whether the controller has answered the last report."""
+        """True if the controller has answered the last report."""
 
     def start(self) -> None:
         self._thread.start()

@@ -112,7 +112,7 @@ class Shard:
 
     @property
     def packed_position(self) -> int:
-        """What replies say of the position."""
+        """The position that replies show."""
         return pack_position(self.position, self._seed)
 
     def shown(self, packed: int) -> int:
@@ -120,13 +120,13 @@ class Shard:
         return parse_position(packed, self._seed) or 0
 
     def fall_behind(self) -> None:
-        """What is here is older than what clients were told; that is kept."""
+        """The contents here are older than what clients were told; that is kept."""
         self.behind = True
         if self.journal is not None:
             self.journal.changed(self)
 
     def known(self, header: MemoryHeader) -> Noted | Absent:
-        """What became of this instruction."""
+        """The outcome of this instruction."""
         return self.windows.find(header.client, header.sequence)
 
     def append(self, position: int, epoch: int, coming: Message) -> None:

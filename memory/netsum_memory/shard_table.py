@@ -47,7 +47,7 @@ class ShardTable:
         self._stores: dict[int, Store] = {}
         self._refused: dict[tuple[int, int], str] = {}
         self._dropped = False
-        """Whether shards were given up whose files may still be there."""
+        """True if shards were given up whose files may still be there."""
         if vault is not None:
             with ignoring_float_errors():
                 self._restore(vault)
@@ -100,7 +100,7 @@ class ShardTable:
 
     @staticmethod
     def _still(shard: Shard, assignment: Assignment | None) -> bool:
-        """Whether the shard's contents are those of the assignment."""
+        """True if the shard's contents are those of the assignment."""
         if assignment is None or (shard.behind and (assignment.epoch > shard.epoch or assignment.joins(shard.host))):
             return False
         ours, theirs = shard.region, assignment.region

@@ -1,4 +1,4 @@
-"""What of a device outlives its process: a folder with a file for each region, checkpoints and a journal.
+"""The part of a device that outlives its process: a folder with a file for each region, checkpoints and a journal.
 
     lock            held by the process that uses the folder
     device.json     who this device is, which files there must be, and in which machine's RAM some of them may still be
@@ -74,7 +74,7 @@ class Storage:
         return self._found.incarnation
 
     def _identify(self) -> Identity:
-        """Who the folder's device is, as it was left."""
+        """The identity of the folder's device, as it was left."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -134,8 +134,8 @@ class Storage:
         )
 
     def recover(self) -> Iterator[Event]:
-        """What was kept, in order; afterwards the vault takes more. Raises :class:`DeviceError` if anything is damaged or
-        missing."""
+        """The entries that were kept, in order; afterwards the vault takes more. Raises :class:`DeviceError` if anything is
+        damaged or missing."""
         try:
             self._find()
             kept = checkpoint.Checkpoint(self._path("checkpoint"), self.incarnation)
@@ -209,7 +209,7 @@ class Storage:
 
     @property
     def fsync(self) -> bool:
-        """Whether what is kept survives a power failure."""
+        """True if what is kept survives a power failure."""
         return self._fsync
 
     @property

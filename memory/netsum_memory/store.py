@@ -57,7 +57,7 @@ class Store:
         self.commit: Callable[[], None] = lambda: None
         """Has the journal keep everything done so far; a kind calls it before it writes into files of its own."""
         self.fsync = False
-        """Whether such files must survive a power failure, too."""
+        """True if such files must survive a power failure, too."""
         self.path = None if folder is None else folder / f"{region.id}.memory"
         self._file: int | None = None
         self.dirty: set[int] = set()

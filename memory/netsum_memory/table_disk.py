@@ -54,7 +54,7 @@ class Frequency:
             self._seen //= 2
 
     def of(self, keys: Keys) -> list[int]:
-        """How often each key was used recently; collisions can only add to it."""
+        """Estimates of the recent uses of each key; collisions can only add to it."""
         counted: list[int] = self._counters[self._rows, self._places(keys)].min(axis=0).tolist()
         return counted
 
@@ -120,7 +120,7 @@ class Disk:
             ) from error
 
     def read(self, keys: Keys) -> tuple[NDArray[np.bool_], Rows]:
-        """Which of the keys have a row here, and their rows in that order. Each key is given once."""
+        """The keys among these that have a row here, and their rows in that order. Each key is given once."""
         names = _names(keys)
         with self._reading() as transaction:
             found = dict(transaction.cursor().getmulti(names))
@@ -179,7 +179,7 @@ class Disk:
 
     @property
     def syncs(self) -> int:
-        """How often it was synced."""
+        """The number of syncs."""
         with self._reading() as transaction:
             found = transaction.get(_SYNCS)
         if found is None:
@@ -194,7 +194,7 @@ class Disk:
             raise self._damaged(f"is older than its checkpoint, or was missing: synced {self.syncs} times, not {syncs}")
 
     def sync(self) -> int:
-        """What was written outlives the machine. Returns how often there was a sync now."""
+        """Make what was written outlive the machine. Returns how often there was a sync now."""
         self._write()
         syncs = self.syncs + 1
         self._put([(_SYNCS, _sealed(_SYNCS, _COUNT.pack(syncs)))])

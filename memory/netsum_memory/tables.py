@@ -262,9 +262,9 @@ def _joined(parts: list[Rows], width: int) -> Rows:
 
 _KEY: Final = 8
 _ALL: Final = b"rows\0\0\0\0"
-"""What saved rows begin with."""
+"""The first bytes of saved rows."""
 _FILE: Final = b"file\0\0\0\0"
-"""What is saved begins with where the rows stay on this device's disk; behind it, how often they were flushed."""
+"""The start of saved state: where the rows stay on this device's disk; behind it, how often they were flushed."""
 
 
 class TableKind:

@@ -1,4 +1,4 @@
-"""What a network can do, and how to do it: topologies, the optimum of a collective, trees that reach it, orders of ranks,
+"""Planning of what a network does: topologies, the optimum of a collective, trees that reach it, orders of ranks,
 and hosts for trainings.
 
 Nothing here needs a switch.

@@ -173,7 +173,7 @@ def schedule(whole: Topology, topology: Topology, chunk_bytes: int | None, out: 
 
 
 def _cost(before: CollectivePlan, after: CollectivePlan) -> None:
-    """What an allreduce takes now, and took before."""
+    """The time of an allreduce now, and before."""
     ways = [("between hosts", before.schedule.rate, after.schedule.rate)]
     ways.append(("in the network", before.in_network, after.in_network))
     told = [f"{_ms(now)} instead of {_ms(then)} ms {name}" for name, then, now in ways if then]

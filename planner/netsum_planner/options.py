@@ -1,4 +1,4 @@
-"""What the planner's commands share: the argument TOPOLOGY, and what is changed in it; and options."""
+"""Options that the planner's commands share: the argument TOPOLOGY, and what is changed in it; and options."""
 
 from __future__ import annotations
 

@@ -41,10 +41,10 @@ def checked_action(where: str, actions: tuple[ActionInfo, ...], name: str, param
 Code = tuple[Any, ...]
 
 NOTHING: Code = (-1, None)
-"""What is chosen in a group without members."""
+"""The choice in a group without members."""
 
 MEMBER, GROUP = 0, 1
-"""What an entry refers to, by a handle: the numbers of the two things that it can do."""
+"""The reference of an entry, by a handle: the numbers of the two things that it can do."""
 
 
 class ActionProfile:

@@ -1,4 +1,4 @@
-"""What can go wrong with a program or its tables."""
+"""Errors of a program and its tables."""
 
 from __future__ import annotations
 

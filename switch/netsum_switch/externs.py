@@ -72,7 +72,7 @@ class Bucket:
     earned: int = 0
 
     def take(self, wanted: int, now: int) -> bool:
-        """Whether there were enough; if so they are gone."""
+        """True if there were enough; if so they are gone."""
         earned = now // _SECOND * self.rate + now % _SECOND * self.rate // _SECOND
         self.tokens = min(self.burst, self.tokens + earned - self.earned)
         self.earned = earned

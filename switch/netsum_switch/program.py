@@ -327,7 +327,7 @@ class Program:
 
 
 def jump_target(primitive: Json, end: int) -> int:
-    """Where ``_jump`` or ``_jump_if_zero`` of an action with ``end`` primitives leads."""
+    """The target of ``_jump`` or ``_jump_if_zero`` in an action with ``end`` primitives."""
     target = int(primitive["parameters"][-1]["value"], 16)
     if target < 0:
         raise JsonError(f"an action jumps to its primitive {target}")
@@ -340,7 +340,7 @@ def selector_of(profile: str) -> str:
 
 
 def swapped(size: int, count: int, places: range) -> list[int]:
-    """What push and pop by `count` make of a stack of unions: where each place's union was before.
+    """The result of push and pop by `count` on a stack of unions: where each place's union was before.
 
     BMv2 swaps each of `places` with the place `count` before it. Of a stack of headers it then makes the pushed or popped ones
     invalid, but not of unions: these stay valid in another place.
@@ -352,7 +352,7 @@ def swapped(size: int, count: int, places: range) -> list[int]:
 
 
 def is_header(node: Json) -> bool:
-    """Whether an operand of a comparison is a whole header. Raises :class:`UnsupportedError` for stacks and unions."""
+    """True if an operand of a comparison is a whole header. Raises :class:`UnsupportedError` for stacks and unions."""
     while node["type"] == "expression" and "type" in node["value"]:
         node = node["value"]
     if node["type"] in ("header_stack", "header_union"):

@@ -8,7 +8,8 @@ Replica = tuple[int, int]  # (egress port, replica id)
 
 
 class ReplicationEngine:
-    """Where packets are copied to. The data plane reads `multicast` and `clones`, which are changed in place."""
+    """The groups and sessions to which packets are copied. The data plane reads `multicast` and `clones`, which are changed in
+    place."""
 
     def __init__(self) -> None:
         self.multicast: dict[int, tuple[Replica, ...]] = {}

@@ -102,7 +102,7 @@ class EmbeddedSwitch:
 
     @property
     def fault_counts(self) -> dict[int, dict[str, FaultCounts]]:
-        """What was done to frames so far, by port number and direction (`in`, `out`); empty if there are no faults."""
+        """Counts of the faults so far, by port number and direction (`in`, `out`); empty if there are no faults."""
         return {number: port.counts for number, port in self._faulty.items()}
 
     @property

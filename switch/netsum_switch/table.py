@@ -63,7 +63,7 @@ class KeyInfo:
 
 
 def fault(match: Match, key: KeyInfo) -> str | None:
-    """What is wrong with a match for this key field, or None."""
+    """The error in a match for this key field, or None."""
     top = (1 << key.width) - 1
     kinds = {"exact": Exact, "valid": Exact, "lpm": Lpm, "ternary": Ternary, "range": Range}
     if not isinstance(match, kinds[key.match_type]):
@@ -102,7 +102,7 @@ _Rule = tuple[int, int, int, int, tuple[tuple[int, int, int], ...], Code]
 
 
 REFERENCES = (ActionInfo("$member$", -1, (("member", 32),)), ActionInfo("$group$", -1, (("group", 32),)))
-"""What an entry can do in a table with an action profile, by the profile's numbers of the kinds."""
+"""The kinds of entries in a table with an action profile, by the profile's numbers of the kinds."""
 
 _KINDS = {each.name: kind for kind, each in enumerate(REFERENCES)}
 
@@ -264,7 +264,7 @@ class Table:
         return entry
 
     def _identity(self, match: tuple[Match, ...], priority: int) -> tuple[tuple[Match, ...], int]:
-        """What makes two entries the same; bits that a match ignores do not count."""
+        """The identity of an entry; bits that a match ignores do not count."""
         fields = tuple(canonical(one, key.width) for one, key in zip(match, self.keys, strict=False))
         return (fields if len(match) == len(self.keys) else match), self._effective(priority)
 

@@ -128,7 +128,7 @@ def names_of(switch: str) -> list[str]:
 
 @dataclass
 class Totals:
-    """What a run counts; consistent at any moment."""
+    """The counts of a run; consistent at any moment."""
 
     switch: str
     seed: int = 0
@@ -137,12 +137,12 @@ class Totals:
 
     @property
     def made(self) -> int:
-        """How much was tried; nothing tried proves nothing."""
+        """The number of checks; none proves nothing."""
         raise NotImplementedError
 
     @property
     def failures(self) -> int:
-        """How often something was wrong."""
+        """The number of errors."""
         raise NotImplementedError
 
     @property
@@ -174,7 +174,7 @@ class Totals:
 
 
 class Screen:
-    """What a run shows: lines and, on a terminal, a bar below them."""
+    """The display of a run: lines and, on a terminal, a bar below them."""
 
     def __init__(self, say: Callable[[str], None] = print, bar: Progress | None = None) -> None:
         self.say = say

@@ -54,7 +54,7 @@ def choose_topology(file: Path | None, workers: int | None) -> tuple[Topology, i
 
 
 def without_mininet() -> str | None:
-    """Why Mininet cannot run here, or None if it can."""
+    """The reason why Mininet cannot run here, or None if it can."""
     if reason := no_interfaces():
         return reason
     if shutil.which("mnexec") is None:

@@ -69,7 +69,7 @@ PORTS: Final = {8080: "netsum serve --port 0 takes a free one", 9559: "netsum to
 
 
 def may_be_root() -> bool:
-    """Whether we are root, or `make` can become root for what needs it."""
+    """True if we are root, or `make` can become root for what needs it."""
     return os.geteuid() == 0 or _free_sudo()
 
 
@@ -104,7 +104,7 @@ def _root() -> Finding:
 
 
 def _path() -> Finding:
-    """Whether PATH has the folders of the tools that are installed, and of netsum itself."""
+    """True if PATH has the folders of the tools that are installed, and of netsum itself."""
     away: dict[str, list[str]] = {}
     for tool in TOOLS:
         if shutil.which(tool) is None and (found := shutil.which(tool, path=":".join(SBIN))):
@@ -178,7 +178,7 @@ def _packet_sockets() -> Finding:
 
 
 def _buffers() -> Finding:
-    """Whether a member's receive buffer holds a window of the largest blocks."""
+    """True if a member's receive buffer holds a window of the largest blocks."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         enlarge_buffers(sock)
         held = packets_held(sock.fileno(), HEADER_BYTES + MAX_CHUNKS * CHUNK_BYTES)
@@ -240,7 +240,7 @@ def examine_software() -> Iterator[Finding]:
 
 
 def is_checkout() -> bool:
-    """Whether we run from a clone, where there are tests."""
+    """True if we run from a clone, where there are tests."""
     return (Path(__file__).parents[3] / "tests" / "conftest.py").is_file()
 
 
@@ -310,7 +310,7 @@ def _bmv2() -> Finding:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def doctor(as_json: bool) -> None:
-    """What this machine has of what netsum uses, and what to do about the rest.
+    """Report what this machine has of what netsum uses, and what to do about the rest.
 
     A line is `ok`, `missing`, or `optional` if it is missing and the demo and the tests can do without. The exit code is 1 if
     anything is `missing`.

@@ -42,7 +42,7 @@ class Fabric(ABC):
     """
 
     rootless = False
-    """Whether its wires are sockets, not interfaces, so that it does not need root."""
+    """True if its wires are sockets, not interfaces, so that it does not need root."""
 
     def __init__(self, topology: Topology, switch: str) -> None:
         self.topology = topology
@@ -51,7 +51,7 @@ class Fabric(ABC):
         self.switch_options: Sequence[str] = ()
         """Further arguments of every switch."""
         self.web = False
-        """Whether the controller serves its live page."""
+        """True if the controller serves its live page."""
         self._stack = ExitStack()
         self.tokens: dict[str, str] = {}
         self._processes: dict[str, SwitchProcess] = {}
@@ -231,7 +231,7 @@ class Fabric(ABC):
         """Options by which `netsum-memory` uses the host's link; none: the kernel's UDP."""
 
     def client_link(self, host: str) -> Mapping[str, str] | None:  # noqa: ARG002 - the descriptor's own link says where
-        """How a client of memory reaches the switch from this host, if not as the topology says."""
+        """The path of a client of memory to the switch from this host, if not as the topology says."""
         return None
 
     def prefix(self, host: str) -> Sequence[str]:  # noqa: ARG002 - all hosts are in this namespace, unless a fabric says otherwise
@@ -290,7 +290,7 @@ class Fabric(ABC):
 
     @abstractmethod
     def opening(self, host: str) -> Opening:
-        """How another process opens the transport of a member on ``host``."""
+        """The way in which another process opens the transport of a member on ``host``."""
 
     @abstractmethod
     def open_transport(self, descriptor: Descriptor, host: str) -> Transport:

@@ -73,7 +73,7 @@ def search_path() -> str:
 
 
 def command_line(words: Sequence[str]) -> list[str]:
-    """What each rank runs: a ``.py`` file with this Python, anything else as the caller's PATH finds it.
+    """The command line of each rank: a ``.py`` file with this Python, anything else as the caller's PATH finds it.
     :class:`click.UsageError` if there is no such program, :class:`TestbedError` if it is a Python without netsum."""
     program = words[0]
     if program.endswith(".py"):
@@ -110,7 +110,7 @@ def shared_environment(ranks: int) -> dict[str, str]:
 
 
 def torch_environment(rank: int, size: int, place: int, places: int) -> dict[str, str]:
-    """What torchrun sets; the rank is number ``place`` of the ``places`` on this machine."""
+    """The environment that torchrun sets; the rank is number ``place`` of the ``places`` on this machine."""
     values = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": place, "LOCAL_WORLD_SIZE": places}
     return {name: str(value) for name, value in values.items()}
 
@@ -166,7 +166,7 @@ def attached_programs(
 
 
 def join_environment(client: ControllerClient, job: str, token: str) -> dict[str, str]:
-    """What every rank of an attached job joins with."""
+    """The arguments with which every rank of an attached job joins."""
     return {"NETSUM_JOB": job, "NETSUM_TOKEN": token, "NETSUM_CONTROLLER": client.controller}
 
 

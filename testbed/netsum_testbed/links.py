@@ -28,7 +28,7 @@ class LinkEnd:
 
 @dataclass(frozen=True)
 class Opening:
-    """How to open a host's transport from any process on this machine: in the namespace of a file, if given, and on an
+    """The way to open a host's transport from any process on this machine: in the namespace of a file, if given, and on an
     interface, if it replaces the descriptor's link."""
 
     namespace: str | None = None
@@ -60,7 +60,7 @@ LEAST: Final = "4096"
 
 
 SMALL_BURST: Final = "10kb"
-"""What a link sends at once after a pause: a packet of the largest MTU."""
+"""The burst of a link after a pause: a packet of the largest MTU."""
 VIRTUAL: Final = 0.8
 """Rate of the virtual queue, as a part of the link's: a fifth of the packets of a full link are marked."""
 FRAME_BYTES: Final = PREFIX_BYTES + HEADER_BYTES + CHUNK_BYTES * MAX_CHUNKS

@@ -76,7 +76,7 @@ class P4Switch(Switch):  # type: ignore[misc]  # Mininet has no types
 
 
 def rates_work() -> bool:
-    """Whether this kernel and its tools can limit a link's rate (tc with HTB)."""
+    """True if this kernel and its tools can limit a link's rate (tc with HTB)."""
     return complaint(HTB) is None
 
 

@@ -1,5 +1,5 @@
-"""What netsum takes of Mininet: Debian's package, which only the system's Python sees. Importing this raises TestbedError where
-it is not."""
+"""The parts of Mininet that netsum uses: Debian's package, which only the system's Python sees. Importing this raises
+TestbedError where it is not."""
 
 import logging
 

@@ -138,7 +138,8 @@ table netdev probe {{ chain out {{ type filter hook egress device "nsprobe0" pri
 
 
 _CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21}
-"""What root needs for namespaces, interfaces and raw frames, with the bit of each; a container's root may lack them."""
+"""The capabilities that root needs for namespaces, interfaces and raw frames, with the bit of each; a container's root may
+lack them."""
 
 
 def missing_capabilities(status: Path = Path("/proc/self/status")) -> list[str]:
@@ -148,7 +149,7 @@ def missing_capabilities(status: Path = Path("/proc/self/status")) -> list[str]:
 
 
 def no_interfaces() -> str | None:
-    """Why we cannot make network interfaces, and so run rootless; None if we can."""
+    """The reason why we cannot make network interfaces, and so run rootless; None if we can."""
     if os.geteuid() != 0:
         return "we are not root"
     missing = missing_capabilities()
@@ -156,7 +157,7 @@ def no_interfaces() -> str | None:
 
 
 def complaint(script: str, path: str | None = None) -> str | None:
-    """What goes wrong when a shell script is run in a network namespace of its own, or None if nothing does. ``path``: a PATH
+    """The error when a shell script is run in a network namespace of its own, or None if nothing does. ``path``: a PATH
     for it, if not ours."""
     environment = os.environ if path is None else {**os.environ, "PATH": path}
     words = ["unshare", "-n", "sh", "-c", script]

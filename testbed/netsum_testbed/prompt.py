@@ -36,7 +36,7 @@ from netsum_testbed.switches import choose_switch
 
 
 SECONDS: Final = 5.0
-"""How long one host sends."""
+"""The seconds for which one host sends."""
 PATIENCE: Final = 30.0
 """Seconds to connect, and for the other side to move on."""
 BUFFER: Final = 1 << 16

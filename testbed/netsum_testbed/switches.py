@@ -63,7 +63,7 @@ def choose_switch(wish: str) -> str:
 
 
 def bmv2_trouble() -> str | None:
-    """Why the simple_switch_grpc on PATH cannot be used here, or None if it starts."""
+    """The reason why the simple_switch_grpc on PATH cannot be used here, or None if it starts."""
     lacking = [name for name in _NEEDED if name not in bmv2_help()]
     if 0 < len(lacking) < len(_NEEDED):  # one that lacks all cannot show its help: its own words, below, say why
         return f"{shutil.which(BMV2)} does not know {', '.join(lacking)}, which netsum needs"
@@ -78,7 +78,7 @@ def bmv2_trouble() -> str | None:
 
 
 def runs_machine_code() -> bool:
-    """Whether the embedded switch compiles programs to machine code here."""
+    """True if the embedded switch compiles programs to machine code here."""
     return os.environ.get(ENGINE_VARIABLE) != "python" and find_spec("llvmlite") is not None
 
 
@@ -99,7 +99,7 @@ def switch_version(kind: str) -> str:
 
 
 def bmv2_help() -> str:
-    """What simple_switch_grpc says of its options; "" if it is not on PATH, or says nothing."""
+    """The output of simple_switch_grpc's help; "" if it is not on PATH, or says nothing."""
     path = shutil.which(BMV2)
     return "" if path is None else _help_of(path)
 
@@ -111,7 +111,7 @@ def _help_of(path: str) -> str:
 
 
 def has_thrift() -> bool:
-    """Whether simple_switch_grpc was built with Thrift; without, it refuses the option for its port."""
+    """True if simple_switch_grpc was built with Thrift; without, it refuses the option for its port."""
     return "--thrift-port" in bmv2_help()
 
 

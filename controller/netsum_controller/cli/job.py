@@ -37,7 +37,7 @@ def slots(base: int, count: int) -> str:
 
 
 def _shares(item: Job) -> dict[str, str]:
-    """What share of the blocks each root makes: ``3/16``."""
+    """The share of the blocks that each root makes: ``3/16``."""
     stripes = item.epoch.shape.roots
     return {name: f"{stripes.count(name)}/{len(stripes)}" for name in dict.fromkeys(stripes)}
 
@@ -78,7 +78,7 @@ def switches(item: dict[str, Any]) -> str:
 
 
 def parts(item: Job) -> list[dict[str, Any]]:
-    """What a job has on each of its switches; parents are listed with the UDP port of the edge to them."""
+    """The parts that a job has on each of its switches; parents are listed with the UDP port of the edge to them."""
     shape, edges = item.epoch.shape, item.epoch.edges
     return [
         {
@@ -266,7 +266,7 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def stats(settings: Settings, name: str, every: bool, as_json: bool) -> None:
-    """What has become of the job's packets at each of its switches since it was created."""
+    """The outcomes of the job's packets at each of its switches since it was created."""
     with settings.controller() as controller:
         found = controller.stats(name)
     if as_json:

@@ -23,7 +23,7 @@ from netsum_controller.regions.reconciler import region_traffic
 
 
 def summary(state: MemoryState, name: str) -> dict[str, Any]:
-    """What lists say of a region."""
+    """The fields that lists show of a region."""
     region = state.regions[name]
     found = [how_is(region, placed) for placed in state.shards[name]]
     fields = ("name", "kind", "dtype", "base", "size", "granule", "shards", "replicas")
@@ -65,7 +65,7 @@ def shard_rows(state: MemoryState, name: str) -> tuple[Sequence[str], list[Seque
 
 
 def device_rows(state: MemoryState) -> list[dict[str, Any]]:
-    """What there is to say of each device."""
+    """The fields that are shown of each device."""
     primaries: Counter[str] = Counter()
     held: Counter[str] = Counter()
     for shards in state.shards.values():

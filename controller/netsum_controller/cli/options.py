@@ -1,4 +1,5 @@
-"""What the commands share: the settings that they start from, the option --algorithm, and their output as tables or JSON."""
+"""Options and output that the commands share: the settings that they start from, the option --algorithm, and their output as
+tables or JSON."""
 
 from __future__ import annotations
 

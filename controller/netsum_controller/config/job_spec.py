@@ -98,7 +98,7 @@ Token = Annotated[str, Field(min_length=8, max_length=256), AfterValidator(_toke
 
 
 class JobSpec(Strict):
-    """What to create. Without a ``token`` a random one is made."""
+    """A job to create. Without a ``token`` a random one is made."""
 
     name: Name
     members: tuple[Name, ...] = Field(strict=False, min_length=1, max_length=schema.MAX_WORKERS)
@@ -157,7 +157,7 @@ class JobSpec(Strict):
 
     @property
     def may_do_without(self) -> bool:
-        """Whether the members may combine themselves if no switch has room. (A switch that does not answer is a different
+        """True if the members may combine themselves if no switch has room. (A switch that does not answer is a different
         case.)"""
         return self.algorithm == AUTO and self.late is Late.WAIT
 

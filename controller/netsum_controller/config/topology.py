@@ -169,7 +169,7 @@ class Link(Strict):
 
 
 class Neighbour(NamedTuple):
-    """What is at the other end of a switch's link: a ``switch``, and its ``port``; ``link`` is the link's name."""
+    """The other end of a switch's link: a ``switch``, and its ``port``; ``link`` is the link's name."""
 
     switch: str
     port: int
@@ -185,7 +185,7 @@ class Quota(Strict):
 
 
 class MemoryAddress(Strict):
-    """Where all hosts reach memory in the network: one address for all devices, which every switch answers for."""
+    """The address at which all hosts reach memory in the network: one address for all devices, which every switch answers for."""
 
     ip: Ip = Field(description="virtual address, in the hosts' subnet")
     mac: Mac
@@ -228,7 +228,7 @@ class Topology(Strict):
         return self.model_copy(update={"links": left})
 
     def on_ports(self, switch: str) -> dict[int, str]:
-        """What is on each port of a switch, ascending: a host's name, another switch's with its port (``spine1:2``), or
+        """The neighbors on each port of a switch, ascending: a host's name, another switch's with its port (``spine1:2``), or
         ``controller``."""
         found = {host.port: name for name, host in self.hosts_of(switch).items()}
         found |= {port: f"{other.switch}:{other.port}" for port, other in self.neighbours(switch).items()}
@@ -261,7 +261,7 @@ def _conflicts(
     links: Mapping[str, Link],
     memory: MemoryAddress | None = None,
 ) -> list[Problem]:
-    """What is taken twice, and switches that are not among those ``known``."""
+    """Names and addresses that are taken twice, and switches that are not among those ``known``."""
     taken: dict[tuple[str, str], str] = {}
     problems: list[Problem] = []
 

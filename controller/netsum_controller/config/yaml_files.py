@@ -52,10 +52,10 @@ _WORDS: dict[str, str] = {
     "string_too_long": "must have {max_length} characters or fewer",
 }
 _KEY = "[key]"
-"""What pydantic adds to the path of a key that is wrong itself."""
+"""Parts that pydantic adds to the path of a key that is wrong itself."""
 
 _SECRET = ("token",)
-"""What no message shows."""
+"""Values that no message shows."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
@@ -116,7 +116,7 @@ def _plain(value: Any) -> Any:
 
 
 def _given(kind: str, value: Any) -> str:
-    """What stands in the file instead, as it is written there."""
+    """The text in the file instead, as it is written there."""
     if isinstance(value, list | dict | tuple):
         return ""
     if value is None:

@@ -115,7 +115,7 @@ class MulticastGroup:
 
     @property
     def identity(self) -> tuple[str, tuple[int, ...]]:
-        """What can be on a switch only once."""
+        """Table entries and groups that a switch can have only once."""
         return "multicast group", (self.group_id,)
 
     def __str__(self) -> str:

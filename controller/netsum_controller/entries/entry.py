@@ -34,7 +34,7 @@ class Entry:
 
     @property
     def identity(self) -> tuple[str, tuple[int, ...]]:
-        """What is unique on a switch: the table and the key."""
+        """The unique key of an entry on a switch: the table and the key."""
         return self.TABLE, tuple(getattr(self, name) for name in self.KEY)
 
     def __str__(self) -> str:

@@ -87,7 +87,7 @@ _MAX_FIELDS = 4
 
 
 def answer_client(context: ControllerContext, name: str, token: str, query: str) -> dict[str, Any]:
-    """What a client needs to know of a region. With ``access=read`` it gets the key that only reads."""
+    """The description of a region for a client. With ``access=read`` it gets the key that only reads."""
     region, writes = authorised(context, name, token)
     try:
         given = parse_qs(query, max_num_fields=_MAX_FIELDS)
@@ -349,7 +349,7 @@ class _Handler(BoundedHandler):
         return {"job": job.name, "epoch": job.epoch.number, "members": members}
 
     def _address(self, name: str) -> str | None:
-        """Where other hosts reach this one: its IP address, or what stands for it where wires are sockets."""
+        """The address at which other hosts reach this one: its IP address, or what stands for it where wires are sockets."""
         host = self.context.topology.hosts.get(name)
         if host is None:
             return None
@@ -373,7 +373,7 @@ def _parse(text: bytes) -> Mapping[str, Any]:
 
 
 def _progress(body: Mapping[str, Any]) -> Progress | None:
-    """How far a rejoining member says it was; None for one that joins."""
+    """The position that a rejoining member reports; None for one that joins."""
     told = [
         name
         for group in (("needs", "next_epoch"), ("block", "sent", "octets"))
@@ -390,7 +390,7 @@ def _progress(body: Mapping[str, Any]) -> Progress | None:
 
 
 def _peer(body: Mapping[str, Any]) -> str | None:
-    """Where the other members reach this one, if it says so; an older library does not."""
+    """The address at which the other members reach this one, if it says so; an older library does not."""
     if body.get("peer") is None:
         return None
     text = str(_field(body, "peer", str))

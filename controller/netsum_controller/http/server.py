@@ -119,7 +119,7 @@ class BoundedHandler(BaseHTTPRequestHandler):
         return True
 
     def is_awaited(self) -> bool:
-        """Whether the client is still there: it has not closed its side (which shows even behind bytes that nobody has read).
+        """True if the client is still there: it has not closed its side (which shows even behind bytes that nobody has read).
         Raises :class:`StateError` if the server is closing."""
         if self.server.closing:
             raise StateError("the controller is stopping: ask again when it is back")

@@ -166,7 +166,7 @@ def _tell(context: ControllerContext, job: Job, trees: Trees) -> None:
 
 
 def goes_around(context: ControllerContext, job: Job) -> bool:
-    """Whether the job's trees need a switch or a link that is down, and other trees would not."""
+    """True if the job's trees need a switch or a link that is down, and other trees would not."""
     shape = job.epoch.shape
     cut = {
         frozenset(context.topology.links[name].switches)
@@ -183,7 +183,7 @@ def goes_around(context: ControllerContext, job: Job) -> bool:
 
 
 def is_resumable(job: Job) -> bool:
-    """Whether another epoch can resume the current one, which its switch has lost. Not if a member has left, because the
+    """True if another epoch can resume the current one, which its switch has lost. Not if a member has left, because the
     contributions that it kept are gone; nor if one was evicted after it had joined, because some members hold results with its
     part that others would get without it; nor if results may be partial, because nobody can reproduce them."""
     seats = job.epoch.seats

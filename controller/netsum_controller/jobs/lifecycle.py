@@ -42,17 +42,17 @@ NO_TREES = Trees({}, ())
 
 
 def token_hash(token: str) -> str:
-    """What the store keeps of a token."""
+    """The hash of a token that the store keeps."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def token_is(job: Job, token: str) -> bool:
-    """Whether it is the job's token; takes the same time for every wrong one."""
+    """True if it is the job's token; takes the same time for every wrong one."""
     return hmac.compare_digest(job.token_sha256, token_hash(token))
 
 
 def differences(job: Job, spec: JobSpec, context: ControllerContext) -> list[str]:
-    """How an existing job differs from a spec of its name; empty when it is the same job."""
+    """The differences of an existing job from a spec of its name; empty when it is the same job."""
     found = []
     if job.members != spec.members:
         found.append(f"members {', '.join(job.members)}, not {', '.join(spec.members)}")

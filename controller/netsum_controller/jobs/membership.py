@@ -273,7 +273,7 @@ def describe(context: ControllerContext, job: Job, rank: int, link: Link | None 
 
 
 def _peers(job: Job) -> tuple[str, ...]:
-    """Where each rank is reached, "" if it is evicted; :class:`BusyError` until all have joined."""
+    """The address of each rank, "" if it is evicted; :class:`BusyError` until all have joined."""
     missing = [seat.rank for seat in job.epoch.members if not (seat.joined and seat.peer)]
     if missing:
         who = some_ranks(missing)

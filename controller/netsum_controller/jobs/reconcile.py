@@ -30,7 +30,7 @@ TURN: Final = 16
 
 @dataclass
 class Report:
-    """What was done to a switch; empty if nothing was wrong."""
+    """The repairs of a switch; empty if nothing was wrong."""
 
     switch: str
     program_pushed: bool = False
@@ -93,11 +93,11 @@ class _Restoring:
         self._others: set[int] = set()
         """The ids of jobs of another state file that were there."""
         self._there: dict[str, dict[int, list[Item]]] = {}
-        """What each switch that has been read had of each job, by its id."""
+        """The parts that each switch that has been read had of each job, by its id."""
         self._changed: set[str] = set()
         """The jobs that others have changed since then."""
         self._troubles: dict[str, ControllerError] = {}
-        """What is wrong with other switches that cannot be used."""
+        """The faults of other switches that cannot be used."""
 
     def begin(self, client: SwitchClient, *, force: bool, take_over: bool) -> None:
         """Load the program where it is missing, and correct everything but the jobs that are ``left``. Call it under the state
@@ -183,7 +183,7 @@ class _Restoring:
         self._finish(client, jobs, fresh)
 
     def _of(self, client: SwitchClient, job: Job) -> list[Item]:
-        """What a switch had of a job before its turn."""
+        """The part of a job on a switch before its turn."""
         if client.name not in self._there:
             self._there[client.name] = by_job(client.read_items())
         elif job.name in self._changed:
@@ -247,18 +247,18 @@ class _Restoring:
         return bool(missing)
 
     def _before(self, client: SwitchClient, job: Job) -> list[Item]:
-        """What a switch has of a job now."""
+        """The part of a job on a switch now."""
         here = client.name == self._name
         return self._there[self._name][job.job_id] if here else self._of(client, job)
 
 
 def _done_meanwhile(old: Job, job: Job) -> bool:
-    """Whether somebody has installed another epoch of the job since it was read."""
+    """True if somebody has installed another epoch of the job since it was read."""
     return job.epoch.number != old.epoch.number and job.state is JobState.READY
 
 
 def _keeps_number(context: ControllerContext, client: SwitchClient, job: Job) -> bool:
-    """Whether the number of the job's epoch is, or can be, claimed on this switch too."""
+    """True if the number of the job's epoch is, or can be, claimed on this switch too."""
     if client.name in job.epoch.shape.switches:
         try:
             claim_again(context, client, job)
@@ -269,7 +269,7 @@ def _keeps_number(context: ControllerContext, client: SwitchClient, job: Job) ->
 
 
 def _nobody_has(job: Job) -> bool:
-    """Whether the epoch resumes another and no member knows it yet, so that it needs no successor."""
+    """True if the epoch resumes another and no member knows it yet, so that it needs no successor."""
     epoch = job.epoch
     return epoch.resumes is not None and (epoch.rejoin is Rejoin.WAITING or job.state is JobState.CHANGING)
 

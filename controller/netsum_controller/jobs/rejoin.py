@@ -30,9 +30,9 @@ RETRY_MS = 100
 
 
 class Progress(NamedTuple):
-    """Where a member is: the epoch that it last ran in and, once it has stopped because it was told of the ``next_epoch``, the
-    first block whose result it lacks. Before that it may say what it waits for: a ``block``, which it has ``sent`` so many times,
-    in packets of so many ``octets``."""
+    """The position of a member: the epoch that it last ran in and, once it has stopped because it was told of the
+    ``next_epoch``, the first block whose result it lacks. Before that it may say what it waits for: a ``block``, which it has
+    ``sent`` so many times, in packets of so many ``octets``."""
 
     epoch: int
     needs: int | None = None
@@ -137,7 +137,7 @@ def some_ranks(ranks: Sequence[int]) -> str:
 
 
 def happened(job: Job) -> str:
-    """Why its members rejoin."""
+    """The reason why its members rejoin."""
     return "its switch has restarted" if job.by_switch else "its members combine themselves from now on"
 
 

@@ -146,7 +146,7 @@ def install(
 def desired_on(
     context: ControllerContext, job: Job, clients: Clients, switches: Iterable[str] | None = None
 ) -> dict[str, list[Item]]:
-    """What the job should have on its switches (or ``switches``) that have clients."""
+    """The items of the job on its switches (or ``switches``) that have clients."""
     return {
         name: job_items(context.topology, job, name, priority=priority_on(context, job, name))
         for name in (job.switches if switches is None else switches)

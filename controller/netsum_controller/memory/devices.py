@@ -85,7 +85,7 @@ class Beats:
 
     clock: Callable[[], float] = time.monotonic
     began: float | None = None
-    """When this process began to serve, and so to hear."""
+    """The time when this process began to serve, and so to hear."""
     lease: float = LEASE
     """Seconds without a report after which a device counts as dead."""
     wake: threading.Event = field(default_factory=threading.Event)
@@ -96,9 +96,9 @@ class Beats:
     unwritten: set[str] = field(default_factory=set)
     """Hosts of which that has changed since it was last written down."""
     written: float = float("-inf")
-    """When that was."""
+    """The time of that."""
     settled: tuple[MemoryState, int, tuple[bool | None, ...]] | None = None
-    """What there was nothing to do about."""
+    """Devices for which there was nothing to do."""
     _heard: dict[str, _Heard] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
@@ -133,7 +133,7 @@ class Beats:
         return lost
 
     def to_write(self) -> dict[str, dict[ShardKey, Report]]:
-        """What of :attr:`vouched` is to be written down now."""
+        """The part of :attr:`vouched` that is to be written down now."""
         with self._guard:
             hosts, self.unwritten = self.unwritten, set()
             return {host: dict(self.vouched[host]) for host in hosts}
@@ -183,7 +183,7 @@ def orders(
     lease: float,
     keep: Collection[ShardKey] = (),
 ) -> dict[str, Any]:
-    """What a device is to hold. It learns of a shard's next epoch when all switches have it. It is not told to hold a shard
+    """The orders for a device. It learns of a shard's next epoch when all switches have it. It is not told to hold a shard
     that it should have and does not report: it would replace lost memory by zeros. What it is to ``keep`` it neither serves
     anew nor gives up."""
     virtual = virtual_address(topology)

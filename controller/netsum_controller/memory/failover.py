@@ -1,4 +1,4 @@
-"""Which devices make up a shard's next group: pure decisions, explored in ``tests/model/memory``.
+"""The devices of a shard's next group: pure decisions, explored in ``tests/model/memory``.
 
 A group is one **epoch** of a shard: the primary, and the others. A member is *joining* until the primary waits for its
 acknowledgements, too; only then is it **whole**: it holds everything that a client was ever told has been done. So a primary
@@ -29,7 +29,7 @@ class ShardLostError(Exception):
 
 
 def has_lost(known: Report, report: Report) -> bool:
-    """Whether a device that says it is still the same has less than it has vouched for: what it has is an older copy. Within an
+    """True if a device that says it is still the same has less than it has vouched for: what it has is an older copy. Within an
     epoch, and at a restart, nothing of that goes away; in a later one, what nobody was told of may."""
     same = known.incarnation == report.incarnation
     return same and (report.epoch, report.position) < (known.epoch, known.vouched)
@@ -150,13 +150,13 @@ def advance(region: Region, shard: Shard, standings: Standings, loads: MutableMa
 
 
 def is_newer(shard: Shard, reports: Iterable[Report]) -> bool:
-    """Whether some device was told of a later epoch than this one: then the state file is an older copy, and says nothing of who
+    """True if some device was told of a later epoch than this one: then the state file is an older copy, and says nothing of who
     has the shard's memory now."""
     return any(report.epoch > shard.epoch for report in reports)
 
 
 def is_made(region: Region, shard: Shard, standings: Standings) -> bool:
-    """Whether all devices of a new shard have it."""
+    """True if all devices of a new shard have it."""
     return all(
         standings.get(member.host, UNKNOWN).report((region.id, shard.number))[:2] == (member.incarnation, shard.epoch)
         and standings[member.host].report((region.id, shard.number)).ready

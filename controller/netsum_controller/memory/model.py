@@ -128,7 +128,7 @@ class Region:
     state: RegionState = RegionState.CREATING
     options: Mapping[str, Any] = field(default_factory=dict)
     trouble: str = ""
-    """Why it cannot be made."""
+    """The reason why it cannot be made."""
     token: str | None = field(default=None, repr=False)
     read_token: str | None = field(default=None, repr=False)
 
@@ -178,7 +178,7 @@ DTYPES = ("int32", "int64", "uint32", "uint64", "float32", "float64")
 
 
 class RegionSpec(Strict):
-    """What to create. ``size`` or ``shape`` (of ``dtype``) says how large, which is rounded up to a power of two. Without
+    """A region to create. ``size`` or ``shape`` (of ``dtype``) says how large, which is rounded up to a power of two. Without
     ``devices``, all that are there may hold it; without ``shards`` there are some for each device. ``options`` are the kind's.
     Without a ``token`` a random one is made."""
 

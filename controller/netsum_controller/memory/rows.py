@@ -88,7 +88,7 @@ class MemoryRows:
         return MemoryState(regions, shards, devices, groups)
 
     def knows_id(self, region: int) -> bool:
-        """Whether a region, deleted or not, has this id."""
+        """True if a region, deleted or not, has this id."""
         return bool(self._store.rows("SELECT 1 FROM memory_ids WHERE id = ?", (region,)))
 
     def region(self, name: str) -> Region:

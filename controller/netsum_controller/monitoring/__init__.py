@@ -1,1 +1,1 @@
-"""What looks at switches and jobs while they run, and acts on or reports what it sees."""
+"""Monitoring of switches and jobs while they run: repairs and reports."""

@@ -47,7 +47,7 @@ class RecordSample:
 
     @property
     def begun(self) -> int:
-        """How many blocks of the epoch have begun."""
+        """The number of blocks of the epoch that have begun."""
         return 0 if self.newest is None else self.newest + 1
 
 
@@ -182,7 +182,7 @@ def _joined(parts: list[JobView]) -> JobView:
 
 
 class _Heard(NamedTuple):
-    """When a member's packets first reached this count, and how many blocks had begun then."""
+    """The time when a member's packets first reached this count, and how many blocks had begun then."""
 
     packets: int
     at: float
@@ -191,11 +191,11 @@ class _Heard(NamedTuple):
 
 @dataclass
 class _Memory:
-    """What is remembered of a job's epoch between looks."""
+    """State of a job's epoch that is kept between looks."""
 
     epoch: int
     later: bool = False
-    """Whether an earlier epoch may have used the members' entries, whose counters then go on."""
+    """True if an earlier epoch may have used the members' entries, whose counters then go on."""
     began: dict[int, tuple[int, int]] = field(default_factory=dict)
     """A rank's packets and newest block at the first look at a later epoch."""
     heard: dict[int, _Heard] = field(default_factory=dict)
@@ -219,7 +219,7 @@ class JobCollector:
         self._memory: dict[tuple[str, str], _Memory] = {}
         """By switch and job."""
         self._up: dict[str, bool] = {}
-        """What the last look at each switch has found."""
+        """The result of the last look at each switch."""
 
     def look(self, switch: str, only: str | None = None) -> SwitchView:
         """The current view of a switch and its jobs (or ``only`` one of them). Errors are reported in the view, not raised."""
@@ -346,7 +346,7 @@ def _member(
 
 
 def _is_silent(member: MemberView, found: RecordSample, memory: _Memory, at: float) -> bool:
-    """Whether nothing has come from a member although a block waits for it or the others have gone on without it."""
+    """True if nothing has come from a member although a block waits for it or the others have gone on without it."""
     known = memory.heard.get(member.rank)
     if known is None or known.packets != member.packets:
         memory.heard[member.rank] = _Heard(member.packets, at, found.begun)

@@ -21,8 +21,8 @@ SWEEPS_LATE = 4
 
 @dataclass(frozen=True)
 class SwitchState:
-    """What a switch has of a job: the records of its epoch by slot from 0, packets and bytes by member entry, outcomes, and what
-    it has dropped by port. ``lost`` says that the switch does not run our program, ``trouble`` why it does not answer."""
+    """The part of a job on a switch: the records of its epoch by slot from 0, packets and bytes by member entry, outcomes, and
+    what it has dropped by port. ``lost`` says that the switch does not run our program, ``trouble`` why it does not answer."""
 
     entry: JobEntry | None = None
     records: Mapping[int, Record] = field(default_factory=dict)
@@ -104,7 +104,7 @@ def _cause(
     outcomes: Mapping[str, int],
     others: Mapping[int, Waiting],
 ) -> str:
-    """What holds a member up. Blocks are counted from the epoch's first; ``record`` is that of the block."""
+    """The cause that holds a member up. Blocks are counted from the epoch's first; ``record`` is that of the block."""
     seat, first = path.seat, job.epoch.first_block_id
     if seat.left:
         return "has left"
@@ -134,7 +134,7 @@ def _cause(
 
 
 def job_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iterator[str]:
-    """What holds the whole job up."""
+    """The cause that holds the whole job up."""
     for name, state in states.items():
         if state.trouble:
             yield state.trouble
@@ -158,7 +158,7 @@ def job_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iter
 
 
 def _ageing_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iterator[str]:
-    """Why blocks of a degrade job are not closed although they wait."""
+    """The reason why blocks of a degrade job are not closed although they wait."""
     opened = [
         (trees.nodes[name], record, state.entry.quorum if state.entry else 0)
         for name, state in states.items()
@@ -198,7 +198,7 @@ def path_hints(under_way: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def members_hints(job: Job) -> Iterator[str]:
-    """What holds up a job whose members combine themselves."""
+    """The cause that holds up a job whose members combine themselves."""
     if job.epoch.rejoin is Rejoin.WAITING:
         missing = ", ".join(str(seat.rank) for seat in job.epoch.members if seat.needs is None)
         yield f"its members combine from now on: the job goes on when all have joined again (missing: rank {missing})"
@@ -236,6 +236,6 @@ _REFUSALS = {
 
 
 def refusal_hints(outcomes: Mapping[str, int]) -> Iterable[str]:
-    """What the outcome counters say."""
+    """The causes that the outcome counters show."""
     found = [text.format(counted(outcomes[name], "packet")) for name, text in _REFUSALS.items() if outcomes.get(name)]
     return [*found, refused_checksums(outcomes["checksum"])] if outcomes.get("checksum") else found

@@ -163,7 +163,7 @@ def _since(before: int, now: int) -> int:
 
 
 def _is_straggler(member: MemberView, waits: int, members: Sequence[MemberView]) -> bool:
-    """Whether the job is slow because of this member: a block has waited for it for long, or most blocks wait for it, which
+    """True if the job is slow because of this member: a block has waited for it for long, or most blocks wait for it, which
     means two thirds of the waits among two members, and half among more."""
     if member.presence in (Presence.LEFT, Presence.EVICTED):
         return False

@@ -1,4 +1,4 @@
-"""What a job is doing: its outcome counters, and which members it waits for."""
+"""The activity of a job: its outcome counters, and which members it waits for."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class JobDiagnosis:
-    """Why a job is stuck: its open blocks, whom they wait for, and hints, the likeliest cause first; ``trouble`` are those about
-    the whole job. ``combines``: "switch", or the members' algorithm."""
+    """The reasons why a job is stuck: its open blocks, whom they wait for, and hints, the likeliest cause first; ``trouble``
+    are those about the whole job. ``combines``: "switch", or the members' algorithm."""
 
     job: str
     epoch: int

@@ -53,7 +53,7 @@ class _Edge(NamedTuple):
     total: int
 
     def carries(self, ahead: int) -> bool:
-        """Whether the block that is so many after the epoch's first crosses it."""
+        """True if the block that is so many after the epoch's first crosses it."""
         return (self.job.epoch.first_block_id + ahead) % SERIAL % self.total in self.stripes
 
 
@@ -155,7 +155,7 @@ class LinkWatcher:
         return there
 
     def _silent_ends(self, edge: _Edge) -> tuple[bool, bool]:
-        """Whether nothing comes in at the child's end, and at the parent's, although the child's members send."""
+        """True if nothing comes in at the child's end, and at the parent's, although the child's members send."""
         if self._since.quiet((edge.child, "job", edge.job.job_id)) >= QUIET:
             return False, False
         ends = ((edge.child, edge.port), (edge.parent.switch, edge.parent.port))
@@ -163,7 +163,7 @@ class LinkWatcher:
         return below, above
 
     def _is_stuck(self, edge: _Edge, *, above: bool) -> bool:
-        """Whether blocks wait for this link: the child has their partial sums, and either nothing arrives ``above``, or the
+        """True if blocks wait for this link: the child has their partial sums, and either nothing arrives ``above``, or the
         parent has their results, which do not arrive below."""
         with self._context.store.lock:
             job = self._context.store.find_job(edge.job.name)

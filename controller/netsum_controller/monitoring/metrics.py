@@ -124,7 +124,7 @@ _AT_ONCE: Final = 8
 
 
 class Metrics:
-    """What ``GET /metrics`` answers."""
+    """The answer to ``GET /metrics``."""
 
     def __init__(self, context: ControllerContext, max_age: float = MAX_AGE) -> None:
         self._registry = CollectorRegistry()
@@ -138,7 +138,7 @@ class Metrics:
         return encoded(self._registry, accept)
 
     def views(self) -> list[SwitchView]:
-        """What the page says of the switches, as :meth:`SwitchCollector.views`."""
+        """The state of the switches on the page, as :meth:`SwitchCollector.views`."""
         return self._switches.views()
 
 
@@ -271,7 +271,7 @@ def _member_metrics(jobs: list[JobView]) -> Iterator[Metric]:
 
 
 class ControllerCollector(Collector):
-    """What the controller has done since it began to serve, without jobs that are gone."""
+    """Counts of what the controller has done since it began to serve, without jobs that are gone."""
 
     _COUNTS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
         "joins": ("netsum_joins", "Joins and rejoins of members, by result.", ("job", "kind", "result")),

@@ -1,4 +1,4 @@
-"""What is known of the way between a member and its switch: what arrives, and what does not. Pure."""
+"""The known state of the path between a member and its switch: what arrives, and what does not. Pure."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Path:
         return f"{sent} {self._to_port}, though {others}: {self._mtu(told.octets)}"
 
     def not_returning(self, first: int, others: Mapping[int, Waiting]) -> str:
-        """What the switch sends the member, if that does not reach it: another rank has had a result for long, and this one asks
-        for it. (If ``others`` wait for a later block, they hold the earlier results.)"""
+        """The result that does not reach the member, if so: another rank has had a result for long, and
+        this one asks for it. (If ``others`` wait for a later block, they hold the earlier results.)"""
         told = self.waiting
         if told is None:
             return ""
@@ -82,7 +82,7 @@ class Path:
         return self._of_dropped()
 
     def _only_smaller(self, size: int) -> bool:
-        """Whether what was counted shows that no packet of this size was among it: headers alone make up the rest."""
+        """True if what was counted shows that no packet of this size was among it: headers alone make up the rest."""
         least = _ETHERNET + _IP_AND_UDP + HEADER_BYTES
         return 0 < self.octets < least * (self.packets - 1) + _ETHERNET + _IP_AND_UDP + size
 
@@ -108,7 +108,7 @@ class Path:
 
 
 def refused_checksums(number: int) -> str:
-    """What the counter of wrong checksums means."""
+    """The meaning of the counter of wrong checksums."""
     return (
         f"{counted(number, 'packet')} had a wrong checksum (`netsum job stats`: checksum): something on the way damages packets, "
         f"or a host leaves its checksums to a NIC that does not compute them (`ethtool -K DEVICE tx off` there)"

@@ -85,7 +85,7 @@ class _SwitchSweeper:
         self._primary = False
         self._connect_at = self._look_at = 0.0
         self._unanswered_since: float | None = None
-        """When the stream was opened; None once the switch has answered, or without a stream."""
+        """The time when the stream was opened; None once the switch has answered, or without a stream."""
         self._backup_since: float | None = None
         self._alarmed = False
         self._sequence = 0

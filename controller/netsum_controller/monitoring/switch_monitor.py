@@ -81,7 +81,7 @@ class _Watch:
         self._connected_to: tuple[str | None, Tls | None] = (None, None)
         self._trouble: str | None = None
         self._around: frozenset[str] | None = None
-        """Which other switches were down when this one was last reconciled; None if it never was, or that failed."""
+        """The other switches that were down when this one was last reconciled; None if it never was, or that failed."""
         self._failures = self._unanswered = 0
         self._about = {"switch": name}
         self._thread = threading.Thread(target=self._run, name=f"netsum-watch-{name}", daemon=True)

@@ -143,7 +143,7 @@ def _code_name(code: int) -> str:
 
 
 def update_errors(error: grpc.RpcError) -> dict[int, str]:
-    """What was wrong with each failed update of a batch, by its index. A P4Runtime server answers a failed batch with UNKNOWN
+    """The error of each failed update of a batch, by its index. A P4Runtime server answers a failed batch with UNKNOWN
     and a ``google.rpc.Status`` in the trailing metadata with one ``p4.v1.Error`` for each update, including those that
     succeeded."""
     status = status_pb2.Status()
@@ -190,7 +190,7 @@ def unreachable(switch: str, address: str, why: str) -> UnreachableError:
 
 
 def no_connection(switch: str, address: str, details: str, *, tls: bool) -> SwitchError:
-    """Why there is no connection, from gRPC's words; ``tls`` if the topology has certificates for the switch."""
+    """The reason why there is no connection, from gRPC's words; ``tls`` if the topology has certificates for the switch."""
     if "handshake failed" in details:
         reason = details.rpartition("OPENSSL_internal:")[2].removesuffix(": OK")
         text = f"TLS with {address} failed: {reason}"

@@ -101,7 +101,7 @@ class SwitchClient:
         self._stream: Stream | None = None
         self._highest: int | None = None
         self.all_ours = False
-        """Whether the caller has found all jobs of the switch to be its own. It ends when somebody else claims a number."""
+        """True if the caller has found all jobs of the switch to be its own. It ends when somebody else claims a number."""
         # Not from 1: a late answer to an earlier client must not be taken for one to this.
         self._cookies = itertools.count(secrets.randbelow(1 << 16))
 
@@ -238,7 +238,7 @@ class SwitchClient:
         return self._decode(self._read([*wildcards, *more]), by_table)
 
     def read_same(self, items: Iterable[Item]) -> list[Item]:
-        """What is installed under the keys of these items: however much else is there, this takes no longer."""
+        """The items that are installed under the keys of these items: however much else is there, this takes no longer."""
         keys = {item.identity: self.program.encode(item, key_only=True) for item in items}
         rows = [entity for entity in keys.values() if entity.HasField("table_entry")]
         groups = [entity for entity in keys.values() if not entity.HasField("table_entry")]
@@ -290,8 +290,8 @@ class SwitchClient:
         self._write(request, [f"clear outcome {number}" for number in range(len(request.updates))])
 
     def read_ports(self, ports: Iterable[int]) -> dict[int, PortCounts]:
-        """What has come in at each of these ports since the program was loaded. What goes out is counted at the other end of
-        the link, because BMv2 does not know its length."""
+        """The packets that came in at each of these ports since the program was loaded. What goes out is counted at the other
+        end of the link, because BMv2 does not know its length."""
         came, dropped = self._read_counters(ports, PORTS_COUNTER, DROPPED_COUNTER)
         return {
             port: PortCounts(came[port].packet_count, came[port].byte_count, dropped[port].packet_count)
@@ -321,7 +321,7 @@ class SwitchClient:
         return dict(self._read_traffic(MemberEntry))
 
     def read_region_traffic(self) -> dict[int, RegionCounts]:
-        """What has come for each region of memory, by its id, since its entry was installed."""
+        """The packets that came for each region of memory, by its id, since its entry was installed."""
         return {entry.region: RegionCounts(*counts) for entry, counts in self._read_traffic(RegionEntry)}
 
     def _read_traffic(self, kind: type[EntryKind]) -> Iterator[tuple[EntryKind, tuple[int, int]]]:

@@ -125,7 +125,7 @@ class Stream:
         return self._checked(packet, "waiting for a PacketIn")
 
     def is_netsums(self) -> bool:
-        """Whether another netsum is primary, which its election id tells. For a call that was refused: what else has come is
+        """True if another netsum is primary, which its election id tells. For a call that was refused: what else has come is
         lost."""
         deadline = time.monotonic() + _NOTICE
         try:

@@ -1,1 +1,1 @@
-"""What goes where: trees, job ids, slots, ports and table entries. Pure functions."""
+"""Placement of jobs: trees, job ids, slots, ports and table entries. Pure functions."""

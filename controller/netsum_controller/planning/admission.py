@@ -30,7 +30,7 @@ def block_mtu(chunks: int) -> int:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a job goes: its trees, and its part of each of their switches."""
+    """The place of a job: its trees, and its part of each of their switches."""
 
     trees: Trees
     parts: tuple[Part, ...]
@@ -86,7 +86,7 @@ def choose_chunks(spec: JobSpec, topology: Topology, trees: Trees) -> int:
 
 
 def sources_on(topology: Topology, job: Job, switch: str) -> int:
-    """How many sources a job has on a switch: members, and switches below."""
+    """The number of sources that a job has on a switch: members, and switches below."""
     return _entries(topology, job, switch)[0]
 
 

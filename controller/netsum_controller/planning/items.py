@@ -1,5 +1,5 @@
-"""What a switch has without any job: its address, those of the others, and plain L2 forwarding, on shortest paths to every host
-and switch, with floods along one tree. Pure."""
+"""The entries of a switch without any job: its address, those of the others, and plain L2 forwarding, on shortest paths to
+every host and switch, with floods along one tree. Pure."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def check_room(topology: str, switch: str, items: Iterable[Item], size: Callable
 
 
 def forwarding_items(topology: Topology, switch: str, down: Collection[str] = frozenset()) -> list[Item]:
-    """What one switch has for traffic that is not netsum's: where it goes, and who may send it. Paths avoid switches that are
-    ``down``; unreachable targets have no entry. A switch that is down itself gets what it needs once it is back, while the others
-    are still down."""
+    """The entries of one switch for traffic that is not netsum's: where it goes, and who may send it. Paths avoid switches
+    that are ``down``; unreachable targets have no entry. A switch that is down itself gets what it needs once it is back,
+    while the others are still down."""
     graph = switch_graph(topology, set(down) - {switch})
     items: list[Item] = [ForwardEntry(mac_to_int(mac), port) for mac, port in ways(topology, graph, switch)]
     ports = [host.port for host in topology.hosts_of(switch).values()] + list(flood_ports(graph, switch))
@@ -103,7 +103,7 @@ def ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, i
 
 
 def _level(topology: Topology, own: dict[str, int]) -> int:
-    """How many links away the nearest switch with hosts is."""
+    """The distance in links to the nearest switch with hosts."""
     homes = {host.switch for host in topology.hosts.values()}
     return min((distance for name, distance in own.items() if name in homes), default=0)
 
@@ -152,9 +152,9 @@ def present(trees: Trees, job: Job) -> Trees:
 
 
 def job_items(topology: Topology, job: Job, switch: str, *, priority: int = 0) -> list[Item]:
-    """What a job has on one switch in its current epoch. Evicted members have no entries, nor do switches that have only evicted
-    members. Blocks age only once all others have joined. An epoch that resumes another has no job entry until its first block is
-    known. ``priority`` is the job entry's."""
+    """The entries of a job on one switch in its current epoch. Evicted members have no entries, nor do switches that have only
+    evicted members. Blocks age only once all others have joined. An epoch that resumes another has no job entry until its
+    first block is known. ``priority`` is the job entry's."""
     began = job_trees(topology, job)
     trees = present(began, job)
     node = trees.nodes.get(switch)

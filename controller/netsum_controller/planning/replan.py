@@ -1,5 +1,5 @@
-"""Who plans anew when a part of a job's network dies. The planner is another package, which the controller must not import: it
-plugs in as an entry point."""
+"""The planner of new trees for when a part of a job's network dies. It is another package, which the controller must not
+import: it plugs in as an entry point."""
 
 from __future__ import annotations
 

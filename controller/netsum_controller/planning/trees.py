@@ -42,7 +42,7 @@ def switch_graph(topology: Topology, down: Collection[str] = frozenset()) -> Gra
 
 
 def distances(graph: Graph, to: str) -> dict[str, int]:
-    """How many links each switch is away from ``to``. Breadth first: O(switches + links)."""
+    """The distance in links of each switch from ``to``. Breadth first: O(switches + links)."""
     return dict(nx.single_source_shortest_path_length(graph, to))
 
 

@@ -204,7 +204,7 @@ def _target(hosts: tuple[str, ...], to: Sequence[str], away_from: str | None) ->
 
 
 def moving(context: ControllerContext, name: str) -> int:
-    """How many shards of a region are still moving."""
+    """The number of shards of a region that are still moving."""
     context.memory.region(name)
     return sum(placed.installed.target is not None for placed in context.memory.state().shards[name])
 

@@ -211,7 +211,7 @@ def _tell(region: str, before: Shard, after: Shard) -> None:
 
 
 def _is_due(state: MemoryState, standings: Standings, beats: Beats) -> bool:
-    """Whether there is anything to write."""
+    """True if there is anything to write."""
     if any(standings[host].alive not in (None, device.alive) for host, device in state.devices.items()):
         return True
     for region in state.regions.values():
@@ -263,7 +263,7 @@ def _is_whole(state: MemoryState, name: str, standings: Standings) -> bool:
 
 
 def _trouble(state: MemoryState, name: str, beats: Beats) -> str:
-    """Why a region cannot be made, as far as devices say so."""
+    """The reason why a region cannot be made, as far as devices say so."""
     refusals, region = beats.refusals(), state.regions[name]
     found = (refusals.get((region.id, placed.now.number)) for placed in state.shards[name])
     return next(filter(None, found), "")

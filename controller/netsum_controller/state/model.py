@@ -35,7 +35,7 @@ class IdRange:
 
 
 class JobState(StrEnum):
-    """Where a job is in its life. Commands leave jobs ``READY``; the other states were left by a command that was killed. The
+    """The stage of a job's life. Commands leave jobs ``READY``; the other states were left by a command that was killed. The
     next one on that switch removes what is half made or half deleted, and the next member to join a job whose epoch was
     ``CHANGING`` gets a new one."""
 
@@ -46,14 +46,14 @@ class JobState(StrEnum):
 
 
 class Late(StrEnum):
-    """What a job does about late members: the others ``WAIT``, or continue with a partial result (``DEGRADE``)."""
+    """The treatment of late members: the others ``WAIT``, or continue with a partial result (``DEGRADE``)."""
 
     WAIT = "wait"
     DEGRADE = "degrade"
 
 
 class Rejoin(StrEnum):
-    """How far an epoch that resumes another has come. ``WAITING``: its members are rejoining, and its first block is not known
+    """The progress of an epoch that resumes another. ``WAITING``: its members are rejoining, and its first block is not known
     yet; ``DONE``: all have rejoined; ``NONE``: it resumes nothing."""
 
     NONE = "none"
@@ -63,7 +63,7 @@ class Rejoin(StrEnum):
 
 @dataclass(frozen=True)
 class Shape:
-    """What is stored of an epoch's trees: the root of each stripe, each root's tree (child switch -> parent), and each rank's
+    """The stored part of an epoch's trees: the root of each stripe, each root's tree (child switch -> parent), and each rank's
     switch."""
 
     roots: tuple[str, ...] = ()
@@ -87,8 +87,8 @@ class Shape:
 
 
 class Waiting(NamedTuple):
-    """What a member of an ``epoch`` has told that it waits for: the result of a ``block``, which it has ``sent`` so many times,
-    in packets of so many ``octets`` (of UDP's payload). ``since`` and ``at`` are when it first and last said so."""
+    """The report of a member of an ``epoch``: it waits for the result of a ``block``, which it has ``sent`` so
+    many times, in packets of so many ``octets`` (of UDP's payload). ``since`` and ``at`` are when it first and last said so."""
 
     epoch: int
     block: int
@@ -172,7 +172,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """What a job has on one switch: its slots begin at ``slot_base``."""
+    """The part of a job on one switch: its slots begin at ``slot_base``."""
 
     switch: str
     slot_base: int
@@ -205,18 +205,19 @@ class Job:
     priority: int = 0
     """Its class, 0 to 7: while a job of a higher class is busy on a switch, those of lower classes give way."""
     algorithm: str = AUTO
-    """Who should combine: "switch", the members by the algorithm of this name, or "auto" (a switch if possible)."""
+    """The combiner that the job shall have: "switch", the members by the algorithm of this name, or "auto" (a switch if
+    possible)."""
     network: str = field(default="", repr=False)
     """JSON of the network for which the weights of its roots were planned; "" if they were not."""
     token: str | None = field(default=None, repr=False)
     created: bool = False
-    """Whether this call created it; False if it already existed."""
+    """True if this call created it; False if it already existed."""
     why_hosts: str = ""
-    """Why no switch could serve a job that this call created."""
+    """The reason why no switch could serve a job that this call created."""
 
     @property
     def exists(self) -> bool:
-        """Whether it is visible: not half created or half deleted."""
+        """True if it is visible: not half created or half deleted."""
         return self.state in (JobState.READY, JobState.CHANGING)
 
     @property
@@ -225,7 +226,7 @@ class Job:
 
     @property
     def combines(self) -> str:
-        """Who combines now: "switch", or by which algorithm the members do."""
+        """The combiner now: "switch", or by which algorithm the members do."""
         return SWITCH if self.parts else self.algorithm
 
     @property
@@ -235,12 +236,12 @@ class Job:
 
     @property
     def slot_base(self) -> int:
-        """Where its slots begin on :attr:`switch`."""
+        """The number of the first of its slots on :attr:`switch`."""
         return self.parts[0].slot_base if self.parts else 0
 
     @property
     def switches(self) -> tuple[str, ...]:
-        """Where it has parts."""
+        """The switches on which it has parts."""
         return tuple(part.switch for part in self.parts)
 
     def part(self, switch: str) -> Part | None:
@@ -269,7 +270,7 @@ class Job:
 
     @property
     def ageing(self) -> bool:
-        """Whether blocks age out: in a degrade job, once every member has joined the epoch."""
+        """True if blocks age out: in a degrade job, once every member has joined the epoch."""
         return self.late is Late.DEGRADE and all(seat.joined for seat in self.epoch.members)
 
     @property

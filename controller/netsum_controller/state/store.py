@@ -43,7 +43,7 @@ _JOB_COLUMNS = (
 )
 _SEAT_COLUMNS = "rank, src_id, host, udp_port, instance, joined, left_, evicted, needs, peer"
 _REMEMBERED_RANGES = 64
-"""How many earlier epochs of a job id a new one avoids."""
+"""The number of earlier epochs of a job id that a new one avoids."""
 
 
 def _shape(text: str) -> Shape:
@@ -122,7 +122,7 @@ class Store:
 
     @property
     def changing(self) -> bool:
-        """Whether this thread is in a transaction: what it reads may yet be undone."""
+        """True if this thread is in a transaction: what it reads may yet be undone."""
         with self._guard:
             return not self._db.closed and self._db.in_transaction
 
@@ -262,7 +262,7 @@ class Store:
             self._set_meta("last_job_id", job.job_id)
 
     def knows_token(self, sha256: str) -> bool:
-        """Whether any job, deleted or not, has the token with this hash. (Nobody can choose a hash's bytes, so the time of the
+        """True if any job, deleted or not, has the token with this hash. (Nobody can choose a hash's bytes, so the time of the
         lookup reveals nothing.)"""
         return bool(self.rows("SELECT 1 FROM tokens WHERE sha256 = ?", (sha256,)))
 
@@ -320,7 +320,7 @@ class Store:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"claimed {switch}", number))
 
     def has_claimed(self, epoch: int, switch: str, job_id: int) -> bool:
-        """Whether the number belongs to one of our epochs, of a job with that id, and is claimed on the switch."""
+        """True if the number belongs to one of our epochs, of a job with that id, and is claimed on the switch."""
         query = "SELECT 1 FROM reach JOIN epochs ON number = epoch WHERE number = ? AND switch = ? AND job_id = ?"
         return bool(self.rows(query, (epoch, switch, job_id)))
 

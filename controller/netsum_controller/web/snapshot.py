@@ -1,4 +1,4 @@
-"""What the live page shows of one moment, as JSON: the topology with its loads, the jobs, the switches. Pure."""
+"""The state that the live page shows of one moment, as JSON: the topology with its loads, the jobs, the switches. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Picture = dict[str, Any]
 
 @dataclass(frozen=True)
 class Observation:
-    """What was read of all switches ``at`` a time (:func:`time.monotonic`), and the ``jobs`` of the state file."""
+    """The readings of all switches ``at`` a time (:func:`time.monotonic`), and the ``jobs`` of the state file."""
 
     at: float
     views: Sequence[SwitchView]
@@ -43,7 +43,7 @@ def snapshot(topology: Topology, before: Observation | None, now: Observation, l
 
 
 def point(of: Picture) -> dict[str, Any]:
-    """What a job's history keeps of a picture: by job its goodput, open blocks, and bytes a second by rank."""
+    """The part of a snapshot that a job's history keeps: by job its goodput, open blocks, and bytes a second by rank."""
     return {
         job["job"]: {
             "goodput": job["goodput_bytes_per_s"],

@@ -31,7 +31,7 @@ COLUMNS: tuple[str, ...] = tuple(name.replace("counts", "workers/data") for name
 
 
 def kind(header: Header, *, from_switch: bool) -> str:
-    """What the packet is, in at most two words."""
+    """The kind of the packet, in at most two words."""
     if header.hop == Hop.UP:
         return "partial" if header.grad_cnt else "empty partial"
     if not from_switch and header.hop != Hop.DOWN:
@@ -45,7 +45,7 @@ def kind(header: Header, *, from_switch: bool) -> str:
 
 
 def from_switch(source: str) -> bool:
-    """Whether the packet comes from a switch; ``source`` is ``ip:port``."""
+    """True if the packet comes from a switch; ``source`` is ``ip:port``."""
     return source.rpartition(":")[2] == str(UDP_PORT)
 
 

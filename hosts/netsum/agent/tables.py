@@ -72,7 +72,7 @@ class FittingTable(Table):
         return widths
 
     def _around(self, columns: int) -> int:
-        """What borders and padding take."""
+        """The width of borders and padding."""
         _, right, _, left = self.padding
         edges = 0 if self.pad_edge else left + right
         lines = 0 if self.box is None else columns - 1 + (2 if self.show_edge else 0)

@@ -28,12 +28,12 @@ DIGEST_BITS: Final = CALL_BITS - _COUNT_BITS
 
 
 def call_of(digest: int, blocks: int) -> int:
-    """What the blocks of a call that is sent at once carry: a digest of what it is, and how many they are."""
+    """The call field in the blocks of a call that is sent at once: a digest of what it is, and how many they are."""
     return digest << _COUNT_BITS | min(blocks, _MOST)
 
 
 def blocks_of(call: int) -> int | None:
-    """How many ids a call takes that was given up; None if that is too many to say."""
+    """The number of ids that a call takes when it is given up; None if that is too many to say."""
     blocks = call & _MOST or 1
     return None if blocks == _MOST else blocks
 

@@ -60,7 +60,7 @@ def rows_by_rank(counts: Sequence[int], size: int) -> list[int]:
 
 
 def rows_to_each(counts: Sequence[int] | None, rows: int, size: int) -> list[int]:
-    """How many of ``rows`` rows go to each rank: ``counts``, or equal numbers."""
+    """The number of ``rows`` rows that go to each rank: ``counts``, or equal numbers."""
     if counts is None:
         if rows % size:
             raise UnsupportedError(f"{rows} rows cannot be divided into {size} equal parts; give counts")
@@ -72,7 +72,7 @@ def rows_to_each(counts: Sequence[int] | None, rows: int, size: int) -> list[int
 
 
 def rows_from_each(counts: Sequence[int] | None, rows: int, rank: int, size: int) -> list[int]:
-    """How many rows each rank has: ``counts``, or as many as this one, which has ``rows``."""
+    """The number of rows of each rank: ``counts``, or as many as this one, which has ``rows``."""
     if counts is None:
         return [rows] * size
     numbers = rows_by_rank(counts, size)
@@ -82,7 +82,7 @@ def rows_from_each(counts: Sequence[int] | None, rows: int, rank: int, size: int
 
 
 def wrong_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> UnsupportedError | None:
-    """What is wrong with ``out`` for a result of this shape and dtype; None if nothing is."""
+    """The error in ``out`` for a result of this shape and dtype; None if nothing is."""
     if out is None:
         return None
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):

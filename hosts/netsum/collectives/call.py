@@ -33,7 +33,7 @@ def part_of(*what: object) -> Iterator[None]:
 
 
 class Submission(Protocol):
-    """Where blocks are submitted."""
+    """The window to which blocks are submitted."""
 
     def submit(self, block: Block) -> object:
         """Queue the next block."""
@@ -43,23 +43,23 @@ class Submission(Protocol):
 
     @property
     def queued(self) -> int:
-        """How many blocks wait for the window."""
+        """The number of blocks that wait for the window."""
 
     @property
     def combiner(self) -> str:
-        """Who combines: ``switch`` or ``others``."""
+        """The combiner: ``switch`` or ``others``."""
 
     def disagree(self) -> None:
         """Tell the other ranks that this one's call is not theirs, which ends the communicator on all of them."""
 
     @property
     def by_chain(self) -> bool:
-        """Whether packets go from member to member, so that lanes may be floats."""
+        """True if packets go from member to member, so that lanes may be floats."""
 
 
 @dataclass
 class Context:
-    """What a flow needs to know about its communicator.
+    """The view of a communicator that a flow needs.
 
     Attributes:
         window: takes the call's blocks.
@@ -103,7 +103,7 @@ class Call(Generic[Result]):
 
 
 class Caller(ABC):
-    """What the collectives need from the communicator whose methods they are."""
+    """The view of the communicator that the collectives need; they are its methods."""
 
     _descriptor: Descriptor
     _degrades: bool
@@ -121,7 +121,8 @@ class Caller(ABC):
 
     @property
     def history(self) -> History:
-        """What is remembered between the calls of an epoch, and of those that resume it; another object after a resync."""
+        """The memory of the communicator between the calls of an epoch, and of those that resume it; another object after a
+        resync."""
         return self._history
 
     def compose(self, collective: str, prepare: Callable[[], Call[Result]], timeout: float | None) -> Result:

@@ -1,4 +1,4 @@
-"""What a communicator remembers between calls of the same kind: predicted exponents, and gradients that came too late."""
+"""The memory of a communicator between calls of the same kind: predicted exponents, and gradients that came too late."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from netsum.fixed_point import Array
 
 KINDS: Final = 1024
-"""How many kinds of calls predictions are kept for."""
+"""The number of kinds of calls that predictions are kept for."""
 
 Signature = tuple[object, ...]
-"""What must be equal on all ranks for their calls to be the same. Calls of one kind have the same signature."""
+"""The values that must be equal on all ranks for their calls to be the same. Calls of one kind have the same signature."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""How a collective begins: the ranks agree that they make the same call, and on how large its values are."""
+"""The beginning of a collective: the ranks agree that they make the same call, and on how large its values are."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ class Negotiation:
         self.missing -= 1
 
     def unfit(self, numbers: Numbers) -> NDArray[np.bool_] | None:
-        """Which of these blocks this member cannot contribute to, because its values are larger than was agreed, or it does not
-        know what was. None: it can contribute to all."""
+        """The blocks among these that this member cannot contribute to, because its values are larger than was agreed, or it
+        does not know what was. None: it can contribute to all."""
         if self.abstains:
             return np.ones(len(numbers), np.bool_)
         if not (self.late or self.lost) or not len(self._own):
@@ -182,8 +182,8 @@ class Negotiation:
 
 
 class _Told(NamedTuple):
-    """How the first block of a call begins, if it opens the call; the digest that its blocks carry if none does; the call in
-    words."""
+    """The beginning of the first block of a call, if it opens the call; the digest that its blocks carry if none does; the
+    call in words."""
 
     opening: bytes
     digest: int
@@ -191,7 +191,8 @@ class _Told(NamedTuple):
 
 
 def _told(signature: Signature) -> _Told:
-    """What is said of calls with this signature. (Parts at the same place have the same type, so equal ones have equal words.)"""
+    """The word that stands for calls with this signature. (Parts at the same place have the same type, so equal ones have
+    equal words.)"""
     try:
         return _remembered(signature)
     except TypeError:  # it cannot be a key, since a list is part of it

@@ -63,7 +63,8 @@ _BOTH: Final = _INFINITY | _MINUS_INFINITY
 
 
 class Marks:
-    """What is not finite in this rank's padded array, and later in the sum. ``finite`` is the array with zeros in its place."""
+    """The values that are not finite in this rank's padded array, and later in the sum. ``finite`` is the array with zeros in
+    its place."""
 
     def __init__(self, blocks: Array) -> None:
         bad = ~np.isfinite(blocks)

@@ -30,7 +30,7 @@ _MOST_BITS: Final = 96
 
 
 class _Form:
-    """What calls have in common whose blocks have so many elements, in this lane and at this exponent. All magnitudes are below
+    """The common part of calls whose blocks have so many elements, in this lane and at this exponent. All magnitudes are below
     ``limit``; ``up`` makes quanta of values, ``down`` values of quanta; ``padding`` fills up the last chunk."""
 
     def __init__(self, lane: Lane, workers: int, exponent: int, count: int) -> None:

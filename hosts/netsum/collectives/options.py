@@ -1,4 +1,4 @@
-"""How to reduce: the options that a caller may ask for, and with which types."""
+"""Options of a reduction: the options that a caller may ask for, and with which types."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ TYPES: Final = {
 
 @dataclass(frozen=True)
 class Options:
-    """How to reduce. ``late`` says what to do about late ranks in a job that degrades; ``lane`` is the lane of a sum of floats,
-    if not that of their type; ``residual`` is where to leave what rounding keeps out of a sum."""
+    """Options of a reduction. ``late`` says what to do about late ranks in a job that degrades; ``lane`` is the lane of a sum
+    of floats, if not that of their type; ``residual`` is where to leave what rounding keeps out of a sum."""
 
     op: str
     scale: str = "agreed"
@@ -50,14 +50,14 @@ class Options:
 
     @cached_property
     def agreed(self) -> tuple[object, ...]:
-        """What must be the same on all ranks. The rounding is: it decides which blocks of a call with predicted exponents are in
-        doubt, and so how many rounds that has."""
+        """The options that must be the same on all ranks. The rounding is: it decides which blocks of a call with predicted
+        exponents are in doubt, and so how many rounds that has."""
         unusual = [self.nonfinite] * self.propagates + [self.rounding] * (self.rounding != "nearest")
         return self.op, self.scale, self.firm, self.lane, *unusual
 
     @property
     def propagates(self) -> bool:
-        """Whether a NaN or an infinity is passed on, not refused."""
+        """True if a NaN or an infinity is passed on, not refused."""
         return self.nonfinite == "propagate"
 
     def float_lane(self, dtype: np.dtype[Any]) -> Lane:
@@ -69,7 +69,7 @@ class Options:
 
     @property
     def firm(self) -> bool:
-        """Whether to wait for every rank."""
+        """True if the caller should wait for every rank."""
         return self.on_late == "wait"
 
 

@@ -140,7 +140,7 @@ class BlockPartition:
                 rows[row, self.width - padding :] = 0
 
     def mine(self, rank: int, numbers: Numbers | Sequence[int]) -> NDArray[np.bool_] | None:
-        """Which of these blocks' results this rank gets; None for all."""
+        """The blocks among these whose results this rank gets; None for all."""
         if self._owners == (EVERYONE,) or all(owner in (EVERYONE, rank) for owner in self._owners):
             return None
         return np.array([self.owner[number] in (EVERYONE, rank) for number in numbers])

@@ -1,5 +1,5 @@
-"""What rounding keeps out of a sum: the residual of each element, which the caller adds to its next contribution (error feedback;
-Seide et al., Interspeech 2014)."""
+"""The part that rounding keeps out of a sum: the residual of each element, which the caller adds to its next contribution
+(error feedback; Seide et al., Interspeech 2014)."""
 
 from __future__ import annotations
 

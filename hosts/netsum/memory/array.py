@@ -69,7 +69,7 @@ class MemoryArray:
 
     @property
     def stats(self) -> MemoryStats:
-        """What the client has sent and received."""
+        """Statistics of the client."""
         return self.client.stats
 
     def __len__(self) -> int:

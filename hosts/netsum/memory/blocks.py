@@ -1,4 +1,4 @@
-"""How a model lies in a region of kind "parameters": each layer begins with a block, and a block is what one instruction is
+"""The layout of a model in a region of kind "parameters": each layer begins with a block, and a block is what one instruction is
 about. Pure."""
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ LAST_STEP: Final = np.uint64(2**32 - 2)
 
 
 class Step(NamedTuple):
-    """What became of a push. ``number``: steps made so far (mode synchronous), or of this worker. ``counted``: gradients that the
+    """The outcome of a push. ``number``: steps made so far (mode synchronous), or of this worker. ``counted``: gradients that the
     step is made of; 0: this worker's came too late for a part of the model, and was not used there."""
 
     number: int
@@ -298,7 +298,7 @@ class Parameters:
 
 
 class _Answers:
-    """What blocks answer to a step: parameters, or first their shares of the layer's norms squared."""
+    """The answers of blocks to a step: parameters, or first their shares of the layer's norms squared."""
 
     def __init__(self, blocks: Blocks, flat: Floats, steps: NDArray[np.uint64]) -> None:
         self._blocks, self.flat, self.steps = blocks, flat, steps

@@ -36,7 +36,7 @@ _ARGUMENT: Final = OFFSETS["argument"]
 
 
 class Task:
-    """What a caller waits for: the runs of one call.
+    """The state that a caller waits for: the runs of one call.
 
     Attributes:
         left: instructions without a reply.
@@ -119,7 +119,7 @@ class Run:
         self._looked = self.begun + len(self._sparse)
 
     def alike(self, most: int) -> int:
-        """How many of the next rows are packets of one size; 0: the next one is sent without its zeros."""
+        """The number of the next rows that are packets of one size; 0: the next one is sent without its zeros."""
         number = min(most, self.number - self.begun)
         if not self._may_be_sparse:
             return number

@@ -1,4 +1,4 @@
-"""What an index selects of an array, as spans of neighbouring elements; and how spans are cut into instructions. Pure."""
+"""The selection of an index of an array, as spans of neighbouring elements; and how spans are cut into instructions. Pure."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Spans:
 
 
 _Axis = range | NDArray[np.int64]
-"""Which elements of an axis are selected."""
+"""The selected elements of an axis."""
 
 
 def spans(index: Index, shape: tuple[int, ...]) -> Spans:
-    """What the index selects. Raises :class:`IndexError` as numpy does, :class:`UnsupportedError` for what this cannot."""
+    """The selection of an index. Raises :class:`IndexError` as numpy does, :class:`UnsupportedError` for what this cannot."""
     axes, result = _axes(index, shape)
     if not all(result):
         return Spans(np.zeros(0, np.int64), 0, result)
@@ -57,7 +57,7 @@ def spans(index: Index, shape: tuple[int, ...]) -> Spans:
 
 
 def _axes(index: Index, shape: tuple[int, ...]) -> tuple[list[_Axis], tuple[int, ...]]:
-    """Which elements are selected on each axis, and the shape of all that."""
+    """The elements that are selected on each axis, and the shape of all that."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if (dots := [at for at, part in enumerate(parts) if part is Ellipsis]) and len(dots) == 1:
         parts[dots[0] : dots[0] + 1] = [slice(None)] * (len(shape) - len(parts) + 1)

@@ -79,7 +79,7 @@ def refusal(region: str, address: int, status: int, what: str) -> InstructionRej
 
 @dataclass
 class MemoryStats:
-    """What a client has sent and received. ``refused`` counts replies by status; ``shared`` those that came by multicast, of
+    """Statistics of a client. ``refused`` counts replies by status; ``shared`` those that came by multicast, of
     ``shared_bytes``; ``unasked`` such as were not for this client, or from nobody who has the region's key."""
 
     instructions: int = 0
@@ -177,7 +177,7 @@ class MemoryWindow:
 
     @property
     def under_way(self) -> int:
-        """How many instructions have been sent and are not complete."""
+        """The number of instructions that have been sent and are not complete."""
         return len(self._sent)
 
     def positions(self, region: int, shards: int) -> NDArray[np.uint64]:
@@ -215,7 +215,7 @@ class MemoryWindow:
         return packets
 
     def _free(self) -> int:
-        """How many instructions may begin. When the numbers are used up, none may until all are complete; then the
+        """The number of instructions that may begin. When the numbers are used up, none may until all are complete; then the
         client starts again under another number."""
         if self.next > LAST_SEQUENCE - CLIENT_WINDOW:
             if self._sent:
@@ -304,7 +304,7 @@ class MemoryWindow:
         return number
 
     def next_deadline(self) -> float | None:
-        """When :meth:`poll` may have something to send although nothing has arrived. None: only when something does."""
+        """The time when :meth:`poll` may have something to send although nothing has arrived. None: only when something does."""
         moments = [due for due, _ in self._later.values()]
         if self._retransmitter.deadline is not None:
             moments.append(self._retransmitter.deadline)

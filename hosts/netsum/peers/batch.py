@@ -16,7 +16,7 @@ from netsum.wire.codec import Header
 from netsum.wire.schema import COMBINING, EVERYONE, GIVING_UP, AgeOp, Lane, Op, Status
 
 _UFUNCS: Final = {op: [getattr(np, name) for name in op.ufuncs.split()] for op in COMBINING}
-"""What combines unsigned lanes; sums are modulo 2^w."""
+"""The functions that combine unsigned lanes; sums are modulo 2^w."""
 _MOST: Final = {"op": max(Op), "lane": Lane.L64, "status": Status.MISMATCH, "degraded": 1, "flags": SIGNED | HERE}
 _SIGNATURE: Final = ("call", "gen_id", "op", "lane", "dest")
 

@@ -125,7 +125,7 @@ class Chains:
     # Blocks
 
     def takes(self, block: Block) -> bool:
-        """Whether the block's payload takes a chain: a sum, or one rank's bytes for everyone. All other
+        """True if the block's payload takes a chain: a sum, or one rank's bytes for everyone. All other
         blocks go as in any job without a switch."""
         if len(self._ranks) == 1:
             return False
@@ -352,7 +352,7 @@ class Chains:
         self._frames.append((RANK.pack(rank) + DATAGRAM + packet, payload))
 
     def _tag(self, *parts: bytes | memoryview) -> int:
-        """What proves that a packet is a member's of this epoch, and unaltered: it takes the place of a region's key."""
+        """The proof that a packet is a member's of this epoch, and unaltered: it takes the place of a region's key."""
         tag = self._keyed.copy()
         for part in parts:
             tag.update(part)

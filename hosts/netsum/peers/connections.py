@@ -32,7 +32,7 @@ ACK_EVERY: Final = 8
 EARLY: Final = 64
 """Most messages kept that have overtaken another. (Connections keep the order; a test's network need not.)"""
 REORDERING: Final = 3
-"""How many messages must overtake one before it counts as lost."""
+"""The number of messages that must overtake one before it counts as lost."""
 
 
 class Head(NamedTuple):
@@ -64,12 +64,12 @@ class PeerSession:
 
     @property
     def settled(self) -> bool:
-        """Whether the other end has everything."""
+        """True if the other end has everything."""
         return not self._kept
 
     @property
     def kept(self) -> int:
-        """How many messages the other end is not known to have."""
+        """The number of messages that the other end is not known to have."""
         return len(self._kept)
 
     def forget(self) -> None:
@@ -337,7 +337,7 @@ class Incoming:
         return FrameReader(auth, self._largest)
 
     def stalled(self, now: float) -> bool:
-        """Whether half a frame has come, and nothing more for too long."""
+        """True if half a frame has come, and nothing more for too long."""
         return self._reader is not None and self._reader.stalled(now)
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ class Messenger:
         self.gone: set[int] = set()
         """Ranks that have left."""
         self.unanswered = dict.fromkeys(peers, 0)
-        """How many questions each rank has left unanswered. (While this process was stopped, it asked none.)"""
+        """The number of questions that each rank has left unanswered. (While this process was stopped, it asked none.)"""
         self._ends = {rank: PeerSession(algorithm, stats) for rank in self.unanswered}
         self._flags = 0
         self._ask_at: float | None = None
@@ -88,15 +88,15 @@ class Messenger:
 
     @property
     def settled(self) -> bool:
-        """Whether the others have everything that was posted."""
+        """True if the others have everything that was posted."""
         return all(end.settled for end in self._ends.values())
 
     def kept(self, rank: int) -> int:
-        """How many messages to this rank it is not known to have."""
+        """The number of messages to this rank that it is not known to have."""
         return self._ends[rank].kept
 
     def heard(self, rank: int) -> float | None:
-        """When something last arrived from this rank."""
+        """The time when something last arrived from this rank."""
         return self._ends[rank].heard
 
     def post(self, rank: int, message: bytes) -> None:

@@ -278,7 +278,7 @@ class PeerWindow:
             self._kept_from += 1
 
     def _fits(self, block: Block, header: Header, size: int) -> bool:
-        """Whether a finished row can be the result of this block."""
+        """True if a finished row can be the result of this block."""
         if header.status != Status.OK:
             return True
         brings = header.data_cnt > 0 and header.dest in (EVERYONE, self._rank)
@@ -296,7 +296,7 @@ class PeerWindow:
 
     @property
     def _settled(self) -> bool:
-        """Whether the others have what they need from this member."""
+        """True if the others have what they need from this member."""
         return self.messenger.settled and (self.chains is None or not self.chains.unsettled(self.messenger.gone))
 
     def leave(self, transport: Transport) -> None:
@@ -339,12 +339,12 @@ class PeerWindow:
         return "every rank has begun the block, and answers", ()
 
     def _has_told(self, rank: int) -> bool:
-        """Whether it has been heard since the oldest block is waited for."""
+        """True if it has been heard since the oldest block is waited for."""
         heard = self.messenger.heard(rank)
         return heard is not None and self._since is not None and heard >= self._since
 
     def _cause(self, rank: int, now: float) -> str:
-        """Why a rank is known to hold up the oldest block; "" if it is not."""
+        """The reason why a rank is known to hold up the oldest block; "" if it is not."""
         messenger = self.messenger
         heard, at = messenger.heard(rank), messenger.others_at.get(rank)
         behind = at is None or self._serial(at) <= self.base

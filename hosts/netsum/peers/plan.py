@@ -1,4 +1,4 @@
-"""What an algorithm without a switch consists of: each rank's sends and receives of a batch's rows, in order."""
+"""The plan of an algorithm without a switch: each rank's sends and receives of a batch's rows, in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rows = tuple[int, ...]
 
 
 class Mode(enum.Enum):
-    """What happens to rows that arrive: they are combined with our own by the blocks' operation, or replace them."""
+    """The treatment of rows that arrive: they are combined with our own by the blocks' operation, or replace them."""
 
     COMBINE = "combine"
     TAKE = "take"

@@ -33,7 +33,7 @@ class ScheduleExecution:
 
     @property
     def done(self) -> bool:
-        """Whether the last round is over."""
+        """True if the last round is over."""
         return self._round == len(self._plan.rounds) and not self._receives
 
     def take(self, rank: int, message: Message) -> None:

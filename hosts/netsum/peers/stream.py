@@ -82,8 +82,8 @@ class Incoming:
         return found
 
     def overdue(self, now: float, *, waiting: bool) -> list[Gap]:
-        """What to ask for once more because nothing has come for long, although this member is ``waiting``: all that is missing,
-        and one packet that may have come last."""
+        """The numbers to ask for once more because nothing has come for long, although this member is ``waiting``: all that is
+        missing, and one packet that may have come last."""
         if not waiting or self.due is None:
             self._pause = self._trip.rto
             self.due = now + self._pause if waiting else None
@@ -117,7 +117,7 @@ class Outgoing(Generic[Kept]):
         self._lacks: dict[int, int] = {}  # by receiver, the first number that it lacks
 
     def settled(self, receiver: int) -> bool:
-        """Whether this receiver has said that it has everything."""
+        """True if this receiver has said that it has everything."""
         return self._lacks.get(receiver, FIRST) == self.next
 
     def sent(self, block_id: int, packet: Kept) -> None:
@@ -130,7 +130,7 @@ class Outgoing(Generic[Kept]):
             self._lacks[receiver] = number
 
     def between(self, first: int, last: int) -> list[Kept]:
-        """What was sent from one number to another, as far as it is kept."""
+        """The messages that were sent from one number to another, as far as it is kept."""
         end = self.next if last == EVERYTHING or id_distance(last, self.next) >= 0 else (last + 1) & ID_MASK
         number = min(max(id_distance(end, first), 0), BURST)
         numbers = ((first + step) & ID_MASK for step in range(number))

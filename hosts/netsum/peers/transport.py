@@ -1,4 +1,4 @@
-"""How members reach each other: TCP connections that carry the frames of the job's members alone, and UDP for packets of memory,
+"""The network between members: TCP connections that carry the frames of the job's members alone, and UDP for packets of memory,
 which prove themselves (:mod:`netsum.peers.chains`)."""
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _LOOK: Final = 0.005
 
 
 class PeerSocket:
-    """Where a member accepts connections, in all its epochs. It tells the controller this address when it joins. ``datagrams``
-    is a UDP socket with the same port."""
+    """The address at which a member accepts connections, in all its epochs. It tells the controller this address when it
+    joins. ``datagrams`` is a UDP socket with the same port."""
 
     def __init__(self, address: str) -> None:
         """``address`` is one of this host's, HOST or HOST:PORT; JoinError if it cannot be bound."""
@@ -159,7 +159,7 @@ class PeerTransport:
 
     @property
     def last_error(self) -> str | None:
-        """Why a connection last broke."""
+        """The reason why a connection last broke."""
         ends: list[Outgoing | SocketBatch] = [*self._outgoing.values(), *filter(None, [self._datagrams])]
         return next((each.last_error for each in ends if each.last_error), None)
 

@@ -47,7 +47,7 @@ DATAGRAM_HEAD: Final = RANK.size + len(DATAGRAM)
 
 
 def is_datagram(frame: Payload) -> bool:
-    """Whether a frame, or its first part, is a packet of memory."""
+    """True if a frame, or its first part, is a packet of memory."""
     return len(frame) >= DATAGRAM_HEAD and frame[RANK.size] == DATAGRAM[0]
 
 
@@ -74,7 +74,7 @@ def algorithm_name(number: int) -> str:
 
 
 class Flag(IntFlag):
-    """What a frame is."""
+    """The kinds of frames."""
 
     DATA = 1  # it holds a message
     AGAIN = 2  # the sender lacks messages: repeat everything from `ack` on
@@ -246,5 +246,5 @@ class FrameReader:
         return size, tag_of_body
 
     def stalled(self, now: float) -> bool:
-        """Whether half a frame has come, and nothing more for too long."""
+        """True if half a frame has come, and nothing more for too long."""
         return self._waiting_since is not None and now - self._waiting_since > STALLED

@@ -1,4 +1,4 @@
-"""What torch's arguments mean here, and which are refused."""
+"""The meaning of torch's arguments, and which are refused."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def check_elements(tensors: Tensors, wanted: int, collective: str) -> None:
 
 
 def elements_by_rank(tensor: Tensor, rows: Sequence[int], size: int, which: str) -> list[int]:
-    """How many of the elements each rank has if the tensor is split into so many ``rows`` along its first axis for each; empty:
+    """The number of elements of each rank if the tensor is split into so many ``rows`` along its first axis for each; empty:
     into equal parts."""
     there, row = (tensor.shape[0], math.prod(tensor.shape[1:])) if tensor.dim() else (1, 1)
     if not rows:
@@ -129,8 +129,8 @@ def elements_by_rank(tensor: Tensor, rows: Sequence[int], size: int, which: str)
 
 
 def agreed_counts(table: Array) -> Array:
-    """How many elements go from rank to rank, from a table in which each rank's row says how many it has for each rank, and then
-    how many it expects from each. It is the same on every rank, so that all refuse what does not agree."""
+    """The number of elements that go from rank to rank, from a table in which each rank's row says how many it has for each
+    rank, and then how many it expects from each. It is the same on every rank, so that all refuse what does not agree."""
     sent, expected = np.hsplit(table, 2)
     for source, dest in np.argwhere(sent != expected.T).tolist():
         raise UnsupportedError(

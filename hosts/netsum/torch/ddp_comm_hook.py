@@ -26,7 +26,7 @@ from netsum.torch.work import Futures, Work
 
 
 class AllreduceState:
-    """How :func:`allreduce_hook` averages.
+    """Options of :func:`allreduce_hook`.
 
     Attributes:
         comm: the communicator.

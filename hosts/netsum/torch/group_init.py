@@ -30,7 +30,7 @@ class Job:
     members: Sequence[int]
     """The rank in the job of each of torch's ranks."""
     whole: bool = False
-    """Whether a process group of all ranks has ``comm`` itself."""
+    """True if a process group of all ranks has ``comm`` itself."""
     users: int = 0
     opened: Counter[str] = field(default_factory=Counter)
 

@@ -52,7 +52,7 @@ def lend(tensor: Tensor, *, values: bool = False) -> Lent:
 
 
 After = Callable[[list[Any]], None]
-"""What becomes of the results of calls."""
+"""The places of the results of calls."""
 
 
 def giving_back(lent: Sequence[Lent]) -> After:

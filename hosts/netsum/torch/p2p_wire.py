@@ -1,4 +1,4 @@
-"""What the mailboxes of two ranks say to each other, and what each remembers of a message under way."""
+"""The messages between the mailboxes of two ranks, and what each remembers of a message under way."""
 
 from __future__ import annotations
 

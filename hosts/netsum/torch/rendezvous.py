@@ -109,7 +109,7 @@ def init_method(_url: str, timeout: timedelta = timedelta(minutes=30), **_: Any)
 
 
 _NO_ID: Final = "none"
-"""What torchrun gives where the user gave no --rdzv-id."""
+"""The run id of torchrun where the user gave no --rdzv-id."""
 
 
 def create_handler(parameters: Any) -> Any:

@@ -111,7 +111,7 @@ class ProcessGroupNetsum(ProcessGroupWrapper):  # type: ignore[misc]
         self._leave()
 
     def errored(self) -> Exception | None:
-        """What has ended the group, so that it must be configured again; None while it is usable."""
+        """The error that has ended the group, so that it must be configured again; None while it is usable."""
         return self._error
 
     def getBackendName(self) -> str:  # noqa: N802  torchft's name

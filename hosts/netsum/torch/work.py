@@ -34,7 +34,7 @@ class Futures:
 
     @property
     def here(self) -> bool:
-        """Whether this is called from a callback."""
+        """True if this is called from a callback."""
         return threading.current_thread().name == _THREAD
 
     def later(self, task: Callable[[], None]) -> None:
@@ -103,7 +103,7 @@ def future_for_cpp(futures: Futures, value: Callable[[], Any], devices: list[Any
 
 
 class Pending(Protocol):
-    """What a Work waits for: a :class:`netsum.Work` or a parcel of the mailbox."""
+    """The object that a Work waits for: a :class:`netsum.Work` or a parcel of the mailbox."""
 
     def done(self) -> bool: ...
 
@@ -171,7 +171,7 @@ class Work(distributed.Work):  # type: ignore[misc]
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        """What the call raised; None while it is under way."""
+        """The error that the call raised; None while it is under way."""
         if all(call.done() for call in self._calls):
             try:
                 self._take()

@@ -1,4 +1,4 @@
-"""How packets reach the switch. A transport knows no tensor; see :mod:`netsum.transports.base` for what it must do."""
+"""Transport of packets to the switch. A transport knows no tensor; see :mod:`netsum.transports.base` for what it must do."""
 
 from netsum.transports.base import Packet, Transport
 from netsum.transports.factory import open_link

@@ -16,7 +16,7 @@ from netsum.transports.udp import Joins
 
 @dataclass(frozen=True)
 class Impairment:
-    """What is done to the packets of one direction.
+    """The faults of one direction.
 
     Attributes:
         drop, duplicate, reorder: probabilities, each for one packet.
@@ -47,7 +47,7 @@ class Impairment:
 
 @dataclass
 class ImpairmentCounts:
-    """What was done to the packets so far, both directions together."""
+    """Counts of the faults so far, both directions together."""
 
     packets: int = 0
     dropped: int = 0
@@ -86,7 +86,7 @@ class _Direction:
         return released
 
     def copies(self, packet: Packet) -> int:
-        """How many copies of the packet to pass on now; later ones are held."""
+        """The number of copies of the packet to pass on now; later ones are held."""
         counts, faults, rng = self._counts, self.faults, self._rng
         counts.packets += 1
         if self._lost():

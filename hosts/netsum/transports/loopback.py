@@ -81,7 +81,7 @@ _SLICE: Final = 0.001
 
 
 class Inbox:
-    """What arrived for one member while another one was receiving."""
+    """Packets that arrived for one member while another one was receiving."""
 
     def __init__(self, frame_format: FrameFormat) -> None:
         self.format = frame_format

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 AVAILABLE: Final = sys.platform == "linux"
-"""Whether this system has the two calls, with the structures below."""
+"""True if this system has the two calls, with the structures below."""
 _libc: Any = ctypes.CDLL(None, use_errno=True) if AVAILABLE else None
 
 

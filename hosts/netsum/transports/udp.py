@@ -38,7 +38,7 @@ def group_of(key: bytes) -> Address:
 
 
 def region_group(region: int) -> Address:
-    """Where devices send what many clients of a region wait for."""
+    """The multicast group to which devices send what many clients of a region wait for."""
     return group_of(b"memory" + region.to_bytes(8))
 
 

@@ -37,7 +37,7 @@ WAIT_SLICE: Final = 0.002
 LONE_SLICE: Final = 0.02
 """The same where no other thread makes calls: a deadline is noticed anyway, and so is Ctrl-C."""
 GOODBYE_REPEATS: Final = 3
-"""How often a member that leaves says so: nothing repeats it later."""
+"""The number of GOODBYEs of a member that leaves: nothing repeats it later."""
 
 
 class Window(Protocol):
@@ -77,19 +77,19 @@ class Window(Protocol):
 
     @property
     def active_size(self) -> int:
-        """How many ranks the job waits for, according to the last whole result."""
+        """The number of ranks that the job waits for, according to the last whole result."""
 
     @property
     def polls_controller(self) -> bool:
-        """Whether this member asks the controller now and then, on behalf of all, even if nothing is amiss."""
+        """True if this member asks the controller now and then, on behalf of all, even if nothing is amiss."""
 
     @property
     def by_chain(self) -> bool:
-        """Whether packets go from member to member: then lanes may be floats, and what comes is to be passed on at once."""
+        """True if packets go from member to member: then lanes may be floats, and what comes is to be passed on at once."""
 
     @property
     def needs_background_progress(self) -> bool:
-        """Whether :meth:`progress` must be called between calls, too."""
+        """True if :meth:`progress` must be called between calls, too."""
 
     def block_id(self, serial: int) -> int:
         """A block's id on the wire."""
@@ -108,7 +108,7 @@ class Window(Protocol):
         """The packets to send now for blocks that have begun. Begins none."""
 
     def next_deadline(self) -> float | None:
-        """When :meth:`poll` may have something to send although nothing has arrived. None: only when something does."""
+        """The time when :meth:`poll` may have something to send although nothing has arrived. None: only when something does."""
 
     def receive(self, packet: memoryview, now: float) -> None:
         """Take a packet; one that makes no sense is counted and ignored. Raises :class:`netsum.window.blocks.BlockRejected` if a
@@ -142,7 +142,7 @@ class Window(Protocol):
         is."""
 
     def waits(self) -> Waits | None:
-        """What this rank waits for, if somebody else can make use of it."""
+        """The description of what this rank waits for, if somebody else can make use of it."""
 
     def explain(self, now: float) -> BlockedOn | None:
         """Whom the oldest block waits for, as far as this member knows. None: only the controller can tell."""

@@ -24,7 +24,7 @@ Payload = bytes | bytearray | memoryview
 
 
 def id_distance(block_id: int, origin: int) -> int:
-    """How many blocks ``block_id`` is after ``origin``, negative if before (serial number arithmetic, RFC 1982)."""
+    """The number of blocks from ``origin`` to ``block_id``, negative if before (serial number arithmetic, RFC 1982)."""
     ahead = (block_id - origin) & ID_MASK
     return ahead if ahead < 1 << 31 else ahead - (1 << 32)
 
@@ -117,7 +117,7 @@ class BlockBatch(Sequence[Block]):
         return self._blocks[row]
 
     def alike(self, row: int) -> int:
-        """How many blocks from this one on nobody has asked for."""
+        """The number of blocks from this one on that nobody has asked for."""
         asked = self._asked.find(True, row)
         return (len(self._asked) if asked < 0 else asked) - row
 
@@ -212,12 +212,12 @@ class Contributions:
 
 
 def is_of(block: Block, header: Header) -> bool:
-    """Whether a packet is about this block's call, not one that another rank has made in its place."""
+    """True if a packet is about this block's call, not one that another rank has made in its place."""
     return header.gen_id == block.gen and header.call == block.call
 
 
 def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -> bool:
-    """Whether a result with status OK and ``room`` bytes after its header can be this block's: the same operation, a plausible
+    """True if a result with status OK and ``room`` bytes after its header can be this block's: the same operation, a plausible
     number of workers (fewer in a job that ``degrade``s), and not cut off."""
     size = header.payload_bytes
     return (
@@ -234,7 +234,7 @@ def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -
 
 
 def ordinary(block: Block, header: Header, size: int, workers: int, degrade: bool, *, for_me: bool) -> bool:
-    """Whether a result with ``size`` bytes after its header is this block's, OK, whole, and says nothing besides. ``for_me``:
+    """True if a result with ``size`` bytes after its header is this block's, OK, whole, and says nothing besides. ``for_me``:
     this member gets the payload."""
     return (
         is_of(block, header)
@@ -255,7 +255,7 @@ _Signature = tuple[int, ...]
 
 
 def is_early(header: Header) -> bool:
-    """Whether a packet brings a payload ahead of its block's result."""
+    """True if a packet brings a payload ahead of its block's result."""
     return header.age_op == AgeOp.EARLY and header.status == Status.OK
 
 

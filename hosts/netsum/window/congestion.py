@@ -1,4 +1,4 @@
-"""How many blocks may be under way, and how fast they follow each other, where links are congested. Pure: the clock is passed in.
+"""The congestion window and the pace of blocks, where links are congested. Pure: the clock is passed in.
 
 Links with ECN mark packets when their queues grow (RFC 3168), and the switch passes a contribution's mark on to the block's
 result, so all ranks learn of the most congested of their links, as in ATP (NSDI 2021) and PANAMA (MLSys 2021). What a host does
@@ -33,7 +33,7 @@ BURST: Final = 2
 SHORTEST: Final = 1e-5
 """Seconds that a pause takes at least, so that a clock has moved on when it is over."""
 AHEAD: Final = 1.25
-"""How much faster than a window in a round trip blocks leave, so that the window is what limits them."""
+"""The factor by which blocks leave faster than a window in a round trip, so that the window is what limits them."""
 
 
 class CongestionWindow:
@@ -108,7 +108,7 @@ class CongestionWindow:
             self.window = min(self.window, self._most)
 
     def room(self, now: float, under_way: int, rtt: float | None) -> int:
-        """How many more blocks may leave now, with so many under way; ``rtt`` is a round trip in seconds, if known."""
+        """The number of blocks that may leave now, with so many under way; ``rtt`` is a round trip in seconds, if known."""
         room = int(self.window) - under_way
         self.until = 0.0
         if self.window >= self._most or not rtt:

@@ -21,8 +21,8 @@ LONGEST_PAUSE: Final = 0.04
 
 
 class PriorityBackoff:
-    """How many blocks may be under way. None is sent before ``until`` (seconds), which is 0.0 when there is nobody to give way
-    to."""
+    """The number of blocks that may be under way. None is sent before ``until`` (seconds), which is 0.0 when there is nobody
+    to give way to."""
 
     def __init__(self, window: int, block_exp_ms: float = 0.0) -> None:
         """``block_exp_ms`` is 0 in a job whose blocks do not age."""

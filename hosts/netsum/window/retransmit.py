@@ -1,4 +1,4 @@
-"""When to send a block again: the RTT (RFC 6298), loss detection by order (RACK, RFC 8985), and the timer."""
+"""Retransmission of blocks: the RTT (RFC 6298), loss detection by order (RACK, RFC 8985), and the timer."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RttEstimator:
 
 
 REORDERING: Final = 3
-"""How many later packets may overtake one before it counts as lost."""
+"""The number of later packets that may overtake one before it counts as lost."""
 
 
 class RackDetector:
@@ -107,7 +107,7 @@ class RackDetector:
 
     @property
     def doubtful(self) -> bool:
-        """Whether a result that may be for an earlier transmission would tell something new."""
+        """True if a result that may be for an earlier transmission would tell something new."""
         return self._doubts and any(doubt > newest for doubt, newest in zip(self._doubt, self._newest, strict=True))
 
     def believe(self) -> None:
@@ -116,11 +116,11 @@ class RackDetector:
         self._doubts = False
 
     def too_young(self, order: int) -> bool:
-        """Whether neither this transmission nor any later one can have been overtaken."""
+        """True if neither this transmission nor any later one can have been overtaken."""
         return order + self._late > max(self._newest)
 
     def overtaken(self, way: int, order: int) -> bool:
-        """Whether a transmission was overtaken on its way."""
+        """True if a transmission was overtaken on its way."""
         return order + self._late <= self._newest[way]
 
 
@@ -143,7 +143,7 @@ GAPS: Final = 3
 
 
 class Sent(Protocol):
-    """What was sent together, see :class:`netsum.window.blocks.InFlight`."""
+    """Blocks that were sent together, see :class:`netsum.window.blocks.InFlight`."""
 
     time: float
     order: int
@@ -181,7 +181,7 @@ class Retransmitter:
 
     @property
     def spurious_rto(self) -> bool:
-        """Whether the timer is faster than a round trip. (The network may have duplicated a few results.)"""
+        """True if the timer is faster than a round trip. (The network may have duplicated a few results.)"""
         return self._twice > 8
 
     def start(self, now: float, pause: float | None = None) -> None:
@@ -258,8 +258,9 @@ class Retransmitter:
         return sorted(self._gaps)[len(self._gaps) // 4] if self._gaps else 0.0
 
     def _doubt(self, rtt: float) -> float:
-        """How long to wait for more after a repeated block's result, which came ``rtt`` after the block was first sent: a round
-        trip, and as long as the next result takes on a slow link. Where that is not known, once as long as this one took."""
+        """The seconds to wait for more after a repeated block's result, which came ``rtt`` after the block was first sent: a
+        round trip, and as long as the next result takes on a slow link. Where that is not known, once as long as this one
+        took."""
         gap = GAPS * self._gap
         if not self._gaps and not self._waited:
             self._waited, gap = True, min(1.5 * rtt, MAX_ESTIMATE)

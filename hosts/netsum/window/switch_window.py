@@ -177,7 +177,7 @@ class SwitchWindow:
 
     @property
     def _under_way(self) -> int:
-        """How many blocks have been sent and are not about to be repeated."""
+        """The number of blocks that have been sent and are not about to be repeated."""
         again = self._retransmitter.again
         return len(self._sent) - (sum(serial in self._sent for serial in again) if again else 0)
 

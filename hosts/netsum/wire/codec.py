@@ -192,7 +192,7 @@ class Header(NamedTuple):
 
     @property
     def signature(self) -> tuple[int, int, int, int, int]:
-        """What a block's contributions must have in common (``schema.SIGNATURE_FIELDS``)."""
+        """The fields that a block's contributions must have in common (``schema.SIGNATURE_FIELDS``)."""
         return self.call, self.gen_id, self.dest, self.op, self.lane
 
 
@@ -209,7 +209,7 @@ pack_header, parse_header = packing(HEADER_FIELDS, Header, "netsum header", _SPL
 _IDS = 0xFFFFFFFF
 _WORDS = np.dtype(">u8")
 _WORD, _SHIFT = _ID.start // _WORDS.itemsize, 8 * (-_ID.stop % _WORDS.itemsize)
-"""Which of a header's words has the block id, and how far to the left."""
+"""The header word that has the block id, and how far to the left."""
 _STEPS = np.zeros((256, HEADER_BYTES // _WORDS.itemsize), np.uint64)
 """The differences, in words, between the first of several headers whose block ids count up and each of them, as long as the
 ids do not wrap around to 0."""
@@ -225,8 +225,8 @@ def pack_headers(header: Header, rows: NDArray[np.uint8]) -> None:
 
 
 def count_alike(rows: NDArray[np.uint8], sizes: NDArray[np.int64]) -> int:
-    """How many packets, from the first on, have the same size and the same header apart from block ids that count up (the count
-    may stop where the ids wrap around to 0). Row i begins with ``sizes[i]`` bytes of packet."""
+    """The number of packets, from the first on, that have the same size and the same header apart from block ids that count up
+    (the count may stop where the ids wrap around to 0). Row i begins with ``sizes[i]`` bytes of packet."""
     if len(rows) == 1:
         return 1
     words = rows[:, :HEADER_BYTES].view(_WORDS).astype(np.uint64)
@@ -240,7 +240,7 @@ def count_alike(rows: NDArray[np.uint8], sizes: NDArray[np.int64]) -> int:
 
 
 def are_alike(rows: NDArray[Any]) -> bool:
-    """Whether all rows have the same bytes, which is found sooner than where they differ."""
+    """True if all rows have the same bytes, which is found sooner than where they differ."""
     return rows.tobytes() == rows[:1].tobytes() * len(rows)
 
 

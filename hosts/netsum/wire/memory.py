@@ -74,7 +74,7 @@ MAX_MESSAGE: Final = MEMORY_HEADER_BYTES + MAX_SEGMENTS * SEGMENT_BYTES + MAX_PA
 
 
 class Instruction(IntEnum):
-    """What a packet asks of the memory at its address."""
+    """The instruction of a packet to the memory at its address."""
 
     NOP = 0  # answer, nothing else
     READ = 1  # the reply brings `length` bytes
@@ -158,7 +158,7 @@ POSITIONED: Final = frozenset(
 IDEMPOTENT: Final = frozenset({Instruction.NOP, Instruction.READ, Instruction.LOOKUP})
 """May be done any number of times, so they are sent to a shard's primary alone; all others are done exactly once."""
 INTERNAL: Final = frozenset({Instruction.ORDER, Instruction.ACK, Instruction.RECORD, Instruction.STORE})
-"""What devices say to each other; not from clients."""
+"""Messages between devices; not from clients."""
 CHANGING: Final = KNOWN - IDEMPOTENT - INTERNAL
 """Change the memory: every device of the shard gets them."""
 ARITHMETIC: Final = frozenset(
@@ -244,7 +244,7 @@ _CHECK: Final = (1 << CHECK_BITS) - 1
 
 
 def position_seed(device_key: int, region: int, shard: int) -> int:
-    """What a shard's checksums begin with."""
+    """The first word of a shard's checksums."""
     return zlib.crc32(_SHARD.pack(device_key, region, shard))
 
 

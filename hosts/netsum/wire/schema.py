@@ -99,22 +99,22 @@ HEADER_BYTES: Final = sum(field.bits for field in HEADER_FIELDS) // 8
 
 
 class Op(IntEnum):
-    """How the payloads of a block combine: one row an operation, from which the P4 macros, the options of the host library,
-    the algorithms without a switch, the dissector and the table in docs/wire.md are made.
+    """The operations that combine the payloads of a block: one row an operation, from which the P4 macros, the options
+    of the host library, the algorithms without a switch, the dissector and the table in docs/wire.md are made.
 
     Contributions combine in any order and in any grouping, so an operation must be commutative and associative, and a lane
     must be all that it remembers. An empty contribution is not combined: it stands for the identity.
     """
 
     p4: str
-    """What the slot's chunk becomes, of ``ours`` (the packet's) and ``held`` (the slot's); ``wins`` is all ones in the lanes
+    """The new value of the slot's chunk, of ``ours`` (the packet's) and ``held`` (the slot's); ``wins`` is all ones in the lanes
     where ours >= held. Both are 2048 bits wide: what carries from lane to lane is up to the expression."""
     ufuncs: str
     """The same in numpy, on arrays of unsigned lanes: a function of two arrays, then functions of its result."""
     identity: int
     """The identity's lanes: 0, or -1 for all ones."""
     values: str
-    """How hosts turn values into lanes: ``biased`` (fixed point), in their ``order``, or as their own ``bits``."""
+    """The representation of values in lanes: ``biased`` (fixed point), in their ``order``, or as their own ``bits``."""
     types: str
     """Types of values, as words for people and for netsum.collectives.options."""
 
@@ -174,9 +174,9 @@ class Status(IntEnum):
 
 
 MEMBER_STATUSES: Final = frozenset({Status.OK, Status.RANGE, Status.ABORT, Status.MISMATCH})
-"""What a contribution may say, and so the result of a block."""
+"""The statuses of a contribution, and so the result of a block."""
 GIVING_UP: Final = frozenset({Status.ABORT, Status.MISMATCH})
-"""What a member says that cannot take part: its contribution need not have the block's signature."""
+"""The statuses of a member that cannot take part: its contribution need not have the block's signature."""
 
 
 class Hop(IntEnum):
@@ -188,7 +188,7 @@ class Hop(IntEnum):
 
 
 class AgeOp(IntEnum):
-    """How a result's block came to its end."""
+    """The ways in which a result's block ended."""
 
     NORMAL = 0  # every source contributed
     AGED = 1  # partial: a source was late
@@ -197,7 +197,7 @@ class AgeOp(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What became of a packet at the switch: exactly one of these, counted per job at index ``job_id * 32 + outcome``."""
+    """The outcome of a packet at the switch: exactly one of these, counted per job at index ``job_id * 32 + outcome``."""
 
     ACCEPTED = 0  # combined into an open block
     COMPLETED = 1  # combined, and it was the last one missing
@@ -298,7 +298,7 @@ UNDER_WAY: Final = frozenset({BlockState.OPEN, BlockState.SENT})
 
 
 class Role(IntEnum):
-    """What a switch does with a block that is complete: a root makes the result, a leaf sends a partial to its parent.
+    """The next hop of a complete block: a root makes the result, a leaf sends a partial to its parent.
 
     The switch adds the role to the state of a block that it closes: one addition, and no decision.
     """
@@ -312,7 +312,7 @@ CPU_PORT: Final = 510
 
 
 class PacketOutKind(IntEnum):
-    """What a PacketOut asks for."""
+    """The kinds of PacketOut."""
 
     QUERY = 0  # the record of one slot; the PacketIn brings it as payload
     SWEEP = 1  # close what has waited long enough; the PacketIn says how many blocks
@@ -341,7 +341,7 @@ SWEEP_GROUPS: Final = 256
 SWEEP_REPLICA: Final = 1000
 
 GIVE_WAY_US: Final = 20_000
-"""How long after its last contribution a job of a higher priority counts as busy, microseconds."""
+"""The time after its last contribution for which a job of a higher priority counts as busy, in microseconds."""
 
 SLOTS: Final = 8192
 """Slots of a switch, shared by its jobs."""

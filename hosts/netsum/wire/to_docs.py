@@ -23,7 +23,7 @@ def _operations() -> str:
 
 
 def _comments(enum: type[IntEnum] | type[IntFlag]) -> dict[str, str]:
-    """What the source says behind each member of the enum."""
+    """The comments in the source behind each member of the enum."""
     lines = inspect.getsource(enum).splitlines()
     return {line.split()[0]: line.partition("  # ")[2] for line in lines if "  # " in line}
 

@@ -1,1 +1,1 @@
-"""How packets reach a device: the kernel's UDP, or whole frames."""
+"""Links of a device: the kernel's UDP, or whole frames."""

@@ -1,4 +1,4 @@
-"""What a device is served over, and the link that a network with an IP stack needs: the kernel's UDP."""
+"""The link of a device, and the link that a network with an IP stack needs: the kernel's UDP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Link(Protocol):
 
     @property
     def address(self) -> Address:
-        """Where others reach the device."""
+        """The address at which others reach the device."""
 
     @property
     def lost(self) -> Mapping[str, int]:

@@ -19,7 +19,7 @@ UNCOUNTED: Final = 1 << 64
 
 
 class Told(NamedTuple):
-    """What the primary has said of a position: the record's epoch, and the instruction or its entry."""
+    """The primary's word on a position: the record's epoch, and the instruction or its entry."""
 
     epoch: int
     entry: Entry | None = None
@@ -117,7 +117,7 @@ class Backup(Generic[M]):
         self._ask()
 
     def _agree(self, position: int, told: Told) -> bool:
-        """Whether the log has the primary's record there now. A record of another epoch there, and all behind it, was never
+        """True if the log has the primary's record there now. A record of another epoch there, and all behind it, was never
         acknowledged to anybody, or the primary would have it."""
         mine = self.replica.log.at(position)
         if mine is not None and self.same(mine, told):

@@ -1,4 +1,4 @@
-"""What the devices of a shard say to each other. Each carries its epoch, and counts in that epoch only."""
+"""Messages between the devices of a shard. Each carries its epoch, and counts in that epoch only."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Primary(Generic[M]):
                 self.read(message)
 
     def reach(self) -> int:
-        """How far all devices that count hold the log."""
+        """The position up to which all devices that count hold the log."""
         return min((self.held[number] for number in self.needed), default=self.replica.log.end)
 
     def _asked(self, number: int, letter: Ask) -> None:

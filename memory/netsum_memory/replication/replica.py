@@ -62,16 +62,16 @@ class Replica(Generic[M]):
 
     @property
     def ready(self) -> bool:
-        """Whether, in this epoch, nothing is acknowledged to a client that this device does not have."""
+        """True if, in this epoch, nothing is acknowledged to a client that this device does not have."""
         return self.role is not None and self.role.ready
 
     @property
     def vouched(self) -> int:
-        """How far this device has said, in this epoch, that it has the log."""
+        """The position up to which this device has said, in this epoch, that it has the log."""
         return self.role.vouched if self.role is not None and self.role.ready else 0
 
     def lacks(self, shown: int, epoch: int) -> bool:
-        """Whether something is gone from here. ``shown``: a position that some client was told is done. Whoever counts had it
+        """True if something is gone from here. ``shown``: a position that some client was told is done. Whoever counts had it
         in its log before the client was told, and only what no client was told of is ever cut off. In a later ``epoch`` than
         ours, the switch's, this device may have been left out of the group, so there it says nothing."""
         return self.ready and epoch <= self.epoch and shown > self.log.end
@@ -82,7 +82,7 @@ class Replica(Generic[M]):
 
     @property
     def readable(self) -> bool:
-        """Whether what is executed may be shown: by the primary, once its log as it was is finished."""
+        """True if what is executed may be shown: by the primary, once its log as it was is finished."""
         return isinstance(self.role, Primary) and self.role.may_read()
 
     # --- what happens -------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Replica(Generic[M]):
             self.role.tend()
 
     def leave(self) -> tuple[list[Any], list[tuple[int, Letter]]]:
-        """What is to be sent to clients, and to devices by their numbers. The instructions of a batch are executed together here,
+        """The packets for clients, and to devices by their numbers. The instructions of a batch are executed together here,
         and what was appended to logs is told of and acknowledged together."""
         if self.role is not None:
             self.role.finish()

@@ -25,7 +25,7 @@ class Outstanding:
         self._turn = 0
 
     def more(self, wanted: Iterable[int]) -> list[int]:
-        """What to request now: what has not been requested yet, while few requests are open."""
+        """The requests to make now: what has not been requested yet, while few requests are open."""
         now = []
         for number in wanted:
             if len(self._turns) >= UNDER_WAY:

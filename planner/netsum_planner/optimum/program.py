@@ -108,7 +108,7 @@ class Program:
         return Solution(lower, upper, prices)
 
     def lower(self, shares: Mapping[str, Fraction], rates: Mapping[Arc, Fraction]) -> Fraction:
-        """What such rates carry from such roots, exactly, in GB/s; 0 if switches would send more than they get."""
+        """The rate that such rates carry from such roots, exactly, in GB/s; 0 if switches would send more than they get."""
         for layer in self.layers:
             net = dict.fromkeys(self.topology.nodes, Fraction(0))
             for arc, rate in rates.items():
@@ -152,7 +152,7 @@ class Program:
         return sum((self.topology.rates[link] * price for link, price in found.items()), zero), found
 
     def prices_of_hosts(self) -> Prices:
-        """What prices are if nothing but the hosts' own links bounds: a host enters once what it passes on, on the average."""
+        """The prices if nothing but the hosts' own links bounds: a host enters once what it passes on, on the average."""
         of_sets = [((layer, frozenset({host})), Fraction(1)) for layer in self.layers for host in self.topology.hosts]
         return of_sets, {(layer, switch): Fraction(1, 2) for layer in self.layers for switch in self.forwarding}
 

@@ -1,4 +1,4 @@
-"""Which hosts a training gets: racks, zones and buildings as nested scopes, the sizes of its parallelism, and the hosts.
+"""Placement of trainings on hosts: racks, zones and buildings as nested scopes, the sizes of its parallelism, and the hosts.
 
 scopes are where hosts are, jobs what is wanted, placement the hosts of one job, fit how a policy takes them; steps predicts a
 step, search places several jobs, and takeover says who takes the place of a host that is lost.

@@ -112,7 +112,7 @@ def place(
 
 
 def _check(placer: Placer, lost: Sequence[str], only: str | None, as_file: str | None) -> None:
-    """What is known to be wrong before anything is placed."""
+    """The errors that are known before anything is placed."""
     names = [job.name for job in placer.jobs]
     if only is not None and not as_file:
         raise click.UsageError("--job is of --as")
@@ -123,7 +123,7 @@ def _check(placer: Placer, lost: Sequence[str], only: str | None, as_file: str |
 
 
 def _others(placer: Placer, seeds: int, tell: Told) -> dict[str, list[Plan]]:
-    """What other policies do."""
+    """The placements of other policies."""
     tell("first-fit")
     found = {"first-fit": [placer.by_policy("first-fit")], "random": []}
     for number in range(1, seeds + 1):

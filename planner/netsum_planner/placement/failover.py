@@ -45,8 +45,8 @@ class Failover:
 
 
 def fail_over(placer: Placer, plan: Plan, lost: str) -> Failover | None:
-    """What happens when a host is lost; None if no job has it. A free host takes its place; if none is in the scope that its job
-    wants, its whole tensor group moves; if there is no room for that either, its replica is left out."""
+    """The consequences when a host is lost; None if no job has it. A free host takes its place; if none is in the scope that
+    its job wants, its whole tensor group moves; if there is no room for that either, its replica is left out."""
     index = next((n for n, each in enumerate(plan.placements) if lost in each.order), None)
     if index is None:
         return None

@@ -28,7 +28,7 @@ LEVELS: Final = ("rack", "zone", "building")
 
 
 class FailureDomain(NamedTuple):
-    """Where one host is. Names are unique on their level; "" is everything."""
+    """The place of one host. Names are unique on their level; "" is everything."""
 
     rack: str
     zone: str

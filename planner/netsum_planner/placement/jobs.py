@@ -161,7 +161,7 @@ def _divisors(number: int) -> list[int]:
 
 @lru_cache(maxsize=1024)
 def _cut(work: tuple[float, ...], parts: int) -> tuple[int, ...]:
-    """Where each part ends."""
+    """The index at which each part ends."""
     until = [0.0, *accumulate(work)]
     # Of the first n layers, the most work of a part, and where parts end.
     best: dict[int, tuple[float, tuple[int, ...]]] = {n: (until[n], (n,)) for n in range(1, len(work) + 1)}
@@ -209,7 +209,7 @@ class Placement:
 
     @property
     def passes(self) -> list[tuple[str, str]]:
-        """Who sends activations to whom."""
+        """The pairs of hosts that send each other activations."""
         return list(zip(self.order, self.order[self.sizes.dp * self.sizes.tp :], strict=False))
 
     @property
@@ -225,7 +225,7 @@ class Placement:
         return replace(self, order=tuple(host for group in groups for host in group))
 
     def holds(self, scopes: FailureDomains) -> bool:
-        """Whether every group is in one scope of the level that its job wants."""
+        """True if every group is in one scope of the level that its job wants."""
         wanted = self.job.wanted
         return (
             all(scopes.together(group, wanted.tensor) for group in self.tensor_groups)

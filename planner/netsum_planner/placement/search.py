@@ -223,11 +223,11 @@ class Placer:
         return min((self._simulated(each) for each in found), key=_score)
 
     def by_policy(self, policy: str, seed: int = 1) -> Plan:
-        """What another policy does: hosts as it takes them, and the best sizes for that."""
+        """The placements of another policy: hosts as it takes them, and the best sizes for that."""
         return self._simulated(self._one_by_one((policy,), Random(seed), StepEstimate(self.topology, self.machine)))
 
     def plan(self, placements: Sequence[Placement], calls: StepEstimate) -> Plan:
-        """What is predicted of these placements."""
+        """The prediction for these placements."""
         steps = tuple(
             predicted(each, calls, [other for other in placements if other is not each]) for each in placements
         )
@@ -312,7 +312,7 @@ class Placer:
 
 
 def _too_large(job: Job) -> str:
-    """Why there are no sizes."""
+    """The reason why there are no sizes."""
     freed = job._replace(wanted=job.wanted.model_copy(update={"memory_gbytes": None}))
     least = min((job.memory(sizes) for sizes in freed.sizes()), default=None)
     if least is None:

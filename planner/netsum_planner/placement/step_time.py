@@ -1,4 +1,4 @@
-"""What a step takes on the hosts that a job has: the prediction of :mod:`netsum_planner.training`, with the calls of tensor and
+"""The time of a step on the hosts that a job has: the prediction of :mod:`netsum_planner.training`, with the calls of tensor and
 pipeline parallelism added.
 
 Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters (SC 2021): a pipeline of p stages and m
@@ -45,7 +45,7 @@ class _Round(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """What a job has to do, wherever its hosts are: its ``turns``; seconds of computing in one and for one ``sample``; the
+    """The work of a job, wherever its hosts are: its ``turns``; seconds of computing in one and for one ``sample``; the
     ``samples`` and most ``layers`` of a stage in one; and the trainings of the stages that differ."""
 
     turns: int

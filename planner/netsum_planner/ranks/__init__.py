@@ -1,1 +1,1 @@
-"""Which host is which rank: the contention of an algorithm on a topology, and the order that has the least."""
+"""The order of ranks on hosts: the contention of an algorithm on a topology, and the order that has the least."""

@@ -1,4 +1,4 @@
-"""Which host is which rank, so that flows of the same step share as few links as possible."""
+"""The order of ranks on hosts, so that flows of the same step share as few links as possible."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def _two_sides(topology: Topology) -> tuple[list[str], list[str]] | None:
 
 
 def cube(topology: Topology) -> Iterator[Order]:
-    """Where hosts are joined directly and their number is a power of two: partners are neighbours, if they can be. (They can in
-    a torus whose sides are 2 or 4.) Found by trying: a rank with several ones must be a neighbour of as many."""
+    """The order for hosts that are joined directly, if their number is a power of two: partners are neighbours, if they can
+    be. (They can in a torus whose sides are 2 or 4.) Found by trying: a rank with several ones must be a neighbour of as many."""
     count = len(topology.hosts)
     if topology.switches or count & (count - 1):
         return
@@ -116,7 +116,8 @@ def cube(topology: Topology) -> Iterator[Order]:
 
 
 def around(topology: Topology, random: Random) -> Iterator[Order]:
-    """Where hosts are joined directly: a ring through all of them over direct links, if one is found (Posa's rotations)."""
+    """The order for hosts that are joined directly: a ring through all of them over direct links, if one is found (Posa's
+    rotations)."""
     if topology.switches:
         return
     beside = topology.neighbours
@@ -233,7 +234,7 @@ class RankMapping:
 
     @property
     def best(self) -> bool:
-        """Whether it is proved that no order has less contention."""
+        """True if it is proved that no order has less contention."""
         return self.after.factor == self.least.factor
 
     def to_json(self) -> dict[str, Any]:

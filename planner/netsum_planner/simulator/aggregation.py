@@ -97,7 +97,7 @@ def _require_sums(network: Network, tree: Tree) -> None:
 
 
 def _agree(found: Sequence[Tree]) -> bool:
-    """Whether each switch has the same sources in all trees, and no root is a leaf of another tree: a switch keeps one set of
+    """True if each switch has the same sources in all trees, and no root is a leaf of another tree: a switch keeps one set of
     sources for each job."""
     roots = {tree.root for tree in found}
     below: dict[str, set[str]] = {}

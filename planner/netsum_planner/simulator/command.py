@@ -38,7 +38,7 @@ def read_size(_context: click.Context, _option: click.Parameter, text: str) -> i
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is simulated, and how."""
+    """The jobs and options of a simulation."""
 
     level: str
     seed: int

@@ -80,7 +80,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Flows:
-    """What came of a schedule's messages: when each ``began`` and ``arrived``, in seconds; the ``carried`` bytes of each link;
+    """The outcome of a schedule's messages: when each ``began`` and ``arrived``, in seconds; the ``carried`` bytes of each link;
     how many ``events`` there were."""
 
     began: Floats
@@ -117,7 +117,7 @@ class _Routes:
         self.delays = np.array([delay[links].sum() for links in found])
 
     def of(self, routes: Numbers) -> tuple[Numbers, Numbers]:
-        """Where each route's links start, and the links of all of them."""
+        """The first link of each route, and the links of all of them."""
         lengths = self.lengths[routes]
         starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
         return starts, self.links[np.repeat(self.starts[routes] - starts, lengths) + np.arange(lengths.sum())]

@@ -85,7 +85,7 @@ class Network:
         self._remembered.clear()
 
     def remembered(self, hosts: tuple[str, ...], find: Callable[[Network, Sequence[str]], Found]) -> Found:
-        """What ``find(network, hosts)`` finds; the same until a link goes down or comes up."""
+        """The value of ``find(network, hosts)``; the same until a link goes down or comes up."""
         if hosts not in self._remembered:
             self._remembered[hosts] = find(self, hosts)
         found: Found = self._remembered[hosts]

@@ -45,7 +45,7 @@ class Clock:
 
 @dataclass
 class Tally:
-    """What became of packets. ``longest``: of a queue, in bytes."""
+    """Counts of packets. ``longest``: of a queue, in bytes."""
 
     sent: int = 0
     sent_bytes: int = 0

@@ -195,7 +195,7 @@ class PacketSimulation:
                 progress(self.clock.now, 1 - self._left / self._all)
 
     def counts(self) -> Counts:
-        """What became of all packets."""
+        """Counts of all packets."""
         tallies = [wire.tally for wire in self.wires.values()]
         stats = [host.window.stats for members in self.hosts for host in members.values()]
         return Counts(

@@ -1,4 +1,5 @@
-"""What is simulated: jobs and their calls, who is late, which links fail. From a YAML file (docs/planning.md) or Python."""
+"""The scenario of a simulation: jobs and their calls, who is late, which links fail. From a YAML file (docs/planning.md) or
+Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sends what to whom, after what: messages with what they wait for.
+"""Schedules: messages with what they wait for.
 
 A message is transmitted once everything that it waits for has arrived and the messages that were ready before it in its lane have
 left: a lane is a connection, which carries one after the other. What takes time but no network (a rank computes, or comes late)

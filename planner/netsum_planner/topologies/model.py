@@ -79,7 +79,7 @@ class Topology:
 
     @cached_property
     def neighbours(self) -> dict[str, list[str]]:
-        """Where each node's links go, in the order of the links."""
+        """The links of each node, in the order of the links."""
         found: dict[str, list[str]] = {name: [] for name in self.nodes}
         for source, target in self.rates:
             found[source].append(target)
@@ -95,14 +95,15 @@ class Topology:
         return graph
 
     def subset(self, hosts: Collection[str]) -> Topology:
-        """What is left if only these hosts take part, as when a scheduler gives them to a job: no other host forwards."""
+        """The topology that is left if only these hosts take part, as when a scheduler gives them to a job: no other host
+        forwards."""
         if unknown := sorted(set(hosts) - set(self.hosts)):
             raise PlanError(f"{self.name} has no host {', '.join(unknown)} (it has: {', '.join(self.hosts)})")
         left = tuple(host for host in self.hosts if host in hosts)
         return self._restricted({*left, *self.switches}, hosts=left)
 
     def without(self, down: Collection[str | Pair]) -> Topology:
-        """What is left if these nodes, and all links between these pairs of nodes in both directions, are down."""
+        """The topology that is left if these nodes, and all links between these pairs of nodes in both directions, are down."""
         known: set[str | Pair] = {*self.nodes, *self.rates, *((two, one) for one, two in self.rates)}
         if unknown := [each for each in down if each not in known]:
             told = unknown[0] if isinstance(unknown[0], str) else " - ".join(unknown[0])
@@ -193,7 +194,7 @@ class Routing:
         self.set_down(())
         homes = [name for name in switches if not self._number.keys().isdisjoint(topology.neighbours[name])]
         self._level = dict.fromkeys(topology.hosts, 0) | self._search(homes, set(switches))
-        """How many links away the nearest switch with hosts is."""
+        """The distance in links to the nearest switch with hosts."""
 
     def set_down(self, down: Collection[Pair]) -> None:
         """From now on, paths avoid these links, and no others."""
@@ -235,7 +236,7 @@ class Routing:
         return tuple(path)
 
     def distances(self, *targets: str) -> dict[str, int]:
-        """How many links each node that forwards is away from the nearest of ``targets``."""
+        """The distance in links of each node that forwards to the nearest of ``targets``."""
         if targets not in self._away:
             self._away[targets] = self._search(targets, self._forwards)
         return self._away[targets]

@@ -134,7 +134,7 @@ def scale(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """How large it can go: steps on fat-trees, in the network against a ring."""
+    """Predict how far a training scales: steps on fat-trees, in the network against a ring."""
     job = read_training(training)
     points = []
     with console().status(f"{job.name}: starting") as status:

@@ -47,7 +47,7 @@ class Step:
 
     @property
     def bound_by(self) -> str:
-        """What most of the step is: compute, communication or input."""
+        """The largest part of the step: compute, communication or input."""
         parts = {
             "compute": self.compute,
             "communication": self.exposed,
@@ -172,7 +172,7 @@ OTHERS = ("in_network", "ring")
 
 @dataclass(frozen=True)
 class Change:
-    """What is different, the step that it makes, and how many more samples a second that is (0.25: a quarter)."""
+    """The change, the step that it makes, and how many more samples a second that is (0.25: a quarter)."""
 
     what: str
     step: Step
@@ -185,7 +185,7 @@ def faster_links(topology: Topology, factor: int) -> Topology:
 
 
 def changes(training: Training, topology: Topology, machine: Machine, algorithm: str, now: Step) -> Iterator[Change]:
-    """What is worth its while, the best first."""
+    """The changes that are worthwhile, the best first."""
     workers = len(topology.hosts)
     calls = simulated(topology, algorithm, machine)
     found: list[tuple[str, Callable[[], Step], int]] = []

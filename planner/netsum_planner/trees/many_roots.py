@@ -59,7 +59,7 @@ def pack_all(topology: Topology, collective: Collective) -> Packing:
 
 
 def _both_ways(topology: Topology) -> Topology:
-    """What each link can carry both ways."""
+    """The capacity of each link both ways."""
     rates = topology.rates
     links = tuple(
         Link(one, other, min(rate, rates[other, one])) for (one, other), rate in rates.items() if (other, one) in rates
@@ -109,7 +109,7 @@ class _Packer:
         return found
 
     def _loads(self, columns: Sequence[Column]) -> Any:
-        """How often each tree takes each link: a row a link."""
+        """The number of times that each tree takes each link: a row a link."""
         loads = np.zeros((len(self._place), len(columns)))
         for number, (_, paths) in enumerate(columns):
             for one, other in (ends for path in paths for ends in pairwise(path)):
@@ -119,7 +119,7 @@ class _Packer:
         return loads
 
     def _groups(self, columns: Sequence[Column]) -> Any:
-        """Which trees are in each group: a row a group."""
+        """The trees in each group: a row a group."""
         return np.array([[group == number for group, _ in columns] for number in range(len(self._roots))], float)
 
     def _shared(self, columns: Sequence[Column]) -> Any:

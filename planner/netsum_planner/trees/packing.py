@@ -108,7 +108,7 @@ class Tree:
 
     @property
     def depths(self) -> dict[str, int]:
-        """How many hosts away from the root each host is."""
+        """The distance in hosts of each host from the root."""
         found = {self.root: 0}
         for path in self.paths:
             found[path[-1]] = found[path[0]] + 1

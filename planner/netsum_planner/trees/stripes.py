@@ -1,4 +1,4 @@
-"""Which switches make the results of a job, and how they share the blocks: the weights that the controller's trees need to use
+"""The switches that make the results of a job, and how they share the blocks: the weights that the controller's trees need to use
 uneven links evenly."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def stripes(topology: Topology) -> tuple[dict[str, int], Fraction]:
 
 
 def _links(topology: Topology, parents: Mapping[str, str]) -> set[Pair]:
-    """What a tree takes of the links: each once, up and down."""
+    """The load of a tree on the links: each once, up and down."""
     edges = [*((host, topology.neighbours[host][0]) for host in topology.hosts), *parents.items()]
     return {*edges, *((two, one) for one, two in edges)}
 

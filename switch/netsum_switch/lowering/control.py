@@ -25,7 +25,7 @@ Branch = Callable[[NodeName, NodeName], None]
 
 
 def has_loop(graph: Mapping[str, Sequence[NodeName]], entry: NodeName) -> bool:
-    """Whether a node that can be reached from ``entry`` leads back to itself."""
+    """True if a node that can be reached from ``entry`` leads back to itself."""
     finished: dict[NodeName, bool] = {None: True}
 
     def visit(node: NodeName) -> bool:
@@ -183,7 +183,7 @@ class Controls:
 
 
 def following(node: Node) -> list[str | None]:
-    """Where a node may lead."""
+    """The nodes to which a node may lead."""
     if isinstance(node, Condition):
         return [node.yes, node.no]
     if isinstance(node, Direct):

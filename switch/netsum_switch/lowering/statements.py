@@ -1,4 +1,4 @@
-"""What a lowered program consists of: statements, the parser's states, the controls' nodes, calculations."""
+"""The parts of a lowered program: statements, the parser's states, the controls' nodes, calculations."""
 
 from __future__ import annotations
 

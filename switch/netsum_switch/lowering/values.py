@@ -138,14 +138,14 @@ class Values:
         return Random(max(low.bits, high.bits), False, low, high)  # each is drawn anew
 
     def all(self, terms: list[Expression]) -> Expression:
-        """Whether all hold."""
+        """True if all hold."""
         result: Expression = self.one
         for term in terms:
             result = term if result is self.one else self.operation("and", result, term)
         return result
 
     def any(self, terms: list[Expression]) -> Expression:
-        """Whether one holds."""
+        """True if one holds."""
         result: Expression = self.zero
         for term in terms:
             result = term if result is self.zero else self.operation("or", result, term)
@@ -295,7 +295,7 @@ class Variables:
         return self._lengths.get(header)
 
     def next(self, stack: str) -> Variable:
-        """How many headers of a stack were extracted."""
+        """The number of headers of a stack that were extracted."""
         return self._next[stack]
 
     def mark(self, name: str) -> Variable:

@@ -38,7 +38,7 @@ _CLOCK = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 
 
 class Changeable(Protocol):
-    """What the control plane changes and packets read."""
+    """The state that the control plane changes and packets read."""
 
     def refresh(self) -> None:
         """Put in place what has changed; no packet is under way."""

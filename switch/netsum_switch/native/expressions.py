@@ -31,7 +31,7 @@ _PREDICATES = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "
 
 
 class Surroundings(Protocol):
-    """What expressions cannot do by themselves."""
+    """The parts of a function that expressions need beside themselves."""
 
     def calculate(self, out: LlvmFunction, name: str) -> Register:
         """A call of a calculation; an i64."""
@@ -64,7 +64,7 @@ class Expressions:
         )
 
     def condition(self, expression: Expression) -> Register:
-        """Whether a value is not 0; an i1."""
+        """True if a value is not 0; an i1."""
         value = self.whole(expression)
         return value if expression.bits == 1 else self.out.compare("ne", expression.bits, value, 0)
 
@@ -270,5 +270,5 @@ def literal(value: int, bits: int) -> Register:
 
 
 def can_fail(expression: Expression) -> bool:
-    """Whether computing it can end the packet."""
+    """True if computing it can end the packet."""
     return any(isinstance(each, Operation) and each.op in ("/", "%") for each in walk(expression))

@@ -206,7 +206,7 @@ class NativeIo:
         return self._poll.number(POLL_BYTES * (ready - 1), 4) if ready else -1
 
     def take_left(self) -> bool:
-        """Whether records were left, which the caller reads now; an interface that is lost is reported."""
+        """True if records were left, which the caller reads now; an interface that is lost is reported."""
         if not self._loop.number(8 * Loop.LEFT):
             return False
         self._set(Loop.LEFT, 0)

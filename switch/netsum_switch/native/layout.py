@@ -1,4 +1,4 @@
-"""Where things lie in memory: a packet's state, and the context that all packets share.
+"""The layout of memory: a packet's state, and the context that all packets share.
 
 Integers are little-endian in 8, 16, 32 or 64 bits, or in as many 64-bit limbs as they need; bits above an integer's width are 0.
 
@@ -33,7 +33,7 @@ def storage(bits: int) -> int:
 
 
 def limb_count(bits: int) -> int:
-    """How many 64-bit limbs an integer takes."""
+    """The number of 64-bit limbs of an integer."""
     return (bits + 63) // 64
 
 
@@ -98,7 +98,7 @@ METER_BITS = 64 * (MeterWord.BUCKETS + 2 * MeterWord.BUCKET_WORDS)
 
 
 class Record(IntEnum):
-    """What comes out, as {u64 kind, u64 argument, u64 bytes that follow}; the next record begins at a multiple of 8."""
+    """The kinds of output, as {u64 kind, u64 argument, u64 bytes that follow}; the next record begins at a multiple of 8."""
 
     SENT = 1  # argument: port
     DIGEST = 2  # argument: list id; values of 64-bit limbs each
@@ -160,7 +160,7 @@ class Layout:
 
 
 def egress_variables(lowered: Lowered) -> set[Variable]:
-    """What the egress control and what comes after it can set."""
+    """The fields that the egress control and what comes after it can set."""
     found = {
         lowered.variables.mark(name) for name in ("leaving", "clone", "clone_session", "clone_list", "recirculate")
     }

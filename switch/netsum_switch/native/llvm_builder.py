@@ -60,7 +60,7 @@ class LlvmFunction:
 
     @contextmanager
     def when(self, condition: Register) -> Iterator[None]:
-        """What is written inside runs if the condition holds."""
+        """Run what is written inside if the condition holds."""
         inside, after = self.label(), self.label()
         self.branch(condition, inside, after)
         self.begin(inside)
@@ -69,7 +69,7 @@ class LlvmFunction:
 
     @contextmanager
     def unless(self, condition: Register) -> Iterator[None]:
-        """What is written inside runs if the condition does not hold."""
+        """Run what is written inside if the condition does not hold."""
         with self.when(self.negation(condition)):
             yield
 

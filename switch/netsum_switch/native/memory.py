@@ -115,7 +115,7 @@ class Cells(MutableSequence[int]):
 
 
 class NativeCounters(CounterArray):
-    """What is set waits until `refresh`: a packet that is just being counted would undo it."""
+    """The values that are set wait until `refresh`: a packet that is just being counted would undo it."""
 
     def __init__(
         self, name: str, size: int, memory: Memory, stride: int, changed: Callable[[NativeCounters], None]
@@ -175,7 +175,7 @@ def write_meter(module: Module) -> str:
 
 
 class NativeMeters(MeterArray):
-    """What is configured waits until `refresh`: a packet may be at the cell."""
+    """The configuration waits until `refresh`: a packet may be at the cell."""
 
     def __init__(
         self,

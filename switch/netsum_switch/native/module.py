@@ -1,4 +1,4 @@
-"""What all functions of a program's module share, and what is known of the program when it runs (`Image`)."""
+"""The state that all functions of a program's module share, and what is known of the program when it runs (`Image`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
 from netsum_switch.native.wide_integers import WideFunctions
 
 Places = tuple[tuple[int, int], ...]
-"""Where an action's parameters are in a row: (byte offset, bits) of each."""
+"""The places of an action's parameters in a row: (byte offset, bits) of each."""
 
 Shape = tuple[int, bool]
 """A value in a record: its bits, and whether it may be negative."""
@@ -68,7 +68,7 @@ class ProfilePlan:
 
 @dataclass
 class Image:
-    """What the pipeline must know of a compiled program."""
+    """The description of a compiled program for the pipeline."""
 
     context_words: int = 0
     state_stride: int = 0
@@ -163,7 +163,7 @@ class Module:
         return len(self.image.logs) - 1
 
     def once(self, helper: str) -> bool:
-        """Whether a helper function is still to be written."""
+        """True if a helper function is still to be written."""
         new = helper not in self._helpers
         self._helpers.add(helper)
         return new
@@ -228,5 +228,5 @@ class Scope:
 
 
 def refuse(what: str) -> UnsupportedError:
-    """What this engine does not run; the other one may."""
+    """The error for a program that this engine does not run; the other one may."""
     return UnsupportedError(f"{what}; the native engine does not run it")

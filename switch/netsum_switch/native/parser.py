@@ -91,7 +91,7 @@ class ParserWriter(StatementWriter):
         return self.out.op("sub", 64, self.head(Head.RECEIVED), self.head(Head.AT))
 
     def _here(self) -> Register:
-        """Where in the frame the parser is."""
+        """The parser's place in the frame."""
         return self.out.offset(self.out.load_pointer("%s"), self.head(Head.AT))
 
     def _skip(self, size: Register | int) -> None:

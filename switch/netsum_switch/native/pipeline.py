@@ -32,7 +32,7 @@ NO_ROOM = "there is no room for what a packet becomes; it is dropped"
 
 
 class PacketWriter(StatementWriter):
-    """What the functions of this module have in common."""
+    """The common base of the functions of this module."""
 
     def __init__(self, module: Module, name: str, parameters: str = FUNCTION) -> None:
         super().__init__(module, name, parameters)
@@ -403,7 +403,7 @@ def write_process(module: Module) -> None:
 
 
 def _wait_in(out: LlvmFunction, word: dict[Context, Register], start: Register, room: Register) -> None:
-    """What starts over waits in this space from now on."""
+    """Make packets that start over wait in this space from now on."""
     out.store(start, word[Context.PENDING], 64, 8)
     out.store(out.op("add", 64, start, room), word[Context.PENDING_END], 64, 8)
 

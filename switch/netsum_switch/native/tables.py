@@ -294,7 +294,7 @@ class NativeTable(Table):
         self._in_place = self._rows, index, *(each.slots for each in self._hashes.values())
 
     def _look_up_by(self) -> tuple[Staged, int]:
-        """What compiled code looks in, and the number that belongs to it."""
+        """The memory in which compiled code looks, and the number that belongs to it."""
         if self.match_type == "exact":
             index = self._hashes[0]
             return index.slots, index.last

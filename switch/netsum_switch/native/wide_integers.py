@@ -48,7 +48,7 @@ def groups(widths: Sequence[int], where: str) -> list[Group]:
 
 
 def is_wide(group: Group) -> bool:
-    """Whether it is one field, moved limb by limb."""
+    """True if it is one field, moved limb by limb."""
     return len(group.widths) == 1 and group.widths[0] > WIDE and group.widths[0] % 64 == 0
 
 
@@ -132,7 +132,7 @@ _UNROLLED = 8
 
 
 def streams(expression: Expression) -> bool:
-    """Whether a wide expression can be computed limb by limb."""
+    """True if a wide expression can be computed limb by limb."""
     if _is_scalar(expression):
         return True
     if isinstance(expression, Variable | Parameter | Constant):
@@ -153,7 +153,7 @@ def _is_scalar(expression: Expression) -> bool:
 
 @dataclass
 class Form:
-    """What an assignment has in common with others of the same form: its operations by number, operands before what uses
+    """The common part of assignments of the same form: its operations by number, operands before what uses
     them, and the places and numbers that each assignment brings."""
 
     lines: list[str] = field(default_factory=list)
@@ -251,7 +251,7 @@ class _Writer:
         ] or [0]  # fmt: skip
 
     def _materialise(self, shift: Operation, space: Register) -> None:
-        """What is shifted, with zeros as wide as itself before and behind it."""
+        """The number that is shifted, with zeros as wide as itself before and behind it."""
         limbs, out = self._limbs_of(shift), self._out
         out.clear(space, 24 * limbs)
         self._loop(shift.operands[0], out.offset(space, 8 * limbs), limbs)
@@ -337,7 +337,7 @@ class _Writer:
 
 
 def _order(root: Expression, known: dict[int, tuple[Register, int, Register]]) -> list[Expression]:
-    """What a loop computes, operands first; what is in memory already needs none of its operands."""
+    """The nodes that a loop computes, operands first; what is in memory already needs none of its operands."""
     order: list[Expression] = []
     seen: set[int] = set()
 

@@ -80,7 +80,7 @@ def write_action(spec: ActionSpec, params: tuple[int, ...], action: Any) -> None
 _LARGEST_GROUP = 1 << 16  # if the program sets no limit; each weight is a copy of a member
 
 Target = tuple[str, tuple[int, ...]]
-"""What an entry does: an action, or what it refers to (`REFERENCES`), and its parameters or the handle."""
+"""The action of an entry: an action, or what it refers to (`REFERENCES`), and its parameters or the handle."""
 
 
 @dataclass
@@ -103,7 +103,8 @@ class Group:
 
 @dataclass
 class Programmed:
-    """What controllers wrote to a profile. `sets`: by group handle, the action set and the handles of its members."""
+    """The contents of a profile as controllers wrote them. `sets`: by group handle, the action set and the handles of its
+    members."""
 
     members: dict[int, Member] = field(default_factory=dict)
     groups: dict[int, Group] = field(default_factory=dict)
@@ -227,7 +228,7 @@ class ActionProfiles:
     # What entries refer to
 
     def target(self, table: TableSpec, action: Any, undo: ExitStack) -> Target:
-        """What a TableAction means for the table; an action set becomes a group, and ``undo`` removes it. Raises
+        """The meaning of a TableAction for the table; an action set becomes a group, and ``undo`` removes it. Raises
         RpcError if it is refused."""
         if table.profile_id is None:
             return read_action(self._info, action.action)
@@ -344,7 +345,7 @@ class ActionProfiles:
         return name, params
 
     def _is_up(self, message: Any) -> bool:
-        """Whether the port that is watched, if one is, is there."""
+        """True if the port that is watched, if one is, is there."""
         kind = message.WhichOneof("watch_kind")
         watched = int.from_bytes(message.watch_port, "big") if kind == "watch_port" else message.watch
         return kind is None or watched == 0 or watched in self._ports

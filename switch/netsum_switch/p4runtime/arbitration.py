@@ -1,4 +1,4 @@
-"""Who is primary: the controllers connected to one device and their election ids."""
+"""Arbitration: the controllers connected to one device and their election ids."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Arbitration:
                     self._send(other)
 
     def may_write(self, request: Any) -> bool:
-        """Whether a Write or SetForwardingPipelineConfig request comes from the primary.
+        """True if a Write or SetForwardingPipelineConfig request comes from the primary.
 
         While no controller is connected, a request without an election id is served, as by the reference.
         """
@@ -140,7 +140,7 @@ class Arbitration:
             return primary.election_id == election_value(request.election_id)
 
     def is_empty(self) -> bool:
-        """Whether no controller is connected."""
+        """True if no controller is connected."""
         with self._lock:
             return not self._connections
 

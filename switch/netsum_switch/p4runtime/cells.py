@@ -1,4 +1,4 @@
-"""What counters and meters have in common: cells of arrays, read and set by index, and a cell beside each entry of a table."""
+"""The common base of counters and meters: cells of arrays, read and set by index, and a cell beside each entry of a table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Cells:
     kind: ClassVar[str]
     updates: ClassVar[tuple[int, ...]]
     unreadable: ClassVar[tuple[str, str]]
-    """What the reference says if there is no cell at an index, and beside an entry."""
+    """The reference's error if there is no cell at an index, and beside an entry."""
 
     def __init__(self, specs: Mapping[int, Any], arrays: Mapping[str, Any], tables: Tables) -> None:
         """``specs`` by id, ``arrays`` by name."""
@@ -36,7 +36,7 @@ class Cells:
         self._tables = tables
 
     def _array(self, spec: Any) -> Any:
-        """What `_get` and `_set` need of an array."""
+        """The parts of an array that `_get` and `_set` need."""
         raise NotImplementedError
 
     def _direct(self, table: TableSpec) -> Any:

@@ -92,7 +92,7 @@ class Control:
             "packet_replication_engine_entry": (replication.write, replication.read),
             "digest_entry": (self.digests.write, self.digests.read),
         }
-        """What writes and what reads an entity, by its kind."""
+        """The functions that write and read an entity, by its kind."""
         pipeline.on_digest = self._learn
 
     def write(self, update: Any) -> None:

@@ -70,7 +70,7 @@ class Digest:
                 self._samples[sample] = None
 
     def due(self, now: float) -> bool:
-        """Whether the list is full or old enough to be sent."""
+        """True if the list is full or old enough to be sent."""
         if self.config is None or not self._samples:
             return False
         config = self.config.config

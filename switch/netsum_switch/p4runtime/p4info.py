@@ -24,12 +24,12 @@ class MatchKind(Enum):
 
     @property
     def needs_priority(self) -> bool:
-        """Whether an entry of a table with such a field must have a priority."""
+        """True if an entry of a table with such a field must have a priority."""
         return self in (MatchKind.TERNARY, MatchKind.RANGE, MatchKind.OPTIONAL)
 
 
 class Scope(Enum):
-    """Where a table may use an action."""
+    """The scope in which a table may use an action."""
 
     ANYWHERE = p4info_pb2.ActionRef.TABLE_AND_DEFAULT
     ENTRIES = p4info_pb2.ActionRef.TABLE_ONLY
@@ -37,7 +37,7 @@ class Scope(Enum):
 
 
 class CounterUnit(Enum):
-    """What a counter is declared to count; the switch always counts both."""
+    """The unit of a counter; the switch always counts both."""
 
     BYTES = p4info_pb2.CounterSpec.BYTES
     PACKETS = p4info_pb2.CounterSpec.PACKETS
@@ -112,7 +112,7 @@ class TableSpec:
 
     @property
     def needs_priority(self) -> bool:
-        """Whether entries of this table must have a priority."""
+        """True if entries of this table must have a priority."""
         return any(field.kind.needs_priority for field in self.key)
 
 

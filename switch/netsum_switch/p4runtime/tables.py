@@ -53,7 +53,7 @@ def _burst(value: int) -> int:
 
 @dataclass(slots=True)
 class Attachment:
-    """What a controller attaches to an entry for itself; the data plane knows nothing of it."""
+    """The metadata that a controller attaches to an entry; the data plane knows nothing of it."""
 
     controller_metadata: int = 0
     metadata: bytes = b""

@@ -1,4 +1,4 @@
-"""What the data plane needs of a port: a descriptor to poll, batches of frames in, frames out."""
+"""The interface of a port for the data plane: a descriptor to poll, batches of frames in, frames out."""
 
 from __future__ import annotations
 

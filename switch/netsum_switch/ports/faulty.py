@@ -135,7 +135,7 @@ def _rates(value: Any, where: str) -> Rates:
 
 @dataclass(slots=True)
 class FaultCounts:
-    """What was done to the frames of one direction."""
+    """Counts of the faults of one direction."""
 
     frames: int = 0
     lost: int = 0
@@ -225,7 +225,7 @@ class FaultyPort:
 
     @property
     def counts(self) -> dict[str, FaultCounts]:
-        """What was done so far, by direction."""
+        """Counts of the faults so far, by direction."""
         return {"in": self._into.counts, "out": self._out.counts}
 
     def set(self, into: Rates, out: Rates) -> None:

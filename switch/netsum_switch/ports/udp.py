@@ -71,12 +71,12 @@ class UdpPort:
 
     @property
     def learns(self) -> bool:
-        """Whether it sends to whoever sent last."""
+        """True if it sends to whoever sent last."""
         return self._fixed is None
 
     @property
     def segments(self) -> bool:
-        """Whether the kernel makes several datagrams of one message (UDP_SEGMENT, Linux 4.18)."""
+        """True if the kernel makes several datagrams of one message (UDP_SEGMENT, Linux 4.18)."""
         try:
             self._sock.getsockopt(_SOL_UDP, _UDP_SEGMENT)
         except OSError:

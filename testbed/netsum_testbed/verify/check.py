@@ -30,7 +30,7 @@ class Checker:
         ended: Collection[int] | None = None,
         without: Collection[int] = (),
     ) -> list[str]:
-        """What is wrong with a cell's results, one per rank. ``ended``: the ranks whose call ended, if not all; the others are
+        """The error in a cell's results, one per rank. ``ended``: the ranks whose call ended, if not all; the others are
         not checked. ``without``: ranks evicted before the call, whose rows nobody gets."""
         ended = range(cell.workers) if ended is None else ended
         wanted, far = self._wanted(cell, results, without)
@@ -48,7 +48,7 @@ class Checker:
         return far + [f"ranks {[rank for rank, each in wrong if each == line]}: {line}" for line in lines]
 
     def _wanted(self, cell: Cell, results: Sequence[Any], without: Collection[int]) -> tuple[list[Any], list[str]]:
-        """What each rank should have, and complaints about results too far from the true sum."""
+        """The expected result of each rank, and complaints about results too far from the true sum."""
         if cell.kind.collective == "barrier":
             return [None] * cell.workers, []
         inputs = [contribution(cell, rank) for rank in range(cell.workers)]
@@ -114,7 +114,7 @@ def _given(cell: Cell, source: int, rank: int) -> int:
 
 
 def _brought(cell: Cell, inputs: list[Array], rank: int, without: Collection[int] = ()) -> Any:
-    """What an exchange brings to a rank."""
+    """The data that an exchange brings to a rank."""
     match cell.kind.collective:
         case "broadcast":
             return inputs[cell.root]
@@ -157,7 +157,7 @@ def _product(inputs: list[Array]) -> Array:
 
 
 def _before(op: str, one: Array, other: Array) -> Array:
-    """Where ``one`` is the minimum (maximum) of two; of zeros, by their sign."""
+    """The elements at which ``one`` is the minimum (maximum) of two; of zeros, by their sign."""
     beyond = np.less if op == "min" else np.greater
     if one.dtype.kind in "iub":
         return np.asarray(beyond(one, other))
@@ -199,7 +199,7 @@ def same_bits(one: Array, other: Array) -> bool:
 
 
 def difference(result: Array, expected: Array) -> str:
-    """Where two arrays first differ, by bits."""
+    """The first element at which two arrays differ, by bits."""
     if result.shape != expected.shape or result.dtype != expected.dtype:
         return f"{result.dtype}{list(result.shape)} instead of {expected.dtype}{list(expected.shape)}"
     size = result.dtype.itemsize

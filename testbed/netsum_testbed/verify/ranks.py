@@ -20,7 +20,7 @@ _AHEAD: Final = 8  # cells that may wait to be checked, so that memory stays bou
 
 @dataclass(frozen=True)
 class Answer:
-    """What one rank got from one cell: a result or an exception."""
+    """The outcome of one cell on one rank: a result or an exception."""
 
     cell: Cell
     rank: int
@@ -38,7 +38,7 @@ class Gate:
         self._decided: list[bool] = []
 
     def allows(self, group: int, calls: int) -> bool:
-        """Whether to make group number ``group``, of so many calls."""
+        """True if the caller should make group number ``group``, of so many calls."""
         with self._lock:
             if group == len(self._decided):
                 self._decided.append(self._go_on(calls))

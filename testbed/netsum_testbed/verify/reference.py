@@ -1,4 +1,4 @@
-"""What a call must return, computed without netsum: integers as integers, floats by the documented quantisation.
+"""The expected result of a call, computed without netsum: integers as integers, floats by the documented quantisation.
 
 This is the quantisation of docs/hosts.md, written a second time so that a mistake in either shows: an array is cut into
 blocks of the job's block size. With agreed scales, in a block whose largest magnitude over all ranks is below 2^e (and
@@ -71,7 +71,8 @@ def largest_exponents(inputs: list[Array], block: int) -> Integers:
 
 
 class Predictions:
-    """What the ranks of one job predict, by kind of call. It must see every call with predicted scales, in order."""
+    """The predictions of the ranks of one job, by kind of call. It must see every call with predicted scales, in
+    order."""
 
     def __init__(self) -> None:
         self._exponents: dict[tuple[object, ...], Integers] = {}

@@ -63,7 +63,7 @@ class Checks:
             self._make(make_job(number))
 
     def _grant(self, calls: int) -> bool:
-        """Whether ``calls`` more calls may be started. The time that the fabric takes to come up does not count."""
+        """True if ``calls`` more calls may be started. The time that the fabric takes to come up does not count."""
         self.totals.seconds = time.monotonic() - self._begun
         if self._left <= 0 or self.totals.seconds >= self._until:
             return False
@@ -114,7 +114,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Options:
-    """What to run. ``duration`` in seconds; ``calls``: stop after so many, if given; ``only``: that round alone.
+    """Options of a run. ``duration`` in seconds; ``calls``: stop after so many, if given; ``only``: that round alone.
 
     ``loss``, ``duplicate``, ``reorder``: probabilities for a packet in one direction. ``topology``: a file, if it is not the
     usual star.
