@@ -118,10 +118,11 @@ p4: $(READY)  ## compile the P4 program and regenerate everything that comes fro
 p4-check: $(READY)
 	@$(BIN)/python p4src/compile.py --check
 
-lint: $(TESTS)  ## ruff and mypy --strict
+lint: $(TESTS)  ## ruff, mypy --strict and codespell
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/codespell
 
 format: $(TESTS)
 	@$(BIN)/ruff check --fix .

@@ -2,7 +2,7 @@
 
     every step   the mean of all gradients, in each step
     local SGD    each worker takes steps of its own; then all take the mean of their weights
-    elastic      each worker is drawn towards a centre, and the centre towards the workers (EASGD; Zhang et al., NeurIPS 2015)
+    elastic      each worker is drawn towards a center, and the center towards the workers (EASGD; Zhang et al., NeurIPS 2015)
     stale        each worker goes on at once, and gets what the others have done a round later (in the spirit of Downpour SGD;
                  Dean et al., NeurIPS 2012): the sum is under way while it computes
 
@@ -51,27 +51,27 @@ def local_sgd(comm):
 
 
 def elastic(comm, pull=0.9):
-    weights, centre = np.zeros((64, 10), np.float32), np.zeros((64, 10), np.float32)
+    weights, center = np.zeros((64, 10), np.float32), np.zeros((64, 10), np.float32)
     for first in range(0, STEPS, EVERY):
         weights = local_steps(weights, first, comm)
-        apart = weights - centre
+        apart = weights - center
         mean = comm.allreduce(apart, "mean")
         weights = weights - np.float32(pull / comm.active_size) * apart  # of those that are in the mean
-        centre += np.float32(pull) * mean  # the centre is the same everywhere
-    return centre
+        center += np.float32(pull) * mean  # the center is the same everywhere
+    return center
 
 
 def stale(comm):
-    centre = sent = np.zeros((64, 10), np.float32)
-    weights, under_way = centre, None
+    center = sent = np.zeros((64, 10), np.float32)
+    weights, under_way = center, None
     for first in range(0, STEPS, EVERY):
         weights = local_steps(weights, first, comm)
         progress = weights - sent
         if under_way is not None:
-            centre = centre + under_way.wait()  # what all did in the round before
+            center = center + under_way.wait()  # what all did in the round before
         under_way = comm.allreduce_async(progress, "mean")
-        weights = sent = centre + progress
-    return centre + under_way.wait()
+        weights = sent = center + progress
+    return center + under_way.wait()
 
 
 with netsum.join() as comm:

@@ -17,17 +17,17 @@ images = (images / 16).float()
 torch.manual_seed(0)  # the same weights to begin with, and the same batches, everywhere
 torch.set_num_threads(1)
 model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 with netsum.join() as comm:  # <-- joins the job
     for step in range(1, STEPS + 1):
         batch = torch.randperm(len(images))[:BATCH]
         share = batch[comm.rank :: comm.size]  # <-- this worker's part of the batch
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(images[share]), labels[share], reduction="sum")
         (loss * comm.size / BATCH).backward()
         average_gradients(model, comm)  # <-- the switch sums
-        optimiser.step()
+        optimizer.step()
         if step % 50 == 0:
             accuracy = (model(images).argmax(dim=1) == labels).float().mean().item()
             print(f"rank {comm.rank} step {step}: accuracy {accuracy:.1%}", flush=True)

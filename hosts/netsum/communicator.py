@@ -248,7 +248,7 @@ class Communicator(Reductions, Exchanges):
         ranks are at their first call again, with nothing carried over or predicted.
 
         Args:
-            state: arrays (weights, the optimiser's moments, …) of the same shapes and types on all ranks. They are overwritten
+            state: arrays (weights, the optimizer's moments, …) of the same shapes and types on all ranks. They are overwritten
                 with those of the rank whose ``progress`` is largest (the lowest such rank), either all of them or none, which
                 takes as much memory again. Without any, the rank only joins.
             progress: how far this rank is, for instance its step; 0 or more.

@@ -1,4 +1,4 @@
-"""Numbers as unsigned lanes that the switch can combine, and back.
+r"""Numbers as unsigned lanes that the switch can combine, and back.
 
 **Sum.** With n workers and lanes of w bits, a host sends u = q + B with B = floor((2^w - 1) / 2n) and \\|q\\| <= B. All lanes
 are then non-negative and n of them sum to less than 2^w: the switch adds whole 2048-bit fields and no lane carries into

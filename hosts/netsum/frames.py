@@ -86,7 +86,7 @@ class FrameFormat:
         return cls((host.mac, host.ip, host.udp_port), (switch.mac, switch.ip, switch.port))
 
     def join(self, group: tuple[str, int]) -> None:
-        """Recognise what the other end sends to this group as well."""
+        """Recognize what the other end sends to this group as well."""
         address, port = group
         self._joined = self._expected[:4] + socket.inet_aton(address) + self._ports[2:] + struct.pack(">H", port)
 

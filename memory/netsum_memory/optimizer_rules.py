@@ -298,8 +298,8 @@ class LocalOptimizer:
         return total(square_sum(layer[start : start + block]) for start in range(0, layer.size, block))
 
 
-def elastic(options: Options, centre: Floats, parameters: Floats) -> None:
-    """Elastic averaging: one worker's parameters and the centre attract each other, in place."""
-    difference = np.float32(options.moving_rate) * (parameters - centre)
-    centre += difference
+def elastic(options: Options, center: Floats, parameters: Floats) -> None:
+    """Elastic averaging: one worker's parameters and the center attract each other, in place."""
+    difference = np.float32(options.moving_rate) * (parameters - center)
+    center += difference
     parameters -= difference

@@ -215,13 +215,13 @@ class Block:
         self.waiting.append(Waiter(push.client, push.sequence, push.worker, push.step, counted=True))
         return self._released(options, parameters)
 
-    # Elastic averaging: worker and centre attract each other
+    # Elastic averaging: worker and center attract each other
 
-    def _attract(self, options: Options, centre: Floats, push: Push, pushed: Floats) -> Answer:
+    def _attract(self, options: Options, center: Floats, push: Push, pushed: Floats) -> Answer:
         self.clocks[push.worker] = max(push.step, self.clocks.get(push.worker, 0))
         self.applied += 1
-        difference = np.float32(options.moving_rate) * (pushed - centre)
-        centre += difference
+        difference = np.float32(options.moving_rate) * (pushed - center)
+        center += difference
         return _parameters(push, pushed - difference, push.step, 1)
 
 

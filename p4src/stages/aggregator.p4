@@ -1,5 +1,5 @@
 // Is the packet for the switch's own address? Then it is an ARP request, answered by arp.p4, or a contribution. Packets for the
-// address of another switch go nowhere: hosts send to their own switch, and switches to their neighbours. All switches answer for
+// address of another switch go nowhere: hosts send to their own switch, and switches to their neighbors. All switches answer for
 // the virtual address of memory.
 
 control Aggregator(inout headers_t hdr, inout metadata_t meta) {

@@ -235,7 +235,7 @@ def allocations(topology: Topology, smallest: int, as_json: bool) -> None:
 @click.option("--delay", type=click.FloatRange(0), metavar="US", help="Microseconds along each link.")
 @click.option("--forward-only", is_flag=True, help="The switches do not sum.")
 def make(shape: str, numbers: tuple[int, ...], rate: float | None, delay: float | None, forward_only: bool) -> None:
-    """Write a topology of a usual shape, or of boxes of GPUs, to standard output.
+    r"""Write a topology of a usual shape, or of boxes of GPUs, to standard output.
 
     \b
     star HOSTS, tree LEAVES HOSTS, leaf-spine SPINES LEAVES HOSTS, fat-tree K,

@@ -20,7 +20,7 @@ from netsum_switch.ports.base import TURN
 
 
 class FifoLock:
-    """A mutex that a busy loop cannot monopolise.
+    """A mutex that a busy loop cannot monopolize.
 
     The data plane takes and releases its lock for every batch of packets, and would win an ordinary lock each time: a
     waiting thread is only woken up, and finds it taken again. Here the waiting thread holds the turnstile, at which the

@@ -42,7 +42,7 @@ class CounterArray:
         return index
 
 
-# Meters: two rates, three colours.
+# Meters: two rates, three colors.
 
 
 GREEN, YELLOW, RED = 0, 1, 2
@@ -109,7 +109,7 @@ class MeterArray:
         self._set(index, config)
 
     def execute(self, index: int, length: int, now: int) -> int:
-        """The colour of a packet with `length` bytes at `now`, in microseconds; the cell exists."""
+        """The color of a packet with `length` bytes at `now`, in microseconds; the cell exists."""
         buckets = self._buckets.get(index)
         if buckets is None:
             return GREEN

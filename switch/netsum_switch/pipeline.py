@@ -80,7 +80,7 @@ class PacketLoop:
 
 
 class Pipeline:
-    """A program that can be run; `engine` names what runs it. Not thread-safe: the caller serialises packets and changes.
+    """A program that can be run; `engine` names what runs it. Not thread-safe: the caller serializes packets and changes.
 
     Attributes:
         tables, profiles, counters, meters, registers, actions: by the JSON's names.

@@ -1,6 +1,6 @@
 """Hosts that are joined directly, without a switch, in Mininet: each has a network namespace, and forwards what is for others.
 
-A host has one address, whatever its number of links, and reaches its neighbours over the link to them, and all others by a
+A host has one address, whatever its number of links, and reaches its neighbors over the link to them, and all others by a
 shortest path. Needs root.
 """
 
@@ -77,7 +77,7 @@ class DirectHosts:
             "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0",
             f"ip addr add {self.addresses[host]}/32 dev lo",
         ]
-        for other in self.topology.neighbours[host]:
+        for other in self.topology.neighbors[host]:
             end = self._interfaces[host, other]
             commands += [f"sysctl -qw net.ipv4.conf.{end}.rp_filter=0", f"ethtool -K {end} {off}"]
             commands += [f"ip link set dev {end} mtu {MTU} up"]
@@ -103,20 +103,18 @@ class DirectHosts:
         for host in self.topology.hosts:
             lines = Path(f"/proc/{self._net[host].pid}/net/dev").read_text().splitlines()[2:]
             received = {name.strip(): int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
-            found |= {
-                (other, host): received[self._interfaces[host, other]] for other in self.topology.neighbours[host]
-            }
+            found |= {(other, host): received[self._interfaces[host, other]] for other in self.topology.neighbors[host]}
         return found
 
 
 def next_hops(topology: Topology, host: str) -> dict[str, str]:
-    """For every other host, the neighbour by which a shortest path goes; those with several take turns."""
+    """For every other host, the neighbor by which a shortest path goes; those with several take turns."""
     distance = {host: 0}
     first: dict[str, list[str]] = {}
     queue = deque([host])
     while queue:
         node = queue.popleft()
-        for other in topology.neighbours[node]:
+        for other in topology.neighbors[node]:
             if other not in distance:
                 distance[other] = distance[node] + 1
                 first[other] = []

@@ -111,7 +111,7 @@ class MininetFabric(Fabric):
         self._stack.callback(net.stop)
         self._require_short_names()
         self._lay_wires(net)
-        # No IPv6: its neighbour discovery would send unwanted frames.
+        # No IPv6: its neighbor discovery would send unwanted frames.
         for each in net.values():
             each.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
         net.build()

@@ -76,7 +76,7 @@ class NetworkNamespace:
         self.name = f"netsum-{os.getpid()}-{next(_numbers)}"
         run_command("ip", "netns", "add", self.name)
         try:
-            # No IPv6: its neighbour discovery would send unwanted frames.
+            # No IPv6: its neighbor discovery would send unwanted frames.
             settings = [f"net.ipv6.conf.{which}.disable_ipv6=1" for which in ("all", "default")]
             self.run("sysctl", "-qw", *settings)
             run_command("ip", "-n", self.name, "link", "set", "lo", "up")

@@ -16,7 +16,7 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import interrupts_deferred, interrupts_held, raise_if_interrupted
 from netsum_testbed.processes import STOPS, Child
 
-SIGNALLED: Final = 128
+SIGNALED: Final = 128
 """A process that a signal has ended counts as failed with this plus the signal's number, as in a shell."""
 
 
@@ -36,7 +36,7 @@ class ProgramFailed(TestbedError):
     def __init__(self, name: str, code: int, said: str) -> None:
         ended = f"failed with exit code {code}"
         if code < 0:
-            ended, code = f"was ended by {signal.Signals(-code).name}", SIGNALLED - code
+            ended, code = f"was ended by {signal.Signals(-code).name}", SIGNALED - code
         super().__init__(f"{name} {ended}{f': {said}' if said else ''}")
         self.exit_code = code
 

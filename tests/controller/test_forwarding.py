@@ -54,10 +54,10 @@ class Network:
             switch, came_from = arriving.pop()
             if switch in self.down:
                 continue
-            neighbours = self.topology.neighbours(switch)
+            neighbors = self.topology.neighbors(switch)
             for port in self.flood[switch] - {came_from}:
-                if port in neighbours:
-                    arriving.append((neighbours[port].switch, neighbours[port].port))
+                if port in neighbors:
+                    arriving.append((neighbors[port].switch, neighbors[port].port))
                 else:
                     got[self.topology.on_ports(switch)[port]] += 1
         raise AssertionError("a storm")
@@ -102,7 +102,7 @@ def test_addresses_belong_to_ports(topology: Topology) -> None:
     for name, switch in topology.switches.items():
         entries = [item for item in switch_items(topology, name) if isinstance(item, SenderEntry)]
         found = {entry.address: {port for port in range(512) if entry.ports >> port & 1} for entry in entries}
-        links = set(topology.neighbours(name))
+        links = set(topology.neighbors(name))
         assert found.pop(ip_to_int(switch.ip)) == set()
         for host in topology.hosts.values():
             assert found.pop(ip_to_int(host.ip)) == ({host.port} if host.switch == name else links)

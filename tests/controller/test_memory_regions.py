@@ -116,7 +116,7 @@ def test_every_switch_translates_and_trusts_the_others() -> None:
         assert {item.ingress_port for item in items if isinstance(item, FromDeviceEntry)} == {
             here[host].port for host in devices if host in here
         }
-        links = set(topology.neighbours(switch))
+        links = set(topology.neighbors(switch))
         assert {item.ingress_port for item in items if isinstance(item, FromSwitchEntry)} == links
         [sender] = [item for item in items if isinstance(item, SenderEntry)]
         assert sender.ports == sum(1 << port for port in links)
@@ -131,7 +131,7 @@ def test_every_switch_translates_and_trusts_the_others() -> None:
         for item in memory_items(topology, state, "leaf1", {"spine1"})
         if isinstance(item, ShardEntry) and item.device == 2
     }
-    assert topology.neighbours("leaf1")[port].switch == "spine2"
+    assert topology.neighbors("leaf1")[port].switch == "spine2"
     cut = memory_items(topology, state, "leaf1", {"leaf2"})
     assert [item.shard for item in cut if isinstance(item, ShardEntry)] == [0, 2]
 

@@ -35,7 +35,7 @@ class Fabric(FakeFabric):
         address = mac_to_int(self.topology.hosts[host].mac)
         entries = items_on(self.controller, ForwardEntry, switch)
         (port,) = (entry.port for entry in entries if entry.eth_dst == address)
-        return self.topology.neighbours(switch)[port].switch
+        return self.topology.neighbors(switch)[port].switch
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from netsum_controller.cli import cli
 from netsum_controller.config.topologies import fat_tree, leaf_spine, star, to_lines, tree
-from netsum_controller.config.topology import Neighbour, Topology, load_topology, parse_topology
+from netsum_controller.config.topology import Neighbor, Topology, load_topology, parse_topology
 from netsum_controller.errors import InputError
 from netsum_controller.planning.trees import distances, switch_graph
 
@@ -35,8 +35,8 @@ links:
 
 def test_links() -> None:
     topology = parse_topology(LINKED)
-    assert topology.neighbours("s1") == {2: Neighbour("s2", 3, "l1"), 5: Neighbour("s2", 4, "l2")}
-    assert topology.neighbours("s2") == {3: Neighbour("s1", 2, "l1"), 4: Neighbour("s1", 5, "l2")}
+    assert topology.neighbors("s1") == {2: Neighbor("s2", 3, "l1"), 5: Neighbor("s2", 4, "l2")}
+    assert topology.neighbors("s2") == {3: Neighbor("s1", 2, "l1"), 4: Neighbor("s1", 5, "l2")}
     assert (topology.links["l1"].mtu, topology.links["l2"].mtu, topology.links["l2"].frames) == (9000, 1500, None)
     filled = topology.filled(links={"l2": {"frames": ("127.0.0.1:43", "127.0.0.1:44")}})
     assert filled.links["l2"].frames == ("127.0.0.1:43", "127.0.0.1:44")
@@ -100,9 +100,9 @@ def test_shapes(made: Topology, switches: int, hosts: int, links: int, diameter:
 def test_a_fat_trees_switches_have_k_ports() -> None:
     made = fat_tree(6)
     for name in made.switches:
-        assert len(made.neighbours(name)) + len(made.hosts_of(name)) == 6
+        assert len(made.neighbors(name)) + len(made.hosts_of(name)) == 6
     for core in range(1, 10):
-        assert len({other.switch.partition("-")[0] for other in made.neighbours(f"core{core}").values()}) == 6
+        assert len({other.switch.partition("-")[0] for other in made.neighbors(f"core{core}").values()}) == 6
 
 
 def test_shapes_that_cannot_be() -> None:

@@ -44,11 +44,11 @@ def check(topology: Topology, members: list[str], trees: Trees) -> None:
                 below = trees.nodes[child.switch]
                 assert below.ranks == child.ranks
                 assert below.height < node.height
-                assert topology.neighbours(name)[child.port].switch == child.switch
+                assert topology.neighbors(name)[child.port].switch == child.switch
                 (own,) = {up for up in below.uplinks if up.switch == name}
                 assert own.src_id == child.src_id
-                neighbour = topology.neighbours(name)[child.port]
-                assert (neighbour.switch, neighbour.port) == (child.switch, own.port)
+                neighbor = topology.neighbors(name)[child.port]
+                assert (neighbor.switch, neighbor.port) == (child.switch, own.port)
     for stripe, root in enumerate(trees.roots):
         assert follow(trees, stripe, root) == set(range(len(members)))
     order = list(trees.nodes)

@@ -9,7 +9,7 @@ import pytest
 from netsum.wire.schema import BlockState, Outcome
 from netsum_controller import Controller, JobSpec
 from netsum_controller.entries.aggregation import COUNTER, indices
-from netsum_controller.monitoring.job_status import NEIGHBOURS
+from netsum_controller.monitoring.job_status import NEIGHBORS
 from netsum_controller.state.model import Job, Late
 
 from tests.controller.fake_switch import FakeSwitch
@@ -179,7 +179,7 @@ def test_one_block_of_a_large_job(controller: Controller, switch: FakeSwitch, jo
     """Only the slots around it are read."""
     controller.delete_job("resnet")
     job = controller.create_job(JobSpec(name="resnet", members=job.members, window=4096, token=TOKEN))
-    assert job.slots > 2 * NEIGHBOURS
+    assert job.slots > 2 * NEIGHBORS
     join_all(controller, "b")
     first = job.epoch.first_block_id
     for ahead, seen in ((0, 0b111), (4000, 0b011)):

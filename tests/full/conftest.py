@@ -127,7 +127,7 @@ def joined(
 
 @pytest.fixture
 def members(fabric: Fabric) -> Members:
-    """``with members(workers, window=..., chunks=...) as communicators``: a fresh job on the fabric."""
+    """Yield a function, a context with the communicators of a fresh job on the fabric: ``members(workers, window=...)``."""
 
     def make(workers: int, **options: Any) -> AbstractContextManager[list[Communicator]]:
         return joined(fabric, workers, **options)

@@ -121,7 +121,7 @@ def test_hosts_without_a_switch_are_refused(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.root
 def test_ports_count_what_is_computed_and_simulated(tmp_path: Path) -> None:
-    """Acknowledgements and headers are in what is measured, and in the simulated only headers."""
+    """Acknowledgments and headers are in what is measured, and in the simulated only headers."""
     file = tmp_path / "bigraph.yaml"
     file.write_text(to_yaml(bigraph(4, 1)))
     _, told = invoke(bench_contention, f"{file} --switch embedded --size 256K --iterations 1")

@@ -29,7 +29,7 @@ def right_result(call: Cell) -> Array:
     if op == "max" or dtype not in FLOATS:
         return reduced(op, inputs)
     block = reference.block_elements(dtype, BLOCK)
-    sums = reference.quantised_sum(inputs, reference.largest_exponents(inputs, block), block)
+    sums = reference.quantized_sum(inputs, reference.largest_exponents(inputs, block), block)
     return reference.to_float(sums, dtype, WORKERS if op == "mean" else 1).reshape(call.form)
 
 

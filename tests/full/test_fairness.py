@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from netsum_controller.config.topologies import star
 from netsum_testbed.bench.command import bench
-from netsum_testbed.bench.fairness import NEIGHBOURS, Case, Setting, SteadyJob, Summary, jain
+from netsum_testbed.bench.fairness import NEIGHBORS, Case, Setting, SteadyJob, Summary, jain
 from netsum_testbed.bench.flood import Kind
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabrics import NamespaceFabric, open_fabric
@@ -25,8 +25,8 @@ NEW = (Kind.VALID, Kind.WRONG, Kind.PLAIN)
 @pytest.mark.root
 @pytest.mark.full
 def test_no_sum_is_wrong_beside_whoever_it_is(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(NEIGHBOURS, "fairness", ("alone", *NEW))
-    monkeypatch.setitem(NEIGHBOURS, "priorities", ("alone", "lower"))
+    monkeypatch.setitem(NEIGHBORS, "fairness", ("alone", *NEW))
+    monkeypatch.setitem(NEIGHBORS, "priorities", ("alone", "lower"))
     (_, found), (_, classes) = (
         invoke(bench, f"{name} --switch {switch} {QUICK}") for name in ("fairness", "priorities")
     )

@@ -214,7 +214,7 @@ def test_a_copy_that_does_not_come_is_asked_for_at_its_source() -> None:
 
 
 @pytest.mark.parametrize(("mtu", "packets"), [(1200, 32), (2300, 16), (9000, 4)])
-def test_neighbouring_blocks_share_a_packet(mtu: int, packets: int) -> None:
+def test_neighboring_blocks_share_a_packet(mtu: int, packets: int) -> None:
     members = Members(2, mtu=mtu, first_block_id=0)
     got = members.submit(rows_of(2, 32))
     assert members.run()

@@ -63,7 +63,7 @@ def test_who_sent_nothing_is_not_taken_off() -> None:
     assert sums.tolist() == [[15, -18]]
 
 
-def quantised(rows: list[Array], powers: NDArray[np.int64], lane: Lane, workers: int, divisor: int = 1) -> Array:
+def quantized(rows: list[Array], powers: NDArray[np.int64], lane: Lane, workers: int, divisor: int = 1) -> Array:
     dtype = rows[0].dtype
     lanes = [fixed_point.encode_floats(row, powers, lane, workers) for row in rows]
     counts = np.full(len(powers), len(rows))
@@ -133,7 +133,7 @@ def test_float_sums_keep_the_documented_bound(dtype: str, mean: bool, data: st.D
     codes = np.max([exponents.float_codes(exponents.magnitudes([row])) for row in rows], axis=0)
     power = int(exponents.float_exponents(codes)[0])
     divisor = workers if mean else 1
-    got = quantised(rows, np.array([power]), lane, workers, divisor)[0]
+    got = quantized(rows, np.array([power]), lane, workers, divisor)[0]
     # n/2 quanta, a quantum at most 2^(e+1) / B; half a quantum a contribution is what is really needed.
     bound = Fraction(len(rows), 2) * Fraction(2) ** (power + 1) / fixed_point.bias(lane, workers) / divisor
     for column, value in enumerate(got.tolist()):
@@ -150,7 +150,7 @@ def test_every_block_has_a_scale_of_its_own(dtype: str) -> None:
     row = np.array([[1.0, -0.75, 0.5]] * 3, dtype) * scales
     powers = exponents.float_exponents(exponents.float_codes(exponents.magnitudes([row])))
     assert len(set(powers.tolist())) == 3
-    assert quantised([row, -row, row], powers, FLOATS[dtype], 3).tolist() == row.tolist()
+    assert quantized([row, -row, row], powers, FLOATS[dtype], 3).tolist() == row.tolist()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -158,22 +158,22 @@ def test_denormals_alone_in_a_block_are_exact(dtype: str) -> None:
     tiny = np.finfo(dtype).smallest_subnormal
     row = np.array([[1, 2, -3, 1000, 0]], dtype) * tiny
     powers = exponents.float_exponents(exponents.float_codes(exponents.magnitudes([row])))
-    assert quantised([row, row], powers, FLOATS[dtype], 2).tolist() == (row + row).tolist()
+    assert quantized([row, row], powers, FLOATS[dtype], 2).tolist() == (row + row).tolist()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_sum_beyond_the_type_is_an_infinity_as_in_numpy(dtype: str) -> None:
     row = np.array([[1, -1]], dtype) * np.finfo(dtype).max
     powers = exponents.float_exponents(exponents.float_codes(exponents.magnitudes([row])))
-    assert quantised([row, row], powers, FLOATS[dtype], 2).tolist() == [[np.inf, -np.inf]]
+    assert quantized([row, row], powers, FLOATS[dtype], 2).tolist() == [[np.inf, -np.inf]]
     # Their mean is in range, and is not lost on the way to it.
-    assert quantised([row, row], powers, FLOATS[dtype], 2, 2)[0, 0] == pytest.approx(np.finfo(dtype).max, rel=1e-6)
+    assert quantized([row, row], powers, FLOATS[dtype], 2, 2)[0, 0] == pytest.approx(np.finfo(dtype).max, rel=1e-6)
 
 
 def test_callers_who_trap_underflow_are_not_trapped() -> None:
     row = np.array([[1e30, 1e-30]], np.float32)
     with np.errstate(all="raise"):
-        got = quantised([row], np.array([200]), Lane.L32, 1)
+        got = quantized([row], np.array([200]), Lane.L32, 1)
     assert got[0, 1] == 0
 
 

@@ -52,8 +52,8 @@ def test_the_callers_link_goes_before_the_descriptors() -> None:
     assert opened[0].link.to_dict() == link
     with pytest.raises(JoinError, match="pigeon"):
         netsum.join(descriptor=descriptor(0, 2), link={"kind": "pigeon"})
-    with pytest.raises(JoinError, match="colour"):
-        netsum.join(descriptor=descriptor(0, 2), link={"colour": "red"})
+    with pytest.raises(JoinError, match="color"):
+        netsum.join(descriptor=descriptor(0, 2), link={"color": "red"})
 
 
 def test_a_controller_that_is_no_url_is_said_at_once() -> None:

@@ -217,7 +217,7 @@ def test_who_differs_or_leaves_says_so_in_everything_it_sends() -> None:
     assert other.settled
 
 
-def test_answers_and_acknowledgements_of_what_was_never_sent_change_nothing() -> None:
+def test_answers_and_acknowledgments_of_what_was_never_sent_change_nothing() -> None:
     mail = Mail(2, 1)
     nonsense = RANK.pack(1) + HEAD.pack(Flag.AGAIN, 1, 0, 7, 1 << 63)
     mail.mailers[0].receive(memoryview(nonsense), 0.0)

@@ -164,15 +164,15 @@ def test_stale_gradients_are_applied_at_once_and_the_fast_wait() -> None:
 
 def test_elastic_averaging_pulls_both_ways() -> None:
     options = Options.of({"mode": "elastic", "moving_rate": 0.25, "workers": 2})
-    centre = np.zeros(2, np.float32)
-    memory = Memory(options, [centre])
+    center = np.zeros(2, np.float32)
+    memory = Memory(options, [center])
     workers = [values(4, 8), values(-4, 0)]
     for step in (1, 2):
         for number, mine in enumerate(workers):
             (answer,) = memory.push(0, number, step, mine)
-            elastic(options, centre, mine)
+            elastic(options, center, mine)
             assert floats(answer) == mine.tolist()
-            assert memory.parameters[0].tolist() == centre.tolist()
+            assert memory.parameters[0].tolist() == center.tolist()
 
 
 @pytest.mark.parametrize(

@@ -194,16 +194,16 @@ def test_elastic_workers_and_the_memory_attract_each_other() -> None:
     inside = Inside("parameters", options)
     (first,) = begun(inside, 1)
     second = Parameters(inside.opened(), model(), worker=1)
-    centre, others = model(), model(5)
+    center, others = model(), model(5)
     for layer, other in zip(second.layers, others, strict=True):
         layer[...] = other
     for _ in range(3):
         second.average()
-        for layer, other in zip(centre, others, strict=True):
+        for layer, other in zip(center, others, strict=True):
             elastic(Options.of(options), layer, other)
         same(second.layers, others)
     first.load()
-    same(first.layers, centre)
+    same(first.layers, center)
     with pytest.raises(UnsupportedError, match=r"average\(\)"):
         first.step(gradients(0, 1))
 

@@ -1,4 +1,4 @@
-"""The rules of chains (netsum.peers.chains), and every behaviour of small ones.
+"""The rules of chains (netsum.peers.chains), and every behavior of small ones.
 
 The network is the set of all packets that were ever sent: any of them may be delivered at any time, any number of times, or
 never. So a packet that is sent again is one that is there already, and safety is explored without questions and timers.

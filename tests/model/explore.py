@@ -1,4 +1,4 @@
-"""Explores every behaviour of a scenario: all interleavings of loss, duplication, reordering and delay.
+"""Explores every behavior of a scenario: all interleavings of loss, duplication, reordering and delay.
 
 **The network** is the set of all packets that were ever sent. Any of them may be delivered at any time, any number of
 times, or never: that is every loss, duplication, reordering and delay there is, without a bound. Retransmission changes

@@ -1,4 +1,4 @@
-"""Every behaviour of small chains, and each rule off: it is seen."""
+"""Every behavior of small chains, and each rule off: it is seen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LARGER = [Chain(3, 3, 2), Chain(3, 3, 3), Chain(4, 2, 2)]
 
 
 @pytest.mark.parametrize("chain", [*SMALL, *(pytest.param(each, marks=pytest.mark.full) for each in LARGER)])
-def test_every_behaviour_ends_with_every_contribution_once(chain: Chain) -> None:
+def test_every_behavior_ends_with_every_contribution_once(chain: Chain) -> None:
     assert explore(chain) > 2 ** (chain.ranks + 1)
 
 

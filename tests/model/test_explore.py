@@ -1,4 +1,4 @@
-"""Every behaviour of small configurations, and the proof that the explorer can fail: a rule off, a violation found."""
+"""Every behavior of small configurations, and the proof that the explorer can fail: a rule off, a violation found."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_takes_long_is_there() -> None:
         for scenario in EVERY_SCENARIO
     ],
 )
-def test_every_behaviour_is_safe_and_can_finish(scenario: Scenario) -> None:
+def test_every_behavior_is_safe_and_can_finish(scenario: Scenario) -> None:
     assert explore(scenario) > 20
 
 

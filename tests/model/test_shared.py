@@ -1,4 +1,4 @@
-"""Every behaviour of small trainings whose replies go to all at once, and each rule off: it is seen."""
+"""Every behavior of small trainings whose replies go to all at once, and each rule off: it is seen."""
 
 from __future__ import annotations
 

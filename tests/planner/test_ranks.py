@@ -61,7 +61,7 @@ def walked(topology: Installed, source: str, target: str) -> list[str]:
     while path[-1] != topology.hosts[target].switch:
         items = forwarding_items(topology, path[-1])
         port = next(each.port for each in items if isinstance(each, ForwardEntry) and each.eth_dst == mac)
-        path.append(topology.neighbours(path[-1])[port].switch)
+        path.append(topology.neighbors(path[-1])[port].switch)
     return [*path, target]
 
 

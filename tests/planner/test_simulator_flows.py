@@ -209,7 +209,7 @@ def test_switches_that_only_forward_are_named() -> None:
         one(mixed, "in_network", 4096)
 
 
-def test_paths_are_shortest_and_those_to_neighbours_differ() -> None:
+def test_paths_are_shortest_and_those_to_neighbors_differ() -> None:
     network = Network(shapes.fat_tree(4, 1))
     taken = set()
     for target in range(13, 17):

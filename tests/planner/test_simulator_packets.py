@@ -53,7 +53,7 @@ def test_packets_and_flows_agree_where_nothing_is_lost(topology: Topology) -> No
     headers = PREFIX_BYTES + HEADER_BYTES
     opening = 2 * (256 + headers)
     assert {link.ends: link.nbytes for link in packets.links if link.ends[0] == "h1"} == {
-        ("h1", topology.neighbours["h1"][0]): 2 * BLOCKS * (4096 + headers) + opening
+        ("h1", topology.neighbors["h1"][0]): 2 * BLOCKS * (4096 + headers) + opening
     }
 
 

@@ -159,9 +159,9 @@ def test_astra_sim(tmp_path: Path) -> None:
     made = read_topology(write(tmp_path, "astra.yml", ASTRA))
     assert (len(made.hosts), len(made.switches)) == (24, 6)
     # npu0 is at (0, 0, 0), npu1 at (1, 0, 0), npu2 at (0, 1, 0), npu6 at (0, 0, 1).
-    assert made.neighbours["npu0"] == ["npu1", "npu2", "npu4", "switch3-0"]
-    assert [made.rates["npu0", to] for to in made.neighbours["npu0"]] == [200, 100, 100, 50]
-    assert made.neighbours["switch3-0"] == ["npu0", "npu6", "npu12", "npu18"]
+    assert made.neighbors["npu0"] == ["npu1", "npu2", "npu4", "switch3-0"]
+    assert [made.rates["npu0", to] for to in made.neighbors["npu0"]] == [200, 100, 100, 50]
+    assert made.neighbors["switch3-0"] == ["npu0", "npu6", "npu12", "npu18"]
     assert {link.delay_us for link in made.links if link.target == "switch3-0"} == {2.0}
     with pytest.raises(InputError, match=r"astra.yml:2: npus_count: has 2 entries, and topology has 3"):
         read_topology(write(tmp_path, "astra.yml", ASTRA.replace("2, 3, 4", "2, 3")))
@@ -199,7 +199,7 @@ def test_htsim(tmp_path: Path) -> None:
     assert set(made.nodes) == set(shapes.fat_tree(4, 25).nodes) - {f"h{n}" for n in range(9, 17)} - {
         f"{kind}{pod}-{n}" for kind in ("edge", "agg") for pod in (3, 4) for n in (1, 2)
     }
-    assert set(made.neighbours["agg1-2"]) == {"edge1-1", "edge1-2", "core2", "core4"}
+    assert set(made.neighbors["agg1-2"]) == {"edge1-1", "edge1-2", "core2", "core4"}
     assert made.links[0].delay_us == 1.0
 
 

@@ -40,7 +40,7 @@ class FrameModel:
 
     def __post_init__(self) -> None:
         self.switch = SwitchModel(dict(self.jobs))
-        self._elsewhere = {star.neighbour(port).ip for port in star.PORTS}
+        self._elsewhere = {star.neighbor(port).ip for port in star.PORTS}
         self._stations = {star.station(port).mac: port for port in star.PORTS}
         self._senders = star.senders()
         self.dropped: Counter[int] = Counter()  # by port
@@ -148,7 +148,7 @@ class FrameModel:
 
     def _reply(self, asked: Datagram, reply: Reply) -> bytes:
         h, body = reply.header, pack_header(reply.header) + chunk_bytes(reply.payload)
-        to = (star.station if h.hop == Hop.HOST else star.neighbour)(reply.port)
+        to = (star.station if h.hop == Hop.HOST else star.neighbor)(reply.port)
         unicast = reply.replica is None and h.hop != Hop.UP
         mac, ip = (asked.eth_src, asked.ip_src) if unicast else (to.mac, to.ip)
         ports = (UDP_PORT, reply.udp_port) if h.hop == Hop.HOST else (reply.udp_port, UDP_PORT)

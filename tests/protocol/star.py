@@ -103,23 +103,23 @@ def station(port: int) -> Station:
     return Station(0x026E73000000 + port, 0x0A000000 + port)
 
 
-def neighbour(port: int) -> Station:
+def neighbor(port: int) -> Station:
     """The switch that is on a port, beside the host."""
     return Station(0x026E7300F000 + port, 0x0A00F000 + port)
 
 
 FAR_IP = 0x0A00F100
-"""A host behind the neighbours on ports 3 and 4."""
+"""A host behind the neighbors on ports 3 and 4."""
 
 
 def senders() -> dict[int, set[int]]:
     """The ports through which traffic from each address comes in; other addresses may come from anywhere."""
-    ends = ((each(port).ip, {port}) for port in PORTS for each in (station, neighbour))
+    ends = ((each(port).ip, {port}) for port in PORTS for each in (station, neighbor))
     return {**dict(ends), FAR_IP: {3, 4}, SWITCH_IP: set()}
 
 
 def items(jobs: dict[int, Job] | None = None) -> list[Item]:
-    result = port_items(PORTS, station, [neighbour(port).ip for port in PORTS], senders())
+    result = port_items(PORTS, station, [neighbor(port).ip for port in PORTS], senders())
     for job_id, job in (JOBS if jobs is None else jobs).items():
         result += job_items(job_id, job)
     return result
@@ -139,21 +139,21 @@ def port_items(
 
 
 def job_items(
-    job_id: int, job: Job, station: Callable[[int], Station] = station, neighbour: Callable[[int], Station] = neighbour
+    job_id: int, job: Job, station: Callable[[int], Station] = station, neighbor: Callable[[int], Station] = neighbor
 ) -> list[Item]:
     """One job's entries and group."""
     replicas = frozenset((member.port, member.src_id) for member in job.members)
     onwards = frozenset({*replicas, (CPU_PORT, SWEEP_REPLICA)})
     result: list[Item] = [MulticastGroup(job_id, replicas), MulticastGroup(SWEEP_GROUPS + job_id, onwards)]
     for m in job.members:
-        at = (neighbour if m.switch else station)(m.port)
+        at = (neighbor if m.switch else station)(m.port)
         result.append(MemberEntry(job_id, m.src_id, m.port, m.source, m.workers, m.udp_port))
         if m.switch:
             result.append(SwitchRewriteEntry(job_id, m.src_id, at.mac, at.ip, m.udp_port))
         else:
             result.append(RewriteEntry(job_id, m.src_id, at.mac, at.ip, m.udp_port, m.rank))
     for stripe, up in enumerate(job.uplinks):
-        at = neighbour(up.port)
+        at = neighbor(up.port)
         result.append(ParentEntry(job_id, up.src_id, up.port, up.udp_port))
         result.append(UplinkEntry(job_id, stripe, up.port, at.mac, at.ip, up.udp_port, up.src_id))
     slots = job.slot_base, job.slots - 1
@@ -172,7 +172,7 @@ def sweep_frame(job_id: int) -> bytes:
 
 def contribution(job_id: int, member: Member, header: Header, payload: Payload = ()) -> Datagram:
     """A member's packet; ``header`` gets the job and the source id, of a switch the hop too."""
-    at = (neighbour if member.switch else station)(member.port)
+    at = (neighbor if member.switch else station)(member.port)
     hop = Hop.UP if member.switch else header.hop
     header = header._replace(job_id=job_id, src_id=member.src_id, hop=hop)
     return Datagram(SWITCH_MAC, at.mac, at.ip, SWITCH_IP, member.udp_port, body=netsum_body(header, payload))
@@ -180,6 +180,6 @@ def contribution(job_id: int, member: Member, header: Header, payload: Payload =
 
 def from_parent(job_id: int, up: Uplink, header: Header, payload: Payload = ()) -> Datagram:
     """A packet from a parent."""
-    at = neighbour(up.port)
+    at = neighbor(up.port)
     header = header._replace(job_id=job_id, src_id=up.src_id, hop=Hop.DOWN)
     return Datagram(SWITCH_MAC, at.mac, at.ip, SWITCH_IP, up.udp_port, body=netsum_body(header, payload))

@@ -68,7 +68,7 @@ def test_nobody_speaks_from_anothers_address(target: Target) -> None:
         Datagram(H2.mac, h3.mac, H1.ip, H2.ip, 40000, 50000, b"mine", fragment=0x2000),
         Datagram(H2.mac, h3.mac, H1.ip, H2.ip, 40000, 50000, b"mine", options=b"\1\1\1\0", version_ihl=0x46),
         Datagram(H2.mac, h3.mac, H1.ip, H2.ip, 40000, UDP_PORT, bytes(16)),
-        Datagram(H2.mac, h3.mac, star.neighbour(1).ip, H2.ip, 40000, 50000),
+        Datagram(H2.mac, h3.mac, star.neighbor(1).ip, H2.ip, 40000, 50000),
     ]
     frames = [frame.to_bytes() for frame in stolen]
     frames += [arp(operation, (h3.mac, H1.ip), (H2.mac, H2.ip), H2.mac) for operation in (1, 2, 8)]
@@ -90,7 +90,7 @@ def test_nobody_speaks_from_anothers_address(target: Target) -> None:
 
 def test_nobody_speaks_to_another_switch(target: Target) -> None:
     """Contributions and results for another switch's address, as a host would forge them; other traffic with it passes."""
-    there = star.neighbour(3)
+    there = star.neighbor(3)
     forged = Datagram(there.mac, H1.mac, H1.ip, there.ip, 20043, body=netsum_body(Header(star.LEAF, 0), (1,)))
     down = forged.but(body=netsum_body(Header(star.LEAF, 0, hop=Hop.DOWN), (1,)), ip_src=star.SWITCH_IP)
     for frame in (forged.to_bytes(), down.to_bytes()):

@@ -62,7 +62,7 @@ CONVERSATIONS: dict[str, tuple[Line, ...]] = {
         say("rank 1 says SUM", 1, 0, 1),
         say("rank 1 gives up: MISMATCH for both", 1, 0, status=Status.MISMATCH),
     ),
-    "destination": (say("for rank 1", 0, 0, 40, dest=1), say("rank 0 gets an acknowledgement", 1, 0, 2, dest=1)),
+    "destination": (say("for rank 1", 0, 0, 40, dest=1), say("rank 0 gets an acknowledgment", 1, 0, 2, dest=1)),
     "ageing": (
         AGES,
         say("rank 0 contributes", 0, 0, 40),

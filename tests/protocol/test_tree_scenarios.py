@@ -101,7 +101,7 @@ class TreeRun(Run):
             super().deliver(item)
             return
         came = Datagram.parse(item.frame).but(
-            eth_src=star.neighbour(item.to.port).mac, ip_src=star.neighbour(item.to.port).ip, ip_dst=star.SWITCH_IP,
+            eth_src=star.neighbor(item.to.port).mac, ip_src=star.neighbor(item.to.port).ip, ip_dst=star.SWITCH_IP,
             eth_dst=star.SWITCH_MAC, ip_checksum=RIGHT,
         )  # fmt: skip
         self.process(item.to.switch, Step(item.to.port, came.to_bytes()))

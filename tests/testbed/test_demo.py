@@ -23,7 +23,7 @@ def check(command: Netsum, switch: str, fabric: str, workers: int) -> None:
     assert (said["switch"], said["fabric"], said["workers"]) == (switch, fabric, workers)
     assert said["max_weight_difference"] == 0
     assert said["accuracy"] > 0.9
-    # The same batches: only the quantisation of the gradients differs.
+    # The same batches: only the quantization of the gradients differs.
     assert abs(said["accuracy"] - said["accuracy_single"]) < 0.02
     assert said["goodput_MBps"] > 0
     assert said["seconds"] > 0

@@ -46,7 +46,7 @@ def test_a_sum_waits_for_the_gpu_and_the_gpu_for_the_sum() -> None:
     def call(group: Any) -> Any:
         tensor = late(torch.full((5000,), group.rank() + 1.0, device="cuda"))
         group.allreduce([tensor]).wait()
-        doubled = tensor * 2  # no synchronisation of our own
+        doubled = tensor * 2  # no synchronization of our own
         return doubled.unique().tolist()
 
     with process_groups(RANKS) as groups:

@@ -32,7 +32,7 @@ def test_every_header_field_and_every_lane(wireshark: Dissect) -> None:
         assert shown["netsum.room"].replace(":", "") == ("" if header.grad_cnt else payload.hex())
 
 
-def test_results_are_recognised_by_their_source_port(wireshark: Dissect) -> None:
+def test_results_are_recognized_by_their_source_port(wireshark: Dissect) -> None:
     message = pack_header(Header(3, 7, src_id=2))
     frame = udp_frame(message, source_port=12000, destination_port=20001)
     (row,) = wireshark([frame], ["_ws.col.Protocol", "netsum.src_id"])

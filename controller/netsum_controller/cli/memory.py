@@ -145,7 +145,7 @@ def _options(_context: click.Context, _option: click.Parameter, given: tuple[str
 )
 @click.option("--devices", callback=_list, metavar="HOST,...", help="Who may hold it [default: all that are there].")
 @click.option("--replicas", type=int, default=1, show_default=True, help="Devices that hold each byte.")
-@click.option("--granule", type=Size(), default="8K", show_default=True, help="Neighbouring bytes on one device.")
+@click.option("--granule", type=Size(), default="8K", show_default=True, help="Neighboring bytes on one device.")
 @click.option("--shards", type=int, help="Parts that can be moved [default: at least 4 for each device].")
 @click.option("--kind", type=click.Choice(KINDS), default="array", show_default=True)
 @click.option("--dtype", type=click.Choice(DTYPES), help="Type of the array's elements.")

@@ -168,7 +168,7 @@ class Link(Strict):
     frames: tuple[Endpoint, Endpoint] | None = Field(default=None, strict=False)
 
 
-class Neighbour(NamedTuple):
+class Neighbor(NamedTuple):
     """The other end of a switch's link: a ``switch``, and its ``port``; ``link`` is the link's name."""
 
     switch: str
@@ -212,13 +212,13 @@ class Topology(Strict):
         """Hosts on one switch, by name."""
         return {name: host for name, host in self.hosts.items() if host.switch == switch}
 
-    def neighbours(self, switch: str) -> dict[int, Neighbour]:
+    def neighbors(self, switch: str) -> dict[int, Neighbor]:
         """The other ends of a switch's links, by its own port, in the order of the file."""
         found = {}
         for name, link in self.links.items():
             for own, other in ((0, 1), (1, 0)):
                 if link.switches[own] == switch:
-                    found[link.ports[own]] = Neighbour(link.switches[other], link.ports[other], name)
+                    found[link.ports[own]] = Neighbor(link.switches[other], link.ports[other], name)
         return found
 
     def without(self, links: Collection[str]) -> Topology:
@@ -231,7 +231,7 @@ class Topology(Strict):
         """The neighbors on each port of a switch, ascending: a host's name, another switch's with its port (``spine1:2``), or
         ``controller``."""
         found = {host.port: name for name, host in self.hosts_of(switch).items()}
-        found |= {port: f"{other.switch}:{other.port}" for port, other in self.neighbours(switch).items()}
+        found |= {port: f"{other.switch}:{other.port}" for port, other in self.neighbors(switch).items()}
         found[self.switches[switch].cpu_port] = "controller"
         return dict(sorted(found.items()))
 

@@ -74,7 +74,7 @@ from netsum_controller.jobs.rejoin import Progress
 from netsum_controller.memory.devices import DeviceReport
 from netsum_controller.monitoring.job_status import diagnose
 from netsum_controller.monitoring.metrics import Metrics
-from netsum_controller.regions.lifecycle import authorised, describe_region, device_token
+from netsum_controller.regions.lifecycle import authorized, describe_region, device_token
 from netsum_controller.regions.reconciler import take_heartbeat
 from netsum_controller.state.model import SERIAL, Job
 from netsum_controller.web.live_page import PAGE, PAGE_HEADERS, READERS, EventStream, TooManyReadersError, page
@@ -88,7 +88,7 @@ _MAX_FIELDS = 4
 
 def answer_client(context: ControllerContext, name: str, token: str, query: str) -> dict[str, Any]:
     """The description of a region for a client. With ``access=read`` it gets the key that only reads."""
-    region, writes = authorised(context, name, token)
+    region, writes = authorized(context, name, token)
     try:
         given = parse_qs(query, max_num_fields=_MAX_FIELDS)
     except ValueError:
@@ -99,7 +99,7 @@ def answer_client(context: ControllerContext, name: str, token: str, query: str)
     return describe_region(context, region, write=writes and access == "write", host=host)
 
 
-def authorise_device(context: ControllerContext, host: str, token: str) -> None:
+def authorize_device(context: ControllerContext, host: str, token: str) -> None:
     """Raise :class:`UnauthorizedError` unless the token is the devices'."""
     if not compare_digest(token.encode(), device_token(context).encode()):
         raise UnauthorizedError(host, "memory device")
@@ -224,14 +224,14 @@ class _Handler(BoundedHandler):
         try:
             path = urlsplit(self.path).path
             if method == "GET" and self.metrics is not None and path == "/metrics":
-                self._authorise_metrics()
+                self._authorize_metrics()
                 self.answer_bytes(HTTPStatus.OK, *self.metrics.page(self.headers.get("Accept", "")))
                 return
             if method == "GET" and self.feed is not None and path in PAGE:
                 self.answer_bytes(HTTPStatus.OK, *page(path), headers=PAGE_HEADERS)
                 return
             if method == "GET" and self.feed is not None and path == "/v1/live":
-                self._authorise_metrics()
+                self._authorize_metrics()
                 self._stream(self.feed.stream())
                 return
             status, body = HTTPStatus.OK, self._dispatch(method)
@@ -296,7 +296,7 @@ class _Handler(BoundedHandler):
         if (method, what) == ("GET", "regions"):
             return answer_client(self.context, name, self._token("the region's token"), query)
         if (method, what) == ("POST", "devices"):
-            authorise_device(self.context, name, self._token("the devices' token (`netsum memory token`)"))
+            authorize_device(self.context, name, self._token("the devices' token (`netsum memory token`)"))
             self.server.trust(self.connection)
             return answer_device(self.context, name, _parse(text))
         raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} memory/{what}")
@@ -307,7 +307,7 @@ class _Handler(BoundedHandler):
             raise _HttpError(HTTPStatus.UNAUTHORIZED, f"send {whose}: Authorization: Bearer TOKEN")
         return token.strip()
 
-    def _authorise_metrics(self) -> None:
+    def _authorize_metrics(self) -> None:
         if self.metrics_token is None:
             return
         if not compare_digest(self._token("the metrics token").encode(), self.metrics_token.encode()):

@@ -1,7 +1,7 @@
 """The devices of a shard's next group: pure decisions, explored in ``tests/model/memory``.
 
 A group is one **epoch** of a shard: the primary, and the others. A member is *joining* until the primary waits for its
-acknowledgements, too; only then is it **whole**: it holds everything that a client was ever told has been done. So a primary
+acknowledgments, too; only then is it **whole**: it holds everything that a client was ever told has been done. So a primary
 may follow only from among the whole members of the present group, and at least one of those stays in every group.
 """
 

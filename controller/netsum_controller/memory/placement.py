@@ -134,7 +134,7 @@ def memory_items(
 
 def _who_speaks(topology: Topology, state: MemoryState, switch: str, virtual: VirtualAddress) -> Iterator[Item]:
     """The virtual address, which only other switches use, and the ports of devices and switches."""
-    ip, links = ip_to_int(virtual.ip), topology.neighbours(switch)
+    ip, links = ip_to_int(virtual.ip), topology.neighbors(switch)
     yield VirtualEntry(ip, mac_to_int(virtual.mac))
     yield SenderEntry(ip, sum(1 << port for port in links))
     yield from map(FromSwitchEntry, links)

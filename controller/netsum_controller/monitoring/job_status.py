@@ -28,7 +28,7 @@ from netsum_controller.planning.items import home_of, job_trees, present
 from netsum_controller.planning.trees import Trees
 from netsum_controller.state.model import SERIAL, Job, Seat
 
-NEIGHBOURS = 512
+NEIGHBORS = 512
 """Most slots that are read to explain one block: a host that asks has only seconds, and a job may have thousands of slots."""
 
 
@@ -135,7 +135,7 @@ def diagnose(context: ControllerContext, name: str, block: int | None = None) ->
     """Open blocks of a job (or just ``block``), with the ranks that each is waiting for.
 
     Reads the block records with a PacketOut for each of the job's slots (0.3 to 1 ms each) on each of its switches, or for at
-    most ``NEIGHBOURS`` around ``block``. Raises :class:`UnknownJobError`, or :class:`SwitchError` if no switch answers.
+    most ``NEIGHBORS`` around ``block``. Raises :class:`UnknownJobError`, or :class:`SwitchError` if no switch answers.
     """
     with context.store.lock:
         job = context.store.job(name)
@@ -195,9 +195,9 @@ def _read(context: ControllerContext, client: SwitchClient, job: Job, switch: st
     assert part is not None
     entries = [item for item in client.read_items() if isinstance(item, JobEntry) and item.job_id == job.job_id]
     slots = [part.slot_base + offset for offset in range(job.slots)]
-    if block is not None and job.slots > NEIGHBOURS:
-        start = block - NEIGHBOURS // 2
-        slots = [part.slot_base + (start + offset) % job.slots for offset in range(NEIGHBOURS)]
+    if block is not None and job.slots > NEIGHBORS:
+        start = block - NEIGHBORS // 2
+        slots = [part.slot_base + (start + offset) % job.slots for offset in range(NEIGHBORS)]
     records = client.query_records(slots, 10.0 + len(slots) / 200)
     hosts = [context.topology.hosts.get(seat.host) for seat in job.epoch.members]
     ports = [host.port for host in hosts if host is not None and host.switch == switch]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from netsum.wire.schema import BlockState
 
-from netsum_controller.config.topology import Neighbour
+from netsum_controller.config.topology import Neighbor
 from netsum_controller.context import ControllerContext
 from netsum_controller.entries import Record
 from netsum_controller.errors import ControllerError, RejectedError
@@ -48,7 +48,7 @@ class _Edge(NamedTuple):
     job: Job
     child: str
     port: int
-    parent: Neighbour
+    parent: Neighbor
     stripes: frozenset[int]
     total: int
 
@@ -128,7 +128,7 @@ class LinkWatcher:
                 except RejectedError:
                     continue  # the topology has changed; reconciling says so
                 for child, node in trees.nodes.items():
-                    others = self._context.topology.neighbours(child)
+                    others = self._context.topology.neighbors(child)
                     for up in node.uplinks:
                         stripes = frozenset(n for n, parent in enumerate(node.parents) if parent == up)
                         yield _Edge(job, child, up.port, others[up.port], stripes, trees.stripes)
@@ -143,7 +143,7 @@ class LinkWatcher:
                     packets: dict[int, int] = {}
                     for entry, count in client.read_member_packets().items():
                         packets[entry.job_id] = packets.get(entry.job_id, 0) + count
-                    ports = client.read_ports(self._context.topology.neighbours(name))
+                    ports = client.read_ports(self._context.topology.neighbors(name))
             except ControllerError as error:
                 log.debug("looking for dead links: %s", error)  # the watcher says so
                 continue

@@ -159,7 +159,7 @@ class SwitchClient:
         stream = self._stream if error.code() == grpc.StatusCode.PERMISSION_DENIED else None
         return taken_over(self.name, call) if stream is not None and stream.is_netsums() else None
 
-    def _authorise(self, request: Any) -> Any:
+    def _authorize(self, request: Any) -> Any:
         assert self._stream is not None, "the client is not open"
         request.device_id = self.device_id
         request.election_id.high, request.election_id.low = self._stream.election_id
@@ -175,7 +175,7 @@ class SwitchClient:
     def push_pipeline(self) -> None:
         """Load the program; the switch forgets every entry, group, counter and register."""
         self._remove_groups()
-        request = self._authorise(
+        request = self._authorize(
             p4.SetForwardingPipelineConfigRequest(action=p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT)
         )
         request.config.p4info.CopyFrom(self.program.p4info)
@@ -207,7 +207,7 @@ class SwitchClient:
         switch does not say which, any other :class:`SwitchError` if none was applied."""
         if not updates:
             return
-        request = self._authorise(p4.WriteRequest())
+        request = self._authorize(p4.WriteRequest())
         for update in updates:
             entity = self.program.encode(update.item, key_only=update.kind is Kind.DELETE)
             request.updates.add(type=int(update.kind), entity=entity)
@@ -282,7 +282,7 @@ class SwitchClient:
 
     def clear_outcomes(self, job_id: int) -> None:
         """Set a job's outcome counters to zero: a new job must not show the counts of an earlier one with its id."""
-        request = self._authorise(p4.WriteRequest())
+        request = self._authorize(p4.WriteRequest())
         for index in aggregation.indices(job_id):
             entity = self._counter_entity(aggregation.COUNTER, index)
             entity.counter_entry.data.packet_count = 0

@@ -65,7 +65,7 @@ def allocate_ports(
 
 
 def scattered(number: int) -> int:
-    """A first block id derived from an epoch's number, far from those of neighbouring numbers."""
+    """A first block id derived from an epoch's number, far from those of neighboring numbers."""
     return number * 0x9E3779B1 % SERIAL // SLOTS * SLOTS
 
 

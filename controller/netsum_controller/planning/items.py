@@ -75,7 +75,7 @@ def forwarding_items(topology: Topology, switch: str, down: Collection[str] = fr
 def _senders(topology: Topology, switch: str) -> list[Item]:
     """At which ports each address may come in: a host's at its own port; one behind another switch at any link to a switch, which
     has checked it; the switch's own nowhere."""
-    links = sum(1 << port for port in topology.neighbours(switch))
+    links = sum(1 << port for port in topology.neighbors(switch))
     hosts = [
         SenderEntry(ip_to_int(host.ip), 1 << host.port if host.switch == switch else links)
         for host in topology.hosts.values()
@@ -96,7 +96,7 @@ def ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, i
             yield mac, port
         elif home in own:
             hops = [other for other in beyond if beyond[other][home] == own[home] - 1]
-            # Neighbouring targets take different paths of equal length. Each level looks at another digit of their number;
+            # Neighboring targets take different paths of equal length. Each level looks at another digit of their number;
             # otherwise everything that a leaf sends one way would stay together all the way.
             hop = hops[number // len(hops) ** level % len(hops)]
             yield mac, graph.edges[switch, hop]["ports"][switch]

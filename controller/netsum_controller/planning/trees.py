@@ -22,7 +22,7 @@ from netsum_controller.errors import NoSwitchError, RejectedError
 from netsum_controller.state.model import Shape
 
 # The switches as a graph of links, without those that are ``down``. Pure; the algorithms are networkx's. Nodes and
-# neighbours are in the order of the topology's file, so the same file gives the same paths in every process.
+# neighbors are in the order of the topology's file, so the same file gives the same paths in every process.
 
 
 Graph = Any
@@ -47,7 +47,7 @@ def distances(graph: Graph, to: str) -> dict[str, int]:
 
 
 def next_hops(graph: Graph, distance: dict[str, int], switch: str) -> list[str]:
-    """A switch's neighbours that are one link nearer to the target of ``distance`` (from :func:`distances`), in order."""
+    """A switch's neighbors that are one link nearer to the target of ``distance`` (from :func:`distances`), in order."""
     here = distance[switch]
     order = list(graph)
     nearer = (other for other in graph[switch] if distance[other] == here - 1)
@@ -146,7 +146,7 @@ class Trees:
 
     def links(self, topology: Topology) -> tuple[str, ...]:
         """Names of the links between switches that the trees use, each once."""
-        found = (topology.neighbours(name)[up.port].link for name, node in self.nodes.items() for up in node.uplinks)
+        found = (topology.neighbors(name)[up.port].link for name, node in self.nodes.items() for up in node.uplinks)
         return tuple(dict.fromkeys(found))
 
 
@@ -178,7 +178,7 @@ def plan_trees(
                 f"would need other sources, or another role, in some blocks than in others; ask for one root"
             )
         return trees
-    roots = _centres(graph, homes)[:MAX_STRIPES]
+    roots = _centers(graph, homes)[:MAX_STRIPES]
     trees = _build(topology, graph, hosts, homes, dict.fromkeys(roots, 1))
     trees = trees or _build(topology, graph, hosts, homes, {roots[0]: 1})
     assert trees is not None, "one root needs nobody's consent"
@@ -282,7 +282,7 @@ def _asked(topology: Topology, weights: Mapping[str, int] | None, graph: Graph) 
     return up or None
 
 
-def _centres(graph: Graph, homes: Sequence[str]) -> list[str]:
+def _centers(graph: Graph, homes: Sequence[str]) -> list[str]:
     """The switches whose greatest distance to a home is smallest."""
     reach = [distances(graph, home) for home in homes]
     farthest = {name: max(one[name] for one in reach) for name in graph if all(name in one for one in reach)}

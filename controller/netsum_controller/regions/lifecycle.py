@@ -209,7 +209,7 @@ def moving(context: ControllerContext, name: str) -> int:
     return sum(placed.installed.target is not None for placed in context.memory.state().shards[name])
 
 
-def authorised(context: ControllerContext, name: str, token: str) -> tuple[Region, bool]:
+def authorized(context: ControllerContext, name: str, token: str) -> tuple[Region, bool]:
     """The region, and whether the token allows to write. :class:`UnauthorizedError` for a wrong token, also if there is no
     region."""
     region = context.memory.state().regions.get(name)

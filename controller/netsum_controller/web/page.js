@@ -94,13 +94,13 @@ function drawLink(link, place, top) {
   const load = Math.max(...Object.values(link.bytes_per_s).map((each) => each ?? 0));
   const part = Math.min(1, load / (link.rate_mbps ? 125000 * link.rate_mbps : top));
   const line = drawing("line", { x1: from[0], y1: from[1], x2: to[0], y2: to[1], "stroke-width": 2 + 5 * part });
-  line.style.stroke = colour(part);
+  line.style.stroke = color(part);
   const title = Object.entries(link.bytes_per_s).map(([name, each]) => `from ${name}: ${bytesPerSecond(each)}`);
   line.append(drawing("title", {}, `${link.ends.join(" – ")}; ${title.join("; ")}`));
   return line;
 }
 
-function colour(part) {
+function color(part) {
   const step = Math.min(2, Math.floor(3 * part));
   const within = Math.round(100 * (3 * part - step));
   return `color-mix(in srgb, var(--load-${step + 1}) ${within}%, var(--load-${step}))`;

@@ -35,7 +35,7 @@ class Predictions:
 @dataclass
 class Carried:
     """Gradients that came too late for their sum, by signature. They go into the next sum of the same kind (error feedback;
-    Seide et al., Interspeech 2014, carry what quantisation left over)."""
+    Seide et al., Interspeech 2014, carry what quantization left over)."""
 
     residual: dict[Signature, Array] = field(default_factory=dict)
 

@@ -195,14 +195,14 @@ class MemoryArray:
         return swapped
 
     def copy_async(self, to: Index, source: Index, *, timeout: float | None = None) -> MemoryWork:
-        """Copy the elements of ``source`` to ``to``, at the memory: equally many neighbouring elements, which must not
+        """Copy the elements of ``source`` to ``to``, at the memory: equally many neighboring elements, which must not
         overlap."""
         return self._start(self._copying(to, source), timeout)
 
     def _copying(self, to: Index, source: Index) -> FlowOf:
         there, here = spans(to, self.shape), spans(source, self.shape)
         if len(there.starts) != 1 or len(here.starts) != 1 or there.length != here.length:
-            raise UnsupportedError("copy takes two slices of neighbouring elements, of the same size")
+            raise UnsupportedError("copy takes two slices of neighboring elements, of the same size")
         start, begin = (int(self._addresses(chosen)[0]) for chosen in (there, here))
         parts = cut_pair(start, begin, there.length * self.dtype.itemsize, self.piece)
 

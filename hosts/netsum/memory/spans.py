@@ -1,4 +1,4 @@
-"""The selection of an index of an array, as spans of neighbouring elements; and how spans are cut into instructions. Pure."""
+"""The selection of an index of an array, as spans of neighboring elements; and how spans are cut into instructions. Pure."""
 
 from __future__ import annotations
 

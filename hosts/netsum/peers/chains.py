@@ -3,7 +3,7 @@
 A block's sum goes around a ring: the first rank sends its contribution, each one it visits adds its own and sends it on, and the
 last one, the block's *owner*, stores the sum. From there the result goes around the ring, and each rank stores it. Which ring a
 block takes and who owns it follow from its number alone (of floats: in their call), so that rings and ranks get equal shares.
-Neighbouring blocks share a packet as long as that is not larger than a packet of memory may be, and than the path takes.
+Neighboring blocks share a packet as long as that is not larger than a packet of memory may be, and than the path takes.
 
 Each member numbers the packets that it sends to another. A gap in the numbers makes the receiver READ what is missing from where
 it should have come, at once; only what is lost last of all needs a timer. What was sent is kept for a window, after which the

@@ -54,7 +54,7 @@ class PeerSession:
         self._first = 0  # number of the first of these
         self._sent = 0  # how many of them are sent
         self._trip = RttEstimator()
-        self._timed: tuple[int, float] | None = None  # the acknowledgement awaited, and since when
+        self._timed: tuple[int, float] | None = None  # the acknowledgment awaited, and since when
         self._expected = 0  # number of the next message to arrive
         self._early: dict[int, bytes] = {}
         self._owed = 0  # messages that have arrived since the last frame was sent
@@ -82,7 +82,7 @@ class PeerSession:
         self._kept.append(message)
 
     def poll(self, now: float, flags: int, at: int) -> list[tuple[bytes, ...]]:
-        """The frames to send now, each a head and a message; a head alone if only an answer or an acknowledgement is due."""
+        """The frames to send now, each a head and a message; a head alone if only an answer or an acknowledgment is due."""
         wanted = self._lacks or self._asked or self._owed >= ACK_EVERY or flags & Flag.ANSWER
         if self._sent == len(self._kept):
             return [(self.head(flags, at),)] if wanted else []
@@ -158,7 +158,7 @@ READ_BYTES: Final = 1 << 18
 _LINUX: Final = (
     (getattr(socket, "TCP_USER_TIMEOUT", 18), int(PATIENCE * 1000)),  # otherwise TCP keeps trying for minutes
     # Microseconds, in newer kernels. Otherwise TCP waits at least 200 ms before it repeats a lone message: with 2 % of packets
-    # lost, that makes the average round trip ten times as long. Acknowledgements must come sooner than the repeats.
+    # lost, that makes the average round trip ten times as long. Acknowledgments must come sooner than the repeats.
     (45, 10_000),  # TCP_RTO_MIN_US
     (46, 8_000),  # TCP_DELACK_MAX_US
 )

@@ -45,7 +45,7 @@ def rings_of(algorithm: str, ranks: Sequence[int]) -> tuple[Ring, ...]:
 
 @lru_cache(maxsize=16)
 def torus_rings(sides: tuple[int, ...]) -> tuple[Ring, ...]:
-    """Rings through all places of a torus, which are numbered row by row. As many as a host has neighbours, or twice as many,
+    """Rings through all places of a torus, which are numbered row by row. As many as a host has neighbors, or twice as many,
     unless no even set is found: then those of the best that was."""
     best: list[Ring] = [tuple(range(prod(sides)))]
     for start in range(2 * len(_SIZES)):

@@ -3,10 +3,10 @@
 ::
 
     for images, labels in batches:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(model(images), labels).backward()
         average_gradients(model, comm)
-        optimiser.step()
+        optimizer.step()
 
 All ranks then hold the same gradients bit for bit, and so the same weights if they began with the same ones.
 """
@@ -79,7 +79,7 @@ def _gradients(model: torch.nn.Module) -> Iterator[Any]:
 
 
 def _buckets(gradients: Iterable[Any], limit: int) -> Iterator[list[Any]]:
-    """Neighbours of the same dtype, up to ``limit`` bytes; a larger one alone."""
+    """Neighbors of the same dtype, up to ``limit`` bytes; a larger one alone."""
     bucket: list[Any] = []
     size = 0
     for gradient in gradients:

@@ -197,10 +197,10 @@ class Backup(Generic[M]):
         self.end = max(self.end, self.agreed)
         self._owes_ack = True
 
-    # --- acknowledgements ---------------------------------------------------------------------------------------------
+    # --- acknowledgments ---------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Advance as far as possible; one acknowledgement covers all that has come."""
+        """Advance as far as possible; one acknowledgment covers all that has come."""
         self._advance()
         if self._owes_ack:
             self._owes_ack = False

@@ -137,23 +137,23 @@ def _one_tree(topology: Topology) -> Solution | None:
     told = {place: sum((topology.rates[ends] for ends in links), Fraction(0)) for place, links in ways.items()}
     slowest = min(told, key=lambda place: told[place])
     rate = told[slowest]
-    neighbours: dict[str, list[str]] = {name: [] for name in topology.nodes}
+    neighbors: dict[str, list[str]] = {name: [] for name in topology.nodes}
     for one, other in topology.rates:
         wide = topology.rates[one, other] >= rate and topology.rates.get((other, one), 0) >= rate
         if wide and topology.switches.get(other, True):
-            neighbours[one].append(other)
-    if set(topology.hosts) <= reached(neighbours, topology.hosts[0]).keys():
+            neighbors[one].append(other)
+    if set(topology.hosts) <= reached(neighbors, topology.hosts[0]).keys():
         return Solution(rate, rate, dict.fromkeys(ways[slowest], Fraction(1)))
     return None
 
 
 def _cut_by(topology: Topology, links: tuple[Pair, ...]) -> Cut | None:
     """The cut that has just these links, if there is one."""
-    neighbours: dict[str, list[str]] = {name: [] for name in topology.nodes}
+    neighbors: dict[str, list[str]] = {name: [] for name in topology.nodes}
     for one, other in topology.rates:
         if (one, other) not in links and (other, one) not in links:
-            neighbours[one].append(other)
-    cut = cut_of(topology.rates, frozenset(reached(neighbours, links[0][0])))
+            neighbors[one].append(other)
+    cut = cut_of(topology.rates, frozenset(reached(neighbors, links[0][0])))
     return cut if set(cut.links) == set(links) else None
 
 

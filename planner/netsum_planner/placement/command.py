@@ -28,7 +28,7 @@ from netsum_planner.training.job import Machine
 
 
 def plot_plan(path: Path, plan: Plan) -> None:
-    """A column for each rack, a square for each host: the job by its colour; stage and replica, by number."""
+    """A column for each rack, a square for each host: the job by its color; stage and replica, by number."""
     racks = plan.scopes.racks(plan.scopes.of)
     told: dict[str, tuple[str, str]] = {}
     for n, placement in enumerate(plan.placements):
@@ -38,8 +38,8 @@ def plot_plan(path: Path, plan: Plan) -> None:
     with figure(path, width=max(4.0, 0.8 * len(racks)), height=1.5 + 0.4 * max(map(len, racks.values()))) as axes:
         for column, hosts in enumerate(racks.values()):
             for row, host in enumerate(hosts):
-                colour, words = told.get(host, ("0.6" if host in plan.scopes.taken else "white", ""))
-                axes.bar(column, 1, bottom=row, width=0.95, color=colour, edgecolor="0.3")
+                color, words = told.get(host, ("0.6" if host in plan.scopes.taken else "white", ""))
+                axes.bar(column, 1, bottom=row, width=0.95, color=color, edgecolor="0.3")
                 axes.text(column, row + 0.5, f"{host} {words}".strip(), ha="center", va="center", fontsize=7)
         for n, placement in enumerate(plan.placements):
             axes.bar(0, 0, color=f"C{n}", label=f"{placement.job.name}: replica.stage")

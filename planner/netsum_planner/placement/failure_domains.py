@@ -135,7 +135,7 @@ def derived(topology: Topology) -> FailureDomains:
     belongs to the one (or those) with the fastest."""
     racks = _components(topology.hosts, topology.hosts, _homes(topology))
     between = topology.graph().to_undirected().subgraph(topology.switches)
-    homes = {name for name in topology.switches if set(topology.neighbours[name]) & set(topology.hosts)}
+    homes = {name for name in topology.switches if set(topology.neighbors[name]) & set(topology.hosts)}
     tiers = nx.multi_source_dijkstra_path_length(between, homes) if homes else {}
     names: list[list[str]] = [racks]
     for tier, what in ((1, "zone"), (2, "building")):
@@ -148,13 +148,13 @@ def derived(topology: Topology) -> FailureDomains:
 
 
 def _homes(topology: Topology) -> list[tuple[str, str]]:
-    """From each host to its neighbours that are hosts, or to the switches with its fastest links."""
+    """From each host to its neighbors that are hosts, or to the switches with its fastest links."""
     found = []
     for host in topology.hosts:
-        beside = [other for other in topology.neighbours[host] if other not in topology.switches]
-        if not beside and topology.neighbours[host]:
-            fastest = max(topology.rates[host, other] for other in topology.neighbours[host])
-            beside = [other for other in topology.neighbours[host] if topology.rates[host, other] == fastest]
+        beside = [other for other in topology.neighbors[host] if other not in topology.switches]
+        if not beside and topology.neighbors[host]:
+            fastest = max(topology.rates[host, other] for other in topology.neighbors[host])
+            beside = [other for other in topology.neighbors[host] if topology.rates[host, other] == fastest]
         found += [(host, other) for other in beside]
     return found
 

@@ -192,7 +192,7 @@ class Placer:
 
     @cached_property
     def free(self) -> tuple[str, ...]:
-        up = {host for host in self.topology.hosts if self.topology.neighbours[host]}
+        up = {host for host in self.topology.hosts if self.topology.neighbors[host]}
         return tuple(host for host in self.scopes.of if host in up - self.scopes.taken)
 
     @cached_property

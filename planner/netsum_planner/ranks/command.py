@@ -60,7 +60,7 @@ FORMATS: Final[Mapping[str, Callable[[Order, str, str], str]]] = {
 )
 @json_option
 def ranks(topology: Topology, algorithm: str, order: str | None, seed: int, as_file: str | None, as_json: bool) -> None:
-    """Find the order of ranks, so that an allreduce has the least contention.
+    r"""Find the order of ranks, so that an allreduce has the least contention.
 
     The contention factor is the number of flows of one step that share a link, at most. Traffic takes the paths that the
     controller installs, or the file's `routes`.

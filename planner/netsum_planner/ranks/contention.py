@@ -156,7 +156,7 @@ def least(topology: Topology, algorithm: str) -> Least:
     # A flow takes a single path, so a host's flows cannot share its links more evenly than this.
     found = [Least(max(most * unit / widest, _alone(topology, unit)), "the busiest rank")]
     for switch in topology.switches:
-        inside = {switch, *(host for host in topology.hosts if topology.neighbours[host] == [switch])}
+        inside = {switch, *(host for host in topology.hosts if topology.neighbors[host] == [switch])}
         leaving = sum((rate for (one, other), rate in topology.rates.items() if one in inside and other not in inside))
         hosts = len(inside) - 1
         if hosts and leaving:

@@ -13,7 +13,7 @@ from netsum_planner.errors import PlanError
 from netsum_planner.ranks.contention import ALGORITHMS, Contention, Flow, Least, contention, least, unit_rate
 from netsum_planner.topologies.model import Pair, Routing, Topology, reached
 
-# Known good orders: by neighbours, for a BiGraph, around a ring of direct links, and for a cube in a torus.
+# Known good orders: by neighbors, for a BiGraph, around a ring of direct links, and for a cube in a torus.
 
 
 _ROTATIONS = 200
@@ -27,7 +27,7 @@ Order = tuple[str, ...]
 def rank_orderings(topology: Topology, algorithm: str, random: Random) -> Iterator[Order]:
     """Those that suit the algorithm, and any network."""
     yield topology.hosts
-    yield by_neighbours(topology)
+    yield by_neighbors(topology)
     if algorithm == "halving_doubling":
         yield from bigraph(topology)
         yield from cube(topology)
@@ -35,11 +35,11 @@ def rank_orderings(topology: Topology, algorithm: str, random: Random) -> Iterat
         yield from around(topology, random)
 
 
-def by_neighbours(topology: Topology) -> Order:
+def by_neighbors(topology: Topology) -> Order:
     """Hosts of the same switch together, then those of the nearest remaining switch, and so on."""
     homes: dict[str, list[str]] = {}
     for host in topology.hosts:
-        homes.setdefault(topology.neighbours[host][0], []).append(host)
+        homes.setdefault(topology.neighbors[host][0], []).append(host)
     place = {name: n for n, name in enumerate(homes)}
     found: list[str] = []
     here = next(iter(homes))
@@ -47,7 +47,7 @@ def by_neighbours(topology: Topology) -> Order:
         found += homes.pop(here)
         if not homes:
             return tuple(found)
-        away = reached(topology.neighbours, here)
+        away = reached(topology.neighbors, here)
         here = min(homes, key=lambda home: (away.get(home, len(away)), place[home]))
 
 
@@ -59,7 +59,7 @@ def bigraph(topology: Topology) -> Iterator[Order]:
     if sides is None:
         return
     hosts = {
-        switch: iter([host for host in topology.hosts if topology.neighbours[host] == [switch]])
+        switch: iter([host for host in topology.hosts if topology.neighbors[host] == [switch]])
         for switch in topology.switches
     }
     bits = len(sides[0]).bit_length() - 1
@@ -75,24 +75,24 @@ def _two_sides(topology: Topology) -> tuple[list[str], list[str]] | None:
     """The two layers of a BiGraph, if there are as many switches in each, a power of two, and each is joined to all of the other
     layer."""
     switches = set(topology.switches)
-    if not switches or any(len(topology.neighbours[host]) != 1 for host in topology.hosts):
+    if not switches or any(len(topology.neighbors[host]) != 1 for host in topology.hosts):
         return None
     first = next(iter(topology.switches))
-    lower = [name for name in topology.switches if name in topology.neighbours[first]]
+    lower = [name for name in topology.switches if name in topology.neighbors[first]]
     upper = [name for name in topology.switches if name not in lower]
-    whole = all(switches & set(topology.neighbours[name]) == set(lower) for name in upper)
-    whole &= all(switches & set(topology.neighbours[name]) == set(upper) for name in lower)
+    whole = all(switches & set(topology.neighbors[name]) == set(lower) for name in upper)
+    whole &= all(switches & set(topology.neighbors[name]) == set(upper) for name in lower)
     size = len(upper)
     return (upper, lower) if whole and len(lower) == size and size & (size - 1) == 0 else None
 
 
 def cube(topology: Topology) -> Iterator[Order]:
-    """The order for hosts that are joined directly, if their number is a power of two: partners are neighbours, if they can
-    be. (They can in a torus whose sides are 2 or 4.) Found by trying: a rank with several ones must be a neighbour of as many."""
+    """The order for hosts that are joined directly, if their number is a power of two: partners are neighbors, if they can
+    be. (They can in a torus whose sides are 2 or 4.) Found by trying: a rank with several ones must be a neighbor of as many."""
     count = len(topology.hosts)
     if topology.switches or count & (count - 1):
         return
-    beside = {host: set(topology.neighbours[host]) for host in topology.hosts}
+    beside = {host: set(topology.neighbors[host]) for host in topology.hosts}
     if any(len(others) < count.bit_length() - 1 for others in beside.values()):
         return
     placed: list[str] = [topology.hosts[0]]
@@ -120,7 +120,7 @@ def around(topology: Topology, random: Random) -> Iterator[Order]:
     rotations)."""
     if topology.switches:
         return
-    beside = topology.neighbours
+    beside = topology.neighbors
     for _ in range(_STARTS):
         path = [random.choice(topology.hosts)]
         for _ in range(_ROTATIONS * len(topology.hosts)):

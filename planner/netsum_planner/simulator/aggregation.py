@@ -57,7 +57,7 @@ def trees(network: Network, hosts: Sequence[str]) -> list[Tree]:
 
 def _home(network: Network, host: str) -> str:
     """The switch that a host is on."""
-    for other in network.topology.neighbours[host]:
+    for other in network.topology.neighbors[host]:
         if other in network.topology.switches and network.number[host, other] not in network.down:
             return other
     raise PlanError(
@@ -74,7 +74,7 @@ def _tree(network: Network, homes: Mapping[str, str], switches: Collection[str],
         while node != root and node not in parents:
             hops = [
                 other
-                for other in network.topology.neighbours[node]
+                for other in network.topology.neighbors[node]
                 if distance.get(other, -1) == distance[node] - 1 and network.number[node, other] not in network.down
             ]
             parents[node] = next((hop for hop in hops if hop in switches), hops[0])

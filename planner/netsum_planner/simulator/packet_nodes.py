@@ -64,7 +64,7 @@ class Result:
 
 Part = Contribution | Result
 SendPart = Callable[[str, str, Part, int, bool], None]
-"""``send(switch, to, part, bytes, marked)``: to a neighbour."""
+"""``send(switch, to, part, bytes, marked)``: to a neighbor."""
 
 
 @dataclass(frozen=True)

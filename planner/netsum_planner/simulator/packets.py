@@ -143,7 +143,7 @@ class PacketSimulation:
         return members
 
     def _home(self, host: str) -> str:
-        return next(other for other in self.network.topology.neighbours[host] if other in self.switches)
+        return next(other for other in self.network.topology.neighbors[host] if other in self.switches)
 
     def _begin(self, job: PacketJob, host: PacketHost) -> None:
         job.began[host.calls][host.rank] = self.clock.now

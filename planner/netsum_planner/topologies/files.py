@@ -222,7 +222,7 @@ MTU = 9000
 def for_controller(topology: Topology) -> Installed | None:
     """None if the controller could not have it: a host is not on one switch, or a switch has too many ports. Links keep their
     order, and so traffic its paths. Rates are in whole Mbit/s, at least 1."""
-    homes = {host: topology.neighbours[host] for host in topology.hosts}
+    homes = {host: topology.neighbors[host] for host in topology.hosts}
     if any(len(others) != 1 or others[0] not in topology.switches for others in homes.values()):
         return None
     used = dict.fromkeys(topology.switches, 0)

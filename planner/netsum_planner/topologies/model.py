@@ -78,7 +78,7 @@ class Topology:
         return found
 
     @cached_property
-    def neighbours(self) -> dict[str, list[str]]:
+    def neighbors(self) -> dict[str, list[str]]:
         """The links of each node, in the order of the links."""
         found: dict[str, list[str]] = {name: [] for name in self.nodes}
         for source, target in self.rates:
@@ -148,18 +148,18 @@ class Topology:
             backwards[target].append(source)
         first = self.hosts[0]
         for host in self.hosts[1:]:
-            if host not in reached(self.neighbours, first):
+            if host not in reached(self.neighbors, first):
                 raise PlanError(f"{self.name}: there is no path from {first} to {host}")
             if host not in reached(backwards, first):
                 raise PlanError(f"{self.name}: there is no path from {host} to {first}")
 
 
-def reached(neighbours: Mapping[str, Sequence[str]], start: str) -> dict[str, int]:
+def reached(neighbors: Mapping[str, Sequence[str]], start: str) -> dict[str, int]:
     """All that can be reached from ``start``, breadth first, and how many links away it is."""
     found, queue = {start: 0}, deque([start])
     while queue:
         node = queue.popleft()
-        for other in neighbours[node]:
+        for other in neighbors[node]:
             if other not in found:
                 found[other] = found[node] + 1
                 queue.append(other)
@@ -174,7 +174,7 @@ def wire(one: str, other: str, rate: Fraction | int, delay_us: float = 0.0) -> I
 
 # The path that traffic takes between two hosts: the file's, if it names one, else the one that the controller installs.
 #
-# That is a shortest path. Where there are several, neighbouring targets take different ones, and each level of switches
+# That is a shortest path. Where there are several, neighboring targets take different ones, and each level of switches
 # looks at another digit of the target's number (:mod:`netsum_controller.planning.items`). So a path is the same in
 # every run.
 
@@ -188,11 +188,11 @@ class Routing:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         switches = topology.switches
-        on_switch = {host for host in topology.hosts if not switches.keys().isdisjoint(topology.neighbours[host])}
+        on_switch = {host for host in topology.hosts if not switches.keys().isdisjoint(topology.neighbors[host])}
         self._forwards = set(topology.nodes) - on_switch
         self._number = {host: n for n, host in enumerate(topology.hosts)}
         self.set_down(())
-        homes = [name for name in switches if not self._number.keys().isdisjoint(topology.neighbours[name])]
+        homes = [name for name in switches if not self._number.keys().isdisjoint(topology.neighbors[name])]
         self._level = dict.fromkeys(topology.hosts, 0) | self._search(homes, set(switches))
         """The distance in links to the nearest switch with hosts."""
 
@@ -221,7 +221,7 @@ class Routing:
         path = [source]
         while path[-1] != target:
             here = path[-1]
-            others = self.topology.neighbours[here]
+            others = self.topology.neighbors[here]
             if self.down:
                 others = [other for other in others if (here, other) not in self.down]
             if target in others:

@@ -57,7 +57,7 @@ def dgx1p() -> Topology:
 
 
 def dgx1v() -> Topology:
-    """DGX-1 with 8 V100: 6 NVLinks a GPU, two of them to some neighbours."""
+    """DGX-1 with 8 V100: 6 NVLinks a GPU, two of them to some neighbors."""
     return _dgx1("dgx1v", _DGX1V, NVLINK2)
 
 
@@ -174,7 +174,7 @@ def bigraph(k: int, rate: Rate, *, delay_us: float = 0.0) -> Topology:
 
 
 def torus(sides: Sequence[int], rate: Rate, *, delay_us: float = 0.0) -> Topology:
-    """Hosts in a grid of two or three ``sides`` that closes around, joined to their neighbours directly. Along a side of 2
+    """Hosts in a grid of two or three ``sides`` that closes around, joined to their neighbors directly. Along a side of 2
     there is one wire, not two."""
     if len(sides) not in (2, 3) or min(sides) < 1:
         raise PlanError(f"a torus has 2 or 3 sides of 1 or more, not {'x'.join(map(str, sides))}")

@@ -54,7 +54,7 @@ def _rings(topology: Topology, path: tuple[str, ...]) -> Iterator[tuple[str, ...
         if (path[-1], path[0]) in topology.rates:
             yield path
         return
-    for other in topology.neighbours[path[-1]]:
+    for other in topology.neighbors[path[-1]]:
         if other not in path:
             yield from _rings(topology, (*path, other))
 

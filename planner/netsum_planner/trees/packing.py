@@ -214,7 +214,7 @@ class Network:
         """The shortest paths from a host to others through switches alone (Dijkstra)."""
         topology = self.topology
         if not topology.switches:
-            return {other: (lengths[host, other], (host, other)) for other in topology.neighbours[host]}
+            return {other: (lengths[host, other], (host, other)) for other in topology.neighbors[host]}
         found: dict[str, tuple[float, Path]] = {}
         queue: list[tuple[float, Path]] = [(0.0, (host,))]
         done: set[str] = set()
@@ -225,7 +225,7 @@ class Network:
                 continue
             done.add(node)
             if node == host or node in topology.switches:
-                for other in topology.neighbours[node]:
+                for other in topology.neighbors[node]:
                     if other not in done:
                         heappush(queue, (length + lengths[node, other], (*path, other)))
             else:

@@ -39,7 +39,7 @@ def stripes(topology: Topology) -> tuple[dict[str, int], Fraction]:
 
 def _links(topology: Topology, parents: Mapping[str, str]) -> set[Pair]:
     """The load of a tree on the links: each once, up and down."""
-    edges = [*((host, topology.neighbours[host][0]) for host in topology.hosts), *parents.items()]
+    edges = [*((host, topology.neighbors[host][0]) for host in topology.hosts), *parents.items()]
     return {*edges, *((two, one) for one, two in edges)}
 
 

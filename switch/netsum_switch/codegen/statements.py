@@ -95,8 +95,8 @@ class StatementWriter:
             source.line(f"{self._guard(array, statement.index)}{counted}")
         elif isinstance(statement, MeterRead):
             array = self._arrays["meter_arrays", statement.array]
-            colour = f"meter_{array.name}({self.expressions.value(statement.index)}, received, now())"
-            self._into(source, statement.target, colour, array._replace(bits=2), statement.index)
+            color = f"meter_{array.name}({self.expressions.value(statement.index)}, received, now())"
+            self._into(source, statement.target, color, array._replace(bits=2), statement.index)
         elif isinstance(statement, Assert):
             source.line(f"if not {self.expressions.condition(statement.condition)}: abort()")
         else:

@@ -47,7 +47,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class MeterRead:
-    """The packet's colour."""
+    """The packet's color."""
 
     target: Variable
     array: str

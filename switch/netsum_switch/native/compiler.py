@@ -135,7 +135,7 @@ def _digest(key: str, code: bytes) -> bytes:
     return hashlib.sha256(key.encode() + code).digest()
 
 
-_SPEED = 1  # LLVM's optimisation of the text: 2 takes three times as long
+_SPEED = 1  # LLVM's optimization of the text: 2 takes three times as long
 _CODE_SPEED = 2  # and of the code that is made of it
 
 _serial = count()

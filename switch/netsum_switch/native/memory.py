@@ -141,14 +141,14 @@ class NativeCounters(CounterArray):
         self._waiting.clear()
 
 
-# Meters in flat memory: the function that colours a packet, and the control plane's side of the same cells.
+# Meters in flat memory: the function that colors a packet, and the control plane's side of the same cells.
 
 
 _SECOND = 1_000_000  # microseconds
 
 
 def write_meter(module: Module) -> str:
-    """``execute_meter``: the colour of a packet that needs this many tokens; the same arithmetic as `meter.Bucket`."""
+    """``execute_meter``: the color of a packet that needs this many tokens; the same arithmetic as `meter.Bucket`."""
     name = "execute_meter"
     if not module.once(name):
         return name
@@ -156,7 +156,7 @@ def write_meter(module: Module) -> str:
     with out.when(out.compare("eq", 64, out.load("%cell", 64, 8), 0)):
         out.give(f"i64 {GREEN}")
     seconds, rest = (out.op(op, 64, "%now", _SECOND) for op in ("udiv", "urem"))
-    for number, colour in enumerate((RED, YELLOW)):
+    for number, color in enumerate((RED, YELLOW)):
         bucket = out.offset("%cell", 8 * (MeterWord.BUCKETS + number * MeterWord.BUCKET_WORDS))
         rate, burst, tokens, before = (out.load(out.offset(bucket, 8 * at), 64, 8) for at in range(4))
         part = out.op("udiv", 64, out.op("mul", 64, rest, rate), _SECOND)
@@ -169,7 +169,7 @@ def write_meter(module: Module) -> str:
         left = out.choose(enough, 64, out.op("sub", 64, tokens, "%wanted"), tokens)
         out.store(left, out.offset(bucket, 16), 64, 8)
         with out.unless(enough):
-            out.give(f"i64 {colour}")
+            out.give(f"i64 {color}")
     out.give(f"i64 {GREEN}")
     return name
 

@@ -226,7 +226,7 @@ class _Writer:
         carried = [each for each in self._form.nodes if isinstance(each, Operation) and each.op in _CARRIES]
         self._cells = {id(each): self._out.space(1) for each in carried}  # LLVM makes registers of them
         for each in shifts:  # operands come before what uses them
-            self._materialise(each, spaces[id(each)])
+            self._materialize(each, spaces[id(each)])
         root = self._form.nodes[-1]
         self._loop(root, "%to", limb_count(self._bits))
         spare = -self._bits % 64
@@ -250,7 +250,7 @@ class _Writer:
             if isinstance(each, Operation) and each.op == ">>"
         ] or [0]  # fmt: skip
 
-    def _materialise(self, shift: Operation, space: Register) -> None:
+    def _materialize(self, shift: Operation, space: Register) -> None:
         """The number that is shifted, with zeros as wide as itself before and behind it."""
         limbs, out = self._limbs_of(shift), self._out
         out.clear(space, 24 * limbs)
@@ -314,7 +314,7 @@ class _Writer:
         return out.choose(inside, 64, value, 0)
 
     def _shifted_limb(self, node: Operation, index: Register) -> Register:
-        """A limb of a shifted number, made from two neighbouring limbs of the number, which has as many limbs of zeros before and
+        """A limb of a shifted number, made from two neighboring limbs of the number, which has as many limbs of zeros before and
         behind it."""
         out = self._out
         space, limbs, distance = self._shifted[id(node)]

@@ -119,7 +119,7 @@ class Programmed:
 
 
 class ActionProfiles:
-    """The profiles of one pipeline as controllers see them. The caller serialises calls, and writes while the pipeline is
+    """The profiles of one pipeline as controllers see them. The caller serializes calls, and writes while the pipeline is
     `changing`."""
 
     def __init__(self, info: P4Info, pipeline: Pipeline, ports: Collection[int]) -> None:

@@ -21,7 +21,7 @@ Place = int | Entry | None
 class Cells:
     """The counters or the meters of one pipeline as controllers see them.
 
-    The caller serialises calls, and writes while the pipeline is `changing`.
+    The caller serializes calls, and writes while the pipeline is `changing`.
     """
 
     kind: ClassVar[str]

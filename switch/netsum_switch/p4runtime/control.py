@@ -66,7 +66,7 @@ def _size(header: tuple[Field, ...] | None) -> int:
 
 
 class Control:
-    """Passes entities to what serves them. The caller serialises calls, and writes while the pipeline is `changing`."""
+    """Passes entities to what serves them. The caller serializes calls, and writes while the pipeline is `changing`."""
 
     def __init__(
         self, info: P4Info, pipeline: Pipeline, send: Callable[[Any], None], ports: Collection[int] = ()

@@ -76,7 +76,7 @@ _Get = p4runtime_pb2.GetForwardingPipelineConfigRequest
 
 
 class Device:
-    """Thread-safe. One lock serialises controllers; the data plane's, inside it, is held only while a change takes effect."""
+    """Thread-safe. One lock serializes controllers; the data plane's, inside it, is held only while a change takes effect."""
 
     def __init__(self, device_id: int, dataplane: DataPlane, drop_port: int = 511) -> None:
         self.device_id = device_id

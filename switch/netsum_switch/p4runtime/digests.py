@@ -1,4 +1,4 @@
-"""DigestEntry, DigestList and their acknowledgements.
+"""DigestEntry, DigestList and their acknowledgments.
 
 Samples wait in a list until it holds `max_list_size` (0 means 1024, as in BMv2) or `max_timeout_ns` have passed since the
 first (0 means no time limit, also as in BMv2; the specification would send at once). A sample that is already in the
@@ -110,7 +110,7 @@ class Digest:
         self._seen.difference_update(samples)
 
     def expire(self, now: float) -> None:
-        """Treat lists whose acknowledgement is overdue as acknowledged."""
+        """Treat lists whose acknowledgment is overdue as acknowledged."""
         if self.config is None:
             return
         limit = self.config.config.ack_timeout_ns / 1e9

@@ -58,7 +58,7 @@ class Session:
 class Replication:
     """The replication engine of one pipeline as controllers see it.
 
-    The caller serialises calls, and writes while the pipeline is `changing`.
+    The caller serializes calls, and writes while the pipeline is `changing`.
     """
 
     def __init__(self, engine: ReplicationEngine) -> None:

@@ -16,7 +16,7 @@ from netsum_p4runtime import p4runtime_pb2
 # The name under which the reference reports its errors, kept because controllers may check it.
 ERROR_SPACE = "ALL-sswitch-p4org"
 
-# Trailing metadata in which gRPC libraries look for a serialised google.rpc.Status.
+# Trailing metadata in which gRPC libraries look for a serialized google.rpc.Status.
 _DETAILS_KEY = "grpc-status-details-bin"
 
 _STATUS_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}

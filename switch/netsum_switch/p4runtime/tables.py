@@ -65,7 +65,7 @@ class Tables:
     """The tables of one pipeline as controllers see them.
 
     Only entries that controllers inserted count: const entries of the program can be read but, as in the reference, MODIFY
-    and DELETE do not find them. The caller serialises calls, and writes while the pipeline is `changing`.
+    and DELETE do not find them. The caller serializes calls, and writes while the pipeline is `changing`.
     """
 
     def __init__(self, info: P4Info, pipeline: Pipeline, profiles: ActionProfiles) -> None:

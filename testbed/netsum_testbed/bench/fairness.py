@@ -1,4 +1,4 @@
-"""What a neighbour costs a job: an honest one of the same or another priority, or one that misbehaves.
+"""What a neighbor costs a job: an honest one of the same or another priority, or one that misbehaves.
 
 Every job of a run calls all the time (:mod:`netsum_testbed.bench.steady`); the figure is how many calls each completed while
 all of them were running.
@@ -22,12 +22,12 @@ from netsum_testbed.fabric import Fabric
 
 ALONE: Final = "alone"
 PAIRS: Final = {"equal": (0, 0), "lower": (1, 0), "higher": (0, 1)}
-"""The priorities of the job and of its honest neighbour, by the neighbour's name."""
-NEIGHBOURS: Final = {
+"""The priorities of the job and of its honest neighbor, by the neighbor's name."""
+NEIGHBORS: Final = {
     "fairness": (ALONE, "equal", *(kind.value for kind in Kind)),
     "priorities": (ALONE, "equal", "lower", "higher"),
 }
-"""The neighbours that each command measures."""
+"""The neighbors that each command measures."""
 
 _UNTIL_STOPPED: Final = 3600.0
 
@@ -58,10 +58,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Case:
-    """How a job fared beside a ``neighbour``: calls a second and wrong elements, and the neighbour's calls if it is an honest
+    """How a job fared beside a ``neighbor``: calls a second and wrong elements, and the neighbor's calls if it is an honest
     job, else its packets a second."""
 
-    neighbour: str
+    neighbor: str
     rate: float
     wrong: int
     neighbour_rate: float | None = None
@@ -109,47 +109,47 @@ class SteadyJob:
         return self.results()
 
 
-def measure(fabric: Fabric, setting: Setting, neighbour: str) -> Case:
-    """Measure one case. ``neighbour``: one of :data:`NEIGHBOURS`."""
-    if neighbour == ALONE:
-        return _case(neighbour, *SteadyJob(fabric, "one", 0, setting, setting.seconds).results())
-    if neighbour in PAIRS:
-        own, others = PAIRS[neighbour]
+def measure(fabric: Fabric, setting: Setting, neighbor: str) -> Case:
+    """Measure one case. ``neighbor``: one of :data:`NEIGHBORS`."""
+    if neighbor == ALONE:
+        return _case(neighbor, *SteadyJob(fabric, "one", 0, setting, setting.seconds).results())
+    if neighbor in PAIRS:
+        own, others = PAIRS[neighbor]
         other = SteadyJob(fabric, "other", setting.workers, setting, _UNTIL_STOPPED, others)
         ends, wrong = SteadyJob(fabric, "one", 0, setting, setting.seconds, own).results()
         there, wrong_there = other.stop()
         meanwhile = sum(ends[0] < end <= ends[-1] for end in there)
-        return _case(neighbour, ends, wrong + wrong_there, neighbour_rate=meanwhile / (ends[-1] - ends[0]))
-    with flooding(fabric, Kind(neighbour)) as packets:
+        return _case(neighbor, ends, wrong + wrong_there, neighbour_rate=meanwhile / (ends[-1] - ends[0]))
+    with flooding(fabric, Kind(neighbor)) as packets:
         job = SteadyJob(fabric, "one", 0, setting, setting.seconds)
         before = packets()
         ends, wrong = job.results()
-        return _case(neighbour, ends, wrong, neighbour_pps=(packets() - before) / (ends[-1] - ends[0]))
+        return _case(neighbor, ends, wrong, neighbour_pps=(packets() - before) / (ends[-1] - ends[0]))
 
 
-def _case(neighbour: str, ends: Sequence[float], wrong: int, **more: float) -> Case:
+def _case(neighbor: str, ends: Sequence[float], wrong: int, **more: float) -> Case:
     durations = [after - before for before, after in pairwise(ends)]
     if not durations:
-        raise TestbedError(f"beside {neighbour} not even two calls ended: give it more seconds or smaller arrays")
-    return Case(neighbour, len(durations) / sum(durations), wrong, **more)
+        raise TestbedError(f"beside {neighbor} not even two calls ended: give it more seconds or smaller arrays")
+    return Case(neighbor, len(durations) / sum(durations), wrong, **more)
 
 
 def measure_all(
-    fabric: Fabric, setting: Setting, neighbours: Sequence[str], progress: Callable[[str], None]
+    fabric: Fabric, setting: Setting, neighbors: Sequence[str], progress: Callable[[str], None]
 ) -> dict[str, Summary]:
     """Measure every case, in turns, so that other load on the machine affects all of them."""
-    cases: dict[str, list[Case]] = {neighbour: [] for neighbour in neighbours}
+    cases: dict[str, list[Case]] = {neighbor: [] for neighbor in neighbors}
     for turn in range(setting.turns):
-        for neighbour, measured in cases.items():
-            progress(f"{fabric.switch}: {neighbour} {turn + 1}/{setting.turns}")
-            measured.append(measure(fabric, setting, neighbour))
-    return {neighbour: Summary.of(measured, cases[ALONE]) for neighbour, measured in cases.items()}
+        for neighbor, measured in cases.items():
+            progress(f"{fabric.switch}: {neighbor} {turn + 1}/{setting.turns}")
+            measured.append(measure(fabric, setting, neighbor))
+    return {neighbor: Summary.of(measured, cases[ALONE]) for neighbor, measured in cases.items()}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The medians of a case's turns. ``slowdown``: how many times as long a call takes as without a neighbour in the same turn;
-    ``jain``: the fairness index of the job and its honest neighbour."""
+    """The medians of a case's turns. ``slowdown``: how many times as long a call takes as without a neighbor in the same turn;
+    ``jain``: the fairness index of the job and its honest neighbor."""
 
     rate: float
     slowdown: float
@@ -160,7 +160,7 @@ class Summary:
 
     @classmethod
     def of(cls, cases: Sequence[Case], alone: Sequence[Case]) -> Summary:
-        """Summarise the turns of a case and those without a neighbour."""
+        """Summarize the turns of a case and those without a neighbor."""
 
         def median(values: Iterable[float | None]) -> float | None:
             there = [value for value in values if value is not None]

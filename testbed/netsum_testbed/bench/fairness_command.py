@@ -12,7 +12,7 @@ from netsum.text import counted
 from netsum_controller.config.topologies import star
 from rich.table import Table
 
-from netsum_testbed.bench.fairness import NEIGHBOURS, Setting, Summary, measure_all
+from netsum_testbed.bench.fairness import NEIGHBORS, Setting, Summary, measure_all
 from netsum_testbed.bench.frame import every_switch, print_figures, sizes_option
 from netsum_testbed.checking import amount_option, count_option, names_of
 from netsum_testbed.fabrics import fabric_of
@@ -28,7 +28,7 @@ def _command(name: str, told: str) -> click.Command:
     @count_option("--repetitions", default=Setting.turns, told="of each case")
     @click.option("--rate-mbps", type=click.IntRange(min=1), help="what a host may send")
     def command(switch: str, sizes: Sequence[int], repetitions: int, **given: Any) -> None:
-        measure_beside(NEIGHBOURS[name], names_of(switch), Setting(size=sizes[0], turns=repetitions, **given))
+        measure_beside(NEIGHBORS[name], names_of(switch), Setting(size=sizes[0], turns=repetitions, **given))
 
     return command
 
@@ -37,16 +37,16 @@ fairness = _command("fairness", "Time a job beside others: an equal one, and som
 priorities = _command("priorities", "Time a job beside others of the same, a lower and a higher priority.")
 
 
-def measure_beside(neighbours: Sequence[str], names: Sequence[str], setting: Setting) -> None:
+def measure_beside(neighbors: Sequence[str], names: Sequence[str], setting: Setting) -> None:
     """Measure, show the results, and print the line of JSON."""
     console = table_console()
     topology = star(setting.hosts, rate_mbps=setting.rate_mbps)
     found: dict[str, dict[str, object]] = {}
     for name in names:
         with console.status(f"{name}: starting") as status, fabric_of(topology, name) as fabric:
-            summaries = measure_all(fabric, setting, neighbours, status.update)
+            summaries = measure_all(fabric, setting, neighbors, status.update)
         console.print(_table(name, setting, summaries))
-        found[name] = {neighbour: summary.to_dict() for neighbour, summary in summaries.items()}
+        found[name] = {neighbor: summary.to_dict() for neighbor, summary in summaries.items()}
     print_figures(found, asdict(setting))
 
 
@@ -59,7 +59,7 @@ def _table(name: str, setting: Setting, summaries: Mapping[str, Summary]) -> Tab
     columns = "beside", ">calls/s", ">slowdown", ">its calls/s", ">Jain", ">its packets/s", ">#wrong"
     rows = (
         (
-            neighbour,
+            neighbor,
             f"{found.rate:.1f}",
             f"{found.slowdown:.2f}",
             "" if found.neighbour_rate is None else f"{found.neighbour_rate:.1f}",
@@ -67,6 +67,6 @@ def _table(name: str, setting: Setting, summaries: Mapping[str, Summary]) -> Tab
             "" if found.neighbour_pps is None else f"{found.neighbour_pps:.0f}",
             str(found.wrong),
         )
-        for neighbour, found in summaries.items()
+        for neighbor, found in summaries.items()
     )
     return make_table(title, columns, rows)

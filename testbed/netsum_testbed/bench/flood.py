@@ -1,4 +1,4 @@
-"""A neighbour that misbehaves: ``python -m netsum_testbed.bench.flood KIND SINK_IP SINK_MAC`` joins the environment's job as
+"""A neighbor that misbehaves: ``python -m netsum_testbed.bench.flood KIND SINK_IP SINK_MAC`` joins the environment's job as
 rank 0, prints ``begun``, and sends as fast as it can, without waiting for anything.
 
 :class:`Kind` says what it sends. SINK is the host that plain packets go to.
@@ -32,7 +32,7 @@ PLAIN_PORT: Final = UDP_PORT - 1
 
 
 class Kind(StrEnum):
-    """Kinds of misbehaviour. Packets have 4 KiB of payload where the switch allows it."""
+    """Kinds of misbehavior. Packets have 4 KiB of payload where the switch allows it."""
 
     DUPLICATE = "duplicate"  # one window of contributions, again and again; the job's other member is silent
     VALID = "valid"  # contributions to ever new blocks of a job with no other member: each brings a result

@@ -87,7 +87,7 @@ class HostFabric(NamespaceFabric):
         run_command("ip", "-n", name, "link", "set", interface, "address", str(place.mac))
         run_command("ip", "-n", name, "address", "add", f"{place.ip}/8", "dev", interface)
         run_command("ip", "-n", name, "link", "set", interface, "up")
-        run_command("ip", "-n", name, "neighbour", "add", str(switch.ip), "lladdr", str(switch.mac), "dev", interface)
+        run_command("ip", "-n", name, "neighbor", "add", str(switch.ip), "lladdr", str(switch.mac), "dev", interface)
 
     def prefix(self, host: str) -> Sequence[str]:
         return ("ip", "netns", "exec", self._own[host]) if host in self._own else super().prefix(host)

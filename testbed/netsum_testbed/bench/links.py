@@ -51,7 +51,7 @@ def read_links(fabric: Fabric) -> dict[Pair, Carried]:
     topology, context = fabric.controller.topology, fabric.controller.context
     for switch in topology.switches:
         hosts = {host.port: name for name, host in topology.hosts_of(switch).items()}
-        ends = hosts | {port: other.switch for port, other in topology.neighbours(switch).items()}
+        ends = hosts | {port: other.switch for port, other in topology.neighbors(switch).items()}
         with context.client(switch) as client:
             for port, counts in client.read_ports(ends).items():
                 found[ends[port], switch] = Carried(counts.bytes, time.monotonic())

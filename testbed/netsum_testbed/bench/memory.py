@@ -200,7 +200,7 @@ class Skewed:
 
 
 def measure_skewed(fabric: Fabric, target: Target, seconds: float) -> Skewed:
-    """Each device's share of a load that prefers neighbouring granules."""
+    """Each device's share of a load that prefers neighboring granules."""
     rows = target.rows(GRANULE)
     rng = np.random.default_rng(1)
     weights = 1 / np.arange(1, len(rows) + 1)

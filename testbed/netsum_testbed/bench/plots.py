@@ -85,10 +85,10 @@ class Plots:
         sizes: bool = False,
         log: bool = False,
     ) -> None:
-        """One picture, ``file`` without its suffix. p99 is dashed, in the colour of the curve before it."""
+        """One picture, ``file`` without its suffix. p99 is dashed, in the color of the curve before it."""
         figure = self._figure(figsize=INCHES, dpi=DPI, layout="constrained")
         axes = figure.add_subplot()
-        colour = None
+        color = None
         for name, points in curves.items():
             dashed = name.endswith("p99")
             ordered = sorted(points)
@@ -98,10 +98,10 @@ class Plots:
                 marker="o",
                 markersize=3,
                 linestyle="--" if dashed else "-",
-                color=colour if dashed else None,
+                color=color if dashed else None,
                 label=name,
             )
-            colour = drawn.get_color()
+            color = drawn.get_color()
         if sizes:
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(self._formatter(lambda value, _at: in_bytes(value)))

@@ -84,7 +84,7 @@ class Replica:
 
 
 def examples(number: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's part of a batch: random inputs, labelled by a fixed linear map of them."""
+    """This rank's part of a batch: random inputs, labeled by a fixed linear map of them."""
     images = torch.randn(count, INPUTS, generator=torch.Generator().manual_seed(1000 * number + dist.get_rank()))
     teacher = torch.randn(INPUTS, CLASSES, generator=torch.Generator().manual_seed(1))
     return images, (images @ teacher).argmax(dim=1)

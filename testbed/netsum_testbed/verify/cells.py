@@ -42,7 +42,7 @@ class Kind(NamedTuple):
 
     @property
     def is_sum(self) -> bool:
-        """A sum or mean of floats: exact up to the quantisation."""
+        """A sum or mean of floats: exact up to the quantization."""
         return self.op in ("sum", "mean") and self.dtype in FLOATS
 
 
@@ -121,7 +121,7 @@ class Cell:
 
 
 def groups_of(cells: Sequence[Cell], start: int = 0) -> Iterator[range]:
-    """Indices of the cells from ``start`` on that run together: neighbours that are ``joined``, or one alone."""
+    """Indices of the cells from ``start`` on that run together: neighbors that are ``joined``, or one alone."""
     while start < len(cells):
         stop = start + 1
         while cells[start].joined and stop < len(cells) and cells[stop].joined:

@@ -69,13 +69,13 @@ class Checker:
         return (expectations if len(parts) > 1 else expectations * cell.workers), found
 
     def _float_sum(self, cell: Cell, inputs: list[Array], got: Any) -> tuple[Array, list[str]]:
-        """The sum (mean) by the documented quantisation, and complaints if it is further than the bound from the true one."""
+        """The sum (mean) by the documented quantization, and complaints if it is further than the bound from the true one."""
         dtype, mean = cell.kind.dtype, cell.kind.op == "mean"
         block = reference.block_elements(dtype, self._block_bytes, cell.bits)
         if cell.scale == "predicted" and cell.size:
             sums = self._predictions.sums((cell.kind.op, dtype, cell.form), inputs, block)
         else:
-            sums = reference.quantised_sum(inputs, reference.largest_exponents(inputs, block), block, cell.bits)
+            sums = reference.quantized_sum(inputs, reference.largest_exponents(inputs, block), block, cell.bits)
         expected = reference.to_float(sums, dtype, cell.workers if mean else 1).reshape(inputs[0].shape)
         if got is None or got.shape != expected.shape:
             return expected, []

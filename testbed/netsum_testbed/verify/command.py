@@ -49,7 +49,7 @@ MOST_RANKS: Final = 64
 def verify(switch: str, rootless: bool, **given: Any) -> None:
     """Make random allreduce calls for a while and check every result bit for bit.
 
-    Results are compared with integer sums of the documented quantisation, with the error bound, and between the ranks.
+    Results are compared with integer sums of the documented quantization, with the error bound, and between the ranks.
     The last line is one JSON object; the exit code is 1 if anything was wrong or timed out.
     """
     name = chosen_switch(switch, rootless=rootless)

@@ -1,6 +1,6 @@
-"""The expected result of a call, computed without netsum: integers as integers, floats by the documented quantisation.
+"""The expected result of a call, computed without netsum: integers as integers, floats by the documented quantization.
 
-This is the quantisation of docs/hosts.md, written a second time so that a mistake in either shows: an array is cut into
+This is the quantization of docs/hosts.md, written a second time so that a mistake in either shows: an array is cut into
 blocks of the job's block size. With agreed scales, in a block whose largest magnitude over all ranks is below 2^e (and
 not below 2^(e - 1)), every element is rounded to a whole multiple of 2^(e - b), ties to even, where 2^b is the largest power of
 two that is at most B = floor((2^w - 1) / 2n). The multiples are added as integers, and the sum is converted back.
@@ -84,17 +84,17 @@ class Predictions:
         predicted = self._exponents.get(kind)
         if predicted is None:
             self._exponents[kind] = np.where(zero, LOWEST, own + 1)
-            return quantised_sum(inputs, own, block)
+            return quantized_sum(inputs, own, block)
         workers = len(inputs)
         limit = bias(LANE_BITS[str(inputs[0].dtype)], workers).bit_length() - 1
         spare = limit // 8 + 2
         fits = zero | (own <= predicted)
-        first = quantised_sum(inputs, np.where(fits, predicted, own), block)
+        first = quantized_sum(inputs, np.where(fits, predicted, own), block)
         largest = largest_multiples(first)
         small = (largest < 2 ** (limit - spare)) & (predicted > LOWEST)
         agreed = ~fits | small
         coarse = small & ~zero & (predicted - own > spare + math.ceil(math.log2(workers)))
-        sums = quantised_sum(inputs, np.where(~fits | coarse, own, predicted), block)
+        sums = quantized_sum(inputs, np.where(~fits | coarse, own, predicted), block)
         of_sums = np.where(largest == 0, LOWEST, np.frexp(largest)[1] + first.exponents + 1)
         self._exponents[kind] = np.where(agreed, np.where(zero, LOWEST, own + 1), of_sums)
         return sums
@@ -107,7 +107,7 @@ def largest_multiples(sums: Floats) -> NDArray[np.float64]:
     return np.asarray(padded.reshape(len(sums.exponents), sums.block).max(axis=1))
 
 
-def quantised_sum(inputs: list[Array], exponents: Integers, block: int, bits: int | None = None) -> Floats:
+def quantized_sum(inputs: list[Array], exponents: Integers, block: int, bits: int | None = None) -> Floats:
     """The integer sum at the given block exponents; blocks of zeros (see :func:`largest_exponents`) sum to 0."""
     dtype = str(inputs[0].dtype)
     limit = bias(bits or LANE_BITS[dtype], len(inputs)).bit_length() - 1

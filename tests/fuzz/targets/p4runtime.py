@@ -92,7 +92,7 @@ class _Switch:
 
 
 def target() -> FuzzTarget:
-    """An input is a byte for the method and a serialised message; for the stream, several."""
+    """An input is a byte for the method and a serialized message; for the stream, several."""
     switch = _Switch()
 
     def take(data: bytes) -> None:

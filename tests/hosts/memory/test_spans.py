@@ -43,7 +43,7 @@ def test_an_index_selects_what_numpy_does(given_: tuple[tuple[int, ...], Any]) -
     assert singly.starts.tolist() == wanted.reshape(-1).tolist()
 
 
-def test_neighbours_are_one_span() -> None:
+def test_neighbors_are_one_span() -> None:
     for index, shape in [
         (..., (4, 5, 6)),
         (slice(1, 3), (4, 5, 6)),

@@ -1,4 +1,4 @@
-"""Explores every behaviour of a shard: loss, doubling, reordering, restarts, devices that only seem dead, changes of the group.
+"""Explores every behavior of a shard: loss, doubling, reordering, restarts, devices that only seem dead, changes of the group.
 
 As in ``tests/model/explore.py``, **the network** is the set of all packets ever sent: any may come at any time, any number of
 times, or never; alone, or with all others that are there for the same device, in one batch. A reply reaches its client at once

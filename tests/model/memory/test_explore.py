@@ -1,4 +1,4 @@
-"""Every behaviour of a small shard, and the proof that the explorer can fail: a rule off, a violation found."""
+"""Every behavior of a small shard, and the proof that the explorer can fail: a rule off, a violation found."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _marks(scenario: Scenario) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize(
     "scenario", [pytest.param(scenario, id=scenario.name, marks=_marks(scenario)) for scenario in SCENARIOS]
 )
-def test_every_behaviour_is_safe_and_can_finish(scenario: Scenario) -> None:
+def test_every_behavior_is_safe_and_can_finish(scenario: Scenario) -> None:
     assert explore(scenario) > 10
 
 
@@ -44,7 +44,7 @@ def test_every_behaviour_is_safe_and_can_finish(scenario: Scenario) -> None:
 @pytest.mark.parametrize("scenario", [each for each in SCENARIOS if each.name in LONG], ids=lambda each: each.name)
 @settings(max_examples=2, phases=[Phase.explicit, Phase.generate])
 @given(seed=st.integers(0, 2**32 - 1))
-def test_a_sample_of_behaviours_is_safe_and_can_finish(scenario: Scenario, seed: int) -> None:
+def test_a_sample_of_behaviors_is_safe_and_can_finish(scenario: Scenario, seed: int) -> None:
     assert explore(scenario, seed=seed) > SAMPLE
 
 

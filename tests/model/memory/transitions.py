@@ -206,13 +206,13 @@ def _report(device: Device, replica: ModelReplica) -> Report:
 
 
 def _tells_primary_nothing(role: Primary[Asked], post: Post) -> bool:
-    """An acknowledgement that it has had."""
+    """An acknowledgment that it has had."""
     letter, number = post.letter, post.number
     return isinstance(letter, Ack) and number in role.needed and letter.position <= role.held[number]
 
 
 def _tells_backup_nothing(role: Backup[Asked], letter: Letter) -> bool:
-    """Its effect would be an acknowledgement that was sent before."""
+    """Its effect would be an acknowledgment that was sent before."""
     if isinstance(letter, Order):
         last = letter.first + len(letter.entries) - 1
         return last <= role.agreed and letter.end <= role.end and letter.committed <= role.executed

@@ -173,7 +173,7 @@ def crc16(data: bytes) -> int:
     ("name", "check"),
     [("crc16", 0xBB3D), ("crc32", 0xCBF43926), ("crcCCITT", 0x29B1), ("identity", 0x3132333435363738)],
 )
-def test_the_check_values_of_the_catalogue(name: str, check: int) -> None:
+def test_the_check_values_of_the_catalog(name: str, check: int) -> None:
     assert HASHES[name](b"123456789") == check
 
 

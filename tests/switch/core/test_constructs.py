@@ -81,7 +81,7 @@ class Bucket:
 
 @pytest.mark.parametrize("operation", [PACKETS, BYTES])
 @pytest.mark.parametrize("seed", range(3))
-def test_colours(engine: str, operation: int, seed: int) -> None:
+def test_colors(engine: str, operation: int, seed: int) -> None:
     chance, now = random.Random(seed), [1_000]
     pipeline = load_pipeline((PROGRAMS / "constructs.json").read_bytes(), engine=engine, clock=lambda: now[0])
     meter = pipeline.meters["IngressImpl.packets" if operation == PACKETS else "IngressImpl.bytes"]
@@ -94,9 +94,9 @@ def test_colours(engine: str, operation: int, seed: int) -> None:
     for _ in range(300):
         now[0] += chance.choice([0, 0, 1, 900, 20_000, 90_000])
         red = not buckets[0].take(size, now[0])
-        colour = RED if red else GREEN if buckets[1].take(size, now[0]) else YELLOW
-        assert pipeline.process(1, call(operation, 2)) == [(1, call(operation, 2, b=colour))]
-        seen.add(colour)
+        color = RED if red else GREEN if buckets[1].take(size, now[0]) else YELLOW
+        assert pipeline.process(1, call(operation, 2)) == [(1, call(operation, 2, b=color))]
+        seen.add(color)
     assert seen == {GREEN, YELLOW, RED}
 
 

@@ -6,7 +6,7 @@ SOURCE = 0x02_00_00_00_AA_00
 
 
 def frame(dst: int, ether_type: int = 0x9000, src: int = SOURCE, size: int = 64) -> bytes:
-    """An Ethernet frame with a recognisable payload."""
+    """An Ethernet frame with a recognizable payload."""
     header = dst.to_bytes(6, "big") + src.to_bytes(6, "big") + ether_type.to_bytes(2, "big")
     return header + bytes(at & 0xFF for at in range(size - len(header)))
 

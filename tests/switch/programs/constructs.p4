@@ -38,7 +38,7 @@ struct headers_t {
 }
 
 struct metadata_t {
-    bit<2> colour;
+    bit<2> color;
 }
 
 parser ParserImpl(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
@@ -83,13 +83,13 @@ control IngressImpl(inout headers_t hdr, inout metadata_t meta, inout standard_m
         hdr.call.b = hdr.call.b + (bit<32>)value;
     }
 
-    action coloured(bit<8> value) {
-        own.read(meta.colour);
+    action colored(bit<8> value) {
+        own.read(meta.color);
         hdr.call.index = value;
     }
     table metered {
         key = { hdr.call.a: exact; }
-        actions = { coloured; NoAction; }
+        actions = { colored; NoAction; }
         default_action = NoAction();
         meters = own;
     }
@@ -181,14 +181,14 @@ control IngressImpl(inout headers_t hdr, inout metadata_t meta, inout standard_m
     apply {
         standard.egress_spec = 1;
         if (hdr.call.op == 1) {
-            packets.execute_meter((bit<32>)hdr.call.index, meta.colour);
-            hdr.call.b = (bit<32>)meta.colour;
+            packets.execute_meter((bit<32>)hdr.call.index, meta.color);
+            hdr.call.b = (bit<32>)meta.color;
         } else if (hdr.call.op == 2) {
-            bytes.execute_meter((bit<32>)hdr.call.index, meta.colour);
-            hdr.call.b = (bit<32>)meta.colour;
+            bytes.execute_meter((bit<32>)hdr.call.index, meta.color);
+            hdr.call.b = (bit<32>)meta.color;
         } else if (hdr.call.op == 3) {
             metered.apply();
-            hdr.call.b = (bit<32>)meta.colour;
+            hdr.call.b = (bit<32>)meta.color;
         } else if (hdr.call.op == 4) {
             if (!balanced.apply().hit) {
                 hdr.call.op = 0xff;

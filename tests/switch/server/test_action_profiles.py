@@ -178,7 +178,7 @@ def test_refused_members(controller: Controller, program: Program) -> None:
     for update in (MODIFY, DELETE):
         assert controller.refused(update, member(program, 2, 10)) == (NOT_FOUND, "Member id does not exist: 2")
     other = member(program, 3, 10)
-    other.action_profile_member.action.CopyFrom(program.action("coloured", b"\x01"))
+    other.action_profile_member.action.CopyFrom(program.action("colored", b"\x01"))
     assert controller.refused(INSERT, other) == (INVALID, "Invalid action for action profile")
     other.action_profile_member.action_profile_id = 5
     assert controller.refused(INSERT, other) == (INVALID, "Invalid P4 id")

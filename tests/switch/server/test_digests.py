@@ -87,18 +87,18 @@ def test_a_list_that_has_waited(controller: Controller, program: Program, p4rt_s
     assert learned(controller.next("digest")) == [(5, 1)]
 
 
-def test_acknowledgement(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
-    """With an acknowledgement timeout, a sample is not sent again until its list is acknowledged."""
+def test_acknowledgment(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+    """With an acknowledgment timeout, a sample is not sent again until its list is acknowledged."""
     learning(controller, program, ack_timeout=LONG)
     teach(p4rt_switch, 5)
     digest = controller.next("digest")
     teach(p4rt_switch, 5, 5)
     assert controller.none_within(SILENCE)
     acknowledge(controller, digest)
-    assert comes_again(controller, p4rt_switch)  # the acknowledgement and the packet come on different ways
+    assert comes_again(controller, p4rt_switch)  # the acknowledgment and the packet come on different ways
 
 
-def test_overdue_acknowledgement(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
+def test_overdue_acknowledgment(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
     learning(controller, program, ack_timeout=A_MILLISECOND)
     teach(p4rt_switch, 5)
     assert learned(controller.next("digest")) == [(5, 1)]

@@ -1,4 +1,4 @@
-"""MeterEntry, DirectMeterEntry and the meter configuration of table entries. Rates are 0: colours do not depend on time."""
+"""MeterEntry, DirectMeterEntry and the meter configuration of table entries. Rates are 0: colors do not depend on time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cell(program: Program, name: str, index: int | None = None, values: Burst | 
 
 def entry(program: Program, key: int, values: Burst | None = None) -> Any:
     """An entry of the table whose entries have a meter each."""
-    entity = program.entry("metered", {1: bytes([key])}, program.action("coloured", b"\x33"))
+    entity = program.entry("metered", {1: bytes([key])}, program.action("colored", b"\x33"))
     if values is not None:
         entity.table_entry.meter_config.CopyFrom(config(values))
     return entity
@@ -60,8 +60,8 @@ def direct(entry: Any, values: Burst | None = None) -> Any:
     return entity
 
 
-def colours(switch: SwitchUnderTest, operation: int, number: int, count: int) -> Iterator[int]:
-    """What the next frames are coloured, by cell or entry."""
+def colors(switch: SwitchUnderTest, operation: int, number: int, count: int) -> Iterator[int]:
+    """What the next frames are colored, by cell or entry."""
     for _ in range(count):
         out = switch.passed(call(operation, *((0, number) if operation == OWN else (number,))), 1)
         assert out is not None
@@ -72,13 +72,13 @@ def test_committed_and_peak_bursts(controller: Controller, program: Program, p4r
     controller.write(
         MODIFY, cell(program, "packets", 1, (0, 2, 0, 3)), cell(program, "bytes", 2, (0, 2 * SIZE, 0, 4 * SIZE - 1))
     )
-    assert list(colours(p4rt_switch, PACKETS, 1, 5)) == [GREEN, GREEN, YELLOW, RED, RED]
-    assert list(colours(p4rt_switch, BYTES, 2, 5)) == [GREEN, GREEN, YELLOW, RED, RED]
-    assert list(colours(p4rt_switch, PACKETS, 0, 2)) == [GREEN, GREEN]  # another cell
+    assert list(colors(p4rt_switch, PACKETS, 1, 5)) == [GREEN, GREEN, YELLOW, RED, RED]
+    assert list(colors(p4rt_switch, BYTES, 2, 5)) == [GREEN, GREEN, YELLOW, RED, RED]
+    assert list(colors(p4rt_switch, PACKETS, 0, 2)) == [GREEN, GREEN]  # another cell
     controller.write(MODIFY, cell(program, "packets", 1, (0, 2, 0, 3)))
-    assert list(colours(p4rt_switch, PACKETS, 1, 3)) == [GREEN, GREEN, YELLOW]  # full again
+    assert list(colors(p4rt_switch, PACKETS, 1, 3)) == [GREEN, GREEN, YELLOW]  # full again
     controller.write(MODIFY, cell(program, "packets", 1))
-    assert list(colours(p4rt_switch, PACKETS, 1, 4)) == [GREEN] * 4  # not configured
+    assert list(colors(p4rt_switch, PACKETS, 1, 4)) == [GREEN] * 4  # not configured
 
 
 def test_reading(controller: Controller, program: Program) -> None:
@@ -97,11 +97,11 @@ def test_reading(controller: Controller, program: Program) -> None:
 def test_meters_of_entries(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
     one, two = entry(program, 1, (0, 1, 0, 2)), entry(program, 2)
     controller.write(INSERT, one, two)
-    assert list(colours(p4rt_switch, OWN, 1, 4)) == [GREEN, YELLOW, RED, RED]
-    assert list(colours(p4rt_switch, OWN, 2, 4)) == [GREEN] * 4
-    assert list(colours(p4rt_switch, OWN, 3, 1)) == [GREEN]  # a miss has no meter
+    assert list(colors(p4rt_switch, OWN, 1, 4)) == [GREEN, YELLOW, RED, RED]
+    assert list(colors(p4rt_switch, OWN, 2, 4)) == [GREEN] * 4
+    assert list(colors(p4rt_switch, OWN, 3, 1)) == [GREEN]  # a miss has no meter
     controller.write(MODIFY, direct(two, (0, 0, 0, 1)))
-    assert list(colours(p4rt_switch, OWN, 2, 2)) == [YELLOW, RED]
+    assert list(colors(p4rt_switch, OWN, 2, 2)) == [YELLOW, RED]
     both = [direct(one, (0, 1, 0, 2)), direct(two, (0, 0, 0, 1))]
     assert controller.read(direct(one), direct(two)) == both
     whole = controller.read(direct(program.entry("metered", {})))
@@ -111,7 +111,7 @@ def test_meters_of_entries(controller: Controller, program: Program, p4rt_switch
     assert controller.read(question) == [one]
     controller.write(MODIFY, direct(two))
     assert controller.read(direct(two)) == [direct(two)]
-    assert list(colours(p4rt_switch, OWN, 2, 2)) == [GREEN, GREEN]
+    assert list(colors(p4rt_switch, OWN, 2, 2)) == [GREEN, GREEN]
 
 
 @pytest.mark.parametrize(

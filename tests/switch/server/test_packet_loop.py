@@ -158,7 +158,7 @@ def test_who_wants_the_lock_gets_it_whether_frames_come_or_not(undo: ExitStack, 
 def test_a_port_s_frames_keep_their_order_and_content_whatever_their_sizes(
     undo: ExitStack, peer: socket.socket
 ) -> None:
-    """The kernel takes neighbours of one size as one message."""
+    """The kernel takes neighbors of one size as one message."""
     sizes = [100] * 70 + [1000, 1000, 14, 14, 14, 9000, 9000, 9000] + [4154] * 40 + [60, 61, 61]
     port = UdpPort(1, LOOPBACK, address(peer))
     frames = [frame(1, src=number, size=size) for number, size in enumerate(sizes)]
@@ -171,7 +171,7 @@ def test_a_port_s_frames_keep_their_order_and_content_whatever_their_sizes(
     assert port.counters.tx_dropped == 0
 
 
-def test_neighbours_of_one_size_are_one_message_where_the_kernel_cuts_it_up(
+def test_neighbors_of_one_size_are_one_message_where_the_kernel_cuts_it_up(
     undo: ExitStack, peer: socket.socket
 ) -> None:
     port = UdpPort(1, LOOPBACK, address(peer))

@@ -31,7 +31,7 @@ def read_links(context: ControllerContext) -> dict[Way, Passed]:
     passed: dict[Way, Passed] = {}
     for switch in context.topology.switches:
         senders = {host.port: name for name, host in context.topology.hosts_of(switch).items()}
-        senders |= {port: other.switch for port, other in context.topology.neighbours(switch).items()}
+        senders |= {port: other.switch for port, other in context.topology.neighbors(switch).items()}
         with context.client(switch) as client:
             counted = client.read_ports(senders)
         for port, sender in senders.items():

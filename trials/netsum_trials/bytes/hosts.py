@@ -1,7 +1,7 @@
 """Bytes of each collective, measured at the hosts, next to the formulas.
 
 Through a switch, packets are sent again when they seem lost. Without a switch, all bytes of the members' messages are counted:
-payload, 14 bytes per row, message headers, acknowledgements, the agreement, and a barrier after each call, since a rank that has
+payload, 14 bytes per row, message headers, acknowledgments, the agreement, and a barrier after each call, since a rank that has
 its results may still have something to send.
 """
 

@@ -39,7 +39,7 @@ _BROADCAST: Final = 0xFFFFFFFFFFFF
 _MARKER_TYPE: Final = b"\x88\xb5"  # "local experimental" (IEEE 802)
 _ETHERNET_BYTES: Final = 14
 
-# The records that are compared: those of the jobs, their neighbours, and a sample of the others.
+# The records that are compared: those of the jobs, their neighbors, and a sample of the others.
 _WATCHED: Final = sorted({*range(128), *range(SLOTS - 64, SLOTS), *range(0, SLOTS, 97), *site.SLOTS})
 
 
