@@ -118,11 +118,12 @@ p4: $(READY)  ## compile the P4 program and regenerate everything that comes fro
 p4-check: $(READY)
 	@$(BIN)/python p4src/compile.py --check
 
-lint: $(TESTS)  ## ruff, mypy --strict and codespell
+lint: $(TESTS)  ## ruff, mypy --strict, codespell and import-linter
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/codespell
+	@$(BIN)/lint-imports --no-cache
 
 format: $(TESTS)
 	@$(BIN)/ruff check --fix .

@@ -110,7 +110,7 @@ class Controller:
     def stats(self, name: str) -> job_status.JobStats:
         return job_status.stats(self.context, name)
 
-    def why(self, name: str, block: int | None = None) -> job_status.JobDiagnosis:
+    def diagnose(self, name: str, block: int | None = None) -> job_status.JobDiagnosis:
         return job_status.diagnose(self.context, name, block)
 
     def descriptor(self, name: str, rank: int, link: Link | None = None) -> Descriptor:

@@ -17,7 +17,7 @@ from netsum.recovery import Told
 _REJOIN_TIMEOUT: Final = 1.0
 """Seconds. Short, because a call is under way, and its own timeout must not be delayed."""
 _LEAVE_TIMEOUT: Final = 2.0
-_WHY_TIMEOUT: Final = 3.0
+_DIAGNOSIS_TIMEOUT: Final = 3.0
 
 
 class ControllerClient(Asking):
@@ -103,7 +103,7 @@ class ControllerClient(Asking):
         """Whom a block waits for according to the switch's record: a sentence, and the ranks. Without a record no rank is named:
         a contribution from this rank would have created one, so nobody else is known to be late."""
         try:
-            answer = self.ask("GET", f"/why?block={block_id}", timeout=_WHY_TIMEOUT)
+            answer = self.ask("GET", f"/diagnosis?block={block_id}", timeout=_DIAGNOSIS_TIMEOUT)
             state, missing = answer.get("state", "not open"), answer.get("missing", [])
             ranks = tuple(int(each["rank"]) for each in missing) if state == "open" else ()
             causes = {each["rank"]: f", which {each['cause']}" for each in answer.get("waiting_for", [])}

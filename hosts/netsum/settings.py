@@ -1,4 +1,22 @@
-"""Settings of a caller and of the environment."""
+"""Settings: what a job's members may change while it runs, and the environment variables of :func:`netsum.join`.
+
+:func:`netsum.join` reads these for arguments that it is not given:
+
+======================  ============================================================================
+``NETSUM_JOB``          name of the job
+``NETSUM_RANK``         this member's rank; else what the launcher set (:data:`RANKS`)
+``NETSUM_TOKEN``        the job's secret token
+``NETSUM_CONTROLLER``   the controller's URL, such as ``http://127.0.0.1:8080``
+``NETSUM_CA``           PEM file of the authority that signed the certificate of an ``https`` controller
+``NETSUM_DESCRIPTOR``   a descriptor file instead of a controller; ``{rank}`` in it stands for the rank
+``NETSUM_TIMEOUT``      seconds that one call may take, default 60
+``NETSUM_ALGORITHM``    in a job without a switch: ``ring`` and so on, or ``plan:FILE`` (docs/hosts.md), the same on every rank
+``NETSUM_PEER``         address of this host for the other members, HOST or HOST:PORT (in a job without a switch)
+``NETSUM_HOST``         this host's name in the topology (for :func:`netsum.memory.open` on a rootless fabric)
+``NETSUM_LOG``          print the library's log to stderr: ``text``, or ``json``, an object a line
+``NETSUM_LOG_LEVEL``    from which level on: ``debug``, ``info`` (default), ``warning``, ``error``
+======================  ============================================================================
+"""
 
 from __future__ import annotations
 
@@ -8,13 +26,25 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Final, Self
 
-from netsum.descriptor import ALGORITHMS, AUTO, Descriptor, is_algorithm
+from netsum.descriptor import ALGORITHMS, AUTO, HOST_ALGORITHMS, Descriptor, is_algorithm
 from netsum.errors import InvalidTimeoutError, JoinError
 from netsum.logs import FORMATS, LEVELS
-from netsum.peers.selection import Table, read_table
 from netsum.wire.schema import CHUNK_BYTES
 
-# What a job's members may change while it runs, all alike.
+Table = dict[int, dict[int, str]]
+"""Number of ranks -> bytes of a batch -> the algorithm."""
+
+
+def read_table(data: Any) -> Table:
+    """A table as JSON has it. Raises ValueError if it is none."""
+    try:
+        table = {int(ranks): {int(size): str(name) for size, name in row.items()} for ranks, row in data.items()}
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"not a table of algorithms: {error}") from None
+    good = all(row and set(row.values()) <= set(HOST_ALGORITHMS) for row in table.values())
+    if not table or not good or min(table) < 1 or any(min(row) < 1 for row in table.values()):
+        raise ValueError("not a table of algorithms by number of ranks and bytes")
+    return table
 
 
 @dataclass(frozen=True)
@@ -60,21 +90,6 @@ class Settings:
     def with_algorithm(self, algorithm: str, ranks: int) -> Self:
         """These, with one algorithm for all sizes."""
         return replace(self, table={ranks: {1: algorithm}})
-
-
-# The environment variables that :func:`netsum.join` reads for arguments it is not given.
-#
-# ====================== ============================================================================ ``NETSUM_JOB``
-# name of the job ``NETSUM_RANK`` this member's rank; else what the launcher set (:data:`RANKS`) ``NETSUM_TOKEN`` the
-# job's secret token ``NETSUM_CONTROLLER`` the controller's URL, such as ``http://127.0.0.1:8080`` ``NETSUM_CA`` PEM
-# file of the authority that signed the certificate of an ``https`` controller ``NETSUM_DESCRIPTOR`` a descriptor file
-# instead of a controller; ``{rank}`` in it stands for the rank ``NETSUM_TIMEOUT`` seconds that one call may take,
-# default 60 ``NETSUM_ALGORITHM`` in a job without a switch: ``ring`` and so on, or ``plan:FILE`` (docs/hosts.md), the
-# same on every rank ``NETSUM_PEER`` address of this host for the other members, HOST or HOST:PORT (in a job without a
-# switch) ``NETSUM_HOST`` this host's name in the topology (for :func:`netsum.memory.open` on a rootless fabric)
-# ``NETSUM_LOG`` print the library's log to stderr: ``text``, or ``json``, an object a line ``NETSUM_LOG_LEVEL`` from
-# which level on: ``debug``, ``info`` (default), ``warning``, ``error`` ======================
-# ============================================================================
 
 
 DEFAULT_CALL_TIMEOUT = 60.0

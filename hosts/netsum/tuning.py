@@ -25,8 +25,8 @@ from netsum.collectives.partition import GROUP
 from netsum.descriptor import AUTO, HOST_ALGORITHMS, Descriptor
 from netsum.fixed_point import Array
 from netsum.logs import logger_for
-from netsum.peers.selection import PLACE_TABLE, Table, choose, read_table
-from netsum.settings import Settings
+from netsum.peers.selection import PLACE_TABLE, choose
+from netsum.settings import Settings, Table, read_table
 from netsum.user_state import read_json, state_folder, write_json
 
 PROBE_BYTES: Final = 1 << 20

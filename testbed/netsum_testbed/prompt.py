@@ -106,7 +106,7 @@ _WELCOME: Final = """\
   all python examples/train_digits.py     the same command on every host at once: the hosts train together
   h1 ping h2                              a command on one host; `pingall`, `net`, `dump`, `help` as in any Mininet
   iperf h1 h2                             how fast TCP is from one host to another
-  sh netsum job why {job}                 a command out here; netsum knows this topology
+  sh netsum job diagnose {job}                 a command out here; netsum knows this topology
   {url} in a browser out here: a live page of what happens
   switch {node} stop | switch {node} start        a restart: the controller, which looks every second, restores switch and job
 If a switch stays away for {dead:.0f} s, a job that can do without it moves to its members;

@@ -68,7 +68,7 @@ def test_below_the_quorum_nothing_is_closed(live: SwitchUnderTest, on_live: Cont
     contribute(live, members[0], first + 1, 1)
     contribute(live, members[1], first + 1, 1)
     assert receive(live, members[0])[0].block_id == first + 1  # the younger block, which has its quorum
-    (report,) = on_live.why("resnet").blocks
+    (report,) = on_live.diagnose("resnet").blocks
     assert (report.block, report.seen) == (first, (0,))
 
 
@@ -135,7 +135,7 @@ def test_sweeping_goes_on_after_restarts(live: SwitchUnderTest, on_live: Control
         contribute(live, members[0], first, 5)
         contribute(live, members[2], first, 7)
         assert receive(live, members[1])[0].age_op == AgeOp.LATE
-        record = on_live.why("resnet", first).blocks[0].record
+        record = on_live.diagnose("resnet", first).blocks[0].record
         assert record is not None
         assert record["state"] == "done"
     until(lambda: on_live.context.counters.of("swept_blocks").get(("resnet",)) == 2)

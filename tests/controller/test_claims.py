@@ -81,7 +81,7 @@ def test_numbers_rise_with_the_clock_where_the_switch_has_forgotten_them(
     controller.create_job(spec("x"))
     switch.restart()
     later = old.context.store.next_epoch + 1000
-    monkeypatch.setattr("netsum_controller.jobs.epochs.time", SimpleNamespace(time=lambda: later + 0.5))
+    monkeypatch.setattr("netsum_controller.jobs.epoch_numbers.time", SimpleNamespace(time=lambda: later + 0.5))
     old.push()
     old.create_job(spec("y"))
     assert old.job("y").epoch.number == later

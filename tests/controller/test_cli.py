@@ -68,21 +68,21 @@ def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
     run("job", "create", "resnet.yaml")
     job = json.loads(run("job", "show", "resnet", "--json").out)
     run("job", "join-file", "resnet")
-    assert "no block is open" in run("job", "why", "resnet").out
+    assert "no block is open" in run("job", "diagnose", "resnet").out
     for block in range(job["first_block_id"], job["first_block_id"] + 10):
         slot = job["slot_base"] + block % job["slots"]
         switch.records[slot] = pack_record(epoch=job["epoch"], block_id=block, state=1, seen=0b101, src_cnt=2)
     switch.age = 1500
-    why = run("job", "why", "resnet").out.splitlines()
+    why = run("job", "diagnose", "resnet").out.splitlines()
     first = job["first_block_id"]
     assert why[0] == f"block {first} (slot {first % 16}): open for 1.54 s, waiting for rank 1 (h2)"
     assert why[8] == "... and 2 more open blocks"
     assert "- rank 1 (h2) has joined, and none of its packets has come" in why
-    one = json.loads(run("job", "why", "resnet", "--block", str(first + 1), "--json").out)
+    one = json.loads(run("job", "diagnose", "resnet", "--block", str(first + 1), "--json").out)
     assert one["blocks"][0]["record"]["src_cnt"] == 2
-    assert "no rank's contribution has come" in run("job", "why", "resnet", "--block", str(first + 10)).out
+    assert "no rank's contribution has come" in run("job", "diagnose", "resnet", "--block", str(first + 10)).out
     past = str((first - job["slots"]) % (1 << 32))
-    assert "finished; its slot holds a later block" in run("job", "why", "resnet", "--block", past).out
+    assert "finished; its slot holds a later block" in run("job", "diagnose", "resnet", "--block", past).out
     assert "no packet has had any of the 22 outcomes" in run("job", "stats", "resnet").out
     counter = netsum_program().object_id("counters", aggregation.COUNTER)
     switch.counters[counter, aggregation.indices(job["job_id"])[Outcome.WRONG_PORT]] = 3
@@ -165,7 +165,7 @@ def test_topology(run: Run) -> None:
         ("job show vgg", 1, "there is no job 'vgg'"),
         ("job delete vgg", 1, "there is no job 'vgg'"),
         ("job delte vgg", 2, "No such command 'delte'"),
-        ("job why resnet --block -3", 2, "Invalid value for '--block'"),
+        ("job diagnose resnet --block -3", 2, "Invalid value for '--block'"),
         ("switch push s9", 2, "has no switch 's9' (it has: s1)"),
         ("--topology nope.yaml topology show", 2, "nope.yaml: No such file or directory"),
         ("--state /proc/nope/state.db job list", 1, "/proc/nope"),
@@ -335,7 +335,7 @@ def test_jobs_without_a_switch(run: Run, switch: FakeSwitch) -> None:
     assert again.out == "job resnet: unchanged (its members combine themselves (ring))\n"
     assert "(ring)" in run("job", "list").out
     assert json.loads(run("job", "show", "resnet", "--json").out)["combines"] == "ring"
-    assert "not at a switch" in run("job", "why", "resnet").out
+    assert "not at a switch" in run("job", "diagnose", "resnet").out
     assert "no switch counts" in run("job", "stats", "resnet").out
     top = run("job", "top", "resnet", "--once")
     assert (top.code, "unseen by any switch" in top.err) == (1, True)

@@ -20,7 +20,7 @@ from tests.controller.watched import put_record
 from tests.threads import PATIENCE
 
 WHO = {"rank": 0, "instance": "a"}
-CALLS = {"join": "POST", "leave": "POST", "why": "GET", "members": "GET"}
+CALLS = {"join": "POST", "leave": "POST", "diagnosis": "GET", "members": "GET"}
 
 
 class Caller:
@@ -154,7 +154,7 @@ def test_why(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
     descriptor = Descriptor.from_dict(call("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "a"})[1])
     assert descriptor.first_block_id == controller.job("resnet").epoch.first_block_id
     base, block = controller.job("resnet").slot_base, put_record(switch, controller.job("resnet"), 3, 0b001)
-    status, body = call("GET", f"/v1/jobs/resnet/why?block={block}")
+    status, body = call("GET", f"/v1/jobs/resnet/diagnosis?block={block}")
     assert status == 200
     assert (body["block"], body["slot"], body["state"], body["seen"]) == (block, base + block % 16, "open", [0])
     assert body["missing"] == [{"rank": 1, "src_id": 1, "host": "h2"}, {"rank": 2, "src_id": 2, "host": "h4"}]
@@ -163,7 +163,7 @@ def test_why(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
     ]
     assert body["age_ms"] >= 0
     assert body["hints"][:2] == ["rank 1 (h2) has not joined", "rank 2 (h4) has not joined"]
-    status, body = call("GET", "/v1/jobs/resnet/why")
+    status, body = call("GET", "/v1/jobs/resnet/diagnosis")
     assert [one["block"] for one in body["blocks"]] == [block]
 
 
@@ -190,8 +190,8 @@ def test_why(controller: Controller, switch: FakeSwitch, call: Caller) -> None:
         ("resnet/leave", {**WHO, "rank": 9}, 404, "has no rank 9"),
         ("vgg/join", WHO, 404, "no job 'vgg'"),
         ("resnet/join", None, 404, "no such call"),
-        ("resnet/why?block=-1", None, 400, "block must be"),
-        ("resnet/why?block=4294967296", None, 400, "block must be"),
+        ("resnet/diagnosis?block=-1", None, 400, "block must be"),
+        ("resnet/diagnosis?block=4294967296", None, 400, "block must be"),
         ("%2e%2e/members", None, 404, "no job '..'"),
     ],
 )
@@ -233,7 +233,7 @@ def test_switch_gone_is_503(switch: FakeSwitch, call: Caller) -> None:
     status, body = call("POST", "/v1/jobs/resnet/join", {"rank": 0, "instance": "b"})
     assert status == 503
     assert "no P4Runtime server answers" in body["error"]
-    assert call("GET", "/v1/jobs/resnet/why")[0] == 503
+    assert call("GET", "/v1/jobs/resnet/diagnosis")[0] == 503
 
 
 def test_many_at_once(controller: Controller) -> None:
@@ -274,5 +274,5 @@ def test_where_the_others_reach_a_member(controller: Controller, call: Caller) -
     status, body = call("POST", path, {"rank": 1, "instance": "b", "peer": "node-2.example:4001"})
     assert (status, body["peers"], body["algorithm"]) == (200, ["10.0.0.1:4000", "node-2.example:4001"], "ring")
     assert call("POST", path, {"rank": 0, "instance": "a", "peer": "10.0.0.1:4000"})[1]["peers"] == body["peers"]
-    status, body = call("GET", "/v1/jobs/ring/why?block=5")
+    status, body = call("GET", "/v1/jobs/ring/diagnosis?block=5")
     assert (status, body["state"], body["missing"], body["combines"]) == (200, "unknown", [], "ring")

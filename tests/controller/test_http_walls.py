@@ -104,8 +104,8 @@ def serve(controller: Controller, spec: JobSpec) -> Iterator[Callable[..., Raw]]
         (b"POST / HTTP/1.1\r\n\r\n", 411, "Content-Length"),
         (b"POST / HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n", 411, "Content-Length"),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411, "Content-Length"),
-        (MEMBERS.replace(b"members", b"why?" + b"block=1&" * 20), 400, "more than 8 fields"),
-        (MEMBERS.replace(b"members", b"why?block=" + b"9" * 1500), 400, "block must be"),
+        (MEMBERS.replace(b"members", b"diagnosis?" + b"block=1&" * 20), 400, "more than 8 fields"),
+        (MEMBERS.replace(b"members", b"diagnosis?block=" + b"9" * 1500), 400, "block must be"),
     ],
 )
 def test_too_much(serve: Callable[..., Raw], request_bytes: bytes, status: int, words: str) -> None:
@@ -216,7 +216,7 @@ def test_members_do_not_make_room(serve: Callable[..., Raw], controller: Control
     raw.serves()
 
 
-@pytest.mark.parametrize("action", ["join", "rejoin", "groups", "why"])
+@pytest.mark.parametrize("action", ["join", "rejoin", "groups", "diagnosis"])
 def test_a_question_that_nobody_waits_for_is_dropped(
     serve: Callable[..., Raw], controller: Controller, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:

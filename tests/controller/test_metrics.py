@@ -79,7 +79,7 @@ def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) ->
     for name, by in (("sweeps", 9), ("unanswered_sweeps", 1), ("swept_blocks", 4)):
         controller.context.counters.add(name, "resnet", by=by)
     controller.context.counters.add("sweeps", "long-gone")
-    for path in ("/v1/jobs/resnet/why", "/v1/jobs/a/b/c/why", "/secret-of-mine"):
+    for path in ("/v1/jobs/resnet/diagnosis", "/v1/jobs/a/b/c/diagnosis", "/secret-of-mine"):
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"{url}{path}", timeout=PATIENCE)
     text = scrape(url)
@@ -94,9 +94,9 @@ def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) ->
     assert "long-gone" not in text
     assert "secret" not in text
     assert TOKEN not in text
-    assert found["netsum_http_requests_total", "why", "401"] == 1
+    assert found["netsum_http_requests_total", "diagnosis", "401"] == 1
     assert found["netsum_http_requests_total", "other", "404"] == 1
-    assert found["netsum_http_requests_total", "why", "404"] == 1
+    assert found["netsum_http_requests_total", "diagnosis", "404"] == 1
     assert parse(scrape(url))["netsum_http_requests_total", "metrics", "200"] == 1  # the one before
     switch.stop()
     with pytest.raises(SwitchError):

@@ -244,17 +244,21 @@ def test_descriptor_files_need_a_switch(controller: Controller, spec: JobSpec) -
 
 def test_what_can_be_told_of_it(controller: Controller, spec: JobSpec) -> None:
     controller.create_job(spec.model_copy(update={"algorithm": "ring"}))
-    assert controller.why("resnet").hints == (
+    assert controller.diagnose("resnet").hints == (
         "its members combine (ring): no switch knows whom they wait for",
         *(f"rank {rank} ({host}) has not joined" for rank, host in enumerate(HOSTS)),
     )
     everyone(controller)
-    found = controller.why("resnet", 7)
-    assert (len(found.blocks), found.blocks[0].state, found.hints) == (1, "unknown", controller.why("resnet").hints)
+    found = controller.diagnose("resnet", 7)
+    assert (len(found.blocks), found.blocks[0].state, found.hints) == (
+        1,
+        "unknown",
+        controller.diagnose("resnet").hints,
+    )
     counted = controller.stats("resnet")
     assert (counted.outcomes, [one.joined for one in counted.members]) == ({}, [True] * 3)
     controller.move("resnet", "halving_doubling")
-    assert controller.why("resnet").hints[0].endswith("when all have joined again (missing: rank 0, 1, 2)")
+    assert controller.diagnose("resnet").hints[0].endswith("when all have joined again (missing: rank 0, 1, 2)")
 
 
 def test_groups_are_made_as_their_job(controller: Controller, spec: JobSpec) -> None:

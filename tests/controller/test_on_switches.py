@@ -45,7 +45,7 @@ def test_why_names_who_is_missing(live: SwitchUnderTest, on_live: Controller) ->
     contribute(live, members[2], block, 1)  # a duplicate: counted, not added
     until(lambda: sum(on_live.stats("resnet").outcomes.values()) == 3)
     before = time.monotonic()
-    found = on_live.why("resnet")
+    found = on_live.diagnose("resnet")
     (report,) = found.blocks
     assert (report.block, report.state, report.seen) == (block, "open", (0, 2))
     assert [person["host"] for person in report.missing] == ["h2"]
@@ -54,13 +54,13 @@ def test_why_names_who_is_missing(live: SwitchUnderTest, on_live: Controller) ->
     assert found.hints == ("rank 1 (h2) has joined, and none of its packets has come",)
     assert report.age_ms is not None
     later = report.age_ms + 100
-    until(lambda: (on_live.why("resnet", block).blocks[0].age_ms or 0) >= later)
+    until(lambda: (on_live.diagnose("resnet", block).blocks[0].age_ms or 0) >= later)
     assert time.monotonic() - before > 0.09
     assert on_live.stats("resnet").outcomes["duplicate"] == 1
     contribute(live, members[1], block, 5)
     assert struct.unpack_from(">I", receive(live, members[1])[1]) == (7,)
-    assert on_live.why("resnet").blocks == ()
-    (done,) = on_live.why("resnet", block).blocks
+    assert on_live.diagnose("resnet").blocks == ()
+    (done,) = on_live.diagnose("resnet", block).blocks
     assert (done.state, done.missing) == ("done", ())
 
 
@@ -74,7 +74,7 @@ def test_a_new_epoch_refuses_the_old(live: SwitchUnderTest, on_live: Controller)
     header, payload = receive(live, old[0])
     assert (header.status, header.age_op, payload) == (Status.REFUSED, Outcome.WRONG_PORT, b"")
     assert summed(live, new, new[0].first_block_id, [10, 20, 30]) == 60
-    assert "earlier epoch" in " ".join(on_live.why("resnet").hints)
+    assert "earlier epoch" in " ".join(on_live.diagnose("resnet").hints)
 
 
 def test_a_deleted_job_is_unknown_and_its_slots_are_clean(live: SwitchUnderTest, on_live: Controller) -> None:

@@ -1,4 +1,4 @@
-"""What `netsum job why` says of a member whose packets, or whose results, do not come through."""
+"""What `netsum job diagnose` says of a member whose packets, or whose results, do not come through."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def job(watched: Watched) -> Job:
 
 
 def cause(controller: Controller) -> str:
-    (straggler,) = controller.why("resnet").waiting_for
+    (straggler,) = controller.diagnose("resnet").waiting_for
     assert straggler.rank == 1
     return straggler.cause
 
@@ -132,7 +132,7 @@ def test_packets_that_the_switch_drops_at_its_port(controller: Controller, switc
 def test_checksums_that_are_wrong(controller: Controller, switch: FakeSwitch, job: Job) -> None:
     put_record(switch, job, 0, 0b101)
     count(controller, switch, COUNTER, indices(job.job_id)[Outcome.CHECKSUM], 4)
-    said: Any = controller.why("resnet")
+    said: Any = controller.diagnose("resnet")
     assert "none of its packets has come with a right checksum; 4 packets had a wrong checksum" in cause(controller)
     assert any("`ethtool -K DEVICE tx off`" in hint for hint in said.hints)
 

@@ -43,7 +43,7 @@ def test_the_controller_works(address: str, certificates: Certificates, tmp_path
         assert controller.push()[0].program_pushed
         controller.serve(watch=0.1)  # the watcher has a channel of its own
         controller.create_job(JobSpec(name="resnet", members=("h1", "h2")))
-        assert controller.why("resnet").blocks == ()
+        assert controller.diagnose("resnet").blocks == ()
         assert not controller.reconcile()[0].changed
 
 

@@ -247,7 +247,7 @@ def test_why_follows_the_tree(fabric: FakeFabric, controller: Controller, job: J
     put_record(fabric.switches["leaf2"], job, 0, 0b1100, BlockState.SENT, on="leaf2")
     put_record(fabric.switches["leaf1"], job, 1, 0b0001, on="leaf1")
     root = job.epoch.shape.roots[first % 16]
-    found = controller.why("wide")
+    found = controller.diagnose("wide")
     zero, one = found.blocks
     assert (zero.block, zero.state, zero.seen) == (first, "open", (0, 2, 3))
     assert [person["rank"] for person in zero.missing] == [1]
@@ -262,9 +262,9 @@ def test_why_follows_the_tree(fabric: FakeFabric, controller: Controller, job: J
     )
 
     fabric.switches["spine2"].stop()
-    assert any("spine2" in hint and "no P4Runtime server answers" in hint for hint in controller.why("wide").hints)
+    assert any("spine2" in hint and "no P4Runtime server answers" in hint for hint in controller.diagnose("wide").hints)
     fabric.switches["leaf2"].restart()
-    assert "switch leaf2 has restarted" in " ".join(controller.why("wide").hints)
+    assert "switch leaf2 has restarted" in " ".join(controller.diagnose("wide").hints)
 
 
 @pytest.mark.parametrize("how", ["is gone", "has restarted"])
@@ -277,7 +277,7 @@ def test_why_names_nobody_whose_switch_cannot_tell(
         fabric.switches["leaf2"].stop()
     else:
         fabric.switches["leaf2"].restart()
-    found = controller.why("wide", first)
+    found = controller.diagnose("wide", first)
     assert [person["rank"] for person in found.blocks[0].missing] == [1]
     assert any("leaf2" in each for each in found.trouble)
     assert found.hints[: len(found.trouble)] == found.trouble

@@ -86,7 +86,9 @@ def test_it_restarts_while_one_rank_is_between_calls(fragile: Fabric) -> None:
         restart_switch(fragile)
         name = communicators[0].descriptor.job
         until(lambda: fragile.controller.job(name).epoch.rejoin is Rejoin.WAITING, "the switch is restored")
-        until(lambda: "(missing: rank 1)" in " ".join(fragile.controller.why(name).hints), "the others have rejoined")
+        until(
+            lambda: "(missing: rank 1)" in " ".join(fragile.controller.diagnose(name).hints), "the others have rejoined"
+        )
         nap.wake.set()
         training.finish(20)
         assert [comm.stats.resumes for comm in communicators] == [1] * 3

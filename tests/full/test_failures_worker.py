@@ -66,7 +66,7 @@ def test_the_others_time_out_and_name_it(fragile: Fabric) -> None:
             assert isinstance(error, CallTimeoutError)
             assert error.missing == (LAST,)
             assert "rank 2 (h3)" in str(error)
-        reports = fragile.controller.why("killed").blocks
+        reports = fragile.controller.diagnose("killed").blocks
         assert reports
         assert {person["rank"] for report in reports for person in report.missing} == {LAST}
         for outcome in on_all(communicators, Communicator.barrier):

@@ -31,6 +31,15 @@ def leaves(request: pytest.FixtureRequest) -> Iterator[Fabric]:
         yield fabric
 
 
+@pytest.fixture(autouse=True)
+def as_it_was(leaves: Fabric) -> Iterator[None]:
+    """Leave the fabric to the next test as this one found it: while a switch is away, and for a while after, the others' routes
+    avoid it."""
+    yield
+    until(lambda: not leaves.controller.context.down, "every switch answers")
+    leaves.controller.reconcile()
+
+
 def job_of(fabric: Fabric, communicators: list[Communicator]) -> Job:
     return fabric.controller.job(communicators[0].descriptor.job)
 
@@ -80,7 +89,7 @@ def test_members_are_evicted_in_the_middle_of_a_call(leaves: Fabric, gone: list[
 
         def evict() -> None:
             ready.set()
-            until(lambda: leaves.controller.why(name).blocks, "the others wait")
+            until(lambda: leaves.controller.diagnose(name).blocks, "the others wait")
             for rank in gone:
                 done = leaves.controller.evict(name, rank)
                 assert done.changed
@@ -104,8 +113,8 @@ def test_why_finds_the_missing_through_the_tree(leaves: Fabric) -> None:
             return comm.allreduce(np.ones(5000, np.int32), timeout=PATIENCE)[-1]
 
         def look() -> None:
-            until(lambda: leaves.controller.why(name).waiting_for, "a block waits for somebody")
-            found.append(leaves.controller.why(name))
+            until(lambda: leaves.controller.diagnose(name).waiting_for, "a block waits for somebody")
+            found.append(leaves.controller.diagnose(name))
             late.set()
 
         found: list[Any] = []

@@ -131,7 +131,7 @@ def test_a_timeout_asks_the_controller_whom_the_block_waits_for(controller: Cont
         comm.barrier(timeout=0.25)
     assert caught.value.missing == (2,)
     assert "rank 2 (h3)" in str(caught.value)
-    assert controller.asked[1][:2] == ("GET", "/v1/jobs/my%20job/why?block=4096")
+    assert controller.asked[1][:2] == ("GET", "/v1/jobs/my%20job/diagnosis?block=4096")
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def presence(seat: Seat) -> str:
 
 
 _SHOWN = 8
-"""Most open blocks that `why` prints; they usually wait for the same ranks."""
+"""Most open blocks that `diagnose` prints; they usually wait for the same ranks."""
 
 
 @click.group()
@@ -297,21 +297,24 @@ def _print_outcomes(found: JobStats, *, every: bool) -> None:
 @click.option("--block", type=click.IntRange(0, (1 << 32) - 1), help="Just this block.")
 @json_option
 @click.pass_obj
-def why(settings: Settings, name: str, block: int | None, as_json: bool) -> None:
-    """Whom is the job waiting for?"""
+def diagnose(settings: Settings, name: str, block: int | None, as_json: bool) -> None:
+    """List the open blocks, the ranks that each waits for, and likely causes."""
     with settings.controller() as controller:
-        found = controller.why(name, block)
+        found = controller.diagnose(name, block)
     if as_json:
         print_json(found.to_dict())
         return
-    _print_why(found)
+    _print_diagnosis(found)
 
 
-def _print_why(found: JobDiagnosis) -> None:
+job.add_command(diagnose, "why")  # its name in earlier versions
+
+
+def _print_diagnosis(found: JobDiagnosis) -> None:
     if found.combines != SWITCH:
         click.echo(f"job {found.job}: not at a switch")
     elif not found.blocks:
-        click.echo(f"job {found.job}: no block is open, so the switch is waiting for nobody")
+        click.echo(f"job {found.job}: no block is open, so the switch waits for no rank")
     for block in found.blocks[:_SHOWN]:
         missing = ", ".join(f"{person['rank']} ({person['host']})" for person in block.missing)
         state = {

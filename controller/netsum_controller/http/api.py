@@ -10,7 +10,7 @@
     POST /v1/jobs/NAME/leave    {"rank": 0, "instance": "..."}                                 -> {"left": true}
     POST /v1/jobs/NAME/groups   {"rank": 0, "instance": "...", "epoch": E, "label": "...", "ranks": [0, 2]}
                                 -> {"job": the group's name, "rank": this member's rank in it}
-    GET  /v1/jobs/NAME/why?block=B (or without block)
+    GET  /v1/jobs/NAME/diagnosis?block=B (or without block)
     GET  /v1/jobs/NAME/members
     GET  /v1/memory/regions/NAME?host=H&access=read   (both optional)                          -> how to reach the region
     POST /v1/memory/devices/HOST    what the device holds, with the devices' token              -> what it is to hold
@@ -116,7 +116,7 @@ MAX_QUERY_FIELDS = 8
 
 _PEER = re.compile(r"[A-Za-z0-9._-]{1,253}:([0-9]{1,5})")
 
-_CALLS = {("POST", "join"), ("POST", "leave"), ("POST", "groups"), ("GET", "why"), ("GET", "members")}
+_CALLS = {("POST", "join"), ("POST", "leave"), ("POST", "groups"), ("GET", "diagnosis"), ("GET", "members")}
 
 _STATUS: tuple[tuple[type[ControllerError], HTTPStatus], ...] = (
     (UnknownJobError, HTTPStatus.NOT_FOUND),
@@ -267,8 +267,8 @@ class _Handler(BoundedHandler):
         token = self._token()
         job = self.membership.job(name, token)  # before looking at a stranger's body
         self.server.trust(self.connection)
-        if action == "why":
-            return self._why(name, url.query)
+        if action == "diagnosis":
+            return self._diagnosis(name, url.query)
         if action == "members":
             return self._members(job)
         body = _parse(text)
@@ -324,7 +324,7 @@ class _Handler(BoundedHandler):
         except (TimeoutError, RequestTooLargeError):
             raise _HttpError(HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time") from None
 
-    def _why(self, name: str, query: str) -> dict[str, Any]:
+    def _diagnosis(self, name: str, query: str) -> dict[str, Any]:
         try:
             text = parse_qs(query, max_num_fields=MAX_QUERY_FIELDS).get("block", [None])[0]
         except ValueError:

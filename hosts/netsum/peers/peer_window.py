@@ -20,9 +20,9 @@ from netsum.peers.messenger import Frame, Messenger
 from netsum.peers.schedule_execution import ScheduleExecution, ScheduleMismatch
 from netsum.peers.schedule_files import read_plan
 from netsum.peers.schedules import make_plan
-from netsum.peers.selection import Table, choose
+from netsum.peers.selection import choose
 from netsum.peers.wire import DATAGRAM_HEAD, LONGEST, Flag, algorithm_name, algorithm_number, is_datagram
-from netsum.settings import Settings
+from netsum.settings import Settings, Table
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.window import GOODBYE_REPEATS, WAIT_SLICE

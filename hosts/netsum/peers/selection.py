@@ -12,15 +12,12 @@ import json
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from netsum.descriptor import HOST_ALGORITHMS
+from netsum.settings import Table, read_table
 
 TABLE_FILE: Final = Path(__file__).with_name("selection.json")
 PLACE_TABLE: Final = "algorithms.json"
-
-Table = dict[int, dict[int, str]]
-"""Number of ranks -> bytes of a batch -> the algorithm."""
 
 
 def choose(workers: int, nbytes: int, table: Table | None = None) -> str:
@@ -41,15 +38,3 @@ def _nearest(number: int, measured_ones: Iterable[int]) -> int:
 def measured() -> Table:
     """The table that ships."""
     return read_table(json.loads(TABLE_FILE.read_text("utf-8"))["fastest"])
-
-
-def read_table(data: Any) -> Table:
-    """A table as JSON has it. Raises ValueError if it is none."""
-    try:
-        table = {int(ranks): {int(size): str(name) for size, name in row.items()} for ranks, row in data.items()}
-    except (AttributeError, TypeError) as error:
-        raise ValueError(f"not a table of algorithms: {error}") from None
-    good = all(row and set(row.values()) <= set(HOST_ALGORITHMS) for row in table.values())
-    if not table or not good or min(table) < 1 or any(min(row) < 1 for row in table.values()):
-        raise ValueError("not a table of algorithms by number of ranks and bytes")
-    return table

@@ -1,4 +1,4 @@
-"""`netsum job why`: the sources that open blocks wait for, how far they are, and the likely cause."""
+"""`netsum job diagnose`: the sources that open blocks wait for, how far they are, and the likely cause."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_how_far_each_is(controller: Controller, switch: FakeSwitch, write: Writ
     oldest = write(3, 0b001)
     write(4, 0b101)
     write(8, 0b101)
-    why = controller.why("resnet")
+    why = controller.diagnose("resnet")
     assert [(report.block, report.seen) for report in why.blocks] == [
         (oldest, (0,)), (oldest + 1, (0, 2)), (oldest + 5, (0, 2)),
     ]  # fmt: skip
@@ -67,7 +67,7 @@ def test_block_ids_wrap(controller: Controller, switch: FakeSwitch, write: Write
     for ahead in range(8):
         write(ahead, *((0b111, BlockState.DONE) if ahead < 5 else (0b011, BlockState.OPEN)))
     switch.let_in({2: 1})
-    why = controller.why("resnet")
+    why = controller.diagnose("resnet")
     assert [report.block for report in why.blocks] == [1, 2, 3]
     (straggler,) = why.waiting_for
     assert (straggler.rank, straggler.last_block, straggler.behind) == (2, 0, 3)
@@ -91,7 +91,7 @@ def test_who_was_never_heard_of(
     counter, own = controller.context.program.object_id("counters", COUNTER), indices(controller.job("resnet").job_id)
     for outcome, count in refused.items():
         switch.counters[counter, own[outcome]] = count
-    why = controller.why("resnet")
+    why = controller.diagnose("resnet")
     (straggler,) = why.waiting_for
     assert cause in straggler.cause
     assert (straggler.last_block, straggler.behind, straggler.packets) == (None, None, packets)
@@ -101,26 +101,26 @@ def test_who_was_never_heard_of(
 def test_who_is_not_there(controller: Controller, write: Write) -> None:
     write(0, 0b001)
     controller.leave("resnet", TOKEN, 2, "a")
-    causes = {one.rank: one.cause for one in controller.why("resnet").waiting_for}
+    causes = {one.rank: one.cause for one in controller.diagnose("resnet").waiting_for}
     assert causes == {1: "has not joined", 2: "has left"}
 
 
 def test_who_was_evicted_is_not_waited_for(controller: Controller, write: Write) -> None:
     block = write(0, 0b001)
     controller.evict("resnet", 1)
-    why = controller.why("resnet")
+    why = controller.diagnose("resnet")
     assert [one.rank for one in why.waiting_for] == [2]
     assert [person["rank"] for person in why.blocks[0].missing] == [2]
     assert "rank 1 (h2) was evicted" in why.hints
     assert controller.stats("resnet").members[1].evicted
     write(0, 0b111, BlockState.DONE)
-    (done,) = controller.why("resnet", block).blocks
+    (done,) = controller.diagnose("resnet", block).blocks
     assert (done.state, done.seen, done.missing) == ("done", (0, 1, 2), ())  # its part was kept
 
 
 def test_a_partial_result_tells_who_is_not_in_it(controller: Controller, write: Write) -> None:
     block = write(0, 0b101, BlockState.DONE, degraded=1)
-    why = controller.why("resnet", block)
+    why = controller.diagnose("resnet", block)
     assert [person["rank"] for person in why.blocks[0].missing] == [1]
     assert why.waiting_for == ()  # nobody waits any more
 
@@ -131,7 +131,7 @@ def test_a_member_entry_that_is_gone(controller: Controller, switch: FakeSwitch,
     source = controller.context.program._key("member")["src_id"].id
     key = next(key for key in switch.rows if key[0] == table and dict(key[1:])[source] == b"\x02")
     del switch.rows[key]
-    causes = {one.rank: one.cause for one in controller.why("resnet").waiting_for}
+    causes = {one.rank: one.cause for one in controller.diagnose("resnet").waiting_for}
     assert causes[2] == "is missing in the tables of switch s1: `netsum reconcile` puts it back"
 
 
@@ -140,13 +140,16 @@ def test_a_switch_that_lost_the_job(controller: Controller, switch: FakeSwitch, 
     table = controller.context.program.object_id("tables", "job")
     (key,) = [key for key in switch.rows if key[0] == table]
     del switch.rows[key]
-    assert "switch s1 does not have the job as it is: `netsum reconcile` installs it" in controller.why("resnet").hints
+    assert (
+        "switch s1 does not have the job as it is: `netsum reconcile` installs it"
+        in controller.diagnose("resnet").hints
+    )
     switch.restart()
-    for why in (controller.why("resnet"), controller.why("resnet", 3)):
+    for why in (controller.diagnose("resnet"), controller.diagnose("resnet", 3)):
         assert why.waiting_for == ()
         assert why.hints[0].startswith("switch s1 has restarted, or runs another program: `netsum serve` restores it")
     controller.reconcile()
-    hints = controller.why("resnet").hints
+    hints = controller.diagnose("resnet").hints
     assert hints[0] == ("switch s1 had restarted: the job goes on when all have joined again (missing: rank 0, 1, 2)")
     assert job.epoch.number == controller.job("resnet").epoch.resumes
 
@@ -159,20 +162,20 @@ def test_a_block_that_should_have_aged_out(controller: Controller, switch: FakeS
     controller.join("resnet", TOKEN, 0, "b")
     block = write(0, 0b011)
     switch.age = 100
-    assert "no block ages out before everyone has joined (missing: rank 1, 2)" in controller.why("resnet").hints
+    assert "no block ages out before everyone has joined (missing: rank 1, 2)" in controller.diagnose("resnet").hints
     for rank in (1, 2):
         controller.join("resnet", TOKEN, rank, "b")
-    why = controller.why("resnet")
+    why = controller.diagnose("resnet")
     assert why.blocks[0].age_ms == pytest.approx(102.4)
     assert not any("aged out" in hint or "age out" in hint for hint in why.hints)  # it is still in time
     switch.age = 1000
     told = f"block {block} should have aged out: `netsum serve` sends the sweeps; is it running?"
-    assert told in controller.why("resnet").hints
+    assert told in controller.diagnose("resnet").hints
     write(0, 0b010)
     told = f"block {block} has 1 of the 2 workers that the quorum asks for: it does not age out"
-    assert told in controller.why("resnet").hints
+    assert told in controller.diagnose("resnet").hints
     write(0, 0b011, firm=1)
-    assert any("every source was asked for" in hint for hint in controller.why("resnet").hints)
+    assert any("every source was asked for" in hint for hint in controller.diagnose("resnet").hints)
 
 
 def test_one_block_of_a_large_job(controller: Controller, switch: FakeSwitch, job: Job) -> None:
@@ -185,5 +188,5 @@ def test_one_block_of_a_large_job(controller: Controller, switch: FakeSwitch, jo
     for ahead, seen in ((0, 0b111), (4000, 0b011)):
         put_record(switch, job, ahead, seen)
     for block, last in ((first + 4000, None), (first + 100, first)):
-        (straggler,) = [one for one in controller.why("resnet", block).waiting_for if one.rank == 2]
+        (straggler,) = [one for one in controller.diagnose("resnet", block).waiting_for if one.rank == 2]
         assert (straggler.block, straggler.last_block) == (block, last)
