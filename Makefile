@@ -87,7 +87,7 @@ soak: $(READY)  ## random calls for MINUTES under faults from SEED (or SCENARIO=
 	@scripts/as-root $(TRIALS) soak --switch $(SWITCH) --minutes $(MINUTES) --seed $(SEED) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
 
 bench: $(READY)  ## time per contribution next to plain forwarding, on every available switch; last line JSON
-	@scripts/as-root $(BIN)/netsum bench switches $(ARGS)
+	@scripts/as-root $(BIN)/netsum bench switch $(ARGS)
 
 algorithms: $(READY)  ## time the algorithms without a switch, next to the switches; keeps the table for this place
 	@scripts/as-root $(BIN)/netsum bench algorithms $(ARGS)

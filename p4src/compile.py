@@ -60,7 +60,7 @@ class P4Program(NamedTuple):
         ]
 
 
-ADDER = ROOT / "testbed" / "netsum_testbed" / "bench" / "adder"
+ADDER = ROOT / "bench" / "netsum_bench" / "adder"
 PROGRAMS = (P4Program(HERE / "netsum.p4", HERE / "build" / "netsum_p4"), P4Program(ADDER / "adder.p4", ADDER))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from netsum.wire.schema import BlockState
@@ -13,8 +15,10 @@ from netsum_controller.config.topology import Switch, Topology
 from netsum_controller.controller import Controller
 from netsum_controller.entries import ForeignEntry, ForwardEntry
 from netsum_controller.errors import InputError, SwitchError, WriteError
+from netsum_controller.p4runtime import stream
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.p4runtime.p4info import netsum_program
+from netsum_controller.p4runtime.stream import MessageStream
 
 from tests.controller.fake_switch import FakeSwitch, pack_record
 from tests.threads import until
@@ -33,6 +37,23 @@ def test_election_id_already_exists(switch: FakeSwitch, topology: Topology, refu
         assert client.pipeline_cookie() is None
         client.push_pipeline()
         assert client.pipeline_cookie() == netsum_program().cookie
+
+
+@pytest.mark.usefixtures("switch")
+def test_a_stream_that_is_never_answered_is_opened_again(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A switch that was stopping when the stream came has lost it, and its connection stays open."""
+    opened: list[MessageStream] = []
+
+    class FirstUnanswered(MessageStream):
+        def __init__(self, stub: Any, tell: Callable[[Any], None]) -> None:
+            opened.append(self)
+            super().__init__(stub, tell if len(opened) > 1 else lambda _message: None)
+
+    monkeypatch.setattr(stream, "SILENCE", 0.2)
+    monkeypatch.setattr(stream, "MessageStream", FirstUnanswered)
+    with client_of(topology) as client:
+        client.push_pipeline()
+    assert len(opened) > 1
 
 
 def test_a_later_client_is_primary(switch: FakeSwitch, topology: Topology) -> None:

@@ -7,101 +7,44 @@ from typing import cast
 import numpy as np
 import pytest
 from netsum.text import parse_size
-from netsum_testbed.bench.blast import Blasted, Load
-from netsum_testbed.bench.collective import Line
-from netsum_testbed.bench.command import bench
-from netsum_testbed.bench.instructions import parts
-from netsum_testbed.bench.loads import HOSTS, LANES
-from netsum_testbed.bench.rigs import ADDER, AGGREGATE, Rig, adder_rig
-from netsum_testbed.bench.switches import FORWARD, SwitchFigures, remarks
-from netsum_testbed.bench.turns import Case
-from netsum_testbed.switches import runs_machine_code
+from netsum_bench.cli import bench
+from netsum_bench.collectives import Line
+from netsum_bench.devices import ADDER, AGGREGATE, Case, Rig, adder_rig
+from netsum_bench.switch import FORWARD, SwitchFigures, remarks
+from netsum_bench.traffic_generator import HOSTS, LANES, Blasted, Load
 
 from tests.full.commands import invoke
 
 
 @pytest.mark.full
 @pytest.mark.root
-def test_forwarding_and_aggregating_are_measured_on_the_same_switch(switch: str) -> None:
-    _, found = invoke(bench, f"switches --switch {switch} --repetitions 1 --rounds 200")
+def test_a_contribution_is_measured_next_to_forwarding_and_a_bare_adder(switch: str) -> None:
+    _, found = invoke(bench, f"switch --switch {switch} --repetitions 2 --run-seconds 0.05")
     figures = found[switch]
-    assert figures["forward_pps"] > 0
-    assert figures["aggregate_pps"] > 0
+    assert min(figures["forward_pps_by_size"].values()) > 0
+    assert figures["forward_pps"] == figures["forward_pps_by_size"]["4162"]
     assert figures["ratio"] == pytest.approx(figures["forward_pps"] / figures["aggregate_pps"], abs=0.01)
+    own_logic = 1 - figures["aggregate_pps"] / figures["bare_adder_pps"]
+    assert figures["own_logic_share"] == pytest.approx(own_logic, abs=0.02)
     assert figures["cpu_us_per_packet"]["aggregate"] > 0
     assert found["floor_pps"] > 0
-    assert ("embedded_python" in found) == (switch == "embedded" and runs_machine_code())
+
+
+@pytest.mark.full
+def test_the_embedded_switch_is_measured_without_root() -> None:
+    _, found = invoke(bench, "switch --switch embedded --rootless --repetitions 1 --run-seconds 0.05")
+    assert (found["ports"], "bmv2" in found) == ("udp", False)
+    assert found["embedded"]["aggregate_pps"] > 0 < found["embedded"]["bare_adder_pps"]
 
 
 @pytest.mark.root
-@pytest.mark.parametrize(
-    "engine",
-    [pytest.param("native", marks=pytest.mark.llvmlite), "python", pytest.param("bmv2", marks=pytest.mark.bmv2)],
-)
-def test_the_bare_adder_adds(engine: str) -> None:
+def test_the_bare_adder_adds(switch: str) -> None:
     lanes = np.random.default_rng(1).integers(0, (1 << 32) // HOSTS, (HOSTS, LANES), dtype=np.uint64)
-    with adder_rig(engine) as rig:
+    with adder_rig(switch) as rig:
         heads = [bytes(frame[: -4 * LANES]) for frame in rig.loads[ADDER].frames]
         frames = [bytearray(head + lane.astype(">u4").tobytes()) for head, lane in zip(heads, lanes, strict=True)]
         rig.loads = {ADDER: Load(ADDER, tuple(frames), lanes.sum(axis=0).astype(">u4").tobytes())}
         rig.run(ADDER, 300, 1)  # checks the last reply; by then each register has been used more than once
-
-
-@pytest.mark.root
-@pytest.mark.bmv2
-@pytest.mark.llvmlite
-@pytest.mark.full
-def test_engines_are_compared_in_one_run() -> None:
-    _, found = invoke(bench, "switch --repetitions 2 --run-seconds 0.05")
-    for engine in ("native", "python", "bmv2"):
-        figures = found[engine]
-        assert min(figures["forward_pps"][size] for size in ("64", "1500", "4162")) > 0
-        own_logic = 1 - figures["aggregate_pps"] / figures["bare_adder_pps"]
-        assert figures["own_logic_share"]["time"] == pytest.approx(own_logic, abs=0.02)
-    assert found["floor_pps"] == found["floor"]["forward_pps"]["4162"] > 0
-    assert found["repetitions"] == 2
-
-
-@pytest.mark.llvmlite
-@pytest.mark.full
-def test_engines_are_compared_without_root() -> None:
-    said, found = invoke(bench, "switch --rootless --repetitions 1 --run-seconds 0.05")
-    assert found["ports"] == "udp"
-    for engine in ("floor", "native", "python"):
-        assert min(found[engine]["forward_pps"].values()) > 0
-    assert found["native"]["aggregate_pps"] > 0 < found["native"]["bare_adder_pps"]
-    assert "bmv2" not in found
-    assert "bmv2 IS NOT MEASURED: its ports are interfaces" in said
-
-
-@pytest.mark.root
-@pytest.mark.full
-def test_a_collective_is_timed_and_checked_also_beside_a_flood(switch: str) -> None:
-    _, found = invoke(bench, f"allreduce --switch {switch} --sizes 4,16K --workers 2 --iterations 2 --flood")
-    flooded = found["flooded"][switch]
-    assert flooded["flood_pps"] > 0
-    for lines in (found[switch], flooded["lines"]):
-        assert [(line["size"], line["wrong"]) for line in lines] == [(4, [0, 0]), (16384, [0, 0])]
-
-
-def test_instructions_are_those_of_the_whole_function() -> None:
-    listing = """
- 1,600 (100.0%)  PROGRAM TOTALS
- 1,000 (62.50%)  ???:bm::Parser::parse(bm::Packet*) const [/bin/simple_switch_grpc]
-    90 ( 5.63%)  parser.cpp:bm::Parser::parse(bm::Packet*) const [/bin/simple_switch_grpc]
-"""
-    assert parts(listing) == {"all": 1600, "parser": 1000}
-
-
-@pytest.mark.full
-def test_a_training_with_each_way_to_carry_gradients(switch: str) -> None:
-    said, found = invoke(bench, f"compression --switch {switch} --workers 2 --steps 20")
-    curves = found[switch]
-    assert curves["float32"]["accuracy"] > 0.7
-    for method, least in (("16 bits", 1.9), ("rotated 8 bits", 3.7), ("rotated 4 bits", 7), ("top 1%, feedback", 20)):
-        assert method in said
-        assert curves["float32"]["sent_bytes"] > least * curves[method]["sent_bytes"]
-        assert len(curves[method]["curve"]) == 2
 
 
 @pytest.mark.full
@@ -116,28 +59,30 @@ def test_what_a_block_costs_a_host_is_measured(switch: str) -> None:
     assert found["wrong"] == 0
 
 
-def figures_of(switch: str, forward_generator_cpu: float = 0.005) -> SwitchFigures:
+def figures_of(switch: str, generator_cpu: float = 0.005) -> SwitchFigures:
     """Of runs of 1000 packets: one that takes a bit less, and an outlier."""
 
     def measured(load: str, seconds: float, switch_cpu: float, generator_cpu: float) -> Case:
         runs = [Blasted(1000, seconds * factor, switch_cpu, generator_cpu) for factor in (1.0, 0.9, 4.0)]
         return Case(switch, load, cast(Rig, None), 16, runs=runs)  # nothing is sent any more
 
-    forward = measured(FORWARD, 0.02, 0.03, forward_generator_cpu)
-    return SwitchFigures(switch, forward, measured(AGGREGATE, 0.05, 0.06, 0.005))
+    forward, aggregate = measured(FORWARD, 0.02, 0.03, generator_cpu), measured(AGGREGATE, 0.05, 0.06, 0.005)
+    return SwitchFigures(switch, {FORWARD: forward, AGGREGATE: aggregate, ADDER: measured(ADDER, 0.04, 0.05, 0.005)})
 
 
 def test_figures_are_medians_and_an_outlier_does_not_count() -> None:
     figures = figures_of("x")
-    assert figures.forward.pps == pytest.approx(50_000)
+    assert figures.cases[FORWARD].pps == pytest.approx(50_000)
     assert figures.ratio == pytest.approx(2.5)
-    assert figures.aggregate.cpu_us == pytest.approx(60)
+    assert figures.own_logic == pytest.approx(0.2)
+    assert figures.cases[AGGREGATE].cpu_us == pytest.approx(60)
 
 
 def test_a_generator_that_sets_the_pace_is_admitted() -> None:
     idle, busy = figures_of("idle"), figures_of("busy", 0.019)
-    assert not any(note.startswith("idle") for note in remarks([idle], 1e5))
-    assert any(note.startswith("busy: the sender was busy 95%") for note in remarks([busy], 1e5))
+    notes = remarks(idle.cases, [idle, busy])
+    assert not any(note.startswith("idle") for note in notes)
+    assert any(note.startswith("busy: the generator was busy 95%") for note in notes)
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:

@@ -9,7 +9,7 @@ import pytest
 from netsum.descriptor import HOST_ALGORITHMS
 from netsum.peers import selection
 from netsum.user_state import write_json
-from netsum_testbed.bench.algorithms import (
+from netsum_bench.algorithms import (
     Timed,
     batch_bytes,
     choice_table,
@@ -19,8 +19,8 @@ from netsum_testbed.bench.algorithms import (
     free_peers,
     table,
 )
-from netsum_testbed.bench.collective import Line
-from netsum_testbed.bench.command import bench
+from netsum_bench.cli import bench
+from netsum_bench.collectives import Line
 
 from tests.full.commands import invoke
 

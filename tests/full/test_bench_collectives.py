@@ -1,12 +1,10 @@
-"""The commands that time collectives: nccl-tests' options, its definitions and its file; what they check, and their pictures."""
+"""The commands that time collectives: nccl-tests' options, its definitions and its file, and what they check."""
 
 from __future__ import annotations
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,16 +12,21 @@ import pytest
 from click.testing import CliRunner
 from netsum.communicator import Communicator
 from netsum.descriptor import SWITCH
+from netsum_bench import compare
+from netsum_bench.cli import bench
+from netsum_bench.collectives import (
+    OPERATIONS,
+    REDUCTIONS,
+    Arrays,
+    Calls,
+    Line,
+    Place,
+    make_call,
+    percentile,
+    straggler_note,
+)
+from netsum_bench.compare import Row
 from netsum_controller.config.job_spec import JobSpec
-from netsum_testbed.bench import compare
-from netsum_testbed.bench.calls import Calls
-from netsum_testbed.bench.collective import Line, percentile, straggler_note
-from netsum_testbed.bench.collective_command import _plot
-from netsum_testbed.bench.command import bench
-from netsum_testbed.bench.compare import Row
-from netsum_testbed.bench.operations import OPERATIONS, REDUCTIONS, Arrays, Place, make_call
-from netsum_testbed.bench.plots import Plots, Run
-from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.links import FRAME_BYTES
 
@@ -31,7 +34,6 @@ from tests.full.commands import invoke
 from tests.threads import returned
 
 RANKS = 3
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def test_every_collective_is_made_and_checked() -> None:
@@ -130,16 +132,12 @@ def test_the_file_is_nccl_tests(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_runs_are_compared_and_drawn(tmp_path: Path) -> None:
+def test_runs_are_compared() -> None:
     words = "broadcast --switch embedded --sizes 4K,16K -n 2 --workers 2,3 --loss 0,0.01 --rate-mbps 400"
-    said, found = invoke(bench, f"{words} --plot {tmp_path}")
+    _, found = invoke(bench, words)
     assert [(run["workers"], run["loss"]) for run in found["runs"]] == [(2, 0.0), (3, 0.0), (2, 0.01)]
     assert found["embedded"] == found["runs"][0]["lines"]
     assert all(sum(line["wrong"]) == 0 < line["link_share"][0] for run in found["runs"] for line in run["lines"])
-    each = {f"broadcast-{workers}-{what}.png" for workers in (2, 3) for what in ("busbw", "latency")}
-    names = {*each, "broadcast-workers.png", "broadcast-loss.png"}
-    assert {path.name for path in tmp_path.iterdir()} == names
-    assert all(path.read_bytes().startswith(PNG) and str(path) in said for path in tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -164,27 +162,6 @@ def test_a_root_must_be_a_rank_of_every_run() -> None:
     assert (ran.exit_code, "--root 2 is not a rank of 2 workers" in ran.output) == (2, True), ran.output
 
 
-def test_every_number_of_workers_is_drawn() -> None:
-    drawn: list[tuple[str, list[int]]] = []
-    plots: Any = SimpleNamespace(
-        made=[], workers=lambda *_: None, sizes=lambda name, runs: drawn.append((name, [run.workers for run in runs]))
-    )
-    runs = [Run(switch, workers, None, []) for switch in ("bmv2", "embedded") for workers in (2, 4)]
-    calls = SimpleNamespace(operation="allreduce")
-    asked: Any = SimpleNamespace(calls=calls, workers=(2, 4), losses=(0,), runs=lambda: [calls, calls])
-    _plot(plots, asked, runs)
-    assert drawn == [("allreduce-2", [2, 2]), ("allreduce-4", [4, 4])]
-    asked.workers, asked.runs, drawn[:] = (2,), lambda: [calls], []
-    _plot(plots, asked, runs[::2])
-    assert drawn == [("allreduce", [2, 2])]
-
-
-def test_without_matplotlib_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(TestbedError, match=r"matplotlib, which is not installed: pip install .*\[plot\]"):
-        Plots(tmp_path)
-
-
 def test_without_torch_gloo_is_left_out_and_its_extra_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "find_spec", lambda _name: None)
     assert compare.missing(["switch", "ring"]) == {}
@@ -194,9 +171,9 @@ def test_without_torch_gloo_is_left_out_and_its_extra_named(monkeypatch: pytest.
 @pytest.mark.full
 @pytest.mark.root
 @pytest.mark.torch
-def test_the_switch_hosts_and_gloo_are_compared_on_the_same_wires(tmp_path: Path) -> None:
+def test_the_switch_hosts_and_gloo_are_compared_on_the_same_wires() -> None:
     words = "compare --switch embedded --rate-mbps 200 --delay-us 500 --workers 2 --size 4K,64K -n 2"
-    _, found = invoke(bench, f"{words} --algorithms switch,ring,gloo --plot {tmp_path}")
+    _, found = invoke(bench, f"{words} --algorithms switch,ring,gloo")
     rows = found["rows"]
     assert [(row["algorithm"], row["workers"], row["size"]) for row in rows] == [
         (name, 2, size) for size in (4096, 65536) for name in ("switch", "ring", "gloo")
@@ -208,4 +185,3 @@ def test_the_switch_hosts_and_gloo_are_compared_on_the_same_wires(tmp_path: Path
         assert 0 < row["payload_share"] <= row["link_share"]  # equal where nothing but blocks was sent
     ring = np.array([[row["time_us"], row["over_ring"]] for row in rows if row["algorithm"] == "ring"])
     assert (ring[:, 1] == 1).all()
-    assert {path.name for path in tmp_path.iterdir()} == {"compare-4K.png", "compare-64K.png"}

@@ -1,22 +1,16 @@
-"""Links with short queues that mark packets: what hosts hear of it, and the bench."""
+"""Links with short queues that mark packets: what hosts learn of it."""
 
 from __future__ import annotations
 
-import csv
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
-from netsum_testbed.bench.command import bench
-from netsum_testbed.bench.congestion import CASES
 from netsum_testbed.fabrics import NamespaceFabric
 from netsum_testbed.links import make_link
 from netsum_testbed.netns import NamespaceError, run_command
-
-from tests.full.commands import invoke
 
 pytestmark = pytest.mark.root
 
@@ -42,16 +36,3 @@ def test_all_ranks_hear_of_one_congested_link(switch: str) -> None:
 def test_a_link_that_this_machine_cannot_make() -> None:
     with pytest.raises(NamespaceError, match=r"cannot make a link with a queue .* leave queue and ecn out\): tc qdisc"):
         make_link(run_command, "nosuch0", 80, 16, 8)
-
-
-@pytest.mark.full
-def test_the_bench_measures_every_case(switch: str, tmp_path: Path) -> None:
-    table = tmp_path / "rates.csv"
-    _, found = invoke(bench, f"congestion --switch {switch} --seconds 6 --many 4 --over-time {table}")
-    assert tuple(found[switch]) == CASES
-    rows = list(csv.DictReader(table.read_text("utf-8").splitlines()))
-    for case, figures in found[switch].items():
-        assert figures["wrong"] == 0
-        assert 0 < figures["jain"] <= 1
-        assert sum(figures["shares"].values()) == pytest.approx(len(figures["shares"]), abs=0.01)
-        assert {row["flow"] for row in rows if row["case"] == case} == set(figures["mbps"])

@@ -1,51 +1,61 @@
-"""Jobs side by side: what is measured, and that no sum is wrong beside a job that misbehaves."""
+"""Jobs side by side: no sum is wrong beside a job that misbehaves, and a host sends no more than its rate."""
 
 from __future__ import annotations
 
 import json
+import threading
+from functools import partial
 
+import numpy as np
 import pytest
-from click.testing import CliRunner
+from netsum.transports.base import Transport
+from netsum_bench.traffic_generator import contribution
+from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
-from netsum_testbed.bench.command import bench
-from netsum_testbed.bench.fairness import NEIGHBORS, Case, Setting, SteadyJob, Summary, jain
-from netsum_testbed.bench.flood import Kind
-from netsum_testbed.errors import TestbedError
-from netsum_testbed.fabrics import NamespaceFabric, open_fabric
+from netsum_testbed.fabric import Fabric
+from netsum_testbed.fabrics import NamespaceFabric
 from netsum_testbed.links import limit_rate
 from netsum_testbed.netns import NamespaceError, run_command
 
-from tests.full.commands import invoke
+from tests.full.conftest import joined
+from tests.threads import PATIENCE, meanwhile, returned, until
 
-QUICK = "--workers 1 --sizes 16K --seconds 0.2 --repetitions 1 --rate-mbps 400"
-NEW = (Kind.VALID, Kind.WRONG, Kind.PLAIN)
-"""Those that no other test runs."""
+FLOODS: dict[str, tuple[dict[str, int], ...]] = {
+    "one window again and again": ({},),
+    "jobs and members that do not exist": ({"job_id": 254}, {"src_id": 200}),
+}
 
 
-@pytest.mark.root
 @pytest.mark.full
-def test_no_sum_is_wrong_beside_whoever_it_is(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(NEIGHBORS, "fairness", ("alone", *NEW))
-    monkeypatch.setitem(NEIGHBORS, "priorities", ("alone", "lower"))
-    (_, found), (_, classes) = (
-        invoke(bench, f"{name} --switch {switch} {QUICK}") for name in ("fairness", "priorities")
-    )
-    cases = {**found[switch], **classes[switch]}
-    assert tuple(cases) == ("alone", *NEW, "lower")
-    for case in cases.values():
-        assert case["calls_per_s"] > 0
-        assert case["wrong"] == 0
-    assert all(cases[kind]["neighbour_pps"] > 0 for kind in NEW)
-    assert 0.5 <= cases["lower"]["jain"] <= 1.0
-    assert found["rate_mbps"] == 400
+@pytest.mark.parametrize("flood", FLOODS)
+def test_no_sum_is_wrong_beside_a_flood(fabric: Fabric, flood: str) -> None:
+    hosts = tuple(fabric.topology.hosts)
+    opened: list[Transport] = []
 
+    def keep(transport: Transport) -> Transport:
+        opened.append(transport)
+        return transport
 
-def test_a_rank_that_fails_is_said() -> None:
-    with (
-        open_fabric("embedded", hosts=2, rootless=True) as fabric,
-        pytest.raises(TestbedError, match=r"rank 0 of job one failed: .*Error"),
-    ):
-        SteadyJob(fabric, "one", 0, Setting(workers=1, size=0), 0.1).results()
+    job = fabric.create_job(JobSpec(name="flood", members=(hosts[-1], hosts[-1])))
+    over, sent = threading.Event(), threading.Event()
+    with joined(fabric, 2, window=16) as honest, fabric.join(job, 0, wrap=keep) as flooder:
+        own, payload = flooder.descriptor, bytes(flooder.descriptor.block_bytes)
+        packets = [contribution(own, at, payload, **changes) for at in range(own.window) for changes in FLOODS[flood]]
+
+        def send() -> None:
+            while not over.is_set():
+                opened[0].send(packets)
+                sent.set()
+
+        with meanwhile(send):
+            until(sent.is_set, "the flood has begun")
+            for number in range(20):
+                values = np.arange(20_000, dtype=np.int32) + number
+                calls = [partial(comm.allreduce, values, timeout=PATIENCE) for comm in honest]
+                for total in returned(calls):
+                    assert np.array_equal(total, 2 * values)
+            over.set()
+    fabric.delete_job("flood")
 
 
 @pytest.mark.root
@@ -65,26 +75,3 @@ def test_a_host_sends_no_more_than_its_rate() -> None:
 def test_a_rate_that_this_machine_cannot_do() -> None:
     with pytest.raises(NamespaceError, match=r"cannot limit the rate of a link .* leave rate_mbps out\): tc qdisc add"):
         limit_rate(run_command, "nosuch0", 80)
-
-
-@pytest.mark.parametrize(
-    "options", [["switches", "--rate-mbps", "9"], ["fairness", "--table", "x"], ["priorities", "--flood"]]
-)
-def test_what_does_not_go_together(options: list[str]) -> None:
-    ran = CliRunner().invoke(bench, options)
-    assert (ran.exit_code, "--" in ran.output) == (2, True)
-
-
-def test_jain() -> None:
-    assert jain([5.0, 5.0]) == pytest.approx(1.0)
-    assert jain([7.0, 0.0, 0.0, 0.0]) == pytest.approx(0.25)
-    assert jain([2.0, 1.0]) == pytest.approx(0.9)
-    assert jain([0.0, 0.0]) == 1.0
-
-
-def test_a_slowdown_is_that_of_its_turn() -> None:
-    """The machine may do other things in between: a case is compared with the one alone that was next to it."""
-    alone = [Case("alone", rate, 0) for rate in (100.0, 10.0, 40.0)]
-    cases = [Case("equal", rate, wrong, neighbour_rate=rate) for rate, wrong in ((50.0, 0), (5.0, 2), (10.0, 0))]
-    found = Summary.of(cases, alone)
-    assert (found.rate, found.slowdown, found.wrong, found.jain) == (10.0, 2.0, 2, 1.0)

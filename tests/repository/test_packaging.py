@@ -29,6 +29,7 @@ WHOLE = {
     "netsum_planner",
     "netsum_switch",
     "netsum_testbed",
+    "netsum_bench",
 }
 SMALL = 1 << 20
 """The most bytes that the library's wheel may have."""

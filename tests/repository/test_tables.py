@@ -9,9 +9,8 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.agent.tables import FittingTable, table_console
+from netsum.agent.tables import FittingTable, make_table, table_console
 from netsum_controller.cli import options
-from netsum_testbed.tables import make_table
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 

@@ -29,6 +29,7 @@ ROOTS = {
     "netsum_controller": ROOT / "controller" / "netsum_controller",
     "netsum_switch": ROOT / "switch" / "netsum_switch",
     "netsum_memory": ROOT / "memory" / "netsum_memory",
+    "netsum_bench": ROOT / "bench" / "netsum_bench",
     "netsum_testbed": ROOT / "testbed" / "netsum_testbed",
     "netsum_planner": ROOT / "planner" / "netsum_planner",
     "netsum_trials": ROOT / "trials" / "netsum_trials",

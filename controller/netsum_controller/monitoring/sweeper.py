@@ -21,7 +21,7 @@ from netsum_controller.config.topology import Switch
 from netsum_controller.context import ControllerContext
 from netsum_controller.entries.packet_out import sweep_fields, sweep_frame
 from netsum_controller.errors import ControllerError, RejectedError
-from netsum_controller.p4runtime.stream import SweepStream
+from netsum_controller.p4runtime.stream import SILENCE, SweepStream
 from netsum_controller.planning.items import job_trees, present
 from netsum_controller.planning.trees import block_exp_us
 from netsum_controller.state.model import Job
@@ -39,10 +39,6 @@ PATIENCE = 0.5
 
 RECONNECT = 0.25
 """Seconds before a stream that has ended is opened again."""
-
-SILENCE = 2.0
-"""Seconds that a switch has to answer a new stream's arbitration. One that was restarting may have lost the stream and left its
-connection open."""
 
 ALARM = 5.0
 """Seconds without being primary after which the log says so."""

@@ -23,6 +23,10 @@ controller. The low half is the time in nanoseconds, so a later connection wins 
 
 ATTEMPTS = 8
 
+SILENCE = 2.0
+"""Seconds that a switch has to answer a new stream's arbitration. One that was stopping or starting may have lost the stream and
+left its connection open, so that nothing ever comes; the stream is opened again then."""
+
 _NOTICE = 1.0
 """Seconds within which a switch tells who has become primary, once it has refused a call for that."""
 
@@ -86,7 +90,8 @@ class Stream:
         """Open the stream and win the arbitration within ``timeout`` seconds, or raise :class:`SwitchError`."""
         deadline = time.monotonic() + timeout
         low = time.time_ns()
-        for _ in range(ATTEMPTS):
+        silence, rejections = SILENCE, 0
+        while rejections < ATTEMPTS:
             if self._messages is None:
                 # A new inbox, so that messages of a rejected stream cannot pass for this one's.
                 self._inbox = queue.SimpleQueue()
@@ -94,11 +99,18 @@ class Stream:
             self.election_id = (ELECTION_HIGH, low)
             self._messages.arbitrate(self._device_id, self.election_id)
             try:
-                answer = self._next("arbitration", deadline)
+                answer = self._next("arbitration", min(deadline, time.monotonic() + silence))
             except queue.Empty:
                 self.close()
-                address = self._address
-                raise SwitchError(f"switch {self._switch}: no answer to arbitration from {address} in time") from None
+                if time.monotonic() >= deadline:
+                    address = self._address
+                    raise SwitchError(
+                        f"switch {self._switch}: no answer to arbitration from {address} in time"
+                    ) from None
+                silence *= 2  # the switch may only be slow
+                low += 1
+                continue
+            rejections += 1
             if isinstance(answer, grpc.RpcError):
                 self.close()
                 # simple_switch_grpc ends the stream with INVALID_ARGUMENT "Election id already exists", sometimes even on the

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
@@ -91,3 +92,17 @@ def _plain(cell: Any) -> str:
 def _text(cell: Any) -> Text:
     """The cell without rich's markup: names and addresses may have brackets, or `:b:`."""
     return cell if isinstance(cell, Text) else Text(str(cell))
+
+
+# Tables for people.
+
+
+def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]] = ()) -> FittingTable:
+    """A table; the cells of a column ``>name`` are aligned to the right."""
+    table = FittingTable(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for column in columns:
+        name = column.removeprefix(">")
+        table.add_column(name, justify="left" if name == column else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table

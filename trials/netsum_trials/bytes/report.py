@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from netsum.agent.tables import make_table
 from netsum_testbed.checking import Totals
-from netsum_testbed.tables import make_table
 from rich.table import Table
 
 from netsum_trials.bytes.hosts import RANKS, SIZE, Bytes, HostVolume, Volume

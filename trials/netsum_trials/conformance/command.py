@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Final
 
 import click
-from netsum.agent.tables import table_console
+from netsum.agent.tables import make_table, table_console
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabrics import RootlessFabric
 from netsum_testbed.launch import fabric_programs
 from netsum_testbed.side_by_side import Program, run_side_by_side
-from netsum_testbed.tables import make_table
 
 from netsum_trials.conformance import torchft_worker
 from netsum_trials.conformance.chosen import UNSUPPORTED, chosen

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from netsum.agent.tables import make_table
 from netsum_testbed.checking import Totals
-from netsum_testbed.tables import make_table
 from rich.table import Table
 
 

@@ -10,11 +10,10 @@ from typing import Final
 import click
 from netsum.agent.tables import table_console
 from netsum.descriptor import SWITCH
+from netsum_bench.collectives import Calls, time_ranks
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
 from netsum_planner.simulator.collectives import IN_NETWORK
-from netsum_testbed.bench.calls import Calls
-from netsum_testbed.bench.collective import time_ranks
 from netsum_testbed.checking import running, switch_option
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric

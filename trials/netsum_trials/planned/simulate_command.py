@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 import click
+from netsum_bench.cli_options import size_option
 from netsum_controller.config.topologies import leaf_spine, star, tree
 from netsum_controller.config.topology import Topology
 from netsum_planner.simulator.collectives import IN_NETWORK
@@ -16,7 +17,6 @@ from netsum_planner.simulator.run import run_flows, run_packets
 from netsum_planner.simulator.scenario import JobPlan, Scenario
 from netsum_planner.topologies.files import installed
 from netsum_planner.topologies.model import Topology as Planned
-from netsum_testbed.bench.frame import size_option
 from netsum_testbed.checking import count_option
 from netsum_testbed.fabric import Fabric
 

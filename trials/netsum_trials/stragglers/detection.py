@@ -22,9 +22,9 @@ from netsum.transports.base import Transport
 from netsum.window.retransmit import MIN_RTO
 from netsum.wire.codec import Header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, RECORD_FIELDS, AgeOp, Status
+from netsum_bench.traffic_generator import contribution
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.state.model import Late
-from netsum_testbed.bench.flood import contribution
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from netsum_testbed.tables import make_table
+from netsum.agent.tables import make_table
 from rich.table import Table
 
 from netsum_trials.stragglers.detection import Detected

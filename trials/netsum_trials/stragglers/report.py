@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from netsum_testbed.tables import make_table
+from netsum.agent.tables import make_table
 from rich.table import Table
 
 from netsum_trials.stragglers.run import Results

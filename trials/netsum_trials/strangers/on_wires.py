@@ -19,11 +19,11 @@ from typing import Final
 
 from netsum.wire.codec import parse_record
 from netsum.wire.schema import CPU_PORT, SLOTS, Outcome
+from netsum_bench.traffic_generator import bare_wires
 from netsum_controller.config.topology import Switch
 from netsum_controller.errors import SwitchError
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.p4runtime.p4info import netsum_program
-from netsum_testbed.bench.wires import bare_wires
 from netsum_testbed.switches import SwitchProcess
 
 from netsum_trials.strangers import site

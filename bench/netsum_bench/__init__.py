@@ -1,0 +1,1 @@
+"""Measures what netsum costs: ``netsum bench``."""

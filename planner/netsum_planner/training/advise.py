@@ -1,0 +1,176 @@
+"""Which way to sum gradients makes a training step shortest: forecast from what `netsum bench train` has measured.
+
+A step is its computation and its sums, one after the other: where ranks and switch share a machine's cores, backward hides next
+to nothing. Sums of S bytes take ``S * cost + S * share / rate``: what a byte costs hosts and switch, measured over links without
+a limit, and how many bytes each link carries in one direction for a byte of gradients (a switch: 1, a ring: 2 (n - 1) / n).
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from netsum.agent.tables import make_table, table_console
+from netsum.text import counted
+
+from netsum_planner.errors import PlanError
+from netsum_planner.simulator.command import read_size
+
+GLOO: Final = "gloo"
+MEASURED: Final = Path(__file__).with_name("training.json")
+"""The last line of a `netsum bench train`, which docs/measuring.md shows."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to sum: the switch's name or ``gloo``, and what a byte costs, in seconds, for each rank that there is."""
+
+    name: str
+    cost: float
+
+    def sums(self, size: int, workers: int, rate_mbps: float | None) -> float:
+        """Seconds to sum ``size`` bytes over links of this rate (None: no limit)."""
+        share = 2 * (workers - 1) / workers if self.name == GLOO else 1.0
+        wire = 0.0 if rate_mbps is None else share * size * 8 / (rate_mbps * 1e6)
+        return size * self.cost * workers + wire
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A way's expected milliseconds, for the sums and for a step."""
+
+    way: str
+    sums_ms: float
+    step_ms: float
+
+
+def read(path: Path) -> Mapping[str, Any]:
+    """What `netsum bench train` printed last. Raises PlanError if it is something else."""
+    try:
+        found = json.loads(path.read_text("utf-8").strip().splitlines()[-1])
+        ways(found)
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}") from None
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise PlanError(f"{path}: its last line is not that of a `netsum bench train` whose --rates have 0") from None
+    return dict(found)
+
+
+def runs(measured: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """The runs on each switch."""
+    return {name: each for name, each in measured.items() if isinstance(each, list)}
+
+
+def ways(measured: Mapping[str, Any]) -> list[Way]:
+    """The ways that were measured without a limit; Gloo's is the mean of those beside each switch."""
+    workers, found, gloo = measured["workers"], [], []
+    for switch, each in runs(measured).items():
+        free = {run["rate_mbps"]: run for run in each}[None]
+        scale = 1e3 * free["gradient_bytes"] * workers
+        found.append(Way(switch, free["netsum"]["communicate_ms"] / scale))
+        gloo.append(free[GLOO]["communicate_ms"] / scale)
+    return [*found, Way(GLOO, statistics.fmean(gloo))]
+
+
+def forecast(
+    measured: Mapping[str, Any], size: int, workers: int, rate_mbps: float | None, compute_ms: float
+) -> list[Forecast]:
+    """The ways for gradients of ``size`` bytes and a step that computes for so long, the fastest first."""
+    found = []
+    for way in ways(measured):
+        sums = 1e3 * way.sums(size, workers, rate_mbps)
+        found.append(Forecast(way.name, sums, compute_ms + sums))
+    return sorted(found, key=lambda each: each.step_ms)
+
+
+def basis(measured: Mapping[str, Any], size: int, workers: int, rate_mbps: float | None) -> str:
+    """What forecasts are extrapolated from, and how far: in one sentence or two."""
+    trainings = [run for each in runs(measured).values() for run in each]
+    rates = sorted({run["rate_mbps"] for run in trainings} - {None})
+    most = max(run["gradient_bytes"] for run in trainings)
+    cores = (
+        f"{counted(measured['cores'], 'core')} that workers and switch shared" if "cores" in measured else "one machine"
+    )
+    told = (
+        f"Extrapolated from {counted(len(trainings), 'training')} of {measured['workers']} workers on {cores}: "
+        f"{most / 1e6:.1f} MB of gradients, links of {''.join(f'{rate:g} Mbit/s, ' for rate in rates)}without a limit."
+    )
+    beyond = {
+        f"{rate_mbps or 0:g} Mbit/s": (rate_mbps or 0) > max(rates, default=0),
+        counted(workers, "worker"): workers > measured["workers"],
+        f"{size / 1e6:.1f} MB": size > most,
+    }
+    if any(beyond.values()):
+        where = ", ".join(name for name, is_beyond in beyond.items() if is_beyond)
+        told += f" Nothing was measured at {where}: run `netsum bench train` on such hosts, and give --measured."
+    return told
+
+
+def check(measured: Mapping[str, Any]) -> list[tuple[str, int | None, float, float]]:
+    """Way, rate, and the step in milliseconds as measured and as forecast from the computation and the costs, for each run."""
+    found = []
+    for switch, each in runs(measured).items():
+        for run in each:
+            for way, of in ((switch, run["netsum"]), (GLOO, run[GLOO])):
+                compute = of["step_ms"] - of["backward_ms"] + of["compute_ms"]
+                forecasts = forecast(measured, run["gradient_bytes"], measured["workers"], run["rate_mbps"], compute)
+                (expected,) = (each.step_ms for each in forecasts if each.way == way)
+                found.append((way, run["rate_mbps"], of["step_ms"], expected))
+    return found
+
+
+# ``netsum advise``: will a switch make my training faster?
+
+
+@click.command(short_help="Say whether a switch would make a training faster.")
+@click.option("--gradients", "size", callback=read_size, required=True, metavar="BYTES", help="of a step, such as 45M")
+@click.option("--workers", type=click.IntRange(2), default=4, show_default=True, help="ranks, each on its own host")
+@click.option("--rate-mbps", type=click.FloatRange(0, min_open=True), help="of the hosts' links [default: no limit]")
+@click.option(
+    "--compute-ms", type=click.FloatRange(0), required=True, help="of a step without the sums, as you measured"
+)
+@click.option(
+    "--measured",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=MEASURED,
+    help="what `netsum bench train` printed on your machine [default: on ours, two cores for everything]",
+)
+def advise(size: int, workers: int, rate_mbps: float | None, compute_ms: float, measured: Path) -> None:
+    """Forecast a training step with each way to sum gradients: the switches, and Gloo's ring.
+
+    The last line is one JSON object.
+    """
+    figures = read(measured)
+    forecasts = forecast(figures, size, workers, rate_mbps, compute_ms)
+    (gloo,) = (each.step_ms for each in forecasts if each.way == GLOO)
+    errors = [abs(expected / step - 1) for _, _, step, expected in check(figures)]
+    rows = [
+        (each.way, f"{each.sums_ms:.1f}", f"{each.step_ms:.1f}", f"{gloo / each.step_ms:.2f}") for each in forecasts
+    ]
+    link = "links without a limit" if rate_mbps is None else f"links of {rate_mbps:g} Mbit/s"
+    title = f"{size / 1e6:.1f} MB of gradients, {workers} workers, {link}"
+    columns = "sums by", ">sums\nms", ">step\nms", ">speed\nGloo = 1"
+    console = table_console()
+    console.print(basis(figures, size, workers, rate_mbps), highlight=False, soft_wrap=True)
+    console.print(make_table(title, columns, rows))
+    console.print(
+        f"Forecast of those trainings themselves: off by {statistics.median(errors):.0%} (median), {max(errors):.0%} at most.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    click.echo(
+        json.dumps(
+            {
+                "fastest": forecasts[0].way,
+                "speedup": round(gloo / forecasts[0].step_ms, 3),
+                "error": round(statistics.median(errors), 3),
+                "largest_error": round(max(errors), 3),
+                "ways": [asdict(each) for each in forecasts],
+            }
+        )
+    )
