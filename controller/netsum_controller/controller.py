@@ -22,7 +22,7 @@ from netsum_controller.memory.model import Region, RegionSpec
 from netsum_controller.monitoring import job_status
 from netsum_controller.monitoring.links import LinkWatcher
 from netsum_controller.monitoring.metrics import Metrics
-from netsum_controller.monitoring.sweeper import Sweeper
+from netsum_controller.monitoring.scanner import AgingScanner
 from netsum_controller.monitoring.switch_monitor import PERIOD, SwitchMonitor
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT
 from netsum_controller.p4runtime.p4info import Program, netsum_program
@@ -177,7 +177,7 @@ class Controller:
         host name or address, instead of ``host``. Every ``watch`` seconds (None: never) each switch is checked, and reconciled
         if it has restarted. With ``tls``, PEM files of a certificate and its key, it serves HTTPS. ``GET /metrics``
         requires the ``metrics_token``, if given, and so does what the live page shows, which with ``web`` is at ``/``. While it
-        serves, blocks of degrade jobs age (:mod:`netsum_controller.monitoring.sweeper`), and shards of memory are kept on devices
+        serves, blocks of degrade jobs age (:mod:`netsum_controller.monitoring.scanner`), and shards of memory are kept on devices
         that report at least every ``lease`` seconds (:mod:`netsum_controller.regions.reconciler`)."""
         if self._serving is None:
             tls_settings = None if tls is None else tls_context(*tls)
@@ -198,7 +198,7 @@ class Controller:
                 if watch is not None:
                     stack.enter_context(closing(SwitchMonitor(self.context, watch)))
                     stack.enter_context(closing(LinkWatcher(self.context)))
-                stack.enter_context(closing(Sweeper(self.context)))
+                stack.enter_context(closing(AgingScanner(self.context)))
                 self.context.beats.lease = lease
                 stack.enter_context(closing(RegionReconciler(self.context)))
                 self._serving = stack.pop_all()

@@ -321,7 +321,9 @@ class Communicator(Reductions, Exchanges):
             gen = self._gen & 0xFFFF
             descriptor, size = self._descriptor, self._block_bytes
             rank, workers = descriptor.rank, descriptor.workers
-            context = Context(self._engine, rank, workers, size, gen, self._degrades, call.firm, call.contribute, error)
+            context = Context(
+                self._engine, rank, workers, size, gen, self._degrades, call.no_aging, call.contribute, error
+            )
             context.whole = PART_OF.get()
             flow, report, outline = call.flow(context), context.report, context.outline
             work = self._engine.start(
@@ -354,7 +356,9 @@ class Communicator(Reductions, Exchanges):
 
     def _open(self, bound: float | None) -> None:
         """Before the first call, find out whether all ranks belong to the same run."""
-        context = Context(self._engine, self.rank, self.size, self._block_bytes, self._gen, self._degrades, firm=True)
+        context = Context(
+            self._engine, self.rank, self.size, self._block_bytes, self._gen, self._degrades, no_aging=True
+        )
         self._engine.start(same_run(context), self._gen, bound, background=False)
         self._gen += 1
         self._opens = False

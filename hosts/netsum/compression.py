@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from netsum.collectives.arguments import as_array
 from netsum.collectives.call import Call, Context
 from netsum.collectives.elementwise import lanewise
-from netsum.collectives.history import Signature
+from netsum.collectives.history import Fingerprint
 from netsum.collectives.negotiation import Negotiation, negotiate
 from netsum.collectives.nonfinite import not_finite
 from netsum.collectives.options import ARITHMETIC, Options
@@ -101,7 +101,7 @@ class _Contribution:
         )
         self._type = name
 
-    def signature(self, name: str, *options: str) -> Signature:
+    def fingerprint(self, name: str, *options: str) -> Fingerprint:
         """The values that must be equal on all ranks."""
         return (name, self._type, self.shape, (self.op, *options))
 
@@ -161,8 +161,8 @@ class Rotated:
     def _flow(self, context: Context, mine: _Contribution) -> Flow:
         # What is drawn follows only from what the ranks agree on: the epoch, and the number of the call in it.
         number = np.array([*divmod(self._comm.descriptor.epoch, 1 << 16), context.gen], np.uint16)
-        signature = mine.signature("rotated", f"{self._bits} bits", f"seed {self._seed}")
-        agreed: Negotiation = yield from negotiate(context, signature, number)
+        fingerprint = mine.fingerprint("rotated", f"{self._bits} bits", f"seed {self._seed}")
+        agreed: Negotiation = yield from negotiate(context, fingerprint, number)
         draw = [self._seed, *agreed.values.tolist()]
         per_chunk = CHUNK_BYTES * 8 // self._bits
         # A block has whole rows, so that the same ranks have contributed to all values that are rotated together.
@@ -275,9 +275,9 @@ class TopBlocks:
             with np.errstate(over="ignore"):
                 norms = (rows**2).sum(axis=1)
             largest[np.argpartition(-norms, count - 1)[:count]] = True
-        signature = mine.signature("top blocks", f"share {self._share}", f"block {self._block}")
+        fingerprint = mine.fingerprint("top blocks", f"share {self._share}", f"block {self._block}")
         marks, options = np.packbits(largest), Options("or", on_late="wait")
-        (joined,) = yield from nested(lanewise(context, marks, Layout.whole(marks.size), options, signature, None))
+        (joined,) = yield from nested(lanewise(context, marks, Layout.whole(marks.size), options, fingerprint, None))
         marked = np.unpackbits(joined, count=len(rows)).astype(np.bool_)
         sent, options = rows[marked], Options(mine.op, on_late="wait")
         layout = Layout.whole(sent.size)

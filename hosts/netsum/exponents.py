@@ -1,4 +1,4 @@
-"""The negotiation before a call's data: its signature, and how large its values are.
+"""The negotiation before a call's data: its fingerprint, and how large its values are.
 
 A call in which they agree starts with an in-network MAX over 16-bit lanes. Its first block is one chunk on every rank:
 
@@ -35,9 +35,9 @@ CODE_LANE: Final = Lane.L16
 FIRST_LANES: Final = CHUNK_BYTES // CODE_LANE.bytes
 HASH_BYTES: Final = 8
 WORDS_BYTES: Final = 52
-SIGNATURE_LANES: Final = HASH_BYTES + 4 + WORDS_BYTES
+FINGERPRINT_LANES: Final = HASH_BYTES + 4 + WORDS_BYTES
 """Two bytes a lane, and its complement."""
-FIRST_CODES: Final = FIRST_LANES - SIGNATURE_LANES
+FIRST_CODES: Final = FIRST_LANES - FINGERPRINT_LANES
 """Codes that the first block has room for."""
 
 ZERO_CODE: Final = 0
@@ -51,15 +51,15 @@ _FLOAT_OFFSET: Final = 1100  # float64's exponents are -1073..1024: codes 27..21
 Codes = NDArray[np.uint16]
 
 
-def call_digest(*parts: object) -> bytes:
+def call_fingerprint(*parts: object) -> bytes:
     """A digest of a call with these parts."""
     return hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=HASH_BYTES).digest()
 
 
-def signature_lanes(*parts: object) -> Codes:
-    """The first block's signature lanes for a call with these parts."""
+def fingerprint_lanes(*parts: object) -> Codes:
+    """The first block's fingerprint lanes for a call with these parts."""
     words = cut_short(spoken(*parts)).encode().ljust(WORDS_BYTES, b"\0")
-    own = call_digest(*parts) + _checked(words)
+    own = call_fingerprint(*parts) + _checked(words)
     lanes = np.frombuffer(own, ">u2").astype(np.uint16)
     return np.concatenate([lanes, _LARGEST - lanes])
 
@@ -78,7 +78,7 @@ def cut_short(words: str) -> str:
 
 
 def spoken(name: object, *parts: object) -> str:
-    """A signature for people: the operation, then type, shape and any unusual options."""
+    """A fingerprint for people: the operation, then type, shape and any unusual options."""
     return " ".join([str(name), *(word for part in parts if (word := _word(part)))])
 
 
@@ -90,13 +90,13 @@ def _word(part: object) -> str:
     if part is None or part is False or part == "agreed":
         return ""  # the default
     if part is True:
-        return "firm"
+        return "no_aging"
     return f"{8 * part.bytes} bits" if isinstance(part, Lane) else str(part)
 
 
 def other_call(largest: Codes, own: Codes) -> str | None:
-    """The one call that other ranks made, in words, from the maximum of the signature lanes; None if they made several."""
-    half = SIGNATURE_LANES // 2
+    """The one call that other ranks made, in words, from the maximum of the fingerprint lanes; None if they made several."""
+    half = FINGERPRINT_LANES // 2
     top, low, ours = (lanes.astype(np.int64) for lanes in (largest[:half], _LARGEST - largest[half:], own[:half]))
     theirs = top if (top == low).all() else top + low - ours  # all the others agree, or ours is one of two values
     if theirs.min() < 0 or theirs.max() > int(_LARGEST):

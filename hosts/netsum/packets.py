@@ -101,7 +101,7 @@ class Netsum(Packet):
             value |= min(1, gradients or self.gradients) << _SHIFTS["data_cnt"]
         return value.to_bytes(schema.HEADER_BYTES, "big") + pay
 
-    def guess_payload_class(self, payload: bytes) -> type[Packet]:  # noqa: ARG002 - scapy's signature
+    def guess_payload_class(self, payload: bytes) -> type[Packet]:  # noqa: ARG002 - scapy's fingerprint
         """Lanes of the header's width; room in an empty contribution; otherwise raw bytes."""
         if not self.gradients:
             return Room

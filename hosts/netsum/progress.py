@@ -481,7 +481,7 @@ class Engine(Driver[Work[Any]]):
 
     def _refused(self, refusal: BlockRejected) -> NetsumError:
         block = self.window.block_id(refusal.serial)
-        if refusal.reason is Outcome.SIGNATURE:
+        if refusal.reason is Outcome.FINGERPRINT_MISMATCH:
             self.disagree()
             ours = self._call_at(refusal.serial)
             return MismatchError(
@@ -494,7 +494,7 @@ class Engine(Driver[Work[Any]]):
         return RejectedError(f"the switch refused block {block}: {reason.lower().replace('_', ' ')}", reason)
 
     def disagree(self) -> None:
-        """Tell the others through the blocks that they wait for: the switch takes MISMATCH whatever the signature."""
+        """Tell the others through the blocks that they wait for: the switch takes MISMATCH whatever the fingerprint."""
         window = self.window
         for _ in range(GOODBYE_REPEATS):
             self._transport.send(window.abort_outstanding(Status.MISMATCH))

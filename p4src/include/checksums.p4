@@ -11,9 +11,10 @@
                       hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
 
 #define NETSUM_FIELDS hdr.netsum.job_id, hdr.netsum.block_id, hdr.netsum.age_op, hdr.netsum.final, \
-                      hdr.netsum.degraded, hdr.netsum.firm, hdr.netsum.give_way, hdr.netsum.src_id, hdr.netsum.src_cnt, \
+                      hdr.netsum.degraded, hdr.netsum.no_aging, hdr.netsum.backoff, hdr.netsum.src_id, hdr.netsum.src_cnt, \
                       hdr.netsum.gen_id, hdr.netsum.hop, hdr.netsum.grad_cnt_high, hdr.netsum.grad_cnt, hdr.netsum.version, \
-                      hdr.netsum.op, hdr.netsum.lane, hdr.netsum.status, hdr.netsum.dest, hdr.netsum.data_cnt, hdr.netsum.call, hdr.netsum.spare
+                      hdr.netsum.op, hdr.netsum.lane, hdr.netsum.status, hdr.netsum.dest, hdr.netsum.data_cnt, \
+                      hdr.netsum.call_fingerprint, hdr.netsum.reserved
 
 #define CHUNKS1(h) h.f0
 #define CHUNKS2(h) CHUNKS1(h), h.f1
@@ -39,7 +40,7 @@ control NetsumVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 
 control NetsumUpdateChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(meta.aggregator_mac != 0 && hdr.ipv4.isValid(), IPV4_FIELDS, hdr.ipv4.checksum, HashAlgorithm.csum16);
+        update_checksum(meta.my_mac != 0 && hdr.ipv4.isValid(), IPV4_FIELDS, hdr.ipv4.checksum, HashAlgorithm.csum16);
     }
 }
 

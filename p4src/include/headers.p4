@@ -110,54 +110,54 @@ const bit<3> REPLY_RESULT        = 6;   // for the source that sent the packet
 // No stage has decided the packet's fate yet.
 const bit<5> OUTCOME_PENDING = 31;
 
-// What a sweep keeps when it recirculates.
-const bit<8> SWEEP_FIELDS = 0;
+// What a scan keeps when it recirculates.
+const bit<8> SCAN_FIELDS = 0;
 
 // BMv2 clears every field for each packet and copies it for each replica, used or not: a field costs 0.3 % of a contribution
 // (docs/performance.md), so what few packets need shares one. The same goes for a control's variables, and for those that p4c adds
 // where an argument is not a plain field.
 struct metadata_t {
-    bit<2>   from;            // see FROM_*
-    bit<5>   outcome;         // fate of a contribution, OUTCOME_PENDING until a stage decides
-    bit<48>  aggregator_mac;  // the switch's own MAC, 0 when the packet is not for its address
-    bit<1>   unwelcome;       // a contribution to another switch, or a packet from an address that is not behind its port
-    bit<32>  address;         // where a contribution or an instruction goes, or what an ARP request asks for; then, unless it is
-                              // a contribution: where it is from
-    bit<16>  grad_cnt;        // lanes in the contribution, both parts joined
-    bit<32>  epoch;           // job: its epoch; claim: the last epoch that had been claimed; memory: see ADJUST in checksums.p4
-    bit<256> all_sources;     // job: one bit for each source
-    bit<88>  job;             // job: what few packets ask for, see JOB_*
-    bit<56>  ageing;          // job: when a block may be closed, see AGEING_*; 0: never
-    bit<8>   stripe;          // leaf: which parent the block has
-    bit<256> source;          // member: its bit
-    bit<32>  slot;            // index into the registers; claim: which epochs; deliver: index into the counters; memory: see ADJUST
-    bit<8>   combine;         // see COMBINE_*
-    bit<5>   room;            // chunks that the packet's UDP payload has room for
-    bit<1>   header_only;     // the result, or this copy of it, goes out without payload
-    bit<3>   reply;           // see REPLY_*
-    @field_list(SWEEP_FIELDS)
-    bit<160> sweep;           // what it knows from its earlier passes, see SWEEP_*
-    frontier_raw_t frontier;  // of a job whose blocks age out, see FRONTIER_* in wire.p4
-    record_raw_t record;      // the slot's block record, see RECORD_* and AS_* in wire.p4
+    bit<2>         from;              // see FROM_*
+    bit<5>         outcome;           // fate of a contribution, OUTCOME_PENDING until a stage decides
+    bit<48>        my_mac;            // the switch's own MAC, 0 when the packet is not for its address
+    bit<1>         not_admitted;      // a contribution to another switch, or a packet from an address that is not behind its port
+    bit<32>        address;           // where a contribution or an instruction goes, or what an ARP request asks for; then, unless it is
+                                      // a contribution: where it is from
+    bit<16>        grad_cnt;          // lanes in the contribution, both parts joined
+    bit<32>        epoch;             // job: its epoch; claim: the last epoch that had been claimed; memory: see ADJUST in checksums.p4
+    bit<256>       all_sources;       // job: one bit for each source
+    bit<88>        job;               // job: what few packets ask for, see JOB_*
+    bit<56>        aging;             // job: when a block may be closed, see AGING_*; 0: never
+    bit<8>         stripe;            // leaf: which parent the block has
+    bit<256>       source;            // member: its bit
+    bit<32>        slot;              // index into the registers; claim: which epochs; deliver: index into the counters; memory: see ADJUST
+    bit<8>         combine;           // see COMBINE_*
+    bit<5>         payload_capacity;  // chunks that the packet's UDP payload has room for
+    bit<1>         header_only;       // the result, or this copy of it, goes out without payload
+    bit<3>         reply;             // see REPLY_*
+    @field_list(SCAN_FIELDS)
+    bit<160>       aging_scan;        // what it knows from its earlier passes, see SCAN_*
+    progress_raw_t progress;          // of a job whose blocks age out, see PROGRESS_* in wire.p4
+    record_raw_t   record;            // the slot's block record, see RECORD_* and AS_* in wire.p4
 }
 
 // meta.job, as job.p4 puts it together.
 #define JOB_FIRST_BLOCK(m) m.job[87:56]    // of the epoch
-#define JOB_LAP(m)         m.job[55:24]    // how many slots it has, so how far apart the ids of two blocks of a slot are
+#define JOB_NUM_SLOTS(m)         m.job[55:24]    // how many slots it has, so how far apart the ids of two blocks of a slot are
 #define JOB_STRIPES(m)     m.job[23:16]    // leaf: the bits of a block's id that say which parent it has
 #define JOB_ROLE(m)        m.job[15:8]     // see ROLE_*, what the switch does with a complete block
 #define JOB_PRIORITY(m)    m.job[7:0]      // its class among jobs that compete; 0: it does not compete
 
-// meta.ageing
-#define AGEING_EXP(m)      m.ageing[55:24]    // age at which a block may be closed, microseconds
-#define AGEING_QUORUM(m)   m.ageing[23:16]    // workers that a block needs for that
-#define AGEING_WINDOW(m)   m.ageing[15:0]     // blocks that may be open at a time
+// meta.aging
+#define AGING_EXP(m)      m.aging[55:24]    // age at which a block may be closed, microseconds
+#define AGING_QUORUM(m)   m.aging[23:16]    // workers that a block needs for that
+#define AGING_WINDOW(m)   m.aging[15:0]     // blocks that may be open at a time
 
-// meta.sweep
-#define SWEEP_BASE(m)      m.sweep[159:128]    // the job's first slot
-#define SWEEP_FIRST(m)     m.sweep[127:96]     // block that it began with
-#define SWEEP_RANGE(m)     m.sweep[95:64]      // how many blocks it looks at
-#define SWEEP_NOW(m)       m.sweep[63:16]      // when it began; a packet that recirculates has no timestamp
-#define SWEEP_CLOSED(m)    m.sweep[15:0]       // blocks closed so far
+// meta.aging_scan
+#define SCAN_BASE(m)      m.aging_scan[159:128]    // the job's first slot
+#define SCAN_FIRST(m)     m.aging_scan[127:96]     // block that it began with
+#define SCAN_RANGE(m)     m.aging_scan[95:64]      // how many blocks it looks at
+#define SCAN_NOW(m)       m.aging_scan[63:16]      // when it began; a packet that recirculates has no timestamp
+#define SCAN_CLOSED(m)    m.aging_scan[15:0]       // blocks closed so far
 
 #endif

@@ -7,17 +7,17 @@
 #include "headers.p4"
 
 parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
-                    inout standard_metadata_t standard) {
+                    inout standard_metadata_t standard_metadata) {
     state start {
-        transition select(standard.ingress_port) {
+        transition select(standard_metadata.ingress_port) {
             CPU_PORT: cpu;
             0:        port0;
             default:  ethernet;
         }
     }
     state port0 {
-        // Recirculated packets come in through port 0. All of them are sweeps.
-        transition select(standard.instance_type) {
+        // Recirculated packets come in through port 0. All of them are scans.
+        transition select(standard_metadata.instance_type) {
             RECIRCULATED: cpu;
             default:      ethernet;
         }
@@ -26,7 +26,7 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         packet.extract(hdr.packet_out);
         meta.from = FROM_CONTROLLER;
         transition select(hdr.packet_out.kind) {
-            KIND_SWEEP: ethernet;
+            KIND_SCAN: ethernet;
             default:    accept;
         }
     }

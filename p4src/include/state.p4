@@ -1,15 +1,15 @@
 // What the switch remembers of blocks and jobs, and everything that may be done to it: no other file touches these two
 // registers.
 //
-//   record     one for each slot: the block that the slot holds. Changed by block, parent and sweep, shown by query.
-//   frontier   one for each job whose blocks age out: its newest block, and who is suspected of being late.
+//   record     one for each slot: the block that the slot holds. Changed by block, parent and aging_scan, shown by query.
+//   progress   one for each job whose blocks age out: its newest block, and its stragglers.
 //
 // A packet reads its slot's record, decides, and writes the record back. Nothing comes in between, because simple_switch
 // and netsum-switch run ingress on one thread. On a target with several, that has to be said: the stages from block,
-// parent or sweep up to and including aggregate become one @atomic block in netsum.p4 (a record says what is in its
+// parent or aging_scan up to and including aggregate become one @atomic block in netsum.p4 (a record says what is in its
 // slot's buffers, so they must change together), and so do priority and claim, each with its own register.
 //
-// A cell is one number (RECORD_x and FRONTIER_x cut a field out, AS_x puts a value in its place; see wire.p4): BMv2 pays
+// A cell is one number (RECORD_x and PROGRESS_x cut a field out, AS_x puts a value in its place; see wire.p4): BMv2 pays
 // for every field that is written, so adding a contribution is one assignment, not one for each counter.
 
 #ifndef STATE_P4
@@ -19,20 +19,21 @@
 
 @id(RECORD_REGISTER)
 register<record_raw_t, bit<32>>(SLOTS) record_register;
-@id(FRONTIER_REGISTER)
-register<frontier_raw_t, bit<8>>(256) frontier_register;    // by job
+@id(JOB_PROGRESS_REGISTER)
+register<progress_raw_t, bit<8>>(256) job_progress_register;    // by job
 
-// A packet's signature, in its place in the record.
-#define SIGNATURE(h) (AS_CALL(h.call) | AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) | AS_LANE(h.lane))
+// A packet's fingerprint, in its place in the record.
+#define FINGERPRINT(h) (AS_CALL_FINGERPRINT(h.call_fingerprint) | AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) \
+    | AS_LANE(h.lane))
 
 // Whether an open block need not wait any longer: nobody is missing (since a source was evicted, perhaps); or enough workers
-// have waited long enough for the late; or only suspects are missing, who have not been heard of since they were late the
-// last time. A sweep's time is that of its first pass, so a block may be younger than that: a difference would wrap.
+// have waited long enough for the late; or only stragglers are missing, who have not been heard of since they were late the
+// last time. A scan's time is that of its first pass, so a block may be younger than that: a difference would wrap.
 #define ALL_IN(m) ((RECORD_SEEN(m.record) & m.all_sources) == m.all_sources)
-#define MAY_CLOSE(m) (m.ageing != 0 && HAS_FIRM(m.record, 0) && RECORD_SRC_CNT(m.record) >= AGEING_QUORUM(m))
-#define EXPIRED(m, now) (MAY_CLOSE(m) && now >= RECORD_START(m.record) + (bit<48>)AGEING_EXP(m))
-#define ALL_BUT_SUSPECTS(m) (MAY_CLOSE(m) \
-    && ((RECORD_SEEN(m.record) | FRONTIER_SUSPECTS(m.frontier)) & m.all_sources) == m.all_sources)
+#define MAY_CLOSE(m) (m.aging != 0 && HAS_NO_AGING(m.record, 0) && RECORD_SRC_CNT(m.record) >= AGING_QUORUM(m))
+#define EXPIRED(m, now) (MAY_CLOSE(m) && now >= RECORD_START(m.record) + (bit<48>)AGING_EXP(m))
+#define ALL_BUT_STRAGGLERS(m) (MAY_CLOSE(m) \
+    && ((RECORD_SEEN(m.record) | PROGRESS_STRAGGLERS(m.progress)) & m.all_sources) == m.all_sources)
 
 control LoadRecord(out record_raw_t record, in bit<32> slot) {
     apply {
@@ -49,14 +50,14 @@ control StoreRecord(in metadata_t meta) {
 // A slot that is empty or was written in another epoch reads as the closed block one lap before the first lap.
 control ReadAsClosed(in headers_t hdr, inout metadata_t meta) {
     apply {
-        meta.record = AS_BLOCK_ID(JOB_FIRST_BLOCK(meta) - JOB_LAP(meta)
-            + ((hdr.netsum.block_id - JOB_FIRST_BLOCK(meta)) & (JOB_LAP(meta) - 1)));
+        meta.record = AS_BLOCK_ID(JOB_FIRST_BLOCK(meta) - JOB_NUM_SLOTS(meta)
+            + ((hdr.netsum.block_id - JOB_FIRST_BLOCK(meta)) & (JOB_NUM_SLOTS(meta) - 1)));
     }
 }
 
-control OpenBlock(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+control OpenBlock(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     apply {
-        meta.record = AS_START(standard.ingress_global_timestamp) | AS_EPOCH(meta.epoch)
+        meta.record = AS_START(standard_metadata.ingress_global_timestamp) | AS_EPOCH(meta.epoch)
             | AS_BLOCK_ID(hdr.netsum.block_id) | AS_STATE(STATE_OPEN);
     }
 }
@@ -86,38 +87,38 @@ control CloseWithoutLate(inout metadata_t meta) {
     }
 }
 
-// A frontier that was kept in another epoch says nothing: all blocks of the first window may be open.
-control LoadFrontier(in headers_t hdr, inout metadata_t meta) {
+// A progress that was kept in another epoch says nothing: all blocks of the first window may be open.
+control LoadProgress(in headers_t hdr, inout metadata_t meta) {
     apply {
-        frontier_register.read(meta.frontier, hdr.netsum.job_id);
-        if (FRONTIER_FRONTIER_EPOCH(meta.frontier) != meta.epoch) {
-            meta.frontier = AS_FRONTIER_EPOCH(meta.epoch)
-                | AS_NEWEST(JOB_FIRST_BLOCK(meta) + (bit<32>)AGEING_WINDOW(meta) - 1);
+        job_progress_register.read(meta.progress, hdr.netsum.job_id);
+        if (PROGRESS_EPOCH(meta.progress) != meta.epoch) {
+            meta.progress = AS_PROGRESS_EPOCH(meta.epoch)
+                | AS_PROGRESS_NEWEST_BLOCK(JOB_FIRST_BLOCK(meta) + (bit<32>)AGING_WINDOW(meta) - 1);
         }
     }
 }
 
 // A source came to a block that is newer than all before.
-control MoveFrontier(in headers_t hdr, inout metadata_t meta) {
+control AdvanceNewestBlock(in headers_t hdr, inout metadata_t meta) {
     apply {
-        meta.frontier = (meta.frontier & ~AS_NEWEST(32w0xffffffff)) | AS_NEWEST(hdr.netsum.block_id);
-        frontier_register.write(hdr.netsum.job_id, meta.frontier);
+        meta.progress = (meta.progress & ~AS_PROGRESS_NEWEST_BLOCK(32w0xffffffff)) | AS_PROGRESS_NEWEST_BLOCK(hdr.netsum.block_id);
+        job_progress_register.write(hdr.netsum.job_id, meta.progress);
     }
 }
 
 // Whoever is missing from the block was late.
-control SuspectMissing(in headers_t hdr, inout metadata_t meta) {
+control MarkStragglers(in headers_t hdr, inout metadata_t meta) {
     apply {
-        meta.frontier = meta.frontier | AS_SUSPECTS(meta.all_sources & ~RECORD_SEEN(meta.record));
-        frontier_register.write(hdr.netsum.job_id, meta.frontier);
+        meta.progress = meta.progress | AS_PROGRESS_STRAGGLERS(meta.all_sources & ~RECORD_SEEN(meta.record));
+        job_progress_register.write(hdr.netsum.job_id, meta.progress);
     }
 }
 
 // The source has been heard of again.
-control ClearSuspect(in headers_t hdr, inout metadata_t meta) {
+control ClearStraggler(in headers_t hdr, inout metadata_t meta) {
     apply {
-        meta.frontier = meta.frontier & ~AS_SUSPECTS(meta.source);
-        frontier_register.write(hdr.netsum.job_id, meta.frontier);
+        meta.progress = meta.progress & ~AS_PROGRESS_STRAGGLERS(meta.source);
+        job_progress_register.write(hdr.netsum.job_id, meta.progress);
     }
 }
 

@@ -1,5 +1,4 @@
 // Generated from hosts/netsum/wire/schema.py and memory.py by `make p4`. Do not edit.
-// long: it is the whole schema, and nobody has to read it.
 
 #ifndef WIRE_P4
 #define WIRE_P4
@@ -11,15 +10,15 @@ const bit<16> MAX_PAYLOAD_BYTES = 4096;
 const bit<8> EVERYONE = 255;
 const bit<9> CPU_PORT = 510;
 const bit<16> FLOOD_GROUP = 4000;
-const bit<16> SWEEP_SLOTS = 8;
-const bit<16> SWEEP_GROUPS = 256;
-const bit<16> SWEEP_REPLICA = 1000;
-const bit<48> GIVE_WAY_US = 20000;
+const bit<16> SCAN_SLOTS = 8;
+const bit<16> SCAN_GROUPS = 256;
+const bit<16> SCAN_REPLICA = 1000;
+const bit<48> BACKOFF_US = 20000;
 const bit<32> SLOTS = 8192;
 const bit<32> OUTCOME_COUNTERS = 8192;
 typedef bit<2048> chunk_t;
 typedef bit<504> record_raw_t;
-typedef bit<320> frontier_raw_t;
+typedef bit<320> progress_raw_t;
 const chunk_t TOP_BITS_8 = 0x80808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080;
 const chunk_t TOP_BITS_16 = 0x80008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000;
 const chunk_t TOP_BITS_32 = 0x80000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000;
@@ -70,25 +69,25 @@ const bit<5> OUTCOME_DUPLICATE = 2;
 const bit<5> OUTCOME_REPLAYED = 3;
 const bit<5> OUTCOME_STALE = 4;
 const bit<5> OUTCOME_AGED = 5;
-const bit<5> OUTCOME_SWEPT = 6;
+const bit<5> OUTCOME_SCANNED = 6;
 const bit<5> OUTCOME_UNKNOWN_JOB = 8;
 const bit<5> OUTCOME_NOT_MEMBER = 9;
 const bit<5> OUTCOME_WRONG_PORT = 10;
-const bit<5> OUTCOME_SIGNATURE = 11;
-const bit<5> OUTCOME_WINDOW = 12;
+const bit<5> OUTCOME_FINGERPRINT_MISMATCH = 11;
+const bit<5> OUTCOME_OUT_OF_WINDOW = 12;
 const bit<5> OUTCOME_UNSUPPORTED = 13;
 const bit<5> OUTCOME_MALFORMED = 16;
 const bit<5> OUTCOME_CHECKSUM = 17;
 const bit<5> OUTCOME_RESENT = 18;
-const bit<5> OUTCOME_RETURNED = 19;
-const bit<5> OUTCOME_TOLD = 20;
+const bit<5> OUTCOME_PARENT_RESULT = 19;
+const bit<5> OUTCOME_PARENT_STATUS = 20;
 const bit<5> OUTCOME_IGNORED = 21;
-const bit<5> OUTCOME_ASKED = 22;
-const bit<5> OUTCOME_BROUGHT = 23;
-const bit<5> OUTCOME_LACKING = 24;
+const bit<5> OUTCOME_QUERIED_PARENT = 22;
+const bit<5> OUTCOME_EARLY_PAYLOAD = 23;
+const bit<5> OUTCOME_PAYLOAD_MISSING = 24;
 
 const bit<8> KIND_QUERY = 0;
-const bit<8> KIND_SWEEP = 1;
+const bit<8> KIND_SCAN = 1;
 const bit<8> KIND_CLAIM = 2;
 
 // Which values of a field belong together. Nothing else may ask for an order among them.
@@ -108,12 +107,12 @@ const bit<8> KIND_CLAIM = 2;
 // ABORT, MISMATCH
 #define STATUS_GIVES_UP(x) ((x & 0xe) == 2)
 // OPEN, SENT
-#define STATE_IS_UNDER_WAY(x) ((x & 0x5) == 1)
+#define STATE_IS_IN_PROGRESS(x) ((x & 0x5) == 1)
 // COMPLETED, AGED
 #define OUTCOME_IS_CLOSING(x) ((x & 0x1b) == 1)
-// COMPLETED, AGED, RESENT, ASKED
+// COMPLETED, AGED, RESENT, QUERIED_PARENT
 #define OUTCOME_GOES_UP(x) ((x == 1) || (x == 5) || (x == 18) || (x == 22))
-// UNKNOWN_JOB, NOT_MEMBER, WRONG_PORT, SIGNATURE, WINDOW, UNSUPPORTED
+// UNKNOWN_JOB, NOT_MEMBER, WRONG_PORT, FINGERPRINT_MISMATCH, OUT_OF_WINDOW, UNSUPPORTED
 #define OUTCOME_IS_REFUSAL(x) (x >= 8 && x <= 13)
 // The reason that a REFUSED answer gives.
 #define REASON(x) x[3:0]
@@ -148,8 +147,8 @@ header netsum_h {
     bit<4>    age_op;          // whether the block aged out, see AgeOp; on a REFUSED answer: the reason
     bit<1>    final;           // last block of the generation (informative); of a switch's: it adds nothing, it asks
     bit<1>    degraded;        // partial: fewer workers than the job has; on a contribution: than the source has
-    bit<1>    firm;            // the block waits for every source: it never ages out
-    bit<1>    give_way;        // on a result: a job of a higher priority is busy at the switch; else zero
+    bit<1>    no_aging;        // the block waits for every source: it never ages out
+    bit<1>    backoff;         // on a result: a job of a higher priority is busy at the switch; else zero
     bit<8>    src_id;          // the sender's source id at this switch; on a result: the receiver's
     bit<8>    src_cnt;         // workers that have contributed, with or without payload
     bit<16>   gen_id;          // generation: the collective call that the block belongs to
@@ -162,8 +161,8 @@ header netsum_h {
     bit<4>    status;          // outcome, see Status
     bit<8>    dest;            // rank that gets the result; 255: every member
     bit<8>    data_cnt;        // how many of the src_cnt contributions carried a payload
-    bit<56>   call;            // digest of what the call is; 0: its first block says that
-    bit<8>    spare;           // zero
+    bit<56>   call_fingerprint; // of what the call is; 0: its first block says that
+    bit<8>    reserved;        // zero
 }
 
 header chunks1_h {
@@ -217,20 +216,20 @@ header chunks16_h {
 //   start           48  ingress timestamp of the block's first packet, microseconds
 //   epoch           32  epoch of the job that wrote the record
 //   block_id        32  the block that the slot holds
-//   call            56  signature: digest of the block's call
-//   gen_id          16  signature: generation of the block
-//   dest             8  signature: rank that gets the result
-//   op               4  signature: operation
-//   lane             4  signature: lane width
+//   call_fingerprint  56  fingerprint: of what the block's call is
+//   gen_id          16  fingerprint: generation of the block
+//   dest             8  fingerprint: rank that gets the result
+//   op               4  fingerprint: operation
+//   lane             4  fingerprint: lane width
 //   grad_cnt        16  lanes in the payload; 0: no payload yet
 //   src_cnt          8  workers that have contributed
 //   data_cnt         8  contributions with payload
 //   status           4  highest status contributed
 //   state            3  see BlockState
-//   signed           1  the signature is set (a contribution that was not ABORT has come)
+//   fingerprinted    1  the fingerprint is set (a contribution that was not ABORT has come)
 //   degraded         1  the sum is partial
 //   chunks           5  payload size in chunks
-//   firm             1  never ages out
+//   no_aging         1  never ages out
 //   congested        1  a contribution came with the mark CE of a congested link (RFC 3168)
 
 #define RECORD_SEEN(r)         r[503:248]
@@ -241,8 +240,8 @@ header chunks16_h {
 #define AS_EPOCH(x)            ((record_raw_t)(x) << 168)
 #define RECORD_BLOCK_ID(r)     r[167:136]
 #define AS_BLOCK_ID(x)         ((record_raw_t)(x) << 136)
-#define RECORD_CALL(r)         r[135:80]
-#define AS_CALL(x)             ((record_raw_t)(x) << 80)
+#define RECORD_CALL_FINGERPRINT(r) r[135:80]
+#define AS_CALL_FINGERPRINT(x) ((record_raw_t)(x) << 80)
 #define RECORD_GEN_ID(r)       r[79:64]
 #define AS_GEN_ID(x)           ((record_raw_t)(x) << 64)
 #define RECORD_DEST(r)         r[63:56]
@@ -261,21 +260,21 @@ header chunks16_h {
 #define AS_STATUS(x)           ((record_raw_t)(x) << 12)
 #define RECORD_STATE(r)        r[11:9]
 #define AS_STATE(x)            ((record_raw_t)(x) << 9)
-#define RECORD_SIGNED(r)       r[8:8]
-#define AS_SIGNED(x)           ((record_raw_t)(x) << 8)
+#define RECORD_FINGERPRINTED(r) r[8:8]
+#define AS_FINGERPRINTED(x)    ((record_raw_t)(x) << 8)
 #define RECORD_DEGRADED(r)     r[7:7]
 #define AS_DEGRADED(x)         ((record_raw_t)(x) << 7)
 #define RECORD_CHUNKS(r)       r[6:2]
 #define AS_CHUNKS(x)           ((record_raw_t)(x) << 2)
-#define RECORD_FIRM(r)         r[1:1]
-#define AS_FIRM(x)             ((record_raw_t)(x) << 1)
+#define RECORD_NO_AGING(r)     r[1:1]
+#define AS_NO_AGING(x)         ((record_raw_t)(x) << 1)
 #define RECORD_CONGESTED(r)    r[0:0]
 #define AS_CONGESTED(x)        ((record_raw_t)(x) << 0)
 #define HAS_SEEN(r, x)         ((r & 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff00000000000000000000000000000000000000000000000000000000000000) == AS_SEEN(x))
 #define HAS_START(r, x)        ((r & 0xffffffffffff00000000000000000000000000000000000000000000000000) == AS_START(x))
 #define HAS_EPOCH(r, x)        ((r & 0xffffffff000000000000000000000000000000000000000000) == AS_EPOCH(x))
 #define HAS_BLOCK_ID(r, x)     ((r & 0xffffffff0000000000000000000000000000000000) == AS_BLOCK_ID(x))
-#define HAS_CALL(r, x)         ((r & 0xffffffffffffff00000000000000000000) == AS_CALL(x))
+#define HAS_CALL_FINGERPRINT(r, x) ((r & 0xffffffffffffff00000000000000000000) == AS_CALL_FINGERPRINT(x))
 #define HAS_GEN_ID(r, x)       ((r & 0xffff0000000000000000) == AS_GEN_ID(x))
 #define HAS_DEST(r, x)         ((r & 0xff00000000000000) == AS_DEST(x))
 #define HAS_OP(r, x)           ((r & 0xf0000000000000) == AS_OP(x))
@@ -285,41 +284,41 @@ header chunks16_h {
 #define HAS_DATA_CNT(r, x)     ((r & 0xff0000) == AS_DATA_CNT(x))
 #define HAS_STATUS(r, x)       ((r & 0xf000) == AS_STATUS(x))
 #define HAS_STATE(r, x)        ((r & 0xe00) == AS_STATE(x))
-#define HAS_SIGNED(r, x)       ((r & 0x100) == AS_SIGNED(x))
+#define HAS_FINGERPRINTED(r, x) ((r & 0x100) == AS_FINGERPRINTED(x))
 #define HAS_DEGRADED(r, x)     ((r & 0x80) == AS_DEGRADED(x))
 #define HAS_CHUNKS(r, x)       ((r & 0x7c) == AS_CHUNKS(x))
-#define HAS_FIRM(r, x)         ((r & 0x2) == AS_FIRM(x))
+#define HAS_NO_AGING(r, x)     ((r & 0x2) == AS_NO_AGING(x))
 #define HAS_CONGESTED(r, x)    ((r & 0x1) == AS_CONGESTED(x))
-const record_raw_t SIGNATURE_BITS = 0xffffffffffffffffffffff000000000000;
+const record_raw_t FINGERPRINT_BITS = 0xffffffffffffffffffffff000000000000;
 const record_raw_t SEEN_BITS = 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff00000000000000000000000000000000000000000000000000000000000000;
 const record_raw_t PAYLOAD_BITS = 0xffff0000007c;
 
-// The frontier, 320 bits in one register cell:
-//   suspects       256  sources that a block was closed without, and that have not been heard of since
-//   frontier_epoch  32  epoch of the job that this is about
-//   newest          32  the newest block that a source has come to
+// A job's progress, 320 bits in one register cell:
+//   stragglers     256  sources that a block was closed without, and that have not been heard of since
+//   epoch           32  epoch of the job that this is about
+//   newest_block    32  the newest block that a source has come to
 
-#define FRONTIER_SUSPECTS(r)   r[319:64]
-#define AS_SUSPECTS(x)         ((frontier_raw_t)(x) << 64)
-#define FRONTIER_FRONTIER_EPOCH(r) r[63:32]
-#define AS_FRONTIER_EPOCH(x)   ((frontier_raw_t)(x) << 32)
-#define FRONTIER_NEWEST(r)     r[31:0]
-#define AS_NEWEST(x)           ((frontier_raw_t)(x) << 0)
+#define PROGRESS_STRAGGLERS(r) r[319:64]
+#define AS_PROGRESS_STRAGGLERS(x) ((progress_raw_t)(x) << 64)
+#define PROGRESS_EPOCH(r)      r[63:32]
+#define AS_PROGRESS_EPOCH(x)   ((progress_raw_t)(x) << 32)
+#define PROGRESS_NEWEST_BLOCK(r) r[31:0]
+#define AS_PROGRESS_NEWEST_BLOCK(x) ((progress_raw_t)(x) << 0)
 
 @controller_header("packet_out")
 header packet_out_h {
     bit<8>    kind;            // see PacketOutKind
-    bit<16>   slot;            // query: index into the record register; sweep: the job's slot to begin with; claim: high half
+    bit<16>   slot;            // query: index into the record register; scan: the job's slot to begin with; claim: high half
     bit<16>   cookie;          // returned as it came
-    bit<16>   closed;          // packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half
+    bit<16>   closed;          // packet_in of a scan: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half
 }
 
 @controller_header("packet_in")
 header packet_in_h {
     bit<8>    kind;            // see PacketOutKind
-    bit<16>   slot;            // query: index into the record register; sweep: the job's slot to begin with; claim: high half
+    bit<16>   slot;            // query: index into the record register; scan: the job's slot to begin with; claim: high half
     bit<16>   cookie;          // returned as it came
-    bit<16>   closed;          // packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half
+    bit<16>   closed;          // packet_in of a scan: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half
 }
 
 // Memory in the network.

@@ -8,10 +8,10 @@
 #define BRINGS_COPY(h, m) (h.op == OP_COPY && m.grad_cnt != 0)
 
 // From the packet's block to the job's newest, as a serial number.
-#define BEHIND (FRONTIER_NEWEST(meta.frontier) - hdr.netsum.block_id)
+#define BEHIND (PROGRESS_NEWEST_BLOCK(meta.progress) - hdr.netsum.block_id)
 #define IS_NEWEST (BEHIND >= 0x80000000)
 
-control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     bit<32> delta;    // from the slot's block to the packet's, as a serial number
 
     LoadRecord()       load_record;
@@ -21,32 +21,32 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
     LoadResult()       load_result;
     CloseBlock()       close_block;
     CloseWithoutLate() close_without_late;
-    LoadFrontier()     load_frontier;
-    MoveFrontier()     move_frontier;
-    SuspectMissing()   suspect_missing;
-    ClearSuspect()     clear_suspect;
+    LoadProgress()     load_progress;
+    AdvanceNewestBlock()     advance_newest_block;
+    MarkStragglers()   mark_stragglers;
+    ClearStraggler()     clear_straggler;
 
     // Only members that gave up have contributed so far, but a result needs a generation.
-    action sign_for_now() {
-        meta.record = (meta.record & ~SIGNATURE_BITS) | SIGNATURE(hdr.netsum);
+    action set_provisional_fingerprint() {
+        meta.record = (meta.record & ~FINGERPRINT_BITS) | FINGERPRINT(hdr.netsum);
     }
-    action sign() {
-        meta.record = (meta.record & ~SIGNATURE_BITS) | SIGNATURE(hdr.netsum) | AS_SIGNED(1w1)
-            | AS_FIRM(hdr.netsum.firm);
+    action set_fingerprint() {
+        meta.record = (meta.record & ~FINGERPRINT_BITS) | FINGERPRINT(hdr.netsum) | AS_FINGERPRINTED(1w1)
+            | AS_NO_AGING(hdr.netsum.no_aging);
     }
     action take_first_payload() {
-        meta.record = meta.record | AS_GRAD_CNT(meta.grad_cnt) | AS_CHUNKS(meta.room);
+        meta.record = meta.record | AS_GRAD_CNT(meta.grad_cnt) | AS_CHUNKS(meta.payload_capacity);
         meta.combine = COMBINE_STORE;
     }
-    action count_in() {
+    action add_contribution() {
         meta.record = (meta.record | AS_SEEN(meta.source))
             + (AS_SRC_CNT(hdr.netsum.src_cnt) + AS_DATA_CNT(hdr.netsum.data_cnt));
         meta.outcome = OUTCOME_ACCEPTED;
     }
-    action say_congested() {
+    action mark_congested() {
         meta.record = meta.record | AS_CONGESTED(1w1);
     }
-    action say_degraded() {
+    action mark_degraded() {
         meta.record = meta.record | AS_DEGRADED(1w1);
     }
     action raise_status() {
@@ -59,11 +59,11 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
             if (RECORD_EPOCH(meta.record) != meta.epoch || HAS_STATE(meta.record, STATE_EMPTY)) {
                 read_as_closed.apply(hdr, meta);
             }
-            if (meta.ageing != 0) {
-                load_frontier.apply(hdr, meta);
-                if (!IS_QUESTION(hdr.netsum) && (FRONTIER_SUSPECTS(meta.frontier) & meta.source) != 0
-                        && (BEHIND < (bit<32>)AGEING_WINDOW(meta) || IS_NEWEST)) {
-                    clear_suspect.apply(hdr, meta);
+            if (meta.aging != 0) {
+                load_progress.apply(hdr, meta);
+                if (!IS_QUESTION(hdr.netsum) && (PROGRESS_STRAGGLERS(meta.progress) & meta.source) != 0
+                        && (BEHIND < (bit<32>)AGING_WINDOW(meta) || IS_NEWEST)) {
+                    clear_straggler.apply(hdr, meta);
                 }
             }
             delta = hdr.netsum.block_id - RECORD_BLOCK_ID(meta.record);
@@ -76,12 +76,12 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                         if (ALL_IN(meta)) {
                             close_block.apply(meta);
                             meta.outcome = OUTCOME_AGED;
-                        } else if (EXPIRED(meta, standard.ingress_global_timestamp)) {
+                        } else if (EXPIRED(meta, standard_metadata.ingress_global_timestamp)) {
                             close_without_late.apply(meta);
                             meta.outcome = OUTCOME_AGED;
-                            suspect_missing.apply(hdr, meta);
-                        } else if (JOB_ROLE(meta) == ROLE_LEAF && meta.ageing != 0) {
-                            meta.outcome = OUTCOME_ASKED;    // the parent may have gone on without this switch
+                            mark_stragglers.apply(hdr, meta);
+                        } else if (JOB_ROLE(meta) == ROLE_LEAF && meta.aging != 0) {
+                            meta.outcome = OUTCOME_QUERIED_PARENT;    // the parent may have gone on without this switch
                         }
                         if (meta.outcome == OUTCOME_AGED) {
                             store_record.apply(meta);
@@ -103,60 +103,60 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 }
             } else if (delta >= 0x80000000) {
                 meta.outcome = OUTCOME_STALE;
-            } else if (delta == JOB_LAP(meta) && !STATE_IS_UNDER_WAY(RECORD_STATE(meta.record))) {
-                open_block.apply(hdr, meta, standard);
+            } else if (delta == JOB_NUM_SLOTS(meta) && !STATE_IS_IN_PROGRESS(RECORD_STATE(meta.record))) {
+                open_block.apply(hdr, meta, standard_metadata);
             } else {
-                meta.outcome = OUTCOME_WINDOW;
+                meta.outcome = OUTCOME_OUT_OF_WINDOW;
             }
 
-            // The signature: ABORT and MISMATCH are exempt, so that a member that disagrees can say so.
+            // The fingerprint: ABORT and MISMATCH are exempt, so that a member that disagrees can say so.
             if (meta.outcome == OUTCOME_PENDING) {
                 if (IS_QUESTION(hdr.netsum) && !BRINGS_COPY(hdr.netsum, meta)) {
-                    meta.outcome = OUTCOME_ASKED;
+                    meta.outcome = OUTCOME_QUERIED_PARENT;
                 } else if (STATUS_GIVES_UP(hdr.netsum.status)) {
-                    if (HAS_SIGNED(meta.record, 0)) {
-                        sign_for_now();
+                    if (HAS_FINGERPRINTED(meta.record, 0)) {
+                        set_provisional_fingerprint();
                     }
                 } else if (!OP_IS_KNOWN(hdr.netsum.op)) {
                     meta.outcome = OUTCOME_UNSUPPORTED;
-                } else if (HAS_SIGNED(meta.record, 0)) {
-                    sign();
-                } else if ((meta.record & SIGNATURE_BITS) != SIGNATURE(hdr.netsum)) {
-                    meta.outcome = OUTCOME_SIGNATURE;
+                } else if (HAS_FINGERPRINTED(meta.record, 0)) {
+                    set_fingerprint();
+                } else if ((meta.record & FINGERPRINT_BITS) != FINGERPRINT(hdr.netsum)) {
+                    meta.outcome = OUTCOME_FINGERPRINT_MISMATCH;
                 }
             }
             if (meta.outcome == OUTCOME_PENDING && meta.grad_cnt != 0) {
                 if (HAS_CHUNKS(meta.record, 0)) {
                     take_first_payload();
                     if (IS_QUESTION(hdr.netsum)) {
-                        meta.outcome = OUTCOME_BROUGHT;
+                        meta.outcome = OUTCOME_EARLY_PAYLOAD;
                         store_record.apply(meta);
                     }
                 } else if (RECORD_GRAD_CNT(meta.record) != meta.grad_cnt) {
-                    meta.outcome = OUTCOME_SIGNATURE;
+                    meta.outcome = OUTCOME_FINGERPRINT_MISMATCH;
                 } else if (hdr.netsum.op != OP_COPY) {
                     meta.combine = COMBINE_BY + (bit<8>)hdr.netsum.op;
                 } else if (!HAS_DATA_CNT(meta.record, 0) || hdr.netsum.hop != HOP_UP) {
-                    meta.outcome = OUTCOME_SIGNATURE;    // a second payload
+                    meta.outcome = OUTCOME_FINGERPRINT_MISMATCH;    // a second payload
                 } else if (IS_QUESTION(hdr.netsum)) {
                     meta.outcome = OUTCOME_DUPLICATE;
                 }
             } else if (meta.outcome == OUTCOME_PENDING && hdr.netsum.data_cnt != 0) {
                 // Its payload has gone ahead.
                 if (HAS_CHUNKS(meta.record, 0)) {
-                    meta.outcome = OUTCOME_LACKING;
+                    meta.outcome = OUTCOME_PAYLOAD_MISSING;
                 } else if (!HAS_DATA_CNT(meta.record, 0)) {
-                    meta.outcome = OUTCOME_SIGNATURE;
+                    meta.outcome = OUTCOME_FINGERPRINT_MISMATCH;
                 }
             }
 
             if (meta.outcome == OUTCOME_PENDING) {
-                count_in();
+                add_contribution();
                 if (IS_CONGESTED(hdr.ipv4)) {
-                    say_congested();
+                    mark_congested();
                 }
                 if (hdr.netsum.degraded == 1) {
-                    say_degraded();
+                    mark_degraded();
                 }
                 if (hdr.netsum.status != STATUS_OK) {
                     if (hdr.netsum.status > RECORD_STATUS(meta.record)) {
@@ -166,11 +166,11 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 if (ALL_IN(meta)) {
                     close_block.apply(meta);
                     meta.outcome = OUTCOME_COMPLETED;
-                } else if (meta.ageing != 0) {
+                } else if (meta.aging != 0) {
                     if (IS_NEWEST) {
-                        move_frontier.apply(hdr, meta);
+                        advance_newest_block.apply(hdr, meta);
                     }
-                    if (ALL_BUT_SUSPECTS(meta)) {
+                    if (ALL_BUT_STRAGGLERS(meta)) {
                         close_without_late.apply(meta);
                         meta.outcome = OUTCOME_AGED;
                     }
@@ -185,7 +185,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
             // 512 bytes at most, and a switch that never sends more than it received amplifies nobody's forgeries. Without
             // room, the header tells the members that the result can be fetched with a padded contribution.
             if (meta.outcome != OUTCOME_ACCEPTED) {
-                if (!HAS_STATUS(meta.record, STATUS_OK) || RECORD_CHUNKS(meta.record) > meta.room) {
+                if (!HAS_STATUS(meta.record, STATUS_OK) || RECORD_CHUNKS(meta.record) > meta.payload_capacity) {
                     meta.header_only = 1;
                     if (meta.combine == COMBINE_LOAD) {
                         meta.combine = COMBINE_NOTHING;

@@ -4,20 +4,20 @@
 // A child switch's contribution to a COPY, whose payload has gone ahead (see "Copies" in docs/protocol.md).
 #define COUNTS_COPY(h) (h.hop == HOP_UP && h.op == OP_COPY && h.status == STATUS_OK && h.data_cnt != 0)
 
-control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     // An action, because p4c would otherwise compute these anew wherever they are used.
     action measure() {
         meta.outcome = OUTCOME_PENDING;
         meta.grad_cnt = (bit<16>)(hdr.netsum.grad_cnt_high ++ hdr.netsum.grad_cnt);
-        meta.room = hdr.udp.length[12:8];
+        meta.payload_capacity = hdr.udp.length[12:8];
     }
     apply {
         measure();
-        if (standard.checksum_error == 1) {
+        if (standard_metadata.checksum_error == 1) {
             meta.outcome = OUTCOME_CHECKSUM;
-        } else if (standard.parser_error != error.NoError
+        } else if (standard_metadata.parser_error != error.NoError
                 || hdr.netsum.version != NETSUM_VERSION
-                || hdr.netsum.spare != 0
+                || hdr.netsum.reserved != 0
                 || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
                 || !LANE_IS_KNOWN(hdr.netsum.lane)
                 || meta.grad_cnt > MAX_PAYLOAD_BYTES
@@ -28,7 +28,7 @@ control Check(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
                 || (hdr.netsum.hop != HOP_DOWN
                     && (!HOP_IS_KNOWN(hdr.netsum.hop)
                         || hdr.netsum.age_op != 0
-                        || hdr.netsum.give_way != 0
+                        || hdr.netsum.backoff != 0
                         || !STATUS_IS_MEMBERS(hdr.netsum.status)
                         || hdr.netsum.data_cnt > hdr.netsum.src_cnt
                         || ((hdr.netsum.data_cnt == 0) != (meta.grad_cnt == 0) && !COUNTS_COPY(hdr.netsum))))) {

@@ -1,17 +1,17 @@
 // Everything that is not netsum's is forwarded as by a plain L2 switch, so that ping, TCP and baselines use the same wires. What is
-// unwelcome (sender.p4, devices.p4) is dropped and counted. So is a packet with a VLAN tag, which a kernel might remove.
+// not admitted (source_guard.p4, memory_source_guard.p4) is dropped and counted. So is a packet with a VLAN tag, which a kernel might remove.
 
-control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     @id(DROPPED_COUNTER)
     counter<bit<9>>(512, CounterType.packets) dropped;    // by port
 
     @id(FORWARD_TO)
     action forward_to(bit<9> port) {
-        standard.egress_spec = port;
+        standard_metadata.egress_spec = port;
     }
     @id(FLOOD)
     action flood() {
-        standard.mcast_grp = FLOOD_GROUP;
+        standard_metadata.mcast_grp = FLOOD_GROUP;
     }
     @id(FORWARD_TABLE)
     table forward {
@@ -21,10 +21,10 @@ control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata
         size = 1024;
     }
     apply {
-        if (meta.unwelcome == 1
+        if (meta.not_admitted == 1
                 || hdr.ethernet.ether_type == ETHERTYPE_VLAN || hdr.ethernet.ether_type == ETHERTYPE_OUTER_VLAN) {
-            dropped.count(standard.ingress_port);
-            mark_to_drop(standard);
+            dropped.count(standard_metadata.ingress_port);
+            mark_to_drop(standard_metadata);
         } else {
             forward.apply();
         }

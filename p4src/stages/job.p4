@@ -1,15 +1,15 @@
 // The job record: what the controller installed for this job id.
 
 control Job(in headers_t hdr, inout metadata_t meta) {
-    @id(JOB_HERE)
-    action job_here(bit<32> epoch, bit<256> all_sources, bit<16> slot_base, bit<16> slot_mask, bit<32> first_block_id,
+    @id(SET_JOB)
+    action set_job(bit<32> epoch, bit<256> all_sources, bit<16> slot_base, bit<16> slot_mask, bit<32> first_block_id,
                     bit<32> block_exp, bit<8> quorum, bit<16> window, bit<8> role, bit<8> stripe_mask, bit<8> priority) {
         meta.epoch = epoch;
         meta.all_sources = all_sources;
         meta.job = first_block_id ++ ((bit<32>)slot_mask + 1) ++ stripe_mask ++ role ++ priority;
         meta.slot = (bit<32>)slot_base + (hdr.netsum.block_id & (bit<32>)slot_mask);
         if (block_exp != 0) {
-            meta.ageing = block_exp ++ quorum ++ window;
+            meta.aging = block_exp ++ quorum ++ window;
         }
     }
     @id(UNKNOWN_JOB)
@@ -19,7 +19,7 @@ control Job(in headers_t hdr, inout metadata_t meta) {
     @id(JOB_TABLE)
     table job {
         key = { hdr.netsum.job_id: exact @name("job_id"); }
-        actions = { job_here; unknown_job; }
+        actions = { set_job; unknown_job; }
         const default_action = unknown_job();
         size = 256;
     }

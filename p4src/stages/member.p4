@@ -2,12 +2,12 @@
 // epoch, so a packet of an earlier epoch does not get through. A worker's own contribution with src_cnt 0 is a pass: it answers,
 // adds nothing, and says so (degraded). A child switch's partial may lack workers that passed, or that were evicted.
 
-control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     @id(MEMBER_COUNTER)
     direct_counter(CounterType.packets_and_bytes) member_traffic;
 
-    @id(MEMBER_HERE)
-    action member_here(bit<256> source, bit<8> workers, bit<16> udp_port) {
+    @id(SET_MEMBER)
+    action set_member(bit<256> source, bit<8> workers, bit<16> udp_port) {
         member_traffic.count();
         meta.source = source;
         if (hdr.udp.src_port != udp_port) {
@@ -18,8 +18,8 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
             meta.outcome = OUTCOME_MALFORMED;
         }
     }
-    @id(PARENT_HERE)
-    action parent_here(bit<16> udp_port) {
+    @id(SET_PARENT)
+    action set_parent(bit<16> udp_port) {
         member_traffic.count();
         meta.from = FROM_PARENT;
         if (hdr.udp.src_port != udp_port) {
@@ -38,9 +38,9 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
         key = {
             hdr.netsum.job_id:     exact @name("job_id");
             hdr.netsum.src_id:     exact @name("src_id");
-            standard.ingress_port: exact @name("ingress_port");
+            standard_metadata.ingress_port: exact @name("ingress_port");
         }
-        actions = { member_here; parent_here; not_member; }
+        actions = { set_member; set_parent; not_member; }
         const default_action = not_member();
         counters = member_traffic;
         size = 4096;

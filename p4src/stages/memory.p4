@@ -10,21 +10,21 @@
 const bit<32> ANSWER_BYTES = 98;    // of a frame: Ethernet, IPv4, UDP and the header
 const bit<16> ANSWER_LENGTH = UDP_BYTES + MEMORY_HEADER_BYTES;
 
-control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     AdjustChecksums() adjust_checksums;
 
     @id(REGION_COUNTER)
     direct_counter(CounterType.packets_and_bytes) region_traffic;
 
-    // To whoever sent it (sender.p4 has left that address), from whom it was sent to. What is swapped changes no checksum.
+    // To whoever sent it (source_guard.p4 has left that address), from whom it was sent to. What is swapped changes no checksum.
     action back() {
-        meta.aggregator_mac = hdr.ethernet.dst_addr;
+        meta.my_mac = hdr.ethernet.dst_addr;
         hdr.ethernet.dst_addr = hdr.ethernet.src_addr;
-        hdr.ethernet.src_addr = meta.aggregator_mac;
-        meta.aggregator_mac = 0;
+        hdr.ethernet.src_addr = meta.my_mac;
+        meta.my_mac = 0;
         hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
         hdr.ipv4.dst_addr = meta.address;
-        standard.egress_spec = standard.ingress_port;
+        standard_metadata.egress_spec = standard_metadata.ingress_port;
         meta.reply = REPLY_ANSWER;
     }
     action answer(bit<8> status) {
@@ -47,17 +47,17 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         truncate(ANSWER_BYTES);
     }
     // The checksum's change by the header: what was there goes, what is there then comes.
-    action forget() {
+    action checksum_subtract() {
         meta.slot = OLD(hdr.memory.flags ++ hdr.memory.status) + OLD(hdr.memory.shard) + OLD2(hdr.memory.epoch)
             + OLD2(hdr.memory.region);
     }
-    action take_in() {
+    action checksum_add() {
         meta.slot = meta.slot + NEW(hdr.memory.flags ++ hdr.memory.status) + NEW(hdr.memory.shard) + NEW2(hdr.memory.epoch)
             + NEW2(hdr.memory.region);
     }
 
-    @id(REGION_HERE)
-    action region_here(bit<32> region, bit<8> granule_bits, bit<16> shard_mask) {
+    @id(SET_REGION)
+    action set_region(bit<32> region, bit<8> granule_bits, bit<16> shard_mask) {
         region_traffic.count();
         hdr.memory.region = region;
         hdr.memory.shard = (bit<16>)(hdr.memory.address >> granule_bits) & shard_mask;
@@ -70,17 +70,17 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     @id(REGION_TABLE)
     table region {
         key = { hdr.memory.address: lpm @name("address"); }
-        actions = { region_here; no_region; }
+        actions = { set_region; no_region; }
         const default_action = no_region();
         counters = region_traffic;
         size = 1024;
     }
     // Unicast or to all, this is the primary's way: a group of no number has the primary alone.
-    @id(SHARD_HERE)
-    action shard_here(bit<32> epoch, bit<16> device, bit<9> port, bit<16> group) {
+    @id(SET_SHARD)
+    action set_shard(bit<32> epoch, bit<16> device, bit<9> port, bit<16> group) {
         hdr.memory.epoch = epoch;
-        standard.egress_rid = device;    // as on a copy: device.p4 looks up where it is
-        standard.egress_spec = port;
+        standard_metadata.egress_rid = device;    // as on a copy: memory_egress.p4 looks up where it is
+        standard_metadata.egress_spec = port;
         meta.epoch = (bit<32>)group;
     }
     @id(SHARD_LOST)
@@ -97,13 +97,13 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
             hdr.memory.region: exact @name("region");
             hdr.memory.shard:  exact @name("shard");
         }
-        actions = { shard_here; shard_lost; no_shard; }
+        actions = { set_shard; shard_lost; no_shard; }
         const default_action = no_shard();
         size = 16384;
     }
     action to_all() {
         hdr.memory.flags = hdr.memory.flags | FLAG_REPLICATED;
-        standard.mcast_grp = (bit<16>)meta.epoch;
+        standard_metadata.mcast_grp = (bit<16>)meta.epoch;
     }
     action from_client() {
         hdr.memory.flags = hdr.memory.flags & ~FLAG_REPLICATED;
@@ -111,9 +111,9 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
 
     apply {
         if (hdr.udp.dst_port != MEMORY_PORT) {
-            back();    // a device's reply to a client on its own host: see device.p4
+            back();    // a device's reply to a client on its own host: see memory_egress.p4
         } else {
-            forget();
+            checksum_subtract();
             from_client();
             if (hdr.memory.version != MEMORY_VERSION || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
                     || hdr.udp.length < ANSWER_LENGTH || (hdr.memory.flags & FLAG_REPLY) != 0) {
@@ -130,7 +130,7 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
                 if (meta.epoch != 0 && !CHANGES_NOTHING(hdr.memory)) {
                     to_all();
                 }
-                take_in();
+                checksum_add();
             }
         }
     }

@@ -3,42 +3,42 @@
 
 // A notice is all that is missing if the payload has come ahead of it. That of a child may be another than the result's, if it
 // came too late for that.
-#define COMPLETES_COPY(h, m) (h.op == OP_COPY && !HAS_CHUNKS(m.record, 0) && HAS_SIGNED(m.record, 1) \
-    && (m.record & SIGNATURE_BITS) == SIGNATURE(h) && (h.age_op != AGE_LATE || HAS_DATA_CNT(m.record, 0)))
+#define COMPLETES_COPY(h, m) (h.op == OP_COPY && !HAS_CHUNKS(m.record, 0) && HAS_FINGERPRINTED(m.record, 1) \
+    && (m.record & FINGERPRINT_BITS) == FINGERPRINT(h) && (h.age_op != AGE_LATE || HAS_DATA_CNT(m.record, 0)))
 
 control Parent(in headers_t hdr, inout metadata_t meta) {
     LoadRecord()     load_record;
     StoreRecord()    store_record;
-    LoadFrontier()   load_frontier;
-    SuspectMissing() suspect_missing;
+    LoadProgress()   load_progress;
+    MarkStragglers() mark_stragglers;
 
     action ignore() {
         meta.outcome = OUTCOME_IGNORED;
     }
-    action tell() {
-        meta.outcome = OUTCOME_TOLD;
+    action notify_children() {
+        meta.outcome = OUTCOME_PARENT_STATUS;
     }
     // The parent has recycled the block: it is lost for this switch and all below.
-    action die() {
+    action mark_dead() {
         meta.record = meta.record + AS_STATE(STATE_DEAD - RECORD_STATE(meta.record));
     }
     // From now on the slot holds the result. Which sources contributed here is kept for those that come late.
     action take() {
         meta.record = AS_SEEN(RECORD_SEEN(meta.record)) | AS_START(RECORD_START(meta.record)) | AS_EPOCH(meta.epoch)
-            | AS_BLOCK_ID(hdr.netsum.block_id) | SIGNATURE(hdr.netsum) | AS_SIGNED(1w1) | AS_GRAD_CNT(meta.grad_cnt)
-            | AS_CHUNKS(meta.room) | AS_SRC_CNT(hdr.netsum.src_cnt) | AS_DATA_CNT(hdr.netsum.data_cnt)
-            | AS_STATUS(hdr.netsum.status) | AS_DEGRADED(hdr.netsum.degraded) | AS_FIRM(hdr.netsum.firm)
+            | AS_BLOCK_ID(hdr.netsum.block_id) | FINGERPRINT(hdr.netsum) | AS_FINGERPRINTED(1w1) | AS_GRAD_CNT(meta.grad_cnt)
+            | AS_CHUNKS(meta.payload_capacity) | AS_SRC_CNT(hdr.netsum.src_cnt) | AS_DATA_CNT(hdr.netsum.data_cnt)
+            | AS_STATUS(hdr.netsum.status) | AS_DEGRADED(hdr.netsum.degraded) | AS_NO_AGING(hdr.netsum.no_aging)
             | AS_STATE(STATE_DONE)
             | AS_CONGESTED(hdr.ipv4.version_ihl_tos[1:1] & hdr.ipv4.version_ihl_tos[0:0]);
-        meta.outcome = OUTCOME_RETURNED;
+        meta.outcome = OUTCOME_PARENT_RESULT;
     }
     action keep_payload() {
         meta.grad_cnt = RECORD_GRAD_CNT(meta.record);
-        meta.room = RECORD_CHUNKS(meta.record);
+        meta.payload_capacity = RECORD_CHUNKS(meta.record);
         meta.header_only = 1;
     }
     action nothing_in_it() {
-        meta.room = 0;
+        meta.payload_capacity = 0;
         meta.header_only = 1;
     }
     // The parent closed the block without this subtree.
@@ -53,7 +53,7 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
         if (meta.outcome == OUTCOME_PENDING) {
             load_record.apply(meta.record, meta.slot);
             if (RECORD_EPOCH(meta.record) != meta.epoch || RECORD_BLOCK_ID(meta.record) != hdr.netsum.block_id
-                    || !STATE_IS_UNDER_WAY(RECORD_STATE(meta.record))) {
+                    || !STATE_IS_IN_PROGRESS(RECORD_STATE(meta.record))) {
                 ignore();
             } else if (!STATUS_IS_MEMBERS(hdr.netsum.status)
                     || (hdr.netsum.status == STATUS_OK && hdr.netsum.data_cnt != 0 && meta.grad_cnt == 0
@@ -62,18 +62,18 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
                 if (HAS_STATE(meta.record, STATE_OPEN) && hdr.netsum.status == STATUS_REFUSED) {
                     ignore();
                 } else {
-                    tell();
+                    notify_children();
                     if (hdr.netsum.status == STATUS_STALE) {
-                        die();
+                        mark_dead();
                         store_record.apply(meta);
                     }
                 }
             } else {
-                if (meta.ageing != 0 && HAS_STATE(meta.record, STATE_OPEN)) {
+                if (meta.aging != 0 && HAS_STATE(meta.record, STATE_OPEN)) {
                     // The parent did not wait for this switch, so this switch does not wait for those it still lacked.
                     // Otherwise each result would find the next block open, and nothing would ever go up again.
-                    load_frontier.apply(hdr, meta);
-                    suspect_missing.apply(hdr, meta);
+                    load_progress.apply(hdr, meta);
+                    mark_stragglers.apply(hdr, meta);
                 }
                 if (meta.grad_cnt != 0) {
                     store_payload();

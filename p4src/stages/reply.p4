@@ -6,7 +6,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
     HeaderOnly() header_only;
 
     action from_us() {
-        hdr.ethernet.src_addr = meta.aggregator_mac;
+        hdr.ethernet.src_addr = meta.my_mac;
         hdr.ipv4.ttl = 64;
         hdr.udp.checksum = 0;
     }
@@ -18,7 +18,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.netsum.hop = HOP_HOST;
         hdr.netsum.age_op = AGE_NORMAL;
         hdr.netsum.degraded = RECORD_DEGRADED(meta.record);
-        hdr.netsum.firm = RECORD_FIRM(meta.record);
+        hdr.netsum.no_aging = RECORD_NO_AGING(meta.record);
         hdr.netsum.src_cnt = RECORD_SRC_CNT(meta.record);
         hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
         hdr.netsum.grad_cnt_high = RECORD_GRAD_CNT(meta.record)[13:12];
@@ -28,7 +28,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.netsum.status = RECORD_STATUS(meta.record);
         hdr.netsum.dest = RECORD_DEST(meta.record);
         hdr.netsum.data_cnt = RECORD_DATA_CNT(meta.record);
-        hdr.netsum.call = RECORD_CALL(meta.record);
+        hdr.netsum.call_fingerprint = RECORD_CALL_FINGERPRINT(meta.record);
     }
     action congested() {
         hdr.ipv4.version_ihl_tos = hdr.ipv4.version_ihl_tos | ECN_CE;
@@ -62,7 +62,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.netsum.hop = HOP_HOST;
         hdr.netsum.final = 0;
         hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
-        hdr.netsum.call = RECORD_CALL(meta.record);
+        hdr.netsum.call_fingerprint = RECORD_CALL_FINGERPRINT(meta.record);
     }
     action nothing_counted() {
         hdr.netsum.src_cnt = 0;

@@ -1,7 +1,7 @@
 // Egress: every copy of a reply gets its receiver's addresses. A host that is not the block's destination gets the header
 // alone, as an acknowledgment; a child switch gets everything. Whoever is not in a partial result is told so.
 
-control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     HeaderOnly() header_only;
 
     @id(TO_MEMBER)
@@ -9,8 +9,8 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.ethernet.dst_addr = mac;
         hdr.ipv4.dst_addr = ip;
         hdr.udp.dst_port = udp_port;
-        hdr.netsum.src_id = standard.egress_rid[7:0];
-        hdr.packet_out.setInvalid();    // of a sweep
+        hdr.netsum.src_id = standard_metadata.egress_rid[7:0];
+        hdr.packet_out.setInvalid();    // of a scan
         if (hdr.netsum.dest != EVERYONE && hdr.netsum.dest != rank) {
             meta.header_only = 1;
         }
@@ -21,7 +21,7 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.ipv4.dst_addr = ip;
         hdr.udp.src_port = udp_port;
         hdr.udp.dst_port = NETSUM_PORT;
-        hdr.netsum.src_id = standard.egress_rid[7:0];
+        hdr.netsum.src_id = standard_metadata.egress_rid[7:0];
         hdr.netsum.hop = HOP_DOWN;
         hdr.packet_out.setInvalid();
     }
@@ -30,13 +30,13 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
     @id(REWRITE_DROP)
     action drop() {
-        mark_to_drop(standard);
+        mark_to_drop(standard_metadata);
     }
     @id(REWRITE_TABLE)
     table rewrite {
         key = {
             hdr.netsum.job_id:   exact @name("job_id");
-            standard.egress_rid: exact @name("replica");
+            standard_metadata.egress_rid: exact @name("replica");
         }
         actions = { to_member; to_switch; drop; }
         const default_action = drop();
@@ -51,12 +51,12 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                     header_only.apply(hdr);
                 }
                 if (hdr.netsum.degraded == 1) {
-                    if ((RECORD_SEEN(meta.record) >> standard.egress_rid[7:0])[0:0] == 0) {
+                    if ((RECORD_SEEN(meta.record) >> standard_metadata.egress_rid[7:0])[0:0] == 0) {
                         late();
                     }
                 }
             } else if (meta.reply == REPLY_EARLY) {
-                mark_to_drop(standard);    // the payload is for another
+                mark_to_drop(standard_metadata);    // the payload is for another
             }
         }
     }

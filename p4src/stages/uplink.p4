@@ -2,23 +2,23 @@
 // switch's contribution to its parent. Or a question goes up, made of a packet that repeats a contribution to a block which
 // this switch may not close. A block's stripe says which parent it has: blocks are spread over several trees.
 
-control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     SetLengths() set_lengths;
 
     @id(UP)
     action up(bit<9> port, bit<48> mac, bit<32> ip, bit<16> udp_port, bit<8> src_id) {
-        standard.egress_spec = port;
+        standard_metadata.egress_spec = port;
         hdr.ethernet.dst_addr = mac;
         hdr.ipv4.dst_addr = ip;
         hdr.udp.src_port = udp_port;
         hdr.udp.dst_port = NETSUM_PORT;
         hdr.netsum.hop = HOP_UP;
         hdr.netsum.src_id = src_id;
-        hdr.netsum.give_way = 0;    // whoever makes the result says so
+        hdr.netsum.backoff = 0;    // whoever makes the result says so
     }
     @id(UPLINK_DROP)
     action drop() {
-        mark_to_drop(standard);
+        mark_to_drop(standard_metadata);
     }
     // After RANGE, ABORT or MISMATCH, nobody wants the sum.
     action no_data() {
@@ -55,20 +55,20 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         if (meta.reply == REPLY_PARTIAL) {
             find_stripe();
             uplink.apply();
-            if (!HAS_STATUS(meta.record, STATUS_OK) || HAS_CHUNKS(meta.record, 0) || meta.outcome == OUTCOME_ASKED) {
+            if (!HAS_STATUS(meta.record, STATUS_OK) || HAS_CHUNKS(meta.record, 0) || meta.outcome == OUTCOME_QUERIED_PARENT) {
                 // A partial without payload stays as long as its packet: the result may have one, and needs the room.
                 no_data();
                 no_lanes();
-                set_lengths.apply(hdr, (bit<16>)meta.room << 8);
+                set_lengths.apply(hdr, (bit<16>)meta.payload_capacity << 8);
             } else if (hdr.netsum.op == OP_COPY) {
                 if (!OUTCOME_GOES_UP(meta.outcome)) {
                     ahead();
                 } else if (meta.header_only == 1) {
                     no_lanes();    // the payload has gone ahead
-                    set_lengths.apply(hdr, (bit<16>)meta.room << 8);
+                    set_lengths.apply(hdr, (bit<16>)meta.payload_capacity << 8);
                 }
             }
-            if (meta.outcome == OUTCOME_ASKED) {
+            if (meta.outcome == OUTCOME_QUERIED_PARENT) {
                 ask();
             }
         }

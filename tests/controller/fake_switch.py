@@ -66,10 +66,10 @@ class FakeSwitch(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]
         """How many entries and groups were returned, in all."""
         self.requests = 0
         """How many Reads and Writes came."""
-        self.sweeps: list[bytes] = []
-        """The frame of every sweep that came from the primary."""
-        self.sweeps_close = 0
-        """How many blocks the next sweep claims to have closed."""
+        self.scans: list[bytes] = []
+        """The frame of every scan that came from the primary."""
+        self.scans_close = 0
+        """How many blocks the next scan claims to have closed."""
         self.age = 0
         """The age of every block, as a query returns it."""
         self.writes: list[Any] = []
@@ -280,7 +280,7 @@ def _row_key(row: Any) -> tuple[Any, ...]:
 
 
 class _FakeStream:
-    """One stream: arbitration, queries for records, and sweeps."""
+    """One stream: arbitration, queries for records, and scans."""
 
     def __init__(self, switch: FakeSwitch, context: grpc.ServicerContext) -> None:
         self._switch = switch
@@ -369,9 +369,9 @@ class _FakeStream:
                 switch.claimed = max(switch.claimed, slot << 16 | int.from_bytes(given["closed"], "big"))
                 given.update(slot=high, closed=low)
             elif given["kind"] == b"\x01":
-                switch.sweeps.append(packet.payload)
-                given["closed"] = switch.sweeps_close.to_bytes(2, "big")
-                switch.sweeps_close = 0
+                switch.scans.append(packet.payload)
+                given["closed"] = switch.scans_close.to_bytes(2, "big")
+                switch.scans_close = 0
             else:
                 given["closed"] = switch.age.to_bytes(2, "big")
             answer = p4.StreamMessageResponse()

@@ -54,7 +54,7 @@ def test_the_life_of_a_job(run: Run, switch: FakeSwitch) -> None:
     (row,) = json.loads(run("switch", "show", "--json").out)
     assert row["program"] == "netsum"
     assert row["entries"] == {
-        "aggregator": 1, "sender": 5, "forward": 4, "member": 3, "rewrite": 3, "job": 1, "multicast group": 3,
+        "my_station": 1, "source_guard": 5, "forward": 4, "member": 3, "rewrite": 3, "job": 1, "multicast group": 3,
     }  # fmt: skip
     assert "netsum" in run("switch", "show").out
     assert run("job", "delete", "resnet").out == "job resnet: deleted\n"
@@ -98,7 +98,7 @@ def test_evict_and_admit(run: Run, switch: FakeSwitch) -> None:
     run("switch", "push")
     run("job", "create", "resnet.yaml")
     run("job", "join-file", "resnet")
-    switch.sweeps_close = 3
+    switch.scans_close = 3
     evicted = run("job", "evict", "resnet", "1")
     assert evicted.out == "job resnet: rank 1 (h2): evicted; 2 of 3 go on, 3 blocks had waited for it\n"
     assert run("job", "evict", "resnet", "1").out == "job resnet: rank 1 (h2): was evicted already\n"
@@ -123,7 +123,7 @@ def test_options_of_create(run: Run) -> None:
     words = "blocks are closed without late members after 2.5 ms if 3 workers took part, once all members have joined"
     assert words in run("job", "show", "resnet").out
     shown = json.loads(run("job", "show", "resnet", "--json").out)
-    assert (shown["late"], shown["block_exp_ms"], shown["quorum"], shown["ageing"]) == ("degrade", 2.5, 3, False)
+    assert (shown["late"], shown["block_exp_ms"], shown["quorum"], shown["aging"]) == ("degrade", 2.5, 3, False)
     assert "unchanged" in run("job", "create", "resnet.yaml", "--late=degrade", "--block-exp=2.5", "--quorum=3").out
     refused = run("job", "create", "resnet.yaml")
     assert (refused.code, "exists with late degrade, not wait" in refused.err) == (1, True)

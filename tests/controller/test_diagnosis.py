@@ -169,12 +169,12 @@ def test_a_block_that_should_have_aged_out(controller: Controller, switch: FakeS
     assert why.blocks[0].age_ms == pytest.approx(102.4)
     assert not any("aged out" in hint or "age out" in hint for hint in why.hints)  # it is still in time
     switch.age = 1000
-    told = f"block {block} should have aged out: `netsum serve` sends the sweeps; is it running?"
+    told = f"block {block} should have aged out: `netsum serve` sends the scans; is it running?"
     assert told in controller.diagnose("resnet").hints
     write(0, 0b010)
     told = f"block {block} has 1 of the 2 workers that the quorum asks for: it does not age out"
     assert told in controller.diagnose("resnet").hints
-    write(0, 0b011, firm=1)
+    write(0, 0b011, no_aging=1)
     assert any("every source was asked for" in hint for hint in controller.diagnose("resnet").hints)
 
 

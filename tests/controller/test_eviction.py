@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from netsum.wire import parse_header
-from netsum.wire.schema import CPU_PORT, SWEEP_GROUPS, SWEEP_REPLICA
+from netsum.wire.schema import CPU_PORT, SCAN_GROUPS, SCAN_REPLICA
 from netsum_controller import Controller, JobSpec
 from netsum_controller.entries import JobEntry, MemberEntry, MulticastGroup, RewriteEntry
 from netsum_controller.errors import (
@@ -37,17 +37,17 @@ def job(controller: Controller, spec: JobSpec) -> Job:
 
 
 def test_an_evicted_rank_is_gone_from_the_switch(controller: Controller, switch: FakeSwitch, job: Job) -> None:
-    switch.sweeps_close = 4
+    switch.scans_close = 4
     done = controller.evict("resnet", 1)
     assert (done.changed, done.closed, done.new_epoch, done.seat.host) == (True, 4, None, "h2")
     assert {item.src_id for item in items_on(controller, MemberEntry)} == {0, 2}
     assert {item.replica for item in items_on(controller, RewriteEntry)} == {0, 2}
     groups = {item.group_id: item.replicas for item in items_on(controller, MulticastGroup)}
     assert groups[job.job_id] == {(1, 0), (4, 2)}
-    assert groups[SWEEP_GROUPS + job.job_id] == {(1, 0), (4, 2), (CPU_PORT, SWEEP_REPLICA)}
+    assert groups[SCAN_GROUPS + job.job_id] == {(1, 0), (4, 2), (CPU_PORT, SCAN_REPLICA)}
     entry = job_entry(controller)
     assert (entry.epoch, entry.all_sources) == (job.epoch.number, 0b101)  # in place
-    assert [parse_header(frame[42:]).job_id for frame in switch.sweeps] == [job.job_id]
+    assert [parse_header(frame[42:]).job_id for frame in switch.scans] == [job.job_id]
     now = controller.job("resnet")
     assert (now.epoch.evicted, [seat.rank for seat in now.epoch.members]) == ((1,), [0, 2])
     assert controller.descriptor("resnet", 0).evicted == (1,)
@@ -141,13 +141,13 @@ def test_a_failed_step_takes_everything_back(controller: Controller, switch: Fak
 
 
 @pytest.mark.usefixtures("job")
-def test_a_sweep_that_is_not_answered(
+def test_a_scan_that_is_not_answered(
     controller: Controller, switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next sweep is answered; if none were, the members' retransmissions would finish the blocks."""
-    monkeypatch.setattr("netsum_controller.p4runtime.client.SWEEP_PATIENCE", 0.02)
+    """The next scan is answered; if none were, the members' retransmissions would finish the blocks."""
+    monkeypatch.setattr("netsum_controller.p4runtime.client.SCAN_PATIENCE", 0.02)
     switch.lose_packet_ins = 1
-    switch.sweeps_close = 2
+    switch.scans_close = 2
     assert controller.evict("resnet", 1).closed == 2
     switch.lose_packet_ins = 1 << 30
     monkeypatch.setattr("netsum_controller.p4runtime.client.ASK_TIMEOUT", 0.1)
@@ -157,7 +157,7 @@ def test_a_sweep_that_is_not_answered(
 
 def test_the_quorum_stays_within_reach(controller: Controller, spec: JobSpec) -> None:
 
-    def ageing() -> tuple[int, int]:
+    def aging() -> tuple[int, int]:
         entry = job_entry(controller)
         return entry.block_exp, entry.quorum
 
@@ -165,14 +165,14 @@ def test_the_quorum_stays_within_reach(controller: Controller, spec: JobSpec) ->
     controller.create_job(degrading)
     for rank in (0, 2):
         controller.join("resnet", TOKEN, rank, "a")
-    assert ageing() == (0, 3)
+    assert aging() == (0, 3)
     controller.evict("resnet", 1)  # it was the only one that had not joined: now blocks age
-    assert ageing() == (30_000, 2)
+    assert aging() == (30_000, 2)
     assert not controller.create_job(degrading).created  # it is the same job
     controller.admit("resnet", 1)
-    assert ageing() == (0, 3)
+    assert aging() == (0, 3)
     join_all(controller, "b")
-    assert ageing() == (30_000, 3)
+    assert aging() == (30_000, 3)
 
 
 def test_evicted_while_others_rejoin(controller: Controller, switch: FakeSwitch, job: Job) -> None:
@@ -231,7 +231,7 @@ def test_killed_while_evicting(open_controller: Callable[[], Controller], spec: 
     assert (report.deleted, report.modified) == (2, 3)
     assert not second.evict("resnet", 1).changed
     assert second.job("resnet").epoch.evicted == (1,)
-    assert len(switch.sweeps) == 1
+    assert len(switch.scans) == 1
 
 
 RANKS = 4

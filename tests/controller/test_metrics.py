@@ -76,9 +76,9 @@ def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) ->
     controller.reconcile()
     switch.restart()
     controller.reconcile()
-    for name, by in (("sweeps", 9), ("unanswered_sweeps", 1), ("swept_blocks", 4)):
+    for name, by in (("scans", 9), ("unanswered_scans", 1), ("scanned_blocks", 4)):
         controller.context.counters.add(name, "resnet", by=by)
-    controller.context.counters.add("sweeps", "long-gone")
+    controller.context.counters.add("scans", "long-gone")
     for path in ("/v1/jobs/resnet/diagnosis", "/v1/jobs/a/b/c/diagnosis", "/secret-of-mine"):
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"{url}{path}", timeout=PATIENCE)
@@ -89,8 +89,8 @@ def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) ->
     assert found["netsum_reconciles_total", "unchanged", "s1"] == 1
     assert found["netsum_joins_total", "resnet", "join", "ok"] == 3
     assert found["netsum_joins_total", "resnet", "join", "busy"] == 1
-    sweeps = [found[f"netsum_{name}_total", "resnet"] for name in ("sweeps", "unanswered_sweeps", "swept_blocks")]
-    assert sweeps == [9, 1, 4]
+    scans = [found[f"netsum_{name}_total", "resnet"] for name in ("scans", "unanswered_scans", "scanned_blocks")]
+    assert scans == [9, 1, 4]
     assert "long-gone" not in text
     assert "secret" not in text
     assert TOKEN not in text
@@ -106,7 +106,7 @@ def test_what_the_controller_does(controller: Controller, switch: FakeSwitch) ->
 
 def test_a_job_that_is_deleted_is_gone_from_the_metrics(watched: Watched, controller: Controller) -> None:
     metrics = Metrics(controller.context, max_age=0.0)
-    controller.context.counters.add("sweeps", watched.name)
+    controller.context.counters.add("scans", watched.name)
     assert b'job="resnet"' in metrics.page("")[1]
     controller.delete_job(watched.name)
     assert b"job=" not in metrics.page("")[1]
@@ -176,7 +176,7 @@ def test_openmetrics_if_asked_for(controller: Controller) -> None:
 def test_the_page_lists_every_metric(watched: Watched, controller: Controller) -> None:
     FakeMemory(controller).create()
     url = controller.serve(watch=None)
-    for name in ("sweeps", "unanswered_sweeps", "swept_blocks"):
+    for name in ("scans", "unanswered_scans", "scanned_blocks"):
         controller.context.counters.add(name, watched.name)
     scrape(url)
     exported = {}

@@ -96,7 +96,7 @@ def test_stragglers_by_age(watched: Watched) -> None:
 
 
 def test_aged_and_refused(watched: Watched) -> None:
-    counts = {"accepted": 9, "aged": 4, "swept": 3, "not_member": 2, "malformed": 0, "checksum": 1}
+    counts = {"accepted": 9, "aged": 4, "scanned": 3, "not_member": 2, "malformed": 0, "checksum": 1}
     found = job_health(None, view(watched, outcomes=counts))
     assert (found.aged, found.refused) == (4, {"not_member": 2, "checksum": 1})
 

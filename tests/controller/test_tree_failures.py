@@ -167,15 +167,15 @@ def test_eviction_on_the_way_up(fabric: FakeFabric, controller: Controller, job:
     done = controller.evict("wide", 0)
     assert (done.changed, done.new_epoch, done.closed) == (True, None, 0)
     assert members_on(fabric, controller, job) == {"leaf1": {1}, "leaf2": {2, 3}, "spine1": {0, 2}, "spine2": {0, 2}}
-    assert [len(fabric.switches[name].sweeps) for name in ALL] == [0, 0, 1, 0]
+    assert [len(fabric.switches[name].scans) for name in ALL] == [0, 0, 1, 0]
     after = fabric.items(controller, job.job_id)
     assert before["leaf2"] == after["leaf2"]
     assert before["spine1"] == after["spine1"], "a child stands for as many as it did, and keeps its number"
-    fabric.switches["spine2"].sweeps_close = 2
+    fabric.switches["spine2"].scans_close = 2
     controller.evict("wide", 1)
     assert members_on(fabric, controller, job) == {"leaf1": set(), "leaf2": {2, 3}, "spine1": {2}, "spine2": {2}}
     assert fabric.items(controller, job.job_id)["leaf1"] == set()
-    assert [len(fabric.switches[name].sweeps) for name in ALL] == [1, 1, 1, 0]
+    assert [len(fabric.switches[name].scans) for name in ALL] == [1, 1, 1, 0]
     assert not any(report.changed for report in controller.reconcile())
     assert not controller.evict("wide", 1).changed
     now = controller.job("wide")

@@ -1,4 +1,4 @@
-"""Jobs over trees as they are watched: on the command line, in `top` and the metrics, and by the sweeper."""
+"""Jobs over trees as they are watched: on the command line, in `top` and the metrics, and by the scanner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from netsum_controller import Controller, JobSpec, Topology
 from netsum_controller.cli.top import Watch
 from netsum_controller.monitoring.collector import JobCollector, Presence, whole
 from netsum_controller.monitoring.metrics import SwitchCollector
-from netsum_controller.monitoring.sweeper import Sweeper
+from netsum_controller.monitoring.scanner import AgingScanner
 from netsum_controller.state.model import Late
 
 from tests.controller.conftest import Run
@@ -102,23 +102,23 @@ def test_stats_of_each_switch(busy: FakeFabric, controller: Controller) -> None:
     assert [one.packets for one in stats.members] == [4, 3, 5, 6]
 
 
-def test_every_switch_is_swept_at_its_own_age(fabric: FakeFabric, controller: Controller) -> None:
+def test_every_switch_is_scanned_at_its_own_age(fabric: FakeFabric, controller: Controller) -> None:
     create(controller, late=Late.DEGRADE, block_exp=10.0, quorum=2)
-    sweeper = Sweeper(controller.context)
+    scanner = AgingScanner(controller.context)
     try:
-        until(lambda: all(len(switch.sweeps) >= 4 for switch in fabric.switches.values()))
-        counts = {name: len(switch.sweeps) for name, switch in fabric.switches.items()}
+        until(lambda: all(len(switch.scans) >= 4 for switch in fabric.switches.values()))
+        counts = {name: len(switch.scans) for name, switch in fabric.switches.items()}
         for name, switch in fabric.switches.items():
-            assert switch.sweeps[0][:6].hex(":") == fabric.topology.switches[name].mac
-            assert parse_header(switch.sweeps[0][42:]).job_id == controller.job("wide").job_id
-        periods = {one._name: [each.period for each in one._rounds.values()] for one in sweeper._switches}
+            assert switch.scans[0][:6].hex(":") == fabric.topology.switches[name].mac
+            assert parse_header(switch.scans[0][42:]).job_id == controller.job("wide").job_id
+        periods = {one._name: [each.period for each in one._rounds.values()] for one in scanner._switches}
         assert periods == {"spine1": [0.0125], "spine2": [0.0125], "leaf1": [0.005], "leaf2": [0.005]}
         for rank in (2, 3):
             controller.evict("wide", rank)
-        until(lambda: all(not one._rounds for one in sweeper._switches if one._name == "leaf2"))
+        until(lambda: all(not one._rounds for one in scanner._switches if one._name == "leaf2"))
         assert counts["leaf1"] > 0
     finally:
-        sweeper.close()
+        scanner.close()
 
 
 @pytest.fixture

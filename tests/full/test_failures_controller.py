@@ -92,14 +92,14 @@ def test_it_restarts_while_members_rejoin(served: Served) -> None:
 
 
 def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
-    """No sweeps come, but a block also ages out when a member asks for it again. Whoever must come back waits for it."""
+    """No scans come, but a block also ages out when a member asks for it again. Whoever must come back waits for it."""
 
     def pause(rank: int, step: int) -> float:
         return 2.0 if (rank, step) == (2, 10) else 0.0
 
     options: dict[str, Any] = {"late": "degrade", "block_exp": 50.0, "quorum": 1}
     with (
-        crew(served, "swept", **options) as (_, communicators),
+        crew(served, "scanned", **options) as (_, communicators),
         Training(communicators, resync=(ResultLostError, DesynchronizedError), check=False, pause=pause) as training,
     ):
         served.kill()

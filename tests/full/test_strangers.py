@@ -215,10 +215,10 @@ STRANGERS = [
     Stranger("IPv4 checksum", Outcome.CHECKSUM, lambda s: good(s)[:24] + b"\x12\x34" + good(s)[26:]),
     Stranger("UDP checksum", Outcome.CHECKSUM, wrong_sum),
     Stranger("payload changed under its UDP checksum", Outcome.CHECKSUM, changed_under_sum),
-    Stranger("another call", Outcome.SIGNATURE, lambda s: good(s, gen_id=8)),
-    Stranger("another operation", Outcome.SIGNATURE, lambda s: good(s, op=2)),
+    Stranger("another call", Outcome.FINGERPRINT_MISMATCH, lambda s: good(s, gen_id=8)),
+    Stranger("another operation", Outcome.FINGERPRINT_MISMATCH, lambda s: good(s, op=2)),
     Stranger("an operation that the switch has not", Outcome.UNSUPPORTED, lambda s: good(s, op=9)),
-    Stranger("a block far ahead", Outcome.WINDOW, lambda s: s.contribution(2, 1 + 8 * 100)),
+    Stranger("a block far ahead", Outcome.OUT_OF_WINDOW, lambda s: s.contribution(2, 1 + 8 * 100)),
     Stranger("a block long gone", Outcome.STALE, lambda s: s.contribution(2, -8 * 100)),
     Stranger("repeated, and the block is open", Outcome.DUPLICATE, lambda s: s.contribution(1, 1), 1),
     Stranger("repeated, and the block is done", Outcome.REPLAYED, lambda s: s.contribution(2, 0)),
@@ -227,7 +227,7 @@ STRANGERS = [
     Stranger("another UDP port of the switch", None, lambda s: changed(good(s), 36, 12001, 2)),
     Stranger("behind a VLAN tag", None, lambda s: good(s)[:12] + b"\x81\0\0\7" + good(s)[12:]),
     Stranger("a query from a host", None, lambda s: packet_out(s, 0), STRANGER),
-    Stranger("a sweep from a host", None, lambda s: packet_out(s, 1), STRANGER),
+    Stranger("a scan from a host", None, lambda s: packet_out(s, 1), STRANGER),
 ]
 
 

@@ -114,9 +114,9 @@ class MemoryNetwork(Network):
         return deliver
 
     def evict(self, rank: int) -> None:
-        """As the controller does it: in place, and with a sweep. The caller holds :attr:`lock`."""
+        """As the controller does it: in place, and with a scan. The caller holds :attr:`lock`."""
         job = self.switch.jobs[JOB_ID]
         members = tuple(member for member in job.members if member.src_id != rank)
         self.switch.jobs[JOB_ID] = job._replace(members=members)
-        for reply in self.switch.sweep(JOB_ID, old=False).replies:
+        for reply in self.switch.scan(JOB_ID, old=False).replies:
             self.transports[reply.port - 1].put(reply_bytes(reply))

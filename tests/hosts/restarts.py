@@ -51,10 +51,10 @@ class RestartingNetwork:
         self.switch.jobs[JOB_ID] = whole._replace(members=members)
 
     def age(self) -> None:
-        """Sweep as if every open block were old; does nothing before all have joined."""
+        """Scan as if every open block were old; does nothing before all have joined."""
         with self.lock:
             if len(self.joined) == self.workers:
-                self._pass_on(self.switch.sweep(JOB_ID, old=True).replies)
+                self._pass_on(self.switch.scan(JOB_ID, old=True).replies)
 
     def _pass_on(self, replies: Iterable[Reply]) -> None:
         for reply in replies:

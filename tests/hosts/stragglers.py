@@ -14,7 +14,7 @@ from tests.hosts.network import JOB_ID, MemoryNetwork, reply_bytes
 from tests.threads import repeatedly, together
 
 
-class AgeingNetwork(MemoryNetwork):
+class AgingNetwork(MemoryNetwork):
     """A network whose switch closes blocks without a rank that is late, one at most: all that lack one, at every :meth:`age`."""
 
     def __init__(self, workers: int, **changes: Any) -> None:
@@ -36,28 +36,28 @@ class AgeingNetwork(MemoryNetwork):
         return or_lose
 
     def age(self) -> int:
-        """Sweep as if every open block were old; return how many it closed."""
+        """Scan as if every open block were old; return how many it closed."""
         with self.lock:
-            swept = self.switch.sweep(JOB_ID, old=True)
-            for reply in swept.replies:
+            scanned = self.switch.scan(JOB_ID, old=True)
+            for reply in scanned.replies:
                 self.transports[reply.port - 1].put(reply_bytes(reply))
-        return swept.closed
+        return scanned.closed
 
-    def ageing(self) -> AbstractContextManager[None]:
+    def aging(self) -> AbstractContextManager[None]:
         """Blocks age out all the time."""
         return repeatedly(self.age, 0.002)
 
 
-def stragglers(workers: int) -> AbstractContextManager[tuple[AgeingNetwork, list[Communicator]]]:
+def stragglers(workers: int) -> AbstractContextManager[tuple[AgingNetwork, list[Communicator]]]:
     """Such a network and its ranks, which are closed at the end."""
-    return running(AgeingNetwork(workers))
+    return running(AgingNetwork(workers))
 
 
 def one_late(
-    network: AgeingNetwork, communicators: Sequence[Communicator], late: int, call: Callable[[Communicator], Any]
+    network: AgingNetwork, communicators: Sequence[Communicator], late: int, call: Callable[[Communicator], Any]
 ) -> list[Any]:
     """``call(comm)`` on all ranks but one, whose blocks age out, and then on that one; outcomes by rank."""
-    with network.ageing():
+    with network.aging():
         others = on_each([comm for comm in communicators if comm.rank != late], call)
     (outcome,) = together([lambda: call(communicators[late])])
     return [*others[:late], outcome, *others[late:]]

@@ -86,7 +86,7 @@ def test_packets_that_are_lost_doubled_and_reordered() -> None:
 
 def test_it_waits_for_every_rank_also_in_a_job_that_degrades() -> None:
     """Nothing can stand in for the root's part, and a rank without it would go on with other values."""
-    with stragglers(3) as (network, communicators), network.ageing():
+    with stragglers(3) as (network, communicators), network.aging():
         works = [comm.broadcast_async(np.full(900, comm.rank), 2) for comm in communicators[:2]]
         assert not any(work.finished(0.2) for work in works)
         last = communicators[2].broadcast(np.full(900, 2), 2)

@@ -1,4 +1,4 @@
-"""What the workers agree on: codes keep the order of magnitudes, bounds are tight, signatures are compared by a maximum."""
+"""What the workers agree on: codes keep the order of magnitudes, bounds are tight, fingerprints are compared by a maximum."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_maximum_of_codes_is_the_code_of_the_maximum(one: int, other: int) -> 
 
 def merged(*calls: tuple[object, ...]) -> bool:
     """Whether the ranks that make these calls find that they agree; all of them or none."""
-    own = [exponents.signature_lanes(*call) for call in calls]
+    own = [exponents.fingerprint_lanes(*call) for call in calls]
     (verdict,) = {bool(np.array_equal(np.max(own, axis=0), lanes)) for lanes in own}
     return verdict
 
@@ -79,8 +79,8 @@ def test_signatures_agree_only_if_all_calls_are_equal(calls: list[tuple[object, 
 
 
 def test_signature_lanes_fit_the_first_block_beside_codes() -> None:
-    assert len(exponents.signature_lanes("allreduce", (3, 4))) == exponents.SIGNATURE_LANES
-    assert exponents.SIGNATURE_LANES + exponents.FIRST_CODES == exponents.FIRST_LANES
+    assert len(exponents.fingerprint_lanes("allreduce", (3, 4))) == exponents.FINGERPRINT_LANES
+    assert exponents.FINGERPRINT_LANES + exponents.FIRST_CODES == exponents.FIRST_LANES
     assert not merged(("sum", "float32", (2, 3)), ("sum", "float32", (3, 2)))
     assert not merged(("sum", "float32", (6,)), ("sum", "float16", (6,)))
 
@@ -90,7 +90,7 @@ CALL = st.tuples(st.sampled_from(["sum", "gather"]), st.sampled_from(["int8", "f
 
 @given(st.lists(CALL, min_size=2, max_size=5), st.integers(0, 4))
 def test_what_the_others_called_is_known_where_there_are_two_calls(calls: list[tuple[Any, ...]], which: int) -> None:
-    own = [exponents.signature_lanes(*call) for call in calls]
+    own = [exponents.fingerprint_lanes(*call) for call in calls]
     which %= len(calls)
     others = [call for call in calls if call != calls[which]]
     heard = exponents.other_call(np.max(own, axis=0), own[which])

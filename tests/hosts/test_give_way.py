@@ -83,11 +83,11 @@ def test_pauses_begin_short_again(window: int) -> None:
 @given(st.integers(1, 64), st.lists(st.tuples(st.booleans(), st.floats(0.0, 0.1))))
 def test_never_more_than_the_window_and_never_for_ever(window: int, heard: list[tuple[bool, float]]) -> None:
     rule, now = PriorityBackoff(window), 0.0
-    for give_way, wait in heard:
+    for backoff, wait in heard:
         now += wait
-        rule.heard(give_way, now)
+        rule.heard(backoff, now)
         assert 0 <= rule.room(now) <= window
-        assert rule.room(now) >= 1 or give_way
+        assert rule.room(now) >= 1 or backoff
         assert rule.until <= now + LONGEST_PAUSE
         assert rule.room(max(now, rule.until)) >= 1, "the pause has an end"
 
@@ -101,7 +101,7 @@ class Busy(Simulation):
 
     def _travel(self, rank: int, up: bool, data: bytes) -> None:
         if not up and self.begin <= self.now < self.end:
-            data = pack_header(parse_header(data)._replace(give_way=1)) + data[HEADER_BYTES:]
+            data = pack_header(parse_header(data)._replace(backoff=1)) + data[HEADER_BYTES:]
         super()._travel(rank, up, data)
 
     def until(self, moment: float) -> int:

@@ -15,7 +15,7 @@ from netsum.wire.codec import parse_header
 
 from tests.hosts.calls import good, on_each
 from tests.hosts.network import MemoryNetwork, descriptor
-from tests.hosts.stragglers import AgeingNetwork
+from tests.hosts.stragglers import AgingNetwork
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ class Files:
 
 @pytest.fixture(params=["waits", "degrades"])
 def files(request: pytest.FixtureRequest) -> Any:
-    kind = MemoryNetwork if request.param == "waits" else AgeingNetwork
+    kind = MemoryNetwork if request.param == "waits" else AgingNetwork
     made = Files(kind(3, one_run=True))
     yield made
     made.close()

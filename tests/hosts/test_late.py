@@ -103,14 +103,14 @@ def test_values_beyond_the_scale_that_the_others_agreed_on_are_left_out_and_coun
 def test_wait_waits_also_here() -> None:
     mine = shares(3)
     with stragglers(3) as (network, communicators):
-        with network.ageing():
+        with network.aging():
             works = [comm.allreduce_async(mine[comm.rank], on_late="wait") for comm in communicators[:2]]
             assert not any(work.finished(0.3) for work in works)
             last = communicators[2].allreduce(mine[2], on_late="wait")
             result = good([work.wait() for work in works] + [last])
         np.testing.assert_array_equal(result, sum(mine))
         assert all(comm.report.degraded == 0 for comm in communicators)
-        with network.ageing():
+        with network.aging():
             barriers = on_each(communicators, Communicator.barrier)
         assert barriers == [None] * 3
 

@@ -18,7 +18,7 @@ from netsum.transports.base import Packet
 
 from tests.hosts.calls import closing_all, good, on_each
 from tests.hosts.network import Around
-from tests.hosts.stragglers import AgeingNetwork, stragglers
+from tests.hosts.stragglers import AgingNetwork, stragglers
 from tests.threads import PATIENCE, together
 
 ROWS = 400
@@ -46,9 +46,9 @@ class Link(Around):
 
 
 @contextmanager
-def linked(workers: int = 3) -> Iterator[tuple[AgeingNetwork, list[Communicator], Link]]:
+def linked(workers: int = 3) -> Iterator[tuple[AgingNetwork, list[Communicator], Link]]:
     """A network, its ranks, and the link of the last one, which may be cut."""
-    network = AgeingNetwork(workers)
+    network = AgingNetwork(workers)
     links = [Link(each) for each in network.transports]
     with closing_all(network.communicators(lambda _, rank: links[rank], timeout=PATIENCE)) as communicators:
         yield network, communicators, links[-1]
@@ -93,7 +93,7 @@ def test_an_abort_that_a_rank_did_not_hear_shifts_none_of_its_rows(op: str, dtyp
         for comm in communicators:
             first = comm.allreduce_async(spoilt if comm.rank == 0 else np.ones(10 * WIDTH, np.float32), "min")
             works.append((first, comm.allreduce_async(long_array(comm.rank, dtype), op)))
-        with network.ageing():
+        with network.aging():
             wait_until(communicators[0], 200, works[0][1])
             link.abstains = link.deaf = False
             got = on_each(
@@ -124,7 +124,7 @@ GOING_ON: dict[str, Callable[[Communicator], Any]] = {
 @pytest.mark.parametrize("name", GOING_ON)
 def test_who_goes_on_after_a_lost_opening_does_not(name: str) -> None:
     """Rank 2 hears nothing of 60 calls; it cannot tell its next call from those that the others have made."""
-    with linked() as (network, communicators, link), network.ageing():
+    with linked() as (network, communicators, link), network.aging():
         link.abstains = link.deaf = True
         on_each(communicators[:LAST], lambda comm: [comm.allreduce(np.full(300, step, "f")) for step in range(60)])
         link.abstains = link.deaf = False
@@ -144,7 +144,7 @@ def test_who_has_heard_the_opening_and_lost_data_is_behind_and_in_step(op: str, 
         works = [comm.allreduce_async(long_array(comm.rank, dtype), op) for comm in communicators]
         wait_until(communicators[LAST], 20, works[LAST])
         link.abstains = link.deaf = True
-        with network.ageing():
+        with network.aging():
             result = good([work.wait() for work in works[:LAST]])
         link.abstains = link.deaf = False
         assert wrong_rows(result, op, dtype) == 0
@@ -161,7 +161,7 @@ def test_giving_nothing_while_behind_is_cheap() -> None:
     size, calls = 200, 20
     with stragglers(3) as (network, communicators):
         last, step = communicators[LAST], 0
-        with network.ageing():
+        with network.aging():
             theirs, _ = on_each(
                 communicators[:LAST],
                 lambda comm: [comm.allreduce(np.full(size, comm.rank + step, "f")) for step in range(calls)],
@@ -196,7 +196,7 @@ def test_what_an_exchange_lost_on_the_way_back_is_no_eviction(name: str) -> None
         wait_until(communicators[LAST], 2, works[LAST])
         link.deaf = True
         network.lost = lambda _rank, _header: False
-        with network.ageing():
+        with network.aging():
             for work in works[:LAST]:
                 work.wait()
             on_each(communicators[:LAST], lambda comm: [comm.allreduce(np.ones(300)) for _ in range(60)])

@@ -124,7 +124,7 @@ class Asked:
         return answer
 
 
-ASKED = (Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.WINDOW)
+ASKED = (Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.OUT_OF_WINDOW)
 
 
 def test_only_what_a_new_epoch_explains_is_asked_about() -> None:
@@ -205,7 +205,7 @@ def test_a_rank_whose_question_is_open_goes_on() -> None:
     until(lambda: recovery.ask(4711, 2.0) is None and recovery.stopped)
 
 
-@pytest.mark.parametrize("reason", [Outcome.STALE, Outcome.WINDOW])
+@pytest.mark.parametrize("reason", [Outcome.STALE, Outcome.OUT_OF_WINDOW])
 def test_what_no_epoch_explains_ends_it(reason: Outcome) -> None:
     recovery = Asked(descriptor(0, 2)).recovery
     assert recovery.begin(BlockRejected(3, reason))

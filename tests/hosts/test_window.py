@@ -311,7 +311,9 @@ def test_a_switch_that_does_not_know_us_yet_is_asked_again_until_the_join_deadli
     assert caught.value.reason is reason
 
 
-@pytest.mark.parametrize("reason", [Outcome.WRONG_PORT, Outcome.SIGNATURE, Outcome.WINDOW, Outcome.UNSUPPORTED])
+@pytest.mark.parametrize(
+    "reason", [Outcome.WRONG_PORT, Outcome.FINGERPRINT_MISMATCH, Outcome.OUT_OF_WINDOW, Outcome.UNSUPPORTED]
+)
 def test_other_refusals_are_final(reason: Outcome) -> None:
     window, _ = lonely()
     with pytest.raises(BlockRejected) as caught:

@@ -26,7 +26,7 @@ ODD: list[Change] = [
     lambda h: h._replace(status=Status.RANGE, grad_cnt=0),
     lambda h: h._replace(status=Status.AGAIN, grad_cnt=0, src_cnt=0, data_cnt=0),
     lambda h: h._replace(status=Status.STALE, grad_cnt=0, src_cnt=0, data_cnt=0),
-    lambda h: h._replace(give_way=1),
+    lambda h: h._replace(backoff=1),
     lambda h: h._replace(degraded=1, age_op=AgeOp.AGED, src_cnt=2, data_cnt=2),
     lambda h: h._replace(degraded=1, age_op=AgeOp.LATE, src_cnt=2, data_cnt=2),
     lambda h: h._replace(src_cnt=2, data_cnt=2),
@@ -252,12 +252,12 @@ def test_what_was_sent_together_is_sent_again_from_any_block(back: int) -> None:
     assert [(row, payload[0]) for row, _, payload in member.log] == [(row, row) for row in range(8)]
 
 
-@pytest.mark.parametrize("forgotten", ["degraded", "give_way", "gen_id"])
+@pytest.mark.parametrize("forgotten", ["degraded", "backoff", "gen_id"])
 def test_the_property_can_fail(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a packet with other news counted as ordinary, the windows would differ."""
 
     def careless(block: Block, header: Header, *more: Any, **named: Any) -> bool:
-        harmless = {"degraded": 0, "age_op": 0} if forgotten == "degraded" else {"give_way": 0}
+        harmless = {"degraded": 0, "age_op": 0} if forgotten == "degraded" else {"backoff": 0}
         harmless = {"gen_id": block.gen} if forgotten == "gen_id" else harmless
         return ordinary(block, header._replace(**harmless), *more, **named)
 

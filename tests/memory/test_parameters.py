@@ -258,7 +258,7 @@ def test_a_late_ranks_gradient_does_not_count() -> None:
             until(lambda: comm.rank != 1 or communicators[0].stats.degraded == blocks)
             return members[comm.rank].step(gradients(comm.rank, 1))
 
-        with network.ageing():
+        with network.aging():
             steps = on_each(communicators, step)
         assert steps == [(1, 2), (1, 0), (1, 2)]
         assert (

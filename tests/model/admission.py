@@ -16,7 +16,7 @@ def malformed(packet: Packet) -> bool:
     h, payload_bytes = packet.header, len(packet.payload) * CHUNK_BYTES
     if (
         h.version != VERSION
-        or h.spare != 0
+        or h.reserved != 0
         or h.lane > Lane.L64
         or (h.grad_cnt != 0 and payload_bytes != h.payload_bytes)
         or len(packet.payload) > MAX_CHUNKS
@@ -28,7 +28,7 @@ def malformed(packet: Packet) -> bool:
     return (
         h.hop > Hop.DOWN
         or h.age_op != 0
-        or h.give_way != 0
+        or h.backoff != 0
         or h.status not in MEMBER_STATUSES
         or h.data_cnt > h.src_cnt
         or ((h.data_cnt == 0) != (h.grad_cnt == 0) and not _claims(h))

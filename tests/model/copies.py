@@ -53,7 +53,7 @@ COPIES_DIFFER = Scenario(
 )  # fmt: skip
 COPIES_EVICTED = replace(COPIES_OF_ONE, name="the source of copies is evicted", mortals=(0,), evicts=True)
 COPIES_LATE = replace(COPIES, name="copies, somebody is late", quorum=1)
-COPIES_FIRM = replace(COPIES_LATE, name="firm copies, somebody is late", programs=each(copies(2, 3), 0, firm=True))
+COPIES_FIRM = replace(COPIES_LATE, name="firm copies, somebody is late", programs=each(copies(2, 3), 0, no_aging=True))
 
 COPIES_TREE = Scenario("copies in a tree", copies(2, 3), window=1, slots=2, tree=TWO_BY_ONE)
 COPIES_LEAF = replace(COPIES_TREE, name="copies below a leaf of two", programs=copies(3, 1), tree=TWO_AND_ONE)

@@ -33,7 +33,7 @@ def carried_on(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
 
 def early(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
     """The payload, ahead of the result: to hosts that get it, and to every child switch."""
-    header = _ahead(packet.header.job_id, record)._replace(age_op=AgeOp.EARLY, give_way=packet.header.give_way)
+    header = _ahead(packet.header.job_id, record)._replace(age_op=AgeOp.EARLY, backoff=packet.header.backoff)
     return tuple(
         Reply(
             to.port,
@@ -68,9 +68,9 @@ def with_early(met: Record, opened: Record, packet: Packet, slots: int, rules: R
         record = opened
     else:
         return None
-    if not record.signed:
-        record = record.signed_by(h)._replace(firm=h.firm)
-    if h.signature != record.signature or record.grad_cnt not in (0, h.grad_cnt):
+    if not record.fingerprinted:
+        record = record.fingerprinted_by(h)._replace(no_aging=h.no_aging)
+    if h.fingerprint != record.fingerprint or record.grad_cnt not in (0, h.grad_cnt):
         return None
     return record if record.grad_cnt else record._replace(grad_cnt=h.grad_cnt, buffer=packet.payload)
 
@@ -78,6 +78,6 @@ def with_early(met: Record, opened: Record, packet: Packet, slots: int, rules: R
 def completes(met: Record, header: Header) -> bool:
     """Whether a notice is all that was missing: the payload is here. That of a child whose contribution is not in the result may
     be another than the result's."""
-    same = met.signed and header.signature == met.signature
+    same = met.fingerprinted and header.fingerprint == met.fingerprint
     anothers = header.age_op == AgeOp.LATE and met.data_cnt > 0
     return bool(same and header.op == Op.COPY and met.grad_cnt and not anothers)

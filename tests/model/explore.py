@@ -8,7 +8,7 @@ nothing in it (the packet is there already), so safety is explored without timer
 about a block still needed. **Liveness**, from every reachable state: throw away all that is in flight, then let the
 timers run and the network deliver; everybody must come to the end.
 
-**Time** is a choice: wherever it matters whether a block is old enough to be closed, both are explored. Sweeps look at any
+**Time** is a choice: wherever it matters whether a block is old enough to be closed, both are explored. Scans look at any
 slot at any time; for liveness, where somebody may be late, they must do with each member sending again once.
 
 Cost: hosts, switches and packets are interned, and what one packet does to one host or switch is computed once; a step
@@ -125,7 +125,7 @@ class Explorer:
         for number, switch in enumerate(world.switches):
             for slot, old, *closed in self.by.looks(switch):
                 after = self._became(world, number, *closed)
-                yield f"a sweep of switch {number} closes slot {slot}{', old' if old else ''}", self._pruned(after)
+                yield f"a scan of switch {number} closes slot {slot}{', old' if old else ''}", self._pruned(after)
         yield from self._events(world)
 
     def _arrives(self, world: World, packet: int, old: bool) -> World:
@@ -295,11 +295,11 @@ class Explorer:
 
     def _finishes_once(self, switches: tuple[int, ...], hosts: tuple[int, ...], epoch: Epoch) -> bool:
         """Whether everybody comes to the end when nothing more is lost and no more disaster strikes. Where somebody may
-        be late and the controller sweeps, that must do: a member sends again once (or so often as the scenario says), and then
+        be late and the controller scans, that must do: a member sends again once (or so often as the scenario says), and then
         only what it is asked for."""
         epoch = epoch._replace(switch_restarts=0, moves=0, told=frozenset(), replacements=0, state_losses=0, mortals=())
         world = World(switches, hosts, epoch, 0)
-        swept = self.scenario.partial and self.scenario.sweeper
+        scanned = self.scenario.partial and self.scenario.scanner
         sent, rounds = [0] * len(hosts), 1
         while True:
             before = world, tuple(sent)
@@ -307,7 +307,7 @@ class Explorer:
             world = world._replace(network=0)
             for rank, number in enumerate(world.hosts):
                 sends = self.by.sends(number)
-                world = self._deliver(world, sends & ~sent[rank] if swept else sends)
+                world = self._deliver(world, sends & ~sent[rank] if scanned else sends)
                 sent[rank] |= sends
             for number in range(len(world.switches)):
                 while looks := self.by.looks(world.switches[number]):
@@ -328,7 +328,7 @@ class Explorer:
     def _deliver(self, world: World, packets: int) -> World:
         """Deliver packets, then what they bring about, and so on, once each."""
         queue = deque(bits(packets))
-        old = self.scenario.degrades and not self.scenario.sweeper
+        old = self.scenario.degrades and not self.scenario.scanner
         for _ in range(DELIVERIES):
             if not queue:
                 return world

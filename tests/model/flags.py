@@ -17,22 +17,22 @@ class Rules:
     replay: bool = True  # a finished block is answered with its result
     replay_to_asker: bool = True  # off: the replay goes to the job's first member
     sticky_status: bool = True  # the highest status stays; off: the last one does
-    abort_exempt: bool = True  # ABORT and MISMATCH pass whatever the signature
+    abort_exempt: bool = True  # ABORT and MISMATCH pass whatever the fingerprint
     abort_does_not_sign: bool = True
-    calls_sign: bool = True  # what a call is belongs to the signature of its blocks
+    calls_have_fingerprints: bool = True  # what a call is belongs to the fingerprint of its blocks
     evicted_do_not_count: bool = True  # a block needs the job's sources; off: exactly those, no evicted one
     quorum: bool = True  # no block is closed partially with fewer workers
-    firm_waits: bool = True  # no firm block is closed partially
+    no_aging_waits: bool = True  # no no_aging block is closed partially
     congestion_stays: bool = True  # a contribution's mark goes to the block's result; off: the last one's alone
     closed_is_immutable: bool = True  # off: a late contribution is added to a closed block
     marks_partial: bool = True  # the record of a block that was closed partially says so
     tells_late: bool = True  # who is not in a partial result is told so
     closes_on_duplicate: bool = True  # a member that asks again for a block that is old enough closes it
-    sweeps: bool = True  # a sweep closes what is old enough
-    suspects_close: bool = True  # a block that lacks only suspects does not wait
-    hears_again: bool = True  # a suspect that is up to date again is none
-    newest_moves: bool = True  # a sweep looks at the window up to the newest block; off: at the first window
-    frontier_of_this_epoch: bool = True  # what was kept in another epoch is forgotten
+    scans: bool = True  # a scan closes what is old enough
+    stragglers_close: bool = True  # a block that lacks only stragglers does not wait
+    hears_again: bool = True  # a straggler that is up to date again is none
+    newest_block_moves: bool = True  # a scan looks at the window up to the newest_block block; off: at the first window
+    progress_of_this_epoch: bool = True  # what was kept in another epoch is forgotten
 
     # Of trees.
     only_roots_make_results: bool = True  # off: a leaf's sum is a result
@@ -46,17 +46,17 @@ class Rules:
     congestion_comes_down: bool = True  # and so is everything that a leaf makes of a marked result
     again_to_asker: bool = True  # who completes a block without room for its payload is asked for more
     again_goes_down: bool = True  # a notice, or a parent that asks for more room: the children are asked
-    sweep_asks_again: bool = True  # a leaf's sweep asks the children to bring the partial up
+    scan_asks_again: bool = True  # a leaf's scan asks the children to bring the partial up
     stale_is_told: bool = True  # STALE from the parent ends the block here and below
     dead_opens: bool = True  # such a block's slot may be opened by the next lap
     refused_is_told: bool = True
     whole_between_switches: bool = True  # off: a child switch gets a header where the destination is elsewhere
     only_what_is_in_the_slot: bool = True  # off: the parent's result of another block is taken as well
-    any_signature_comes_down: bool = True  # off: a result of another call than the children's is ignored
+    any_fingerprint_comes_down: bool = True  # off: a result of another call than the children's is ignored
     late_is_nobody: bool = True  # a result that lacks this switch lacks everybody below
     asks: bool = True  # who asks again for a block that may not be closed here has the parent asked for its result
     told_of_open: bool = True  # STALE, a notice and AGAIN are passed on also when the block is still open here
-    suspects_of_open: bool = True  # who is missing when the parent closes an open block is a suspect
+    stragglers_of_open: bool = True  # who is missing when the parent closes an open block is a straggler
 
     # Of COPY, whose payload goes ahead of the result.
     claims: bool = True  # a partial whose payload has gone ahead says so; off: that it has none

@@ -117,16 +117,16 @@ LATE_REUSE = replace(ONE_EACH_LATE, name="somebody is late while slots come roun
 MIXED_LATE = replace(TREE_LATE, name="somebody is late, a host beside a leaf", tree=HOST_AND_LEAF)
 DEEP_LATE = replace(TREE_LATE, name="somebody is late in three levels", tree=THREE_LEVELS)
 UNSWEPT_TREE = replace(
-    TREE_LATE, name="somebody is late in a tree and nobody sweeps", sweeper=False, mortals=(1,), programs=sums(3, (2,))
+    TREE_LATE, name="somebody is late in a tree and nobody scans", scanner=False, mortals=(1,), programs=sums(3, (2,))
 )
 TREE_DIES = replace(TREE_LATE, name="somebody dies in a tree", mortals=(1, 2))
 LEAF_DIES = replace(ONE_EACH_LATE, name="all of a leaf die", programs=sums(2, (3,)), mortals=(1,))
 TREE_QUORUM = replace(TREE_LATE, name="a quorum in a tree", quorum=2)
 BOTH_LATE = replace(TREE_QUORUM, name="a quorum of all, in a tree", quorum=4, programs=sums(4, (1,)), tree=TWO_BY_TWO)
 TREE_FIRM = replace(
-    ONE_EACH_LATE, name="a firm call in a tree", programs=each(sums(2, (1, 1, 1)), 1, firm=True), tree=TWO_BY_ONE
+    ONE_EACH_LATE, name="a firm call in a tree", programs=each(sums(2, (1, 1, 1)), 1, no_aging=True), tree=TWO_BY_ONE
 )
-FIRM_LATE = replace(TREE_LATE, name="a firm block in a tree", programs=each(sums(3, (1,)), 0, firm=True))
+FIRM_LATE = replace(TREE_LATE, name="a firm block in a tree", programs=each(sums(3, (1,)), 0, no_aging=True))
 PASS_BESIDE_DEAD = replace(
     TREE_LATE, name="who passes is beside one who has died", programs=change(sums(3, (1,)), 0, 0, passes=True), mortals=(1,),
     sends=2,
@@ -185,7 +185,7 @@ TREE_MUTATIONS = (
     switch_rule("status_goes_up", LEAVES_DIFFER, STUCK),
     switch_rule("again_to_asker", BARE_EVICTED, STUCK),
     switch_rule("again_goes_down", TREE_BARE, STUCK),
-    switch_rule("sweep_asks_again", TREE_DIES, STUCK),
+    switch_rule("scan_asks_again", TREE_DIES, STUCK),
     switch_rule("stale_is_told", LATE_REUSE, STUCK),
     switch_rule("dead_opens", LATE_REUSE, "WINDOW"),
     switch_rule("refused_is_told", LEAVES_DIFFER, STUCK),
@@ -196,6 +196,6 @@ TREE_MUTATIONS = (
     epoch_rules(BOTH_LATE, "below the quorum", "shares_of_quorum"),
     host_rule("opening_holds_own_mark", TREE_FILES, "wrong result"),
     host_rule("abort_counts_alike", LEAVES_ABORT, STUCK),
-    switch_rule("any_signature_comes_down", LATE_DIFFER, STUCK),
+    switch_rule("any_fingerprint_comes_down", LATE_DIFFER, STUCK),
     switch_rule("late_is_nobody", TREE_LATE, "wrong thing about its own contribution"),
 )

@@ -65,7 +65,7 @@ class Call(NamedTuple):
     coarse: frozenset[int] = frozenset()
     aborts: bool = False
     bare: bool = False  # empties leave without room for the result, which then has to be fetched
-    firm: bool = False  # its blocks wait for everybody, also in a job that degrades
+    no_aging: bool = False  # its blocks wait for everybody, also in a job that degrades
     passes: bool = False  # this rank answers, adds nothing and is not counted
     opens: bool = False
     marked: bool = False  # its value is a mark of this process; nothing follows before the result is there
@@ -303,7 +303,7 @@ def contribution(host: Host, index: int, rules: HostRules = ALL_HOST_RULES) -> P
         job_id=JOB_ID,
         block_id=(host.origin + index) & ID_MASK,
         degraded=int(passes),
-        firm=int(call.firm and host.degrades),
+        no_aging=int(call.no_aging and host.degrades),
         src_id=host.rank,
         src_cnt=int(not passes),
         gen_id=call.gen,
@@ -313,7 +313,7 @@ def contribution(host: Host, index: int, rules: HostRules = ALL_HOST_RULES) -> P
         status=status,
         dest=call.dest,
         data_cnt=int(value is not None),
-        call=0 if status == Status.ABORT and rules.abort_names_no_call else call.kind,
+        call_fingerprint=0 if status == Status.ABORT and rules.abort_names_no_call else call.kind,
     )
     room = int(index in host.fetching or not (status != Status.OK or call.bare))
     congested = int(todo.phase == Phase.DATA and todo.offset in call.congested)
@@ -336,7 +336,7 @@ def is_asked(reply: Reply) -> bool:
 
 
 def _refused(host: Host, index: int, reason: int) -> Host:
-    if reason == Outcome.SIGNATURE:
+    if reason == Outcome.FINGERPRINT_MISMATCH:
         return host._replace(mismatched=True)
     if reason in (Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT):
         return host  # asked again, or a new epoch has begun: the controller tells
@@ -348,7 +348,7 @@ def _take(host: Host, index: int, reply: Reply, rules: HostRules) -> Host:
     todo = host.plan[index]
     exempt = h.status in GIVING_UP and rules.mismatch_exempt
     meant = host.program[todo.call]
-    if (h.gen_id, h.call) != (meant.gen, meant.kind) and not exempt:
+    if (h.gen_id, h.call_fingerprint) != (meant.gen, meant.kind) and not exempt:
         return host._replace(ended=True) if host.degrades else host  # the others' call, closed before this rank's came
     held = host.results[index]
     if h.status == Status.OK and h.data_cnt and not payload and h.dest in (EVERYONE, host.rank):
@@ -358,7 +358,7 @@ def _take(host: Host, index: int, reply: Reply, rules: HostRules) -> Host:
             return host._replace(settled=host.settled | {index}, fetching=host.fetching - {index})
         return host._replace(fetching=host.fetching | {index})
     late = h.age_op == AgeOp.LATE
-    kind = h.call if h.status == Status.ABORT else 0
+    kind = h.call_fingerprint if h.status == Status.ABORT else 0
     result = Result(h.status, h.data_cnt, payload, h.src_cnt, h.degraded, late, reply.congested, kind)
     if held == LOST:
         return host

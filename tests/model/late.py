@@ -11,11 +11,11 @@ from tests.model.scenarios import change, each, sums
 from tests.model.truth import STUCK
 
 LATE = Scenario("somebody is late", sums(2, (4,)), window=1, slots=2, quorum=1)
-UNSWEPT = replace(LATE, name="somebody is late and nobody sweeps", sweeper=False, mortals=(1,))
+UNSWEPT = replace(LATE, name="somebody is late and nobody scans", scanner=False, mortals=(1,))
 ONE_OF_TWO_DIES = Scenario("somebody is late or dies, a window of two", sums(2, (2, 1)), quorum=1, mortals=(1,))
 QUORUM = Scenario("two of three are enough", sums(3, (3,)), window=1, slots=2, quorum=2, mortals=(2,))
 BOTH_NEEDED = Scenario("a quorum of all", sums(2, (3,)), quorum=2)
-FIRM = Scenario("a firm call", each(sums(2, (1, 2, 1)), 1, firm=True), window=1, slots=2, quorum=1)
+FIRM = Scenario("a firm call", each(sums(2, (1, 2, 1)), 1, no_aging=True), window=1, slots=2, quorum=1)
 PASS = Scenario("a member passes", change(sums(2, (2, 1)), 0, 0, passes=True), window=1, slots=2, quorum=1)
 ALL_PASS = Scenario("everybody passes", each(sums(2, (1, 1, 1)), 1, passes=True), window=1, slots=2, quorum=1)
 LATE_EMPTIES = replace(
@@ -35,7 +35,7 @@ UNHEARD_ABORT = replace(
     LATE,
     name="a member aborts as a call opens, and the others may not hear of it",
     programs=change(each(each(sums(2, (2, 4)), 0, opens=True), 1, opens=True), 1, 0, aborts=True),
-    sweeper=False,
+    scanner=False,
 )
 EVICTED = Scenario("a member is evicted from a job that waits", sums(2, (4,)), mortals=(1,), evicts=True)
 EVICTED_OF_THREE = Scenario(
@@ -74,10 +74,10 @@ LATE_MUTATIONS = (
     switch_rule("marks_partial", LATE, "not said to be partial"),
     switch_rule("tells_late", LATE, "wrong thing about its own contribution"),
     switch_rule("quorum", QUORUM, "below the quorum"),
-    switch_rule("firm_waits", FIRM, "firm and closed partially"),
-    switch_rule("sweeps", ONE_OF_TWO_DIES, STUCK),
-    switch_rule("newest_moves", ONE_OF_TWO_DIES, STUCK),
-    switch_rule("frontier_of_this_epoch", NEXT_RUN, STUCK),
+    switch_rule("no_aging_waits", FIRM, "firm and closed partially"),
+    switch_rule("scans", ONE_OF_TWO_DIES, STUCK),
+    switch_rule("newest_block_moves", ONE_OF_TWO_DIES, STUCK),
+    switch_rule("progress_of_this_epoch", NEXT_RUN, STUCK),
     switch_rule("closes_on_duplicate", UNSWEPT, STUCK),
     switch_rule("evicted_do_not_count", EVICTED, STUCK),
     epoch_rules(RESTART_EVICTED, "two results", "no_eviction_after_resume"),

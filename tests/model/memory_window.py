@@ -54,7 +54,7 @@ class Client(NamedTuple):
 class Known(NamedTuple):
     """What a device remembers of one client."""
 
-    newest: int = 0
+    newest_block: int = 0
     replies: tuple[tuple[int, int], ...] = ()
 
     def find(self, sequence: int, scenario: WindowScenario) -> int | None:
@@ -62,16 +62,16 @@ class Known(NamedTuple):
         replies = dict(self.replies)
         if sequence in replies:
             return replies[sequence]
-        old = sequence <= self.newest - scenario.window
+        old = sequence <= self.newest_block - scenario.window
         return EXPIRED if old and scenario.rules.old_is_expired else None
 
     def note(self, sequence: int, reply: int, scenario: WindowScenario) -> Known:
-        newest = max(self.newest, sequence)
+        newest_block = max(self.newest_block, sequence)
         replies = {**dict(self.replies), sequence: reply}
-        if not scenario.rules.knows_all_of_the_window and sequence < self.newest:
+        if not scenario.rules.knows_all_of_the_window and sequence < self.newest_block:
             del replies[sequence]
-        kept = {each: what for each, what in replies.items() if each > newest - scenario.window}
-        return Known(newest, tuple(sorted(kept.items())))
+        kept = {each: what for each, what in replies.items() if each > newest_block - scenario.window}
+        return Known(newest_block, tuple(sorted(kept.items())))
 
 
 class World(NamedTuple):

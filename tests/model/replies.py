@@ -9,17 +9,17 @@ from tests.model.flags import ALL_RULES, Rules
 from tests.model.state import Job, Member, Packet, Record, Reply
 
 
-def sweeping(job_id: int) -> Packet:
-    """What a sweep has in the place of a member's packet: no room for payload."""
+def scanning(job_id: int) -> Packet:
+    """What a scan has in the place of a member's packet: no room for payload."""
     return Packet(CPU_PORT, UDP_PORT, Header(job_id, 0))
 
 
 def header_of(job_id: int, record: Record) -> Header:
     """What a record says of its block."""
     return Header(
-        job_id, record.block_id, degraded=record.degraded, firm=record.firm, src_cnt=record.src_cnt, gen_id=record.gen_id,
+        job_id, record.block_id, degraded=record.degraded, no_aging=record.no_aging, src_cnt=record.src_cnt, gen_id=record.gen_id,
         grad_cnt=record.grad_cnt, op=record.op, lane=record.lane, status=record.status, dest=record.dest,
-        data_cnt=record.data_cnt, call=record.call,
+        data_cnt=record.data_cnt, call_fingerprint=record.call_fingerprint,
     )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def result_for(member: Member, packet: Packet, record: Record, rules: Rules = AL
     for_it = record.dest in (EVERYONE, member.rank) or (member.switch and rules.whole_between_switches)
     header = header_of(packet.header.job_id, record)._replace(
         age_op=_age_op(member, record, rules),
-        give_way=packet.header.give_way,
+        backoff=packet.header.backoff,
         src_id=member.src_id,
         hop=Hop.DOWN if member.switch else Hop.HOST,
         grad_cnt=record.grad_cnt if fits and for_it else 0,
@@ -68,7 +68,7 @@ def answers(job: Job, packet: Packet, record: Record, status: Status) -> tuple[R
         final=0,
         src_cnt=0,
         gen_id=record.gen_id,
-        call=record.call,
+        call_fingerprint=record.call_fingerprint,
         grad_cnt=record.grad_cnt if again else 0,
         lane=record.lane if again else packet.header.lane,
         data_cnt=0,
@@ -109,8 +109,8 @@ def partial(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) 
 
 def question(job: Job, packet: Packet, record: Record) -> Reply:
     """To the parent of a leaf that may not close the block: is there a result without us? In the packet of whoever asks, with
-    its room; of a block that nothing is known of here it has no signature."""
-    if not (record.seen or record.signed):
+    its room; of a block that nothing is known of here it has no fingerprint."""
+    if not (record.seen or record.fingerprinted):
         record = Record(record.epoch, record.block_id)
     reply = partial(job, packet, record._replace(grad_cnt=0, buffer=()))
     return reply._replace(header=reply.header._replace(final=1, data_cnt=0))

@@ -3,7 +3,7 @@
 It decides in the same order as ``p4src/stages/`` (check, job, member, block, aggregate, deliver, reply), on Python ints, with
 no frame and no clock, so that it can be explored exhaustively (``explore.py``) and compared byte for byte with the P4
 program (``tests/protocol``). The rules and their reasons are in ``docs/protocol.md``.
-What ages and what is swept is in ``ageing.py``, what only switches of a tree do in ``trees.py``.
+What ages and what is scanned is in ``aging.py``, what only switches of a tree do in ``trees.py``.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import GIVING_UP, SWEEP_SLOTS, BlockState, Hop, Lane, Op, Outcome, Status
+from netsum.wire.schema import GIVING_UP, SCAN_SLOTS, BlockState, Hop, Lane, Op, Outcome, Status
 
-from tests.model import ageing, trees
+from tests.model import aging, trees
 from tests.model.admission import admission, malformed
 from tests.model.copying import brings, carried_on, carries
 from tests.model.flags import ALL_RULES, Rules
 from tests.model.lanes import combine_chunks
-from tests.model.replies import answer, is_question, is_told, question, result_for, sweeping
-from tests.model.state import ID_MASK, Frontier, Job, Member, Packet, Payload, Record, Reply, Uplink
+from tests.model.replies import answer, is_question, is_told, question, result_for, scanning
+from tests.model.state import ID_MASK, Job, Member, Packet, Payload, Progress, Record, Reply, Uplink
 
 _OPS = frozenset(Op)
 
@@ -44,8 +44,8 @@ def read_as(job: Job, record: Record, block_id: int, rules: Rules = ALL_RULES) -
 
 
 def opened(job: Job, record: Record, block_id: int) -> Record:
-    """The record of a block that opens its slot. The buffer and the signature's fields keep what the block before left:
-    ``data_cnt`` 0 and ``signed`` 0 say that they mean nothing."""
+    """The record of a block that opens its slot. The buffer and the fingerprint's fields keep what the block before left:
+    ``data_cnt`` 0 and ``fingerprinted`` 0 say that they mean nothing."""
     return record._replace(
         epoch=job.epoch,
         block_id=block_id,
@@ -54,10 +54,10 @@ def opened(job: Job, record: Record, block_id: int) -> Record:
         src_cnt=0,
         data_cnt=0,
         status=int(Status.OK),
-        signed=0,
+        fingerprinted=0,
         grad_cnt=0,
         degraded=0,
-        firm=0,
+        no_aging=0,
         congested=0,
     )
 
@@ -81,20 +81,24 @@ def _place(job: Job, member: Member, record: Record, block_id: int, rules: Rules
     )
     if closed and (delta == job.slots or rules.lap_opens(delta)):
         return None, opened(job, record, block_id)
-    return (Outcome.STALE if delta >> 31 else Outcome.WINDOW), record
+    return (Outcome.STALE if delta >> 31 else Outcome.OUT_OF_WINDOW), record
 
 
 def _disagreement(record: Record, h: Header, rules: Rules) -> Outcome | None:
-    """Why the contribution does not go with the block's signature, or None."""
+    """Why the contribution does not go with the block's fingerprint, or None."""
     if h.status in GIVING_UP and rules.abort_exempt:
         return None
     if h.op not in _OPS:
         return Outcome.UNSUPPORTED
-    if record.signed and (h if rules.calls_sign else h._replace(call=record.call)).signature != record.signature:
-        return Outcome.SIGNATURE
+    if (
+        record.fingerprinted
+        and (h if rules.calls_have_fingerprints else h._replace(call_fingerprint=record.call_fingerprint)).fingerprint
+        != record.fingerprint
+    ):
+        return Outcome.FINGERPRINT_MISMATCH
     if h.op == Op.COPY:
         return _second_copy(record, h, rules)
-    return Outcome.SIGNATURE if h.grad_cnt and record.data_cnt and h.grad_cnt != record.grad_cnt else None
+    return Outcome.FINGERPRINT_MISMATCH if h.grad_cnt and record.data_cnt and h.grad_cnt != record.grad_cnt else None
 
 
 def _second_copy(record: Record, h: Header, rules: Rules) -> Outcome | None:
@@ -102,19 +106,19 @@ def _second_copy(record: Record, h: Header, rules: Rules) -> Outcome | None:
     if not h.data_cnt:
         return None
     if not record.grad_cnt:
-        return Outcome.LACKING if not h.grad_cnt and rules.claims_need_payload else None
+        return Outcome.PAYLOAD_MISSING if not h.grad_cnt and rules.claims_need_payload else None
     if record.data_cnt or h.grad_cnt not in (0, record.grad_cnt) or h.hop != Hop.UP:
-        return Outcome.SIGNATURE
+        return Outcome.FINGERPRINT_MISMATCH
     return Outcome.DUPLICATE if is_question(h) else None
 
 
 def _signed(record: Record, h: Header, rules: Rules) -> Record:
-    """The record with the signature of its first contribution."""
-    if record.signed:
+    """The record with the fingerprint of its first contribution."""
+    if record.fingerprinted:
         return record
     signs = h.status not in GIVING_UP or not rules.abort_does_not_sign
-    firm = h.firm if signs else record.firm
-    return record.signed_by(h, signed=int(signs))._replace(firm=firm)
+    no_aging = h.no_aging if signs else record.no_aging
+    return record.fingerprinted_by(h, fingerprinted=int(signs))._replace(no_aging=no_aging)
 
 
 def _joined(member: Member, record: Record, packet: Packet, rules: Rules) -> Record:
@@ -142,52 +146,52 @@ class Decision(NamedTuple):
 
     outcome: Outcome
     record: Record
-    frontier: Frontier
+    progress: Progress
 
 
-CHANGES = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED, Outcome.RESENT, Outcome.BROUGHT})
+CHANGES = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED, Outcome.RESENT, Outcome.EARLY_PAYLOAD})
 """Outcomes of packets that change a record."""
 
 
 def decide(
-    job: Job, member: Member, record: Record, packet: Packet, rules: Rules = ALL_RULES, *, frontier: Frontier, old: bool
+    job: Job, member: Member, record: Record, packet: Packet, rules: Rules = ALL_RULES, *, progress: Progress, old: bool
 ) -> Decision:
-    """What a member's well-formed contribution does to the record of its slot and to the job's frontier. ``old``: the block
+    """What a member's well-formed contribution does to the record of its slot and to the job's progress. ``old``: the block
     began long enough ago to be closed."""
     h = packet.header
-    frontier = ageing.current(job, frontier, rules)
+    progress = aging.current(job, progress, rules)
     if not is_question(h):
-        frontier = ageing.heard(job, member, frontier, h.block_id, rules)
+        progress = aging.heard(job, member, progress, h.block_id, rules)
     met = read_as(job, record, h.block_id, rules)
     outcome, base = _place(job, member, met, h.block_id, rules)
     if outcome == Outcome.DUPLICATE and rules.closes_on_duplicate and base.state == BlockState.OPEN:
-        after = ageing.close_waiting(job, base, frontier, rules, old=old)
+        after = aging.close_waiting(job, base, progress, rules, old=old)
         if after is None:
             asks = job.uplinks and job.block_exp and rules.asks
-            return Decision(Outcome.ASKED, base, frontier) if asks else Decision(outcome, record, frontier)
+            return Decision(Outcome.QUERIED_PARENT, base, progress) if asks else Decision(outcome, record, progress)
         return Decision(Outcome.AGED, trees.finished(job, after[0], rules), after[1])
     if outcome == Outcome.RESENT:
-        return Decision(outcome, trees.raised(base, packet, rules), frontier)
+        return Decision(outcome, trees.raised(base, packet, rules), progress)
     if outcome is None and is_question(h) and not brings(h):
-        return Decision(Outcome.ASKED, base, frontier)
+        return Decision(Outcome.QUERIED_PARENT, base, progress)
     if outcome is None:
         outcome = _disagreement(base, h, rules)
     if outcome is None and is_question(h):
         brought = _signed(base, h, rules)._replace(grad_cnt=h.grad_cnt, buffer=packet.payload)
-        return Decision(Outcome.BROUGHT, brought, frontier)
+        return Decision(Outcome.EARLY_PAYLOAD, brought, progress)
     if outcome is None:
-        return _accept(job, _joined(member, base, packet, rules), frontier, rules)
-    return Decision(outcome, met if outcome is Outcome.REPLAYED else record, frontier)
+        return _accept(job, _joined(member, base, packet, rules), progress, rules)
+    return Decision(outcome, met if outcome is Outcome.REPLAYED else record, progress)
 
 
-def _accept(job: Job, joined: Record, frontier: Frontier, rules: Rules) -> Decision:
+def _accept(job: Job, joined: Record, progress: Progress, rules: Rules) -> Decision:
     """A contribution was added: is anybody still waited for?"""
-    if ageing.all_in(job, joined.seen, rules):
-        return Decision(Outcome.COMPLETED, trees.finished(job, joined, rules), frontier)
-    frontier = ageing.moved(job, frontier, joined.block_id, rules)
-    if ageing.all_but_suspects(job, joined, frontier, rules):
-        return Decision(Outcome.AGED, trees.finished(job, ageing.closed(joined, rules, late=True), rules), frontier)
-    return Decision(Outcome.ACCEPTED, joined, frontier)
+    if aging.all_in(job, joined.seen, rules):
+        return Decision(Outcome.COMPLETED, trees.finished(job, joined, rules), progress)
+    progress = aging.moved(job, progress, joined.block_id, rules)
+    if aging.all_but_stragglers(job, joined, progress, rules):
+        return Decision(Outcome.AGED, trees.finished(job, aging.closed(joined, rules, late=True), rules), progress)
+    return Decision(Outcome.ACCEPTED, joined, progress)
 
 
 def _told(packet: Packet, outcome: Outcome) -> Step:
@@ -200,8 +204,8 @@ def _told(packet: Packet, outcome: Outcome) -> Step:
     return Step(outcome, (answer(packet, Status.REFUSED, int(outcome)),))
 
 
-class Sweep(NamedTuple):
-    """What a sweep did: what its PacketIn says, and the notices that left."""
+class Scan(NamedTuple):
+    """What a scan did: what its PacketIn says, and the notices that left."""
 
     closed: int
     end: int  # where among the job's slots it ended
@@ -210,14 +214,14 @@ class Sweep(NamedTuple):
 
 @dataclass
 class SwitchModel:
-    """A switch with its jobs and slots. ``records`` holds the slots that were ever written, ``frontiers`` what is known of
+    """A switch with its jobs and slots. ``records`` holds the slots that were ever written, ``job_progress`` what is known of
     jobs whose blocks age out."""
 
     jobs: dict[int, Job] = field(default_factory=dict)
     records: dict[int, Record] = field(default_factory=dict)
     outcomes: dict[tuple[int, Outcome], int] = field(default_factory=dict)
     rules: Rules = ALL_RULES
-    frontiers: dict[int, Frontier] = field(default_factory=dict)
+    job_progress: dict[int, Progress] = field(default_factory=dict)
 
     def step(self, packet: Packet, *, old: bool = False) -> Step:
         """Take one packet; changes the state in place. ``old``: its block began long enough ago to be closed."""
@@ -236,23 +240,23 @@ class SwitchModel:
             return _told(packet, refused)
         assert job is not None
         slot = job.slot_of(h.block_id)
-        before, frontier = self.records.get(slot, Record()), self.frontiers.get(h.job_id, Frontier())
+        before, progress = self.records.get(slot, Record()), self.job_progress.get(h.job_id, Progress())
         if h.hop == Hop.DOWN:
             return self._down(job, slot, packet)
         member = job.member_at(h.src_id, packet.port)
         assert member is not None
-        outcome, record, frontier = decide(job, member, before, packet, self.rules, frontier=frontier, old=old)
+        outcome, record, progress = decide(job, member, before, packet, self.rules, progress=progress, old=old)
         if job.block_exp:
-            self.frontiers[h.job_id] = frontier
+            self.job_progress[h.job_id] = progress
         if outcome in CHANGES:
             self.records[slot] = record
         if outcome in (Outcome.COMPLETED, Outcome.AGED, Outcome.RESENT):
             return Step(outcome, trees.leaves(job, packet, record, self.rules))
-        if outcome == Outcome.ASKED:
+        if outcome == Outcome.QUERIED_PARENT:
             return Step(outcome, (question(job, packet, record),) if job.uplinks else ())
-        if outcome in (Outcome.ACCEPTED, Outcome.BROUGHT):
+        if outcome in (Outcome.ACCEPTED, Outcome.EARLY_PAYLOAD):
             return Step(outcome, carried_on(job, packet, record) if carries(h, before, record) else ())
-        if outcome == Outcome.LACKING:
+        if outcome == Outcome.PAYLOAD_MISSING:
             return Step(outcome, (answer(packet, Status.AGAIN),))
         if outcome == Outcome.REPLAYED:
             return Step(outcome, self._replay(job, member, packet, record))
@@ -263,11 +267,11 @@ class SwitchModel:
         job_id = packet.header.job_id
         met = read_as(job, self.records.get(slot, Record()), packet.header.block_id, self.rules)
         anew = opened(job, met, packet.header.block_id)
-        came = trees.from_parent(job, met, anew, packet, self.frontiers.get(job_id, Frontier()), self.rules)
+        came = trees.from_parent(job, met, anew, packet, self.job_progress.get(job_id, Progress()), self.rules)
         if came.record is not None:
             self.records[slot] = came.record
-        if came.frontier is not None and job.block_exp:
-            self.frontiers[job_id] = came.frontier
+        if came.progress is not None and job.block_exp:
+            self.job_progress[job_id] = came.progress
         return Step(came.outcome, came.replies)
 
     def _replay(self, job: Job, member: Member, packet: Packet, record: Record) -> tuple[Reply, ...]:
@@ -277,53 +281,67 @@ class SwitchModel:
         return (result_for(to, packet, record, self.rules),)
 
     def look(self, job_id: int, slot: int, *, old: bool) -> tuple[Reply, ...]:
-        """A sweep looks at a slot: what leaves because of the block that it closes, if it does."""
+        """A scan looks at a slot: what leaves because of the block that it closes, if it does."""
         job, record = self.jobs[job_id], self.records.get(slot, Record())
-        if not self.rules.sweeps or record.epoch != job.epoch or record.state != BlockState.OPEN:
+        if not self.rules.scans or record.epoch != job.epoch or record.state != BlockState.OPEN:
             return ()
-        frontier = ageing.current(job, self.frontiers.get(job_id, Frontier()), self.rules)
-        after = ageing.close_waiting(job, record, frontier, self.rules, old=old)
+        progress = aging.current(job, self.job_progress.get(job_id, Progress()), self.rules)
+        after = aging.close_waiting(job, record, progress, self.rules, old=old)
         if after is None:
             return ()
-        closed, frontier = after
+        closed, progress = after
         self.records[slot] = trees.finished(job, closed, self.rules)
         if job.block_exp:
-            self.frontiers[job_id] = frontier
-        return trees.swept(job, sweeping(job_id), self.records[slot], self.rules)
+            self.job_progress[job_id] = progress
+        return trees.scanned(job, scanning(job_id), self.records[slot], self.rules)
 
-    def swept_slots(self, job_id: int) -> list[int]:
-        """The slots that a sweep looks at."""
+    def scanned_slots(self, job_id: int) -> list[int]:
+        """The slots that a scan looks at."""
         job = self.jobs[job_id]
-        return ageing.swept_slots(job, ageing.current(job, self.frontiers.get(job_id, Frontier()), self.rules))
+        return aging.scanned_slots(job, aging.current(job, self.job_progress.get(job_id, Progress()), self.rules))
 
-    def sweep(self, job_id: int, *, old: bool) -> Sweep:
-        """A whole sweep, pass by pass: a pass looks at a few slots and closes one block at most. ``old``: every open block
+    def scan(self, job_id: int, *, old: bool) -> Scan:
+        """A whole scan, pass by pass: a pass looks at a few slots and closes one block at most. ``old``: every open block
         began long enough ago to be closed."""
-        slots = self.swept_slots(job_id) if job_id in self.jobs else []
+        slots = self.scanned_slots(job_id) if job_id in self.jobs else []
         replies: tuple[Reply, ...] = ()
         closed = position = 0
         while True:
-            passed = SWEEP_SLOTS if slots else 0
+            passed = SCAN_SLOTS if slots else 0
             notices: tuple[Reply, ...] = ()
-            for count, slot in enumerate(slots[position : position + SWEEP_SLOTS], 1):
+            for count, slot in enumerate(slots[position : position + SCAN_SLOTS], 1):
                 notices = self.look(job_id, slot, old=old)
                 if notices:
                     passed, closed = count, closed + 1
                     break
-            self._count(job_id, Outcome.AGED if notices else Outcome.SWEPT)
+            self._count(job_id, Outcome.AGED if notices else Outcome.SCANNED)
             position, replies = position + passed, replies + notices
             if position >= len(slots):
-                return Sweep(closed, position, replies)
+                return Scan(closed, position, replies)
 
     def restart(self) -> None:
         """A switch that lost power: no jobs, no records."""
         self.jobs.clear()
         self.records.clear()
         self.outcomes.clear()
-        self.frontiers.clear()
+        self.job_progress.clear()
 
 
 __all__ = [
-    "ALL_RULES", "ID_MASK", "Frontier", "Job", "Member", "Packet", "Payload", "Record", "Reply", "Rules", "Step", "Sweep",
-    "SwitchModel", "Uplink", "decide", "malformed",
+    "ALL_RULES",
+    "ID_MASK",
+    "Job",
+    "Member",
+    "Packet",
+    "Payload",
+    "Progress",
+    "Record",
+    "Reply",
+    "Rules",
+    "Scan",
+    "Step",
+    "SwitchModel",
+    "Uplink",
+    "decide",
+    "malformed",
 ]  # fmt: skip

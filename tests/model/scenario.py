@@ -63,8 +63,8 @@ class Scenario:
     calls_differ: bool = False  # every rank must end with MISMATCH
     may_differ: bool = False  # with it or without: it depends on the order of packets whether the ranks can tell
     quorum: int = 0  # of a job that degrades; 0: blocks wait for ever
-    sends: int = 1  # how often a member has to send a block, at most, while nothing is lost and a controller sweeps
-    sweeper: bool = True  # a controller is there to sweep; off: only what members send closes blocks
+    sends: int = 1  # how often a member has to send a block, at most, while nothing is lost and a controller scans
+    scanner: bool = True  # a controller is there to scan; off: only what members send closes blocks
     mortals: tuple[int, ...] = ()  # ranks that may die
     evicts: bool = False  # the controller evicts who has died
     rules: Rules = ALL_RULES
@@ -123,9 +123,9 @@ class Scenario:
                 below = {rank for child in node.children for rank in child.ranks} & set(everybody)
                 whole = min(self.quorum, len(everybody))
                 quorum = -(-whole * len(below) // len(everybody)) if self.epoch_rules.shares_of_quorum else 0
-            ageing = (1, quorum, self.window) if self.degrades else ()
+            aging = (1, quorum, self.window) if self.degrades else ()
             uplinks = tuple(Uplink(port, self.edge_port(port, epoch), src_id) for port, src_id in node.parents)
-            job = Job(number, first_block_id & ID_MASK, self.slots, 0, members, *ageing)
+            job = Job(number, first_block_id & ID_MASK, self.slots, 0, members, *aging)
             return job._replace(uplinks=uplinks) if members else None
 
         number = epoch if self.epoch_rules.fresh_epoch else 1

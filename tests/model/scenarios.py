@@ -168,7 +168,7 @@ MUTATIONS = (
     switch_rule("sticky_status", ABORT, "wrong result"),
     switch_rule("abort_exempt", BLIND_ABORT, "UNSUPPORTED"),
     switch_rule("abort_does_not_sign", BLIND_ABORT, "SIGNATURE"),
-    switch_rule("calls_sign", MISMATCH_KIND, STUCK),
+    switch_rule("calls_have_fingerprints", MISMATCH_KIND, STUCK),
     host_rule("window_over_all_calls", PLAIN, "STALE and still needed"),
     host_rule("keep_window", RESTART, "contribution is gone"),
     host_rule("fence", REDO, "SIGNATURE"),

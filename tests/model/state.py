@@ -1,4 +1,4 @@
-"""What the model's switch knows: packets in and out, jobs, block records and the frontier of a job whose blocks age out.
+"""What the model's switch knows: packets in and out, jobs, block records and the progress of a job whose blocks age out.
 
 Fields are those of ``netsum.wire.schema``; there is no clock: what is old enough is for the caller to say.
 """
@@ -107,15 +107,15 @@ class Record(NamedTuple):
     src_cnt: int = 0
     data_cnt: int = 0
     status: int = 0
-    signed: int = 0
-    call: int = 0
+    fingerprinted: int = 0
+    call_fingerprint: int = 0
     gen_id: int = 0
     dest: int = 0
     op: int = 0
     lane: int = 0
     grad_cnt: int = 0
     degraded: int = 0
-    firm: int = 0
+    no_aging: int = 0
     congested: int = 0
     buffer: Payload = ()
 
@@ -124,17 +124,24 @@ class Record(NamedTuple):
         return len(self.buffer) if self.grad_cnt else 0
 
     @property
-    def signature(self) -> tuple[int, int, int, int, int]:
-        return self.call, self.gen_id, self.dest, self.op, self.lane
+    def fingerprint(self) -> tuple[int, int, int, int, int]:
+        return self.call_fingerprint, self.gen_id, self.dest, self.op, self.lane
 
-    def signed_by(self, h: Header, *, signed: int = 1) -> Record:
-        """The record with the signature of a packet."""
-        return self._replace(call=h.call, gen_id=h.gen_id, dest=h.dest, op=h.op, lane=h.lane, signed=signed)
+    def fingerprinted_by(self, h: Header, *, fingerprinted: int = 1) -> Record:
+        """The record with the fingerprint of a packet."""
+        return self._replace(
+            call_fingerprint=h.call_fingerprint,
+            gen_id=h.gen_id,
+            dest=h.dest,
+            op=h.op,
+            lane=h.lane,
+            fingerprinted=fingerprinted,
+        )
 
 
-class Frontier(NamedTuple):
-    """What the switch keeps of a job while its blocks age out, as ``wire.schema.FRONTIER_FIELDS``."""
+class Progress(NamedTuple):
+    """What the switch keeps of a job while its blocks age out, as ``wire.schema.PROGRESS_FIELDS``."""
 
-    suspects: int = 0
+    stragglers: int = 0
     epoch: int = 0
-    newest: int = 0
+    newest_block: int = 0

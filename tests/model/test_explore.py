@@ -38,7 +38,7 @@ TAKE_LONG = {
     "two restarts in a tree",
     "two roots",
     "somebody is late while slots come round",
-    "somebody is late in a tree and nobody sweeps",
+    "somebody is late in a tree and nobody scans",
     "calls differ across a tree, a window of two",
     "one leaf has made a call less",
     "a member aborts in a tree",

@@ -39,7 +39,7 @@ def late_runs(draw: st.DrawFn) -> Setting:
         seed=draw(st.integers(0, 2**32)),
         block_exp=block_exp,
         quorum=draw(st.integers(1, workers)),
-        sweeps=draw(st.booleans()),
+        scans=draw(st.booleans()),
         sleeps=tuple(draw(st.lists(sleep, max_size=3))),
     )
 
@@ -57,7 +57,7 @@ def play(
             passing = passes[number][rank]
             payload = b"" if passing else (1 << 4 * rank).to_bytes(CHUNK_BYTES, "big")
             block = Block(
-                3, Op.SUM, Lane.L32, payload, room=CHUNK_BYTES, firm=number % firm_every == 0, passing=passing
+                3, Op.SUM, Lane.L32, payload, room=CHUNK_BYTES, no_aging=number % firm_every == 0, passing=passing
             )
 
             def take(header: Header, payload: memoryview, mine: Taken = taken[rank], number: int = number) -> None:
@@ -88,7 +88,7 @@ def check(run: Setting, number: int, taken: list[Taken], passing: list[bool]) ->
         speaking = {each for each, silent in enumerate(passing) if not silent}
         assert members <= speaking
         if number % 5 == 0:
-            assert members == speaking, "firm"
+            assert members == speaking, "no_aging"
         elif members != speaking:
             assert len(members) >= run.quorum
 
@@ -119,7 +119,7 @@ def test_with_all_rules_the_check_holds() -> None:
     play_many(SLEEPY, 20)
 
 
-@pytest.mark.parametrize("rule", ["closed_is_immutable", "marks_partial", "tells_late", "firm_waits", "quorum"])
+@pytest.mark.parametrize("rule", ["closed_is_immutable", "marks_partial", "tells_late", "no_aging_waits", "quorum"])
 def test_the_check_can_fail(rule: str) -> None:
     with pytest.raises(AssertionError):
         play_many(replace(SLEEPY, rules=replace(ALL_RULES, **{rule: False})), 20)

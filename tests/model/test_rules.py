@@ -15,7 +15,7 @@ LANES = 64  # lanes of one chunk at 32 bits
 UP = Uplink(9, 30000, 5)
 OUT = {
     rule: replace(ALL_RULES, **{rule: False})
-    for rule in ("suspects_close", "hears_again", "suspects_of_open", "early_opens")
+    for rule in ("stragglers_close", "hears_again", "stragglers_of_open", "early_opens")
 }
 
 
@@ -42,10 +42,10 @@ def down(block: int, **fields: int) -> Packet:
     ("rules", "sleep", "last"),
     [
         (ALL_RULES, Outcome.AGED, [Outcome.ACCEPTED, Outcome.COMPLETED]),
-        (OUT["suspects_close"], Outcome.ACCEPTED, [Outcome.ACCEPTED, Outcome.COMPLETED]),  # every block is waited for
+        (OUT["stragglers_close"], Outcome.ACCEPTED, [Outcome.ACCEPTED, Outcome.COMPLETED]),  # every block is waited for
         (OUT["hears_again"], Outcome.AGED, [Outcome.AGED, Outcome.REPLAYED]),  # nobody is, ever after
     ],
-    ids=["all", "suspects_close", "hears_again"],
+    ids=["all", "stragglers_close", "hears_again"],
 )
 def test_one_sleep_is_waited_for_once(rules: Rules, sleep: Outcome, last: list[Outcome]) -> None:
     """Rank 2 sleeps through blocks 0 to 3 and comes back for 3; then everybody contributes to 4, rank 2 last."""
@@ -54,13 +54,13 @@ def test_one_sleep_is_waited_for_once(rules: Rules, sleep: Outcome, last: list[O
     for block in range(4):
         model.step(packet(0, block))
         outcomes.append(model.step(packet(1, block)).outcome)
-        model.sweep(JOB, old=block == 0)
+        model.scan(JOB, old=block == 0)
     model.step(packet(2, 3))
     outcomes += [model.step(packet(rank, 4)).outcome for rank in range(3)]
     assert outcomes == [Outcome.ACCEPTED, sleep, sleep, sleep, Outcome.ACCEPTED, *last]
 
 
-@pytest.mark.parametrize(("rules", "then"), [(ALL_RULES, Outcome.AGED), (OUT["suspects_of_open"], Outcome.ACCEPTED)])
+@pytest.mark.parametrize(("rules", "then"), [(ALL_RULES, Outcome.AGED), (OUT["stragglers_of_open"], Outcome.ACCEPTED)])
 def test_who_is_prompt_does_not_starve_beside_one_who_is_away(rules: Rules, then: Outcome) -> None:
     """The root waits for this leaf no longer. Rank 1 is away; rank 0 is prompt, and each result finds its block open. Without
     the rule nothing ever goes up, so the root never hears of this switch again."""
@@ -74,7 +74,10 @@ def test_who_is_prompt_does_not_starve_beside_one_who_is_away(rules: Rules, then
 
 @pytest.mark.parametrize(
     ("rules", "outcomes"),
-    [(ALL_RULES, [Outcome.BROUGHT, Outcome.RETURNED]), (OUT["early_opens"], [Outcome.IGNORED, Outcome.TOLD])],
+    [
+        (ALL_RULES, [Outcome.EARLY_PAYLOAD, Outcome.PARENT_RESULT]),
+        (OUT["early_opens"], [Outcome.IGNORED, Outcome.PARENT_STATUS]),
+    ],
 )
 def test_a_payload_from_above_opens_the_slot(rules: Rules, outcomes: list[Outcome]) -> None:
     """Without the rule, whoever comes to the block later must ask for the payload again."""

@@ -1,4 +1,4 @@
-"""One thing at a time, computed once: what a packet or a sweep does to a switch, what a packet does to a host, what a host sends.
+"""One thing at a time, computed once: what a packet or a scan does to a switch, what a packet does to a host, what a host sends.
 
 Switches, hosts and packets are interned; sets of packets are bit masks over their numbers.
 """
@@ -14,7 +14,7 @@ from netsum.wire.schema import BlockState, Hop
 from tests.model import host as host_rules
 from tests.model import truth
 from tests.model.host import JOB_ID, Host
-from tests.model.rules import ID_MASK, Frontier, Job, Packet, Record, Reply, SwitchModel
+from tests.model.rules import ID_MASK, Job, Packet, Progress, Record, Reply, SwitchModel
 from tests.model.scenario import Scenario
 
 Item = TypeVar("Item", bound=Hashable)
@@ -26,7 +26,7 @@ class Switch(NamedTuple):
 
     job: Job | None
     slots: Slots = ()
-    frontier: Frontier = Frontier()
+    progress: Progress = Progress()
 
 
 class Pool(Generic[Item]):
@@ -84,15 +84,15 @@ class Transitions:
         return (self._below if item.header.hop == Hop.DOWN else self._above)[item.port]
 
     def _model(self, switch: int) -> SwitchModel:
-        job, slots, frontier = self.switches.items[switch]
+        job, slots, progress = self.switches.items[switch]
         return SwitchModel(
-            {JOB_ID: job} if job else {}, dict(slots), rules=self.scenario.rules, frontiers={JOB_ID: frontier}
+            {JOB_ID: job} if job else {}, dict(slots), rules=self.scenario.rules, job_progress={JOB_ID: progress}
         )
 
     def _after(self, before: int, model: SwitchModel, replies: tuple[Reply, ...]) -> tuple[int, int]:
         """The switch's number, and the replies' as a mask."""
         job, slots, _ = self.switches.items[before]
-        after = self.switches.number(Switch(job, tuple(sorted(model.records.items())), model.frontiers[JOB_ID]))
+        after = self.switches.number(Switch(job, tuple(sorted(model.records.items())), model.job_progress[JOB_ID]))
         for slot, record in slots:
             what = truth.changed(record, model.records[slot])
             if what:
@@ -135,12 +135,12 @@ class Transitions:
         return mask
 
     def _looks(self, switch: int) -> list[tuple[int, bool, int, int]]:
-        """What sweeps may close: slot, whether the block has to be old for it, the switch after it, and the notices."""
+        """What scans may close: slot, whether the block has to be old for it, the switch after it, and the notices."""
         job = self.switches.items[switch].job
-        if job is None or not (self.scenario.partial and self.scenario.sweeper):
+        if job is None or not (self.scenario.partial and self.scenario.scanner):
             return []
         found: list[tuple[int, bool, int, int]] = []
-        for slot in self._model(switch).swept_slots(JOB_ID):
+        for slot in self._model(switch).scanned_slots(JOB_ID):
             for old in (False, True):
                 model = self._model(switch)
                 notices = model.look(JOB_ID, slot, old=old)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from netsum.wire.schema import GIVING_UP, MEMBER_STATUSES, AgeOp, BlockState, Outcome, Status
 
-from tests.model import ageing
+from tests.model import aging
 from tests.model.copying import completes, early, is_early, with_early
 from tests.model.flags import Rules
 from tests.model.replies import answers, partial, results
-from tests.model.state import Frontier, Job, Packet, Record, Reply
+from tests.model.state import Job, Packet, Progress, Record, Reply
 
 
 def finished(job: Job, record: Record, rules: Rules) -> Record:
@@ -30,11 +30,11 @@ def leaves(job: Job, packet: Packet, record: Record, rules: Rules) -> tuple[Repl
     return (reply,)
 
 
-def swept(job: Job, packet: Packet, record: Record, rules: Rules) -> tuple[Reply, ...]:
-    """The same of a block that a sweep has closed: it has no room, so a leaf's children are asked to bring the partial up."""
+def scanned(job: Job, packet: Packet, record: Record, rules: Rules) -> tuple[Reply, ...]:
+    """The same of a block that a scan has closed: it has no room, so a leaf's children are asked to bring the partial up."""
     if record.state != BlockState.SENT:
         return results(job, packet, record, rules)
-    return answers(job, packet, record, Status.AGAIN) if rules.sweep_asks_again else ()
+    return answers(job, packet, record, Status.AGAIN) if rules.scan_asks_again else ()
 
 
 def raised(record: Record, packet: Packet, rules: Rules) -> Record:
@@ -49,14 +49,14 @@ class Came(NamedTuple):
 
     outcome: Outcome
     record: Record | None = None  # stored
-    frontier: Frontier | None = None
+    progress: Progress | None = None
     replies: tuple[Reply, ...] = ()
 
 
 IGNORED = Came(Outcome.IGNORED)
 
 
-def from_parent(job: Job, met: Record, opened: Record, packet: Packet, frontier: Frontier, rules: Rules) -> Came:
+def from_parent(job: Job, met: Record, opened: Record, packet: Packet, progress: Progress, rules: Rules) -> Came:
     """A packet from the parent meets the record of its slot. ``opened``: the same slot, opened for the packet's block."""
     h = packet.header
     if is_early(h):
@@ -64,7 +64,7 @@ def from_parent(job: Job, met: Record, opened: Record, packet: Packet, frontier:
         if record is None:
             return IGNORED
         wanted = record.status == Status.OK
-        return Came(Outcome.BROUGHT, record, None, early(job, packet, record) if wanted else ())
+        return Came(Outcome.EARLY_PAYLOAD, record, None, early(job, packet, record) if wanted else ())
     if h.block_id != met.block_id and rules.only_what_is_in_the_slot:
         return IGNORED
     if met.state not in (BlockState.OPEN, BlockState.SENT):
@@ -74,15 +74,15 @@ def from_parent(job: Job, met: Record, opened: Record, packet: Packet, frontier:
     if h.status not in MEMBER_STATUSES or (notice and not here):
         told = met.state == BlockState.SENT or (rules.told_of_open and h.status != Status.REFUSED)
         return _told(job, met, packet, rules) if told else IGNORED
-    disagrees = met.signed and h.status not in GIVING_UP and h.signature != met.signature
-    if disagrees and not rules.any_signature_comes_down:
+    disagrees = met.fingerprinted and h.status not in GIVING_UP and h.fingerprint != met.fingerprint
+    if disagrees and not rules.any_fingerprint_comes_down:
         return IGNORED
     late = h.age_op == AgeOp.LATE
-    if met.state == BlockState.OPEN and job.block_exp and rules.suspects_of_open:
+    if met.state == BlockState.OPEN and job.block_exp and rules.stragglers_of_open:
         missing = job.all_sources & ~met.seen
-        current = ageing.current(job, frontier, rules)
-        frontier = current._replace(suspects=current.suspects | missing)
-    record = met.signed_by(h)._replace(
+        current = aging.current(job, progress, rules)
+        progress = current._replace(stragglers=current.stragglers | missing)
+    record = met.fingerprinted_by(h)._replace(
         block_id=h.block_id,
         state=BlockState.DONE,
         seen=0 if late and rules.late_is_nobody else met.seen,
@@ -91,12 +91,12 @@ def from_parent(job: Job, met: Record, opened: Record, packet: Packet, frontier:
         status=h.status,
         grad_cnt=met.grad_cnt if here else h.grad_cnt,
         degraded=h.degraded,
-        firm=h.firm,
+        no_aging=h.no_aging,
         congested=packet.congested if rules.congestion_comes_down else 0,
         buffer=met.buffer if here else packet.payload if h.grad_cnt else (),
     )
     brought = packet._replace(payload=()) if here else packet
-    return Came(Outcome.RETURNED, record, frontier, results(job, brought, record, rules))
+    return Came(Outcome.PARENT_RESULT, record, progress, results(job, brought, record, rules))
 
 
 def _told(job: Job, met: Record, packet: Packet, rules: Rules) -> Came:
@@ -105,11 +105,11 @@ def _told(job: Job, met: Record, packet: Packet, rules: Rules) -> Came:
     if status == Status.STALE:
         if not rules.stale_is_told:
             return IGNORED
-        return Came(Outcome.TOLD, met._replace(state=BlockState.DEAD), None, answers(job, packet, met, status))
+        return Came(Outcome.PARENT_STATUS, met._replace(state=BlockState.DEAD), None, answers(job, packet, met, status))
     if status == Status.REFUSED and not rules.refused_is_told:
         return IGNORED
     if status != Status.REFUSED:
         status = Status.AGAIN
         if not rules.again_goes_down:
             return IGNORED
-    return Came(Outcome.TOLD, None, None, answers(job, packet, met, status))
+    return Came(Outcome.PARENT_STATUS, None, None, answers(job, packet, met, status))

@@ -40,7 +40,7 @@ def odd_result(scenario: Scenario, host: Host, index: int, result: Result) -> st
     if host.rank in values and (host.rank in counted) == result.late:
         return f"block {index}: rank {host.rank} is told the wrong thing about its own contribution, {result}"
     missing = set(values) - counted - set(scenario.mortals)
-    if missing and calls[0].firm:
+    if missing and calls[0].no_aging:
         return f"block {index} is firm and lacks {missing}"
     if missing and not result.degraded:
         return f"block {index} is not said to be partial and lacks {missing}"
@@ -77,7 +77,7 @@ def odd_record(scenario: Scenario, job: Job, record: Record) -> str:
     if record.state in (BlockState.DONE, BlockState.SENT) and job.all_sources & ~record.seen:
         if not job.uplinks and not 0 < job.quorum <= record.src_cnt:
             return f"block {index} is closed below the quorum"
-        if record.firm:
+        if record.no_aging:
             return f"block {index} is firm and closed partially"
     return ""
 

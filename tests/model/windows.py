@@ -1,5 +1,5 @@
 """Real windows of the host library on the model's switch, over a network that loses, duplicates, delays and reorders, on a clock
-of its own. In a job that degrades, ranks may sleep, and a controller may sweep."""
+of its own. In a job that degrades, ranks may sleep, and a controller may scan."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Setting:
     seed: int
     block_exp: float = 0.0  # seconds; 0: the job waits
     quorum: int = 0
-    sweeps: bool = True  # a controller sweeps
+    scans: bool = True  # a controller scans
     rules: Rules = ALL_RULES
     sleeps: tuple[tuple[int, float, float], ...] = ()  # (rank, from, to): it does and hears nothing
 
@@ -83,10 +83,10 @@ class Network:
     def __post_init__(self) -> None:
         run = self.run
         members = tuple(Member(rank, rank + 1, 1000 + rank, rank) for rank in range(run.workers))
-        ageing = (round(run.block_exp * 1e6), run.quorum, run.window)
-        self.switch = SwitchModel({JOB_ID: Job(1, run.first_block_id, run.slots, 0, members, *ageing)}, rules=run.rules)
+        aging = (round(run.block_exp * 1e6), run.quorum, run.window)
+        self.switch = SwitchModel({JOB_ID: Job(1, run.first_block_id, run.slots, 0, members, *aging)}, rules=run.rules)
         self.began: dict[int, float] = {}  # when a block's first contribution came, by id
-        self.swept = 0.0
+        self.scanned = 0.0
         self.windows = [SwitchWindow(descriptor(run, rank)) for rank in range(run.workers)]
         self._serials = itertools.count()
 
@@ -125,10 +125,10 @@ class Network:
         self.windows[item.port - 1].receive(memoryview(data), self.now)
         self.send(item.port - 1)
 
-    def sweep(self) -> None:
+    def scan(self) -> None:
         """The controller's timer."""
-        self.swept = self.now
-        for slot in self.switch.swept_slots(JOB_ID):
+        self.scanned = self.now
+        for slot in self.switch.scanned_slots(JOB_ID):
             record = self.switch.records.get(slot)
             for reply in self.switch.look(JOB_ID, slot, old=self.old(record.block_id)) if record else ():
                 self.fly(reply)
@@ -146,18 +146,18 @@ class Network:
             assert self.now < SECONDS, "somebody waits for ever"
 
     def turn(self) -> None:
-        """The next event: something arrives, a timer fires, a sweep is due, somebody wakes up."""
+        """The next event: something arrives, a timer fires, a scan is due, somebody wakes up."""
         times = [max(due, self.awake(rank)) for rank, window in enumerate(self.windows)
                  if (due := window.next_deadline()) is not None]  # fmt: skip
-        sweeping = self.run.block_exp > 0 and self.run.sweeps
-        if sweeping:
-            times.append(self.swept + self.run.block_exp / 2)
+        scanning = self.run.block_exp > 0 and self.run.scans
+        if scanning:
+            times.append(self.scanned + self.run.block_exp / 2)
         if self.flying:
             times.append(self.flying[0][0])
         assert times, "nobody has anything to do, and not everybody is done"
         self.now = max(self.now, min(times))
-        if sweeping and self.now >= self.swept + self.run.block_exp / 2:
-            self.sweep()
+        if scanning and self.now >= self.scanned + self.run.block_exp / 2:
+            self.scan()
         if self.flying and self.flying[0][0] <= self.now:
             _, serial, item = heapq.heappop(self.flying)
             wakes = self.now if isinstance(item, Packet) else self.awake(item.port - 1)

@@ -113,12 +113,12 @@ class FrameModel:
         trailer = body[HEADER_BYTES + room :]
         return [(reply.port, self._reply(datagram, reply) + trailer) for reply in step.replies]
 
-    def sweep(self, frame: bytes) -> tuple[int, Sent]:
-        """A sweep with this frame: how many blocks it closes, and what leaves."""
+    def scan(self, frame: bytes) -> tuple[int, Sent]:
+        """A scan with this frame: how many blocks it closes, and what leaves."""
         datagram = Datagram.parse(frame)
         job = self.switch.jobs.get(datagram.header.job_id)
-        swept = self.switch.sweep(datagram.header.job_id, old=job is not None and is_old(job))
-        return swept.closed, [(reply.port, self._reply(datagram, reply)) for reply in swept.replies]
+        scanned = self.switch.scan(datagram.header.job_id, old=job is not None and is_old(job))
+        return scanned.closed, [(reply.port, self._reply(datagram, reply)) for reply in scanned.replies]
 
     def change(self, job_id: int, job: Job) -> None:
         """The controller changes a job's entries; a member that is gone is no longer counted."""
@@ -166,8 +166,8 @@ class FrameModel:
 
 
 COMPARED = (
-    "seen", "epoch", "block_id", "call", "gen_id", "dest", "op", "lane", "grad_cnt", "src_cnt", "data_cnt", "status",
-    "state", "signed", "degraded", "chunks", "firm", "congested",
+    "seen", "epoch", "block_id", "call_fingerprint", "gen_id", "dest", "op", "lane", "grad_cnt", "src_cnt", "data_cnt", "status",
+    "state", "fingerprinted", "degraded", "chunks", "no_aging", "congested",
 )  # fmt: skip
 """Fields of a record that the model has: all but the time."""
 

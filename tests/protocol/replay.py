@@ -23,20 +23,20 @@ class Step(NamedTuple):
     about: str = ""
 
 
-class Sweep(NamedTuple):
-    """The controller sweeps a job."""
+class Scan(NamedTuple):
+    """The controller scans a job."""
 
     job_id: int
 
 
 class Change(NamedTuple):
-    """The controller changes a job's entries: ageing is switched on or off, a member is evicted."""
+    """The controller changes a job's entries: aging is switched on or off, a member is evicted."""
 
     job_id: int
     job: Job
 
 
-Event = Step | Sweep | Change
+Event = Step | Scan | Change
 
 
 def contribute(
@@ -54,12 +54,12 @@ def contribute(
 
 
 def follow(model: FrameModel, event: Event) -> tuple[int, Sent]:
-    """What happens in the model: how many blocks a sweep closes (0 otherwise), and what leaves."""
+    """What happens in the model: how many blocks a scan closes (0 otherwise), and what leaves."""
     if isinstance(event, Change):
         model.change(event.job_id, event.job)
         return 0, []
-    if isinstance(event, Sweep):
-        return model.sweep(star.sweep_frame(event.job_id))
+    if isinstance(event, Scan):
+        return model.scan(star.scan_frame(event.job_id))
     return 0, model.process(event.port, event.frame)
 
 
@@ -70,8 +70,8 @@ def play(target: Target, model: FrameModel, event: Event) -> tuple[int, Sent]:
         old, new = star.job_items(event.job_id, model.switch.jobs[event.job_id]), star.job_items(*event)
         target.replace([item for item in old if item not in new], [item for item in new if item not in old])
         return 0, []
-    if isinstance(event, Sweep):
-        return target.sweep(star.sweep_frame(event.job_id))
+    if isinstance(event, Scan):
+        return target.scan(star.scan_frame(event.job_id))
     return 0, target.exchange(event.port, event.frame)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import CPU_PORT, EVERYONE, FLOOD_GROUP, SWEEP_GROUPS, SWEEP_REPLICA, UDP_PORT, Hop, Role
+from netsum.wire.schema import CPU_PORT, EVERYONE, FLOOD_GROUP, SCAN_GROUPS, SCAN_REPLICA, UDP_PORT, Hop, Role
 from netsum_controller.entries import (
     AggregatorEntry,
     ElsewhereEntry,
@@ -143,8 +143,8 @@ def job_items(
 ) -> list[Item]:
     """One job's entries and group."""
     replicas = frozenset((member.port, member.src_id) for member in job.members)
-    onwards = frozenset({*replicas, (CPU_PORT, SWEEP_REPLICA)})
-    result: list[Item] = [MulticastGroup(job_id, replicas), MulticastGroup(SWEEP_GROUPS + job_id, onwards)]
+    onwards = frozenset({*replicas, (CPU_PORT, SCAN_REPLICA)})
+    result: list[Item] = [MulticastGroup(job_id, replicas), MulticastGroup(SCAN_GROUPS + job_id, onwards)]
     for m in job.members:
         at = (neighbor if m.switch else station)(m.port)
         result.append(MemberEntry(job_id, m.src_id, m.port, m.source, m.workers, m.udp_port))
@@ -157,14 +157,14 @@ def job_items(
         result.append(ParentEntry(job_id, up.src_id, up.port, up.udp_port))
         result.append(UplinkEntry(job_id, stripe, up.port, at.mac, at.ip, up.udp_port, up.src_id))
     slots = job.slot_base, job.slots - 1
-    ageing = job.block_exp, job.quorum, job.window
+    aging = job.block_exp, job.quorum, job.window
     tree = (Role.LEAF, len(job.uplinks) - 1) if job.uplinks else (Role.ROOT, 0)
-    result.append(JobEntry(job_id, job.epoch, job.all_sources, *slots, job.first_block_id, *ageing, *tree))
+    result.append(JobEntry(job_id, job.epoch, job.all_sources, *slots, job.first_block_id, *aging, *tree))
     return result
 
 
-def sweep_frame(job_id: int) -> bytes:
-    """The payload of a sweep's PacketOut: its results get the IPv4 fields from here."""
+def scan_frame(job_id: int) -> bytes:
+    """The payload of a scan's PacketOut: its results get the IPv4 fields from here."""
     body = netsum_body(Header(job_id, 0))
     own = Datagram(SWITCH_MAC, SWITCH_MAC, SWITCH_IP, SWITCH_IP, UDP_PORT, UDP_PORT, body)
     return own.but(tos=8, identification=0x1234).to_bytes()

@@ -38,8 +38,8 @@ class Target(Protocol):
     def exchange(self, port: int, frame: bytes) -> Sent:
         """Put a frame on a port; everything that leaves because of it, in no order."""
 
-    def sweep(self, frame: bytes) -> tuple[int, Sent]:
-        """Send a sweep with this frame: how many blocks it closed, by its PacketIn, and everything that leaves."""
+    def scan(self, frame: bytes) -> tuple[int, Sent]:
+        """Send a scan with this frame: how many blocks it closed, by its PacketIn, and everything that leaves."""
 
     def records(self, slots: Iterable[int]) -> dict[int, Mapping[str, int]]:
         """Block records by slot, read by PacketOut."""
@@ -97,11 +97,11 @@ class InProcess:
     def exchange(self, port: int, frame: bytes) -> Sent:
         return self.pipeline.process(port, frame)
 
-    def sweep(self, frame: bytes) -> tuple[int, Sent]:
-        sent = self.pipeline.process(CPU_PORT, METADATA.pack(PacketOutKind.SWEEP, 0, 0x1234, 0) + frame)
+    def scan(self, frame: bytes) -> tuple[int, Sent]:
+        sent = self.pipeline.process(CPU_PORT, METADATA.pack(PacketOutKind.SCAN, 0, 0x1234, 0) + frame)
         [answer] = [data for port, data in sent if port == CPU_PORT]
         kind, _, cookie, closed = METADATA.unpack(answer)
-        assert (kind, cookie) == (PacketOutKind.SWEEP, 0x1234)
+        assert (kind, cookie) == (PacketOutKind.SCAN, 0x1234)
         return closed, [(port, data) for port, data in sent if port != CPU_PORT]
 
     def records(self, slots: Iterable[int]) -> dict[int, Mapping[str, int]]:
@@ -166,8 +166,8 @@ class OnSwitch:
         self._switch.send(port, frame)
         return self._until_marked(port)
 
-    def sweep(self, frame: bytes) -> tuple[int, Sent]:
-        return self._client.sweep(frame), self._until_marked(1)
+    def scan(self, frame: bytes) -> tuple[int, Sent]:
+        return self._client.scan(frame), self._until_marked(1)
 
     def _until_marked(self, port: int) -> Sent:
         """What comes out of the ports before a marker that goes in at this port."""

@@ -16,7 +16,7 @@ from netsum.wire.schema import EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Outcome,
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel
 from tests.protocol.frames import UDP, Datagram, arp, chunks_of
-from tests.protocol.replay import Change, Event, Step, Sweep, contribute, play
+from tests.protocol.replay import Change, Event, Scan, Step, contribute, play
 from tests.protocol.targets import Target
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -34,7 +34,7 @@ def say(about: str, rank: int, block: int, value: int | None = None, room: int =
     return about, contribute(star.PAIR, PAIR, rank, block, value, room, **{"gen_id": 9, **fields})
 
 
-SWEEP = Sweep(star.PAIR)
+SCAN = Scan(star.PAIR)
 AGES = ("blocks of job 200 age out in a microsecond", Change(star.PAIR, PAIR._replace(block_exp=1, quorum=1, window=4)))
 ASKS = arp(1, (star.station(4).mac, star.station(4).ip), (0, star.SWITCH_IP), 2**48 - 1)
 
@@ -63,24 +63,24 @@ CONVERSATIONS: dict[str, tuple[Line, ...]] = {
         say("rank 1 gives up: MISMATCH for both", 1, 0, status=Status.MISMATCH),
     ),
     "destination": (say("for rank 1", 0, 0, 40, dest=1), say("rank 0 gets an acknowledgment", 1, 0, 2, dest=1)),
-    "ageing": (
+    "aging": (
         AGES,
         say("rank 0 contributes", 0, 0, 40),
         say("and asks again: the block is old enough, rank 1 is late", 0, 0, 40),
         say("rank 1 comes: the result, without it", 1, 0, 2),
         say("rank 1 has nothing to say about the next block and is not to be counted", 1, 1, src_cnt=0, degraded=1),
         say("rank 0 completes it", 0, 1, 7),
-        say("a firm block", 0, 2, 1, firm=1),
-        say("waits, however old", 0, 2, 1, firm=1),
-        say("for rank 1", 1, 2, 2, firm=1),
+        say("a firm block", 0, 2, 1, no_aging=1),
+        say("waits, however old", 0, 2, 1, no_aging=1),
+        say("for rank 1", 1, 2, 2, no_aging=1),
     ),
-    "sweep": (
+    "scan": (
         AGES,
         say("rank 0 contributes", 0, 0, 40),
-        ("notices for both", SWEEP),
+        ("notices for both", SCAN),
         say("rank 0 fetches", 0, 0, 40),
-        say("rank 1 is a suspect: nobody waits for it", 0, 1, 7),
-        ("nothing to close", SWEEP),
+        say("rank 1 is a straggler: nobody waits for it", 0, 1, 7),
+        ("nothing to close", SCAN),
     ),
     "arp": (("who has 10.0.0.254?", Step(4, ASKS)),),
 }
@@ -95,7 +95,7 @@ def frame_text(frame: bytes) -> Iterator[str]:
         to = "everyone" if h.dest == EVERYONE else f"rank {h.dest}"
         reasons = Outcome if h.status == Status.REFUSED else AgeOp
         reason = f" {reasons(h.age_op).name}" if h.age_op else ""
-        reason += "".join(f" {name}" for name in ("degraded", "firm") if getattr(h, name))
+        reason += "".join(f" {name}" for name in ("degraded", "no_aging") if getattr(h, name))
         op = Op(h.op).name if h.op <= Op.COPY else f"op {h.op}"
         yield f"{ends}: job {h.job_id} block {h.block_id} gen {h.gen_id} source {h.src_id} for {to}"
         yield (
@@ -114,10 +114,10 @@ def answered(target: Target, event: Event) -> Iterator[str]:
     if isinstance(event, Change):
         play(target, FrameModel(), event)
         return
-    frame = event.frame if isinstance(event, Step) else star.sweep_frame(event.job_id)
+    frame = event.frame if isinstance(event, Step) else star.scan_frame(event.job_id)
     yield from (f"> {text}" for text in frame_text(frame))
     closed, sent = play(target, FrameModel(), event)
-    if isinstance(event, Sweep):
+    if isinstance(event, Scan):
         yield f"< to the controller: {closed} closed"
     for port, answer in sorted(sent):
         yield f"< port {port}, {len(answer)} bytes"

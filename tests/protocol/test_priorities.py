@@ -37,7 +37,7 @@ class Blocks:
         for rank in range(len(job.members) if ranks is None else ranks):
             step = contribute(job_id, job, rank, block, 1)
             for _, frame in self._target.exchange(step.port, step.frame):
-                flags.add(Datagram.parse(frame).header.give_way)
+                flags.add(Datagram.parse(frame).header.backoff)
         return flags
 
 

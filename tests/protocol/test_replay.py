@@ -41,15 +41,15 @@ def test_a_leaf_says_what_it_knows_and_not_what_came_beside_it(target: Target, s
         for m in job.members
     ]
     up = job.uplink_of(header.block_id)
-    said = star.from_parent(star.LEAF, up, header._replace(status=status, src_cnt=9, age_op=Outcome.WINDOW))
+    said = star.from_parent(star.LEAF, up, header._replace(status=status, src_cnt=9, age_op=Outcome.OUT_OF_WINDOW))
     model = replay([*asked, Step(up.port, said.to_bytes()), *asked], target)
-    told = Outcome.RETURNED if status in MEMBER_STATUSES else Outcome.TOLD
+    told = Outcome.PARENT_RESULT if status in MEMBER_STATUSES else Outcome.PARENT_STATUS
     assert model.switch.outcomes[star.LEAF, told] == 1
 
 
 @one_in(8)  # 250 packets each
 @given(st.sampled_from((Traffic, TreeTraffic)), st.integers(min_value=0))
-@example(Traffic, 160_249_570_336_040_224)  # a sweep closes two blocks, of which a congested link has marked one
+@example(Traffic, 160_249_570_336_040_224)  # a scan closes two blocks, of which a congested link has marked one
 def test_any_traffic(kind: type[Traffic], seed: int) -> None:
     replay(kind(seed).steps(250), InProcess(star.items()))
 

@@ -22,7 +22,7 @@ from tests.protocol import star
 from tests.protocol.conftest import ENGINES
 from tests.protocol.frame_model import NEVER, FrameModel, Sent
 from tests.protocol.frames import CE, Datagram, chunks_of, netsum_body
-from tests.protocol.replay import Change, Sweep, compare_state, follow, play
+from tests.protocol.replay import Change, Scan, compare_state, follow, play
 from tests.protocol.targets import Target
 
 ROUNDS = 400
@@ -101,8 +101,8 @@ class Run:
             self.deaf = self.rng.choice((None, *range(len(self.hosts))))
         if self.scenario.degrades and self.rng.random() < 0.3:
             self.age(self.rng.choice((1, NEVER)))
-        if self.scenario.partial and self.scenario.sweeper and self.rng.random() < 0.5:
-            self.sweep()
+        if self.scenario.partial and self.scenario.scanner and self.rng.random() < 0.5:
+            self.scan()
         for host in self.hosts:
             self.flying += host_rules.outstanding(host)
         burst, self.flying = self.flying, []
@@ -124,9 +124,9 @@ class Run:
         follow(self.model, event)
         self.job = job
 
-    def sweep(self) -> None:
-        """The controller sweeps; what leaves flies."""
-        closed, got = play(self.target, self.model, event := Sweep(JOB_ID))
+    def scan(self) -> None:
+        """The controller scans; what leaves flies."""
+        closed, got = play(self.target, self.model, event := Scan(JOB_ID))
         right, expected = follow(self.model, event)
         assert (closed, sorted(got)) == (right, sorted(expected))
         self.take(got)
@@ -145,7 +145,7 @@ class Run:
         """Evict the rank: the others go on without it."""
         members = tuple(member for member in self.job.members if member.rank != rank)
         self.change(self.job._replace(members=members, quorum=min(self.job.quorum, len(members))))
-        self.sweep()
+        self.scan()
 
     def install(self, job: Job) -> None:
         """The switch gets this job in the place of the one that it has."""

@@ -14,7 +14,7 @@ from tests.model.scenario import Scenario
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel, Sent, without_padding
 from tests.protocol.frames import RIGHT, Datagram
-from tests.protocol.replay import Change, Event, Step, Sweep, compare_state, follow, play
+from tests.protocol.replay import Change, Event, Scan, Step, compare_state, follow, play
 from tests.protocol.targets import Target
 from tests.protocol.test_scenarios import Run, frame_of, reply_in
 
@@ -139,10 +139,10 @@ class TreeRun(Run):
             self.process(number, Change(JOB_ID, job))
         self.jobs[number] = job
 
-    def sweep(self) -> None:
+    def scan(self) -> None:
         for number, job in enumerate(self.jobs):
             if job:
-                self.process(number, Sweep(JOB_ID))
+                self.process(number, Scan(JOB_ID))
 
     def evict(self, rank: int) -> None:
         self.evicted |= {rank}
@@ -150,7 +150,7 @@ class TreeRun(Run):
         assert root is not None
         for number, job in enumerate(self.planned(root.first_block_id, begun=True)):
             self.become(number, job)
-        self.sweep()
+        self.scan()
 
     def restart(self) -> None:
         """One switch loses everything; all get a new epoch at the lowest block that anyone lacks."""

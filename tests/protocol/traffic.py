@@ -13,7 +13,7 @@ from tests.model.rules import Payload
 from tests.protocol import star
 from tests.protocol.frame_model import NEVER, FrameModel
 from tests.protocol.frames import RIGHT, Datagram, arp
-from tests.protocol.replay import Change, Event, Step, Sweep, follow
+from tests.protocol.replay import Change, Event, Scan, Step, follow
 
 OPS = (Op.SUM, Op.SUM, *Op, Op.COPY)
 
@@ -42,7 +42,7 @@ class Traffic:
         self._chunks: dict[tuple[int, int], int] = {}
 
     def steps(self, count: int) -> Iterator[Event]:
-        """That many frames, sweeps and changes of the job whose blocks age out."""
+        """That many frames, scans and changes of the job whose blocks age out."""
         kinds = self._kinds()
         for _ in range(count):
             event = self._rng.choices(list(kinds), list(kinds.values()))[0]()
@@ -51,10 +51,10 @@ class Traffic:
 
     def _kinds(self) -> dict[Callable[[], Event], float]:
         """The possible steps, with weights."""
-        return {self._contribution: 16, self._broken: 3, self._foreign: 1, self._sweep: 1, self._change: 0.5}
+        return {self._contribution: 16, self._broken: 3, self._foreign: 1, self._scan: 1, self._change: 0.5}
 
-    def _sweep(self) -> Sweep:
-        return Sweep(self._rng.choice((self.changing, self.changing, *star.JOBS, 77)))
+    def _scan(self) -> Scan:
+        return Scan(self._rng.choice((self.changing, self.changing, *star.JOBS, 77)))
 
     def _change(self) -> Change:
         """Blocks age at once, in an hour, or never; one member is evicted, or is there again."""
@@ -85,12 +85,12 @@ class Traffic:
                 job_id,
                 block_id,
                 gen_id=gen_id,
-                call=(gen_id << 40 | gen_id) * (gen_id & 1),
+                call_fingerprint=(gen_id << 40 | gen_id) * (gen_id & 1),
                 op=rng.choice(OPS),
                 lane=rng.choice(list(Lane)),
                 dest=rng.choice((EVERYONE, EVERYONE, 0, 1, 2)),
                 final=rng.getrandbits(1),
-                firm=int(rng.random() < 0.2),
+                no_aging=int(rng.random() < 0.2),
             )
         return self._calls[key]
 
@@ -132,11 +132,11 @@ class Traffic:
         if 0.25 < odd < 0.35:
             other_op, other_block = rng.randrange(16), rng.getrandbits(32)
             wrong = {
-                "call" if header.call else "gen_id": 1,
+                "call_fingerprint" if header.call_fingerprint else "gen_id": 1,
                 "dest": 3,
                 "op": other_op,
                 "final": 1,
-                "firm": 1,
+                "no_aging": 1,
                 "block_id": other_block,
             }
             name, value = rng.choice(list(wrong.items()))

@@ -46,7 +46,7 @@ class TreeTraffic(Traffic):
         rng = self._rng
         call = self._call_of(star.LEAF, block_id)
         header = call._replace(
-            src_cnt=rng.randint(1, 9), data_cnt=rng.randint(1, 9), give_way=rng.getrandbits(1), final=0
+            src_cnt=rng.randint(1, 9), data_cnt=rng.randint(1, 9), backoff=rng.getrandbits(1), final=0
         )  # fmt: skip
         kind = rng.random()
         if kind < 0.2:

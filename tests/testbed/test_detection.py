@@ -17,8 +17,8 @@ from tests.testbed.conftest import Refused, Start
 @pytest.mark.parametrize("repeats", [False, pytest.param(True, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_block_is_closed_early(kind: str, repeats: bool) -> None:
-    """Each begins at another moment between two sweeps, some while a sweep goes round. It is never above the 2 here:
-    a busy machine may send a sweep late."""
+    """Each begins at another moment between two scans, some while a scan goes round. It is never above the 2 here:
+    a busy machine may send a scan late."""
     with open_fabric(kind, hosts=2, rootless=kind == "embedded") as fabric:
         detected = detect(kind, fabric, 0.005, 60, repeats=repeats, seed=3)
     assert len(detected.samples) == 60
@@ -27,7 +27,7 @@ def test_no_block_is_closed_early(kind: str, repeats: bool) -> None:
     for at_host, from_start in zip(detected.at_host(), detected.from_start(), strict=True):
         assert from_start <= at_host
     assert all(sample.held >= sample.noticed for sample in detected.samples)
-    # A sweep's notice has no room for the payload.
+    # A scan's notice has no room for the payload.
     assert any(sample.held > sample.noticed for sample in detected.samples)
 
 

@@ -66,7 +66,7 @@ def summary(item: Job) -> dict[str, Any]:
         "late": item.late.value,
         "block_exp_ms": item.block_exp_ms,
         "quorum": item.quorum_now,
-        "ageing": item.ageing,
+        "aging": item.aging,
         "evicted": list(item.epoch.evicted),
     }
 
@@ -110,7 +110,7 @@ def _settings(item: Job) -> Iterator[tuple[str, str]]:
     if item.late is Late.WAIT:
         yield "late", "every member is waited for"
     else:
-        begins = "" if item.ageing else ", once all members have joined"
+        begins = "" if item.aging else ", once all members have joined"
         least = counted(item.quorum_now, "worker")
         yield (
             "late",

@@ -14,7 +14,7 @@ from netsum_controller.entries.entry import Entry
 
 
 @dataclass(frozen=True)
-class AggregatorEntry(Entry, table="aggregator", action="aggregator_here", key=("address",)):
+class AggregatorEntry(Entry, table="my_station", action="set_my_mac", key=("address",)):
     """The switch answers ARP for ``address`` with ``mac``, and accepts contributions sent there."""
 
     address: int
@@ -22,7 +22,7 @@ class AggregatorEntry(Entry, table="aggregator", action="aggregator_here", key=(
 
 
 @dataclass(frozen=True)
-class ElsewhereEntry(Entry, table="aggregator", action="elsewhere", key=("address",)):
+class ElsewhereEntry(Entry, table="my_station", action="reject_transit", key=("address",)):
     """``address`` is another switch's. netsum's packets for it, which only a host would send through us, are dropped."""
 
     address: int
@@ -40,7 +40,7 @@ class ForwardEntry(Entry, table="forward", action="forward_to", key=("eth_dst",)
 
 
 @dataclass(frozen=True)
-class SenderEntry(Entry, table="sender", action="comes_through", key=("address",)):
+class SenderEntry(Entry, table="source_guard", action="check_ingress_port", key=("address",)):
     """Packets with this IPv4 or ARP sender ``address`` are accepted at the ports whose bits are set in ``ports``, and dropped
     at all others."""
 
@@ -52,7 +52,7 @@ class SenderEntry(Entry, table="sender", action="comes_through", key=("address",
 
 
 @dataclass(frozen=True)
-class JobEntry(Entry, table="job", action="job_here", key=("job_id",)):
+class JobEntry(Entry, table="job", action="set_job", key=("job_id",)):
     """Job ``job_id`` in epoch ``epoch``. A block is complete when ``all_sources`` (a bit each) have contributed; block b lives
     in slot ``slot_base + (b & slot_mask)``; ``first_block_id`` is the epoch's first. A block older than ``block_exp``
     microseconds (0: never) may be closed if ``quorum`` workers are in it; at most ``window`` blocks are open at a time.
@@ -77,7 +77,7 @@ class JobEntry(Entry, table="job", action="job_here", key=("job_id",)):
 
 
 @dataclass(frozen=True)
-class MemberEntry(Entry, table="member", action="member_here", key=("job_id", "src_id", "ingress_port")):
+class MemberEntry(Entry, table="member", action="set_member", key=("job_id", "src_id", "ingress_port")):
     """Source ``src_id`` of job ``job_id`` is on ``ingress_port`` and sends from UDP port ``udp_port`` in this epoch; ``source``
     is its bit, ``workers`` how many workers it stands for (one, unless it is a switch). The entry's direct counter counts the
     packets that it lets in."""
@@ -91,7 +91,7 @@ class MemberEntry(Entry, table="member", action="member_here", key=("job_id", "s
 
 
 @dataclass(frozen=True)
-class ParentEntry(Entry, table="member", action="parent_here", key=("job_id", "src_id", "ingress_port")):
+class ParentEntry(Entry, table="member", action="set_parent", key=("job_id", "src_id", "ingress_port")):
     """A parent of this switch is on ``ingress_port``, where the switch is source ``src_id``. Its packets are for UDP port
     ``udp_port`` in this epoch, which is also the source port of the switch's partials."""
 
@@ -102,7 +102,7 @@ class ParentEntry(Entry, table="member", action="parent_here", key=("job_id", "s
 
 
 # Multicast groups: the ports to which the ``forward`` stage floods, and the members to which ``deliver`` sends a job's
-# results (and, if a sweep closed the block, the sweep's next pass).
+# results (and, if a scan closed the block, the scan's next pass).
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Record:
     gen_id: int
     grad_cnt: int
     degraded: bool
-    firm: bool = False
+    no_aging: bool = False
     age_ms: float = 0.0
     raw: bytes = field(default=b"", repr=False)
 
@@ -71,23 +71,23 @@ class Record:
             state=BlockState(raw["state"]),
             start_us=raw["start"],
             degraded=bool(raw["degraded"]),
-            firm=bool(raw["firm"]),
+            no_aging=bool(raw["no_aging"]),
             age_ms=age * AGE_UNIT_US / 1000,
             raw=payload,
             **{name: raw[name] for name in same},
         )
 
 
-# Stage ``sweep``: a PacketOut that goes through a job's slots and closes the blocks that need not wait any longer. A P4
+# Stage ``scan``: a PacketOut that goes through a job's slots and closes the blocks that need not wait any longer. A P4
 # program has no timers, so the controller sends timer packets (Trio-ML, section 5).
 
 
-def sweep_fields(cookie: int) -> dict[str, int]:
+def scan_fields(cookie: int) -> dict[str, int]:
     """Metadata of the PacketOut; the PacketIn returns ``cookie`` (16 bits)."""
-    return {"kind": PacketOutKind.SWEEP, "slot": 0, "cookie": cookie, "closed": 0}
+    return {"kind": PacketOutKind.SCAN, "slot": 0, "cookie": cookie, "closed": 0}
 
 
-def sweep_frame(switch: Switch, job_id: int) -> bytes:
+def scan_frame(switch: Switch, job_id: int) -> bytes:
     """Payload of the PacketOut: an empty contribution to the job, from the switch's own address to itself. The switch turns it
     into results, so its addresses and lengths must be right."""
     packet = pack_header(Header(job_id, block_id=0))

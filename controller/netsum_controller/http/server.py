@@ -268,7 +268,7 @@ class BoundedHTTPServer(ThreadingHTTPServer):
             request.setblocking(False)
             request.send(head.encode() + body)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's fingerprint
         log.debug("connection from %s ended badly", client_address, exc_info=True)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from netsum_controller.context import ControllerContext
-from netsum_controller.entries.packet_out import sweep_frame
+from netsum_controller.entries.packet_out import scan_frame
 from netsum_controller.errors import ControllerError, RejectedError, SwitchError
 from netsum_controller.jobs.epochs import begin_epoch
 from netsum_controller.jobs.transaction import Clients, install, open_clients, switches_of
@@ -53,14 +53,14 @@ def evict(context: ControllerContext, name: str, rank: int) -> Eviction:
         if not job.by_switch:
             return _anew(context, job, seat, evicted=True)
         path = _way_up(context, job, rank)
-        if _with_seat(job, replace(seat, evicted=True)).ageing != job.ageing:
+        if _with_seat(job, replace(seat, evicted=True)).aging != job.aging:
             # All the others had joined, so blocks now age on every switch.
             path = [*path, *(name for name in switches_of(job) if name not in path)]
         with open_clients(context, [*path, job.switch]) as clients:
             in_place = seat.evicted or _goes_on_without(job, clients[job.switch])
             if in_place:
                 new = _take_out(context, clients, job, rank, path)
-                closed = _sweep(context, clients, new, rank, path)
+                closed = _scan(context, clients, new, rank, path)
                 return Eviction(new, new.epoch.seats[rank], not seat.evicted, closed)
         return _anew(context, job, seat, evicted=True)
 
@@ -138,9 +138,9 @@ def _take_out(context: ControllerContext, clients: Clients, job: Job, rank: int,
     return new
 
 
-def _sweep(context: ControllerContext, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> int | None:
+def _scan(context: ControllerContext, clients: Clients, job: Job, rank: int, path: Sequence[str]) -> int | None:
     """Finish the blocks that waited for the rank, on its switch or, if that has no member left, on those above it. A leaf's
-    blocks finish when its members retransmit, as the sweep asks them to. If a switch does not answer, ordinary retransmissions
+    blocks finish when its members retransmit, as the scan asks them to. If a switch does not answer, ordinary retransmissions
     finish them."""
     trees = job_trees(context.topology, job)
     left = present(trees, job).nodes
@@ -148,7 +148,7 @@ def _sweep(context: ControllerContext, clients: Clients, job: Job, rank: int, pa
     closed = 0
     for name in (name for name, children in gone.items() if any(rank in child.ranks for child in children)):
         try:
-            closed += clients[name].sweep(sweep_frame(context.topology.switches[name], job.job_id))
+            closed += clients[name].scan(scan_frame(context.topology.switches[name], job.job_id))
         except SwitchError as error:
             log.warning("job %s: %s", job.name, error, extra=about(job))
             return None

@@ -221,10 +221,10 @@ def _abandon(context: ControllerContext, job: Job, *, clean: bool) -> None:
             context.store.set_state(job.name, JobState.DELETING)
 
 
-def start_ageing(context: ControllerContext, job: Job) -> None:
-    """Turn on a degrade job's ageing once every member has joined its epoch. Repeating it changes nothing. Call it under the
+def start_aging(context: ControllerContext, job: Job) -> None:
+    """Turn on a degrade job's aging once every member has joined its epoch. Repeating it changes nothing. Call it under the
     state lock, after a join is stored. Raises :class:`SwitchError`, in which case the join must be repeated."""
-    if job.ageing:
+    if job.aging:
         with open_clients(context, switches_of(job)) as clients:
             if install(context, job, clients, before=job):
                 epoch = job.epoch.number

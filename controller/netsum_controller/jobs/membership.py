@@ -26,7 +26,7 @@ from netsum_controller.errors import (
 )
 from netsum_controller.jobs.epochs import FILE_INSTANCE, begin_epoch
 from netsum_controller.jobs.groups import close_if_left, open_group
-from netsum_controller.jobs.lifecycle import start_ageing, token_hash, token_is
+from netsum_controller.jobs.lifecycle import start_aging, token_hash, token_is
 from netsum_controller.jobs.rejoin import Progress, happened, rejoin, some_ranks
 from netsum_controller.observability import about
 from netsum_controller.state.model import Job, JobState, Rejoin, Seat, Waiting
@@ -133,7 +133,7 @@ class Membership:
                         self._context.store.set_peer(job.epoch.number, rank, peer)
                 job = self._context.store.job(name)
             if progress is None:  # not for each of the many rejoins
-                start_ageing(self._context, self._context.store.job(name))
+                start_aging(self._context, self._context.store.job(name))
             return replace(describe(self._context, job, rank, wish), resumes=resumes)
 
     def _needs_new_epoch(self, job: Job, seat: Seat, instance: str) -> bool:
@@ -203,7 +203,7 @@ class Membership:
             with self._context.store.transaction():
                 ranks = [seat.rank for seat in job.epoch.members]
                 self._context.store.set_joined(job.epoch.number, ranks, instance)
-            start_ageing(self._context, self._context.store.job(name))
+            start_aging(self._context, self._context.store.job(name))
             return [replace(describe(self._context, job, rank), one_run=True) for rank in ranks]
 
     def write_files(self, name: str, folder: str | Path, instance: str = FILE_INSTANCE) -> list[Path]:

@@ -174,4 +174,6 @@ def _is_memorys(item: Item, virtual: int) -> bool:
     if isinstance(item, MulticastGroup):
         return FIRST_GROUP <= item.group_id < FLOOD_GROUP
     table, key = item.identity
-    return table in {kind.TABLE for kind in _OWN_TABLES} or (table in ("aggregator", "sender") and key == (virtual,))
+    return table in {kind.TABLE for kind in _OWN_TABLES} or (
+        table in ("my_station", "source_guard") and key == (virtual,)
+    )

@@ -207,7 +207,7 @@ class _Memory:
 class JobCollector:
     """Looks at switches, and remembers what it takes several looks to tell. Not thread-safe for looks at one switch.
 
-    A look takes the state lock and is primary on the switch while it reads, about 50 ms a job. Sweeps of degrade jobs pause
+    A look takes the state lock and is primary on the switch while it reads, about 50 ms a job. Scans of degrade jobs pause
     meanwhile, so look no more often than needed.
     """
 

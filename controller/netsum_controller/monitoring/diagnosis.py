@@ -15,8 +15,8 @@ from netsum_controller.planning.items import home_of
 from netsum_controller.planning.trees import Trees, block_exp_us
 from netsum_controller.state.model import SERIAL, Job, Late, Rejoin, Waiting
 
-SWEEPS_LATE = 4
-"""A block older than this many block_exp should have been closed, since sweeps come twice in each block_exp."""
+SCANS_LATE = 4
+"""A block older than this many block_exp should have been closed, since scans come twice in each block_exp."""
 
 
 @dataclass(frozen=True)
@@ -154,10 +154,10 @@ def job_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iter
             if not state.trouble and (state.entry is None or state.entry.epoch != job.epoch.number):
                 yield f"switch {name} does not have the job as it is: `netsum reconcile` installs it"
     if job.late is Late.DEGRADE:
-        yield from _ageing_hints(job, trees, states)
+        yield from _aging_hints(job, trees, states)
 
 
-def _ageing_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iterator[str]:
+def _aging_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> Iterator[str]:
     """The reason why blocks of a degrade job are not closed although they wait."""
     opened = [
         (trees.nodes[name], record, state.entry.quorum if state.entry else 0)
@@ -165,7 +165,7 @@ def _ageing_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> 
         for record in state.records.values()
         if record.state is BlockState.OPEN
     ]
-    if not job.ageing:
+    if not job.aging:
         if opened:
             missing = ", ".join(str(seat.rank) for seat in job.epoch.members if not seat.joined)
             yield f"no block ages out before everyone has joined (missing: rank {missing})"
@@ -178,17 +178,17 @@ def _ageing_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> 
             f"block {record.block_id} has {record.src_cnt} of the {quorum} workers that the quorum asks {of}: it "
             f"does not age out"
         )
-    if any(record.firm for _, record, _ in opened):
+    if any(record.no_aging for _, record, _ in opened):
         yield "blocks that every source was asked for (broadcasts, exponents) do not age out"
     late = [
         record
         for node, record, quorum in opened
         if record.src_cnt >= quorum
-        and not record.firm
-        and record.age_ms > SWEEPS_LATE * block_exp_us(job.block_exp_us, node.height) / 1000
+        and not record.no_aging
+        and record.age_ms > SCANS_LATE * block_exp_us(job.block_exp_us, node.height) / 1000
     ]
     if late:
-        yield f"block {late[0].block_id} should have aged out: `netsum serve` sends the sweeps; is it running?"
+        yield f"block {late[0].block_id} should have aged out: `netsum serve` sends the scans; is it running?"
 
 
 def path_hints(under_way: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -222,12 +222,12 @@ def seat_hints(job: Job, told: set[int]) -> Iterator[str]:
 
 # What a refusal means, the most telling first.
 _REFUSALS = {
-    "signature": "ranks made different calls: {} refused because operation, lane, destination or size "
+    "fingerprint_mismatch": "ranks made different calls: {} refused because operation, lane, destination or size "
     "disagree with the block's first",
     "wrong_port": "{} came from a UDP port of an earlier epoch: an old process is still sending, or the "
     "descriptor file of an earlier run is used",
     "not_member": "{} came from a source on a switch port where it is no member: look at the topology's ports",
-    "window": "{} came for a block too far ahead: a rank goes on although others lack results",
+    "out_of_window": "{} came for a block too far ahead: a rank goes on although others lack results",
     "unsupported": "{} asked for an operation that the switch does not run",
     "malformed": "the switch dropped {} as malformed",
     "stale": "{} came for blocks long finished: a few are normal after losses, many come from a descriptor "

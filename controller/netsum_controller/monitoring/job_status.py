@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from netsum.descriptor import SWITCH
-from netsum.wire.schema import UNDER_WAY, BlockState
+from netsum.wire.schema import IN_PROGRESS, BlockState
 
 from netsum_controller.context import ControllerContext
 from netsum_controller.entries import JobEntry, MemberEntry, Record
@@ -229,7 +229,7 @@ class _Search:
             record.block_id
             for state in self.states.values()
             for record in state.records.values()
-            if record.state in UNDER_WAY
+            if record.state in IN_PROGRESS
         }
         return [self.report(block) for block in sorted(found, key=lambda block: (block - first) % SERIAL)]
 
@@ -241,7 +241,7 @@ class _Search:
         records = {name: there for name in self.states if (there := self._record(name, block)) is not None}
         missing, under_way = ([], []) if later else self._missing(root, block)
         shown = records.get(root) or next(iter(records.values()), None)
-        waits = any(record.state in UNDER_WAY for record in records.values())
+        waits = any(record.state in IN_PROGRESS for record in records.values())
         state = shown.state.name.lower() if shown is not None else "recycled" if later else "absent"
         return BlockReport(
             block=block,

@@ -277,9 +277,9 @@ class ControllerCollector(Collector):
         "joins": ("netsum_joins", "Joins and rejoins of members, by result.", ("job", "kind", "result")),
         "reconciles": ("netsum_reconciles", "Switches compared with what they should have.", ("switch", "result")),
         "http": ("netsum_http_requests", "HTTP requests.", ("call", "status")),
-        "sweeps": ("netsum_sweeps", "Sweeps sent for the job's old blocks.", ("job",)),
-        "unanswered_sweeps": ("netsum_unanswered_sweeps", "Those of them that were not answered.", ("job",)),
-        "swept_blocks": ("netsum_swept_blocks", "Blocks that they closed.", ("job",)),
+        "scans": ("netsum_scans", "Scans sent for the job's old blocks.", ("job",)),
+        "unanswered_scans": ("netsum_unanswered_scans", "Those of them that were not answered.", ("job",)),
+        "scanned_blocks": ("netsum_scanned_blocks", "Blocks that they closed.", ("job",)),
     }
 
     def __init__(self, context: ControllerContext) -> None:

@@ -23,7 +23,7 @@ from netsum_controller.config.topology import Switch
 from netsum_controller.entries import TABLES, Entry, Item, MemberEntry, Record, RegionEntry, aggregation
 from netsum_controller.entries.aggregation import DROPPED_COUNTER, PORTS_COUNTER, PortCounts
 from netsum_controller.entries.memory import RegionCounts
-from netsum_controller.entries.packet_out import claim_fields, claimed_before, query_fields, sweep_fields
+from netsum_controller.entries.packet_out import claim_fields, claimed_before, query_fields, scan_fields
 from netsum_controller.errors import EntryNotFoundError, InputError, SwitchError
 from netsum_controller.p4runtime.channel import (
     BATCH,
@@ -48,11 +48,11 @@ QUERIES_IN_FLIGHT = 32
 QUERY_PATIENCE = 0.5
 """Seconds after which an unanswered query is repeated: a switch under load may drop a PacketIn."""
 
-SWEEP_PATIENCE = 1.0
-"""The same for a sweep, which goes through all slots of a job before it is answered."""
+SCAN_PATIENCE = 1.0
+"""The same for a scan, which goes through all slots of a job before it is answered."""
 
 ASK_TIMEOUT = 5.0
-"""Seconds for all attempts of a sweep or a claim."""
+"""Seconds for all attempts of a scan or a claim."""
 
 EntryKind = TypeVar("EntryKind", bound=Entry)
 
@@ -364,11 +364,11 @@ class SwitchClient:
                     deadline = time.monotonic() + timeout
         return records
 
-    def sweep(self, frame: bytes) -> int:
-        """Send a sweep (:func:`netsum_controller.entries.packet_out.sweep_frame`) until one is answered; returns the number of
+    def scan(self, frame: bytes) -> int:
+        """Send a scan (:func:`netsum_controller.entries.packet_out.scan_frame`) until one is answered; returns the number of
         blocks that it closed. :class:`SwitchError` if none is answered in time."""
-        # The low byte is 0; in the sweeper's it is a job id.
-        return self._ask("a sweep", frame, lambda cookie: sweep_fields((cookie & 0xFF) << 8), SWEEP_PATIENCE)["closed"]
+        # The low byte is 0; in the scanner's it is a job id.
+        return self._ask("a scan", frame, lambda cookie: scan_fields((cookie & 0xFF) << 8), SCAN_PATIENCE)["closed"]
 
     def claim(self, number: int) -> int:
         """Take all epoch numbers up to ``number`` (0: none); returns the highest that had been taken since the switch started.

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 # Memory's copies need a device before they are made, a shard before its region, and all regions before the address where they
 # are asked for: who asks a switch that does not know them yet must not be told that there are none.
 _ORDER = (
-    *("sender", "forward", "member", "rewrite", "comes_from", "device", "multicast group"),
-    *("shard", "region", "aggregator", "uplink", "job"),
+    *("source_guard", "forward", "member", "rewrite", "memory_source", "device", "multicast group"),
+    *("shard", "region", "my_station", "uplink", "job"),
 )
 
 

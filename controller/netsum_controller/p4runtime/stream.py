@@ -171,19 +171,19 @@ class Stream:
                 return getattr(message, kind)
 
 
-# The sweeper's P4Runtime stream: primary if no other client is, otherwise a backup.
+# The scanner's P4Runtime stream: primary if no other client is, otherwise a backup.
 
 
 _LOW_IDS = range(2, 1 << 16)
-"""Low halves of our election ids; the high half is 0. So a sweeper yields to every other client: the controller's commands (2,
-time), and p4runtime-shell, by default (1, 0). If two controllers' sweepers choose the same id, which is rare, the second gets
+"""Low halves of our election ids; the high half is 0. So a scanner yields to every other client: the controller's commands (2,
+time), and p4runtime-shell, by default (1, 0). If two controllers' scanners choose the same id, which is rare, the second gets
 INVALID_ARGUMENT and tries another."""
 
 
-class SweepStream:
+class ScanStream:
     """An open stream. ``tell`` gets (this stream, message), as :class:`MessageStream` has them."""
 
-    def __init__(self, switch: Switch, tell: Callable[[SweepStream, Any], None]) -> None:
+    def __init__(self, switch: Switch, tell: Callable[[ScanStream, Any], None]) -> None:
         assert switch.p4runtime is not None
         self._channel = open_channel(switch.p4runtime, switch.tls)
         stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)

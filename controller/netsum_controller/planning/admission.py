@@ -171,7 +171,7 @@ def place(
     missing and where (hosts, MTU or quota), or its subclass :class:`NoSwitchError` (paths, job ids, entries or slots)."""
     trees = choose_trees(spec, topology, down)
     chunks = choose_chunks(spec, topology, trees)
-    _check_ageing(spec.name, spec.block_exp_us, trees)
+    _check_aging(spec.name, spec.block_exp_us, trees)
     check_tenant(spec, topology)
     slots = max(spec.slots, trees.stripes)
     there = {switch: [job for job in others if job.part(switch)] for switch in trees.nodes}
@@ -187,7 +187,7 @@ def place(
     return Placement(trees, in_order(trees, parts), job_id, slots, chunks)
 
 
-def _check_ageing(name: str, lowest_us: int, trees: Trees) -> None:
+def _check_aging(name: str, lowest_us: int, trees: Trees) -> None:
     """Raise :class:`RejectedError` when the roots would have to wait longer than the switch can count."""
     height = max(node.height for node in trees.nodes.values())
     longest = block_exp_us(lowest_us, height)
@@ -244,7 +244,7 @@ def place_again(topology: Topology, job: Job, trees: Trees, others: Sequence[Job
     """The parts of an existing job for new trees. It keeps its parts, even on switches that it does not need now, and gets new
     ones elsewhere. Quotas do not apply. :class:`RejectedError` if there is no room."""
     parts = {part.switch: part for part in job.parts}
-    _check_ageing(job.name, job.block_exp_us, trees)
+    _check_aging(job.name, job.block_exp_us, trees)
     if trees.stripes > job.slots:
         raise RejectedError(f"job {job.name!r}: {trees.stripes} stripes do not fit into its {job.slots} slots")
     for switch in trees.nodes:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from netsum.wire.schema import CPU_PORT, FLOOD_GROUP, SWEEP_GROUPS, SWEEP_REPLICA, Role
+from netsum.wire.schema import CPU_PORT, FLOOD_GROUP, SCAN_GROUPS, SCAN_REPLICA, Role
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.entries import (
@@ -166,7 +166,7 @@ def job_items(topology: Topology, job: Job, switch: str, *, priority: int = 0) -
         replicas.add((child.port, child.src_id))
         items += _source(topology, job, node, child)
     items.append(MulticastGroup(job.job_id, frozenset(replicas)))
-    items.append(MulticastGroup(SWEEP_GROUPS + job.job_id, frozenset({*replicas, (CPU_PORT, SWEEP_REPLICA)})))
+    items.append(MulticastGroup(SCAN_GROUPS + job.job_id, frozenset({*replicas, (CPU_PORT, SCAN_REPLICA)})))
     items += _uplinks(topology, job, node)
     if job.epoch.rejoin is not Rejoin.WAITING:
         items.append(_job_entry(job, node, quorum_of(job, began, switch), trees.stripes, priority))
@@ -223,7 +223,7 @@ def _job_entry(job: Job, node: Node, quorum: int, stripes: int, priority: int) -
         slot_base=_slot_base(job, node.switch),
         slot_mask=job.slots - 1,
         first_block_id=job.epoch.first_block_id,
-        block_exp=block_exp_us(job.block_exp_us, node.height) if job.ageing else 0,
+        block_exp=block_exp_us(job.block_exp_us, node.height) if job.aging else 0,
         quorum=quorum,
         window=job.window,
         role=int(node.role),
@@ -242,7 +242,7 @@ def job_of(item: Item) -> int | None:
     """The id of the job that an item belongs to; None if it is no job's."""
     table, (first, *_) = item.identity
     if table == "multicast group":
-        return first if first in JOB_IDS else first - SWEEP_GROUPS if first - SWEEP_GROUPS in JOB_IDS else None
+        return first if first in JOB_IDS else first - SCAN_GROUPS if first - SCAN_GROUPS in JOB_IDS else None
     return first if table in _JOB_TABLES else None
 
 

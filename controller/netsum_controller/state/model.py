@@ -269,7 +269,7 @@ class Job:
         return min(self.quorum, len(self.epoch.members))
 
     @property
-    def ageing(self) -> bool:
+    def aging(self) -> bool:
         """True if blocks age out: in a degrade job, once every member has joined the epoch."""
         return self.late is Late.DEGRADE and all(seat.joined for seat in self.epoch.members)
 

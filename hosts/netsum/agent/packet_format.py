@@ -69,7 +69,7 @@ def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
         kind=kind(header, from_switch=from_switch),
         job=str(header.job_id),
         block=str(header.block_id),
-        generation=str(header.gen_id) + (f" call {header.call:014x}" if header.call else ""),
+        generation=str(header.gen_id) + (f" call {header.call_fingerprint:014x}" if header.call_fingerprint else ""),
         source=str(header.src_id),
         counts=f"{header.src_cnt}/{header.data_cnt}",
         operation=value_name("op", header.op) + ("" if header.dest == EVERYONE else f" to rank {header.dest}"),

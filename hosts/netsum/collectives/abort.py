@@ -24,7 +24,7 @@ from netsum.work import Flow
 _COUNT_BITS: Final = 24
 _MOST: Final = (1 << _COUNT_BITS) - 1
 """Stands for this many blocks and more."""
-DIGEST_BITS: Final = CALL_BITS - _COUNT_BITS
+FINGERPRINT_BITS: Final = CALL_BITS - _COUNT_BITS
 
 
 def call_of(digest: int, blocks: int) -> int:
@@ -86,6 +86,6 @@ def give_up(context: Context, error: CallError, blocks: int = 1, op: Op = Op.MAX
         raise DesynchronizedError(
             f"the others have gone on without this rank, which cannot make their call ({error}): resync(), or join again"
         )
-    yield from take_rest(context, first.call, begun, op, lane)
+    yield from take_rest(context, first.call_fingerprint, begun, op, lane)
     yield lambda: len(results) == begun
     raise error

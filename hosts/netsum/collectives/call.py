@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
-from netsum.collectives.history import History, Signature
+from netsum.collectives.history import Fingerprint, History
 from netsum.descriptor import Descriptor
 from netsum.errors import CallError
 from netsum.fixed_point import Array
@@ -18,7 +18,7 @@ from netsum.window.blocks import Block
 from netsum.work import Flow, Outline, Work
 
 Result = TypeVar("Result")
-PART_OF: Final[ContextVar[Signature]] = ContextVar("PART_OF", default=())
+PART_OF: Final[ContextVar[Fingerprint]] = ContextVar("PART_OF", default=())
 
 
 @contextmanager
@@ -66,7 +66,7 @@ class Context:
         gen: the call's generation number.
         call: what the call is and how many blocks it has, which these carry if there is no opening block to say that; else 0.
         whole: what the call is part of (:func:`part_of`), which the ranks compare too.
-        degrade: blocks of this job age out, unless the call is ``firm``.
+        degrade: blocks of this job age out, unless the call is ``no_aging``.
         contribute: whether this rank contributes; if not, it takes part but adds nothing.
         error: why this rank gives the call up, if it does.
         out: the caller's array for the result, if it may be written to before the end; ``filled``: that is done.
@@ -78,9 +78,9 @@ class Context:
     block_bytes: int
     gen: int
     call: int = field(default=0, kw_only=True)
-    whole: Signature = field(default=(), kw_only=True)
+    whole: Fingerprint = field(default=(), kw_only=True)
     degrade: bool = False
-    firm: bool = False
+    no_aging: bool = False
     contribute: bool = True
     error: CallError | None = None
     report: Report = field(default_factory=Report)
@@ -92,12 +92,12 @@ class Context:
 @dataclass
 class Call(Generic[Result]):
     """A collective whose arguments have been checked. ``flow`` makes the generator that the engine drives, ``nbytes`` is the
-    size of this rank's array; ``firm``, ``contribute`` and ``error`` are those of :class:`Context`."""
+    size of this rank's array; ``no_aging``, ``contribute`` and ``error`` are those of :class:`Context`."""
 
     collective: str
     flow: Callable[[Context], Flow]
     nbytes: int = 0
-    firm: bool = True
+    no_aging: bool = True
     contribute: bool = True
     error: CallError | None = None
 

@@ -44,13 +44,13 @@ class Part(NamedTuple):
     size: int
 
 
-def exchange(context: Context, signature: tuple[object, ...], parts: Sequence[Part], mine: Sequence[Array]) -> Flow:
+def exchange(context: Context, fingerprint: tuple[object, ...], parts: Sequence[Part], mine: Sequence[Array]) -> Flow:
     """The flow of an exchange; returns each part's bytes, or None for a part that this rank neither has nor gets. Parts from or
     for ranks that were evicted earlier are left out on every rank; AbortedError if no part is left.
 
     ``mine`` are the parts whose source is this rank, in order, as flat arrays of uint8. A rank's parts for itself are not sent.
     """
-    agreed = yield from negotiate(context, signature, NO_CODES)
+    agreed = yield from negotiate(context, fingerprint, NO_CODES)
     there = yield from ranks_present(context, agreed)
     left_out = [not {part.source, part.dest} <= {*there, EVERYONE} for part in parts]
     if parts and all(left_out):
@@ -130,8 +130,8 @@ def gather_rows(
     ``shape``: what the ranks compare, if that is not the shape of a row."""
     size = row_bytes(array)
     parts = [Part(rank, EVERYONE, count * size) for rank, count in enumerate(counts)]
-    signature = (collective, array.dtype, array.shape[1:] if shape is None else shape, tuple(counts))
-    got = yield from exchange(context, signature, parts, [as_bytes(array)])
+    fingerprint = (collective, array.dtype, array.shape[1:] if shape is None else shape, tuple(counts))
+    got = yield from exchange(context, fingerprint, parts, [as_bytes(array)])
     return join_rows(got, counts, array)
 
 
@@ -175,8 +175,8 @@ class Exchanges(Caller):
         def flow(context: Context) -> Flow:
             parts = [Part(root, EVERYONE, array.nbytes)]
             mine = [as_bytes(array)] if context.rank == root else []
-            signature = ("broadcast", f"root {root}", array.dtype, array.shape)
-            (result,) = yield from exchange(context, signature, parts, mine)
+            fingerprint = ("broadcast", f"root {root}", array.dtype, array.shape)
+            (result,) = yield from exchange(context, fingerprint, parts, mine)
             return array.copy() if context.rank == root else result.view(array.dtype).reshape(array.shape)
 
         return Call("broadcast", write_out(out, flow), array.nbytes, error=error)
@@ -252,8 +252,8 @@ class Exchanges(Caller):
         def flow(context: Context) -> Flow:
             size = row_bytes(array)
             parts = [Part(rank, root, count * size) for rank, count in enumerate(rows)]
-            signature = ("gather", f"root {root}", array.dtype, array.shape[1:], tuple(rows))
-            got = yield from exchange(context, signature, parts, [as_bytes(array)])
+            fingerprint = ("gather", f"root {root}", array.dtype, array.shape[1:], tuple(rows))
+            got = yield from exchange(context, fingerprint, parts, [as_bytes(array)])
             return join_rows(got, rows, array) if context.rank == root else None
 
         return Call("gather", write_out(out, flow), array.nbytes, error=error)
@@ -301,8 +301,8 @@ class Exchanges(Caller):
             size = row_bytes(array)
             parts = [Part(root, rank, count * size) for rank, count in enumerate(rows)]
             mine = np.split(as_bytes(array), np.cumsum(rows)[:-1] * size) if context.rank == root else []
-            signature = ("scatter", f"root {root}", array.dtype, array.shape[1:], tuple(rows))
-            got = yield from exchange(context, signature, parts, mine)
+            fingerprint = ("scatter", f"root {root}", array.dtype, array.shape[1:], tuple(rows))
+            got = yield from exchange(context, fingerprint, parts, mine)
             return got[context.rank].copy().view(array.dtype).reshape(shape)
 
         return Call("scatter", write_out(out, flow), array.nbytes, error=error)
@@ -338,8 +338,8 @@ class Exchanges(Caller):
             ranks, bytes_a_row = range(context.workers), row_bytes(array)
             parts = [Part(i, j, int(matrix[i][j]) * bytes_a_row) for i in ranks for j in ranks]
             mine = np.split(as_bytes(array), np.cumsum(matrix[context.rank])[:-1] * bytes_a_row)
-            signature = ("all_to_all", array.dtype, array.shape[1:], matrix.tolist())
-            got = yield from exchange(context, signature, parts, mine)
+            fingerprint = ("all_to_all", array.dtype, array.shape[1:], matrix.tolist())
+            got = yield from exchange(context, fingerprint, parts, mine)
             column = [got[source * context.workers + context.rank] for source in ranks]
             return join_rows(column, [int(count) for count in matrix[:, context.rank]], array)
 

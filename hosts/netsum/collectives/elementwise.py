@@ -8,7 +8,7 @@ import numpy as np
 
 from netsum.collectives.call import Context
 from netsum.collectives.data_movement import gather_rows
-from netsum.collectives.history import Signature
+from netsum.collectives.history import Fingerprint
 from netsum.collectives.negotiation import NO_CODES, negotiate
 from netsum.collectives.nonfinite import ordered
 from netsum.collectives.options import ORDER, Options
@@ -26,10 +26,10 @@ OPS: Final = {op.name.lower(): op for op in COMBINING if op is not Op.SUM}
 
 
 def lanewise(
-    context: Context, array: Array, layout: Layout, options: Options, signature: Signature, error: CallError | None
+    context: Context, array: Array, layout: Layout, options: Options, fingerprint: Fingerprint, error: CallError | None
 ) -> Flow:
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
-    agreed = yield from negotiate(context, signature, NO_CODES, error)
+    agreed = yield from negotiate(context, fingerprint, NO_CODES, error)
     lanes = OwnLanes(array.dtype, options.op in ORDER)
     sender = BlockPipeline(context, layout, OPS[options.op], lanes.lane)
     blocks = sender.cut.padded(ordered(array, options.op) if options.propagates else array)

@@ -11,7 +11,7 @@ import numpy as np
 from netsum import exponents, fixed_point
 from netsum.collectives.call import Context
 from netsum.collectives.eager import send_at_once
-from netsum.collectives.history import Carried, History, Signature
+from netsum.collectives.history import Carried, Fingerprint, History
 from netsum.collectives.negotiation import NO_CODES, Negotiation, begin_unopened, negotiate
 from netsum.collectives.nonfinite import Marks, checked_codes, not_finite
 from netsum.collectives.options import Options
@@ -35,7 +35,7 @@ def agreed_sum(
     array: Array,
     layout: Layout,
     options: Options,
-    signature: Signature,
+    fingerprint: Fingerprint,
     history: History,
     error: CallError | None,
 ) -> Flow:
@@ -46,7 +46,7 @@ def agreed_sum(
     if options.on_late == "carry":
         error = error or not_finite(context.rank, array)
     carried = history.carried if options.on_late == "carry" and error is None else None
-    left_over = None if carried is None else carried.pop(signature)
+    left_over = None if carried is None else carried.pop(fingerprint)
     if left_over is not None:
         with np.errstate(over="ignore"):
             blocks = blocks + left_over
@@ -57,11 +57,11 @@ def agreed_sum(
         groups = sender.cut.all_rows(blocks)
         codes, error = checked_codes(context.rank, array, groups, sender.cut.number, error)
         codes = codes if marks is None else marks.add_to(codes, sender.cut)
-        agreed = yield from negotiate(context, signature, codes, error)
+        agreed = yield from negotiate(context, fingerprint, codes, error)
         if options.scale == "predicted":
             yield agreed.complete
             # The next call may start once this one has submitted its last block: by then all ranks must hold the prediction.
-            history.predictions.learn(signature, predicted_exponents(agreed.values))
+            history.predictions.learn(fingerprint, predicted_exponents(agreed.values))
         dither = options.dither(context.rank, context.gen)
         plain = FloatLanes(lane, context.workers, array.dtype, agreed.exponents, options.op == "mean", dither)
         lanes = plain if options.residual is None else keeping(plain, sender.cut, options.residual)
@@ -80,10 +80,10 @@ def agreed_sum(
         if error is not None:
             raise error  # the others do not know of it, since they finished without this rank
     except BaseException:
-        _put_back(carried, signature, left_over)
+        _put_back(carried, fingerprint, left_over)
         raise
     if carried is not None and sender.missed:
-        carried.leave(signature, sender.cut.only(blocks, sender.missed))
+        carried.leave(fingerprint, sender.cut.only(blocks, sender.missed))
     return sender.cut.parts(result)
 
 
@@ -95,10 +95,10 @@ def _note(context: Context, agreed: Negotiation, lane: Lane) -> None:
     context.report.lost = max(context.report.lost, int(agreed.unknown.sum()))
 
 
-def _put_back(carried: Carried | None, signature: Signature, left_over: Array | None) -> None:
+def _put_back(carried: Carried | None, fingerprint: Fingerprint, left_over: Array | None) -> None:
     """The call failed, so what earlier calls had left over was not contributed. (Values that are not finite never can be.)"""
     if carried is not None and left_over is not None and np.isfinite(left_over).all():
-        carried.leave(signature, left_over)
+        carried.leave(fingerprint, left_over)
 
 
 # Sums and means of floats that are added as they are, one rank after the other, in the order of the chain.
@@ -125,7 +125,7 @@ class SumLanes(OwnLanes):
 
 
 def chained_sum(
-    context: Context, array: Array, layout: Layout, options: Options, signature: Signature, error: CallError | None
+    context: Context, array: Array, layout: Layout, options: Options, fingerprint: Fingerprint, error: CallError | None
 ) -> Flow:
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     if not context.window.by_chain:
@@ -134,7 +134,7 @@ def chained_sum(
         )
     if not options.propagates:
         error = error or not_finite(context.rank, array)
-    agreed = yield from negotiate(context, signature, NO_CODES, error)
+    agreed = yield from negotiate(context, fingerprint, NO_CODES, error)
     lanes = SumLanes(array.dtype, order=False, mean=options.op == "mean")
     sender = BlockPipeline(context, layout, Op.SUM, lanes.lane, floats=True)
     result = yield from sender.send(sender.cut.padded(array), lanes, agreed)
@@ -144,10 +144,10 @@ def chained_sum(
 # Sums and means of integers: exact, in the narrowest lanes that hold n times the largest value on any rank.
 
 
-def integer_sum(context: Context, array: Array, layout: Layout, signature: Signature, *, mean: bool) -> Flow:
+def integer_sum(context: Context, array: Array, layout: Layout, fingerprint: Fingerprint, *, mean: bool) -> Flow:
     """The flow of a sum or truncated mean; returns the layout's segments. Raises SumOverflowError."""
     code = exponents.lane_code(exponents.largest_magnitude(array), context.workers)
-    agreed = yield from negotiate(context, signature, np.array([code], np.uint16))
+    agreed = yield from negotiate(context, fingerprint, np.array([code], np.uint16))
     lane = exponents.lane_of_code(int(agreed.values[0]))
     if lane is None:
         raise SumOverflowError(
@@ -176,21 +176,21 @@ def _narrowed(sums: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def exact_sum(
-    context: Context, array: Array, layout: Layout, signature: Signature, error: CallError | None, *, mean: bool
+    context: Context, array: Array, layout: Layout, fingerprint: Fingerprint, error: CallError | None, *, mean: bool
 ) -> Flow:
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     lanes = ExactLanes(context.workers, array.dtype, mean)
     sender = BlockPipeline(context, layout, Op.SUM, lanes.lane, lanes.per_chunk)
     blocks = sender.cut.padded(array)
     if context.degrade:
-        agreed = yield from negotiate(context, signature, NO_CODES, error)
+        agreed = yield from negotiate(context, fingerprint, NO_CODES, error)
         result = yield from sender.send(blocks, lanes, agreed)
         return sender.cut.parts(result)
 
     def encode(numbers: range) -> tuple[Array, Sequence[Status] | None]:
         return lanes.encode(sender.cut.rows(blocks, numbers), numbers), None
 
-    begin_unopened(context, signature, sender.cut.number)
+    begin_unopened(context, fingerprint, sender.cut.number)
     groups = yield from send_at_once(context, sender, encode, error)
     yield SUBMITTED
     for group in groups:

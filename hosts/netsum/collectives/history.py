@@ -14,41 +14,41 @@ from netsum.fixed_point import Array
 KINDS: Final = 1024
 """The number of kinds of calls that predictions are kept for."""
 
-Signature = tuple[object, ...]
-"""The values that must be equal on all ranks for their calls to be the same. Calls of one kind have the same signature."""
+Fingerprint = tuple[object, ...]
+"""The values that must be equal on all ranks for their calls to be the same. Calls of one kind have the same fingerprint."""
 
 
 @dataclass
 class Predictions:
-    """Exponents for the next call of the same kind, by signature. They follow from results, so all ranks hold the same."""
+    """Exponents for the next call of the same kind, by fingerprint. They follow from results, so all ranks hold the same."""
 
-    exponents: dict[Signature, NDArray[np.int64]] = field(default_factory=dict)
+    exponents: dict[Fingerprint, NDArray[np.int64]] = field(default_factory=dict)
 
-    def learn(self, signature: Signature, following: NDArray[np.int64]) -> None:
+    def learn(self, fingerprint: Fingerprint, following: NDArray[np.int64]) -> None:
         """Remember the exponents for the next call. If there are too many kinds, forget the one learnt longest ago."""
-        self.exponents.pop(signature, None)
-        self.exponents[signature] = following
+        self.exponents.pop(fingerprint, None)
+        self.exponents[fingerprint] = following
         if len(self.exponents) > KINDS:
             del self.exponents[next(iter(self.exponents))]
 
 
 @dataclass
 class Carried:
-    """Gradients that came too late for their sum, by signature. They go into the next sum of the same kind (error feedback;
+    """Gradients that came too late for their sum, by fingerprint. They go into the next sum of the same kind (error feedback;
     Seide et al., Interspeech 2014, carry what quantization left over)."""
 
-    residual: dict[Signature, Array] = field(default_factory=dict)
+    residual: dict[Fingerprint, Array] = field(default_factory=dict)
 
-    def pop(self, signature: Signature) -> Array | None:
+    def pop(self, fingerprint: Fingerprint) -> Array | None:
         """Take what earlier calls have left over."""
-        return self.residual.pop(signature, None)
+        return self.residual.pop(fingerprint, None)
 
-    def leave(self, signature: Signature, residual: Array) -> None:
+    def leave(self, fingerprint: Fingerprint, residual: Array) -> None:
         """Remember what a call could not contribute, in addition to what an overlapping call has left. If the sum is not finite,
         the next call says so."""
-        before = self.residual.get(signature)
+        before = self.residual.get(fingerprint)
         with np.errstate(over="ignore"):
-            self.residual[signature] = residual if before is None else before + residual
+            self.residual[fingerprint] = residual if before is None else before + residual
 
 
 @dataclass

@@ -9,25 +9,25 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.collectives.abort import DIGEST_BITS, call_of, take_rest
+from netsum.collectives.abort import FINGERPRINT_BITS, call_of, take_rest
 from netsum.collectives.call import Context
-from netsum.collectives.history import KINDS, Signature
+from netsum.collectives.history import KINDS, Fingerprint
 from netsum.collectives.partition import chunked
 from netsum.errors import AbortedError, CallError, DesynchronizedError, MismatchError
 from netsum.exponents import (
     CODE_LANE,
+    FINGERPRINT_LANES,
     FIRST_CODES,
     FIRST_LANES,
     HASH_BYTES,
     NOT_FINITE,
-    SIGNATURE_LANES,
     ZERO_CODE,
     Codes,
-    call_digest,
+    call_fingerprint,
     cut_short,
+    fingerprint_lanes,
     float_exponents,
     other_call,
-    signature_lanes,
     spoken,
 )
 from netsum.fixed_point import WIRE_LANES, Numbers, pick
@@ -93,7 +93,7 @@ class Negotiation:
         self.late |= header.age_op == AgeOp.LATE
         self.no_contributor = not header.data_cnt
         self.members = header.src_cnt
-        self.call = header.call
+        self.call = header.call_fingerprint
         if len(payload) >= CHUNK_BYTES:
             alike = payload[: len(self._opening)] == self._opening
             if len(self._own) or not alike:
@@ -120,13 +120,13 @@ class Negotiation:
         self.abstains |= own_error is not None or self.no_contributor
         if self.first is not None:
             head = min(len(self.values), FIRST_CODES)
-            self.values[:head] = self.first[SIGNATURE_LANES : SIGNATURE_LANES + head]
+            self.values[:head] = self.first[FINGERPRINT_LANES : FINGERPRINT_LANES + head]
 
     def _different(self) -> str:
         ours = f"this rank's is {self._call}"
         if self.first is None:
             others = "the others' are not known"
-        elif (theirs := other_call(self.first[:SIGNATURE_LANES], np.frombuffer(self._opening, _WIRE))) is None:
+        elif (theirs := other_call(self.first[:FINGERPRINT_LANES], np.frombuffer(self._opening, _WIRE))) is None:
             others = "the others made several"
         elif theirs == cut_short(self._call):
             others = "another rank's has other options, or counts"
@@ -190,41 +190,41 @@ class _Told(NamedTuple):
     words: str
 
 
-def _told(signature: Signature) -> _Told:
-    """The word that stands for calls with this signature. (Parts at the same place have the same type, so equal ones have
+def _told(fingerprint: Fingerprint) -> _Told:
+    """The word that stands for calls with this fingerprint. (Parts at the same place have the same type, so equal ones have
     equal words.)"""
     try:
-        return _remembered(signature)
+        return _remembered(fingerprint)
     except TypeError:  # it cannot be a key, since a list is part of it
-        return _made(signature)
+        return _made(fingerprint)
 
 
-def _made(signature: Signature) -> _Told:
-    digest = int.from_bytes(call_digest(*signature), "big") >> (8 * HASH_BYTES - DIGEST_BITS)
-    return _Told(signature_lanes(*signature).astype(_WIRE).tobytes(), digest, spoken(*signature))
+def _made(fingerprint: Fingerprint) -> _Told:
+    digest = int.from_bytes(call_fingerprint(*fingerprint), "big") >> (8 * HASH_BYTES - FINGERPRINT_BITS)
+    return _Told(fingerprint_lanes(*fingerprint).astype(_WIRE).tobytes(), digest, spoken(*fingerprint))
 
 
 _remembered: Final = lru_cache(maxsize=KINDS)(_made)
 
 
 def begin_unopened(
-    context: Context, signature: Signature, blocks: int, exponents: NDArray[np.int64] | None = None
+    context: Context, fingerprint: Fingerprint, blocks: int, exponents: NDArray[np.int64] | None = None
 ) -> None:
     """Begin a call of so many blocks in which nothing is agreed on first. It has no opening: its blocks carry a digest of what
     the call is, with the ``exponents`` that were predicted for it, and the switch refuses them where another rank has made
     another call. Only for jobs that wait for every rank: elsewhere a late rank learns from the opening what the others do."""
-    told = _told(signature + context.whole)
+    told = _told(fingerprint + context.whole)
     state = 0 if exponents is None else zlib.crc32(exponents.astype("<i8", copy=False).data)
     context.outline.call, context.call = told.words, call_of(told.digest ^ state, blocks)
 
 
-def _open(context: Context, signature: Signature, codes: Codes, own_error: CallError | None) -> Negotiation:
+def _open(context: Context, fingerprint: Fingerprint, codes: Codes, own_error: CallError | None) -> Negotiation:
     """Submit the first block of a call. Its result tells whether all ranks make the same call."""
-    told, _, words = _told(signature + context.whole)
+    told, _, words = _told(fingerprint + context.whole)
     context.outline.call, context.outline.opening = words, 1
     agreed = Negotiation(codes, told, words)
     agreed.abstains = not context.contribute
-    block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)
+    block = Block(context.gen, Op.MAX, CODE_LANE, no_aging=context.no_aging)
     if own_error is not None:
         block.status = Status.ABORT
     elif context.contribute:
@@ -236,8 +236,8 @@ def _open(context: Context, signature: Signature, codes: Codes, own_error: CallE
     return agreed
 
 
-def negotiate(context: Context, signature: Signature, codes: Codes, own_error: CallError | None = None) -> Flow:
-    """Start a call: compare signatures and take the maximum of every code over the ranks.
+def negotiate(context: Context, fingerprint: Fingerprint, codes: Codes, own_error: CallError | None = None) -> Flow:
+    """Start a call: compare fingerprints and take the maximum of every code over the ranks.
 
     ``own_error`` (or the context's) is why this member gives the call up, if it does; then every rank raises, and this one raises
     that error. Returns the :class:`Negotiation`, whose later codes are still arriving.
@@ -246,7 +246,7 @@ def negotiate(context: Context, signature: Signature, codes: Codes, own_error: C
     before it where there is no switch.
     """
     own_error = context.error or own_error
-    agreed = _open(context, signature, codes, own_error)
+    agreed = _open(context, fingerprint, codes, own_error)
     yield lambda: agreed.answered
     if agreed.verdict.highest == Status.ABORT:
         yield from take_rest(context, agreed.call, 1, Op.MAX, CODE_LANE)
@@ -268,7 +268,7 @@ def ranks_present(context: Context, agreed: Negotiation) -> Flow:
     here = np.zeros(CHUNK_BYTES, WIRE_LANES[Lane.L8])  # a lane for each rank that there can be
     here[context.rank] = 1
     heard: list[list[int]] = []
-    block = Block(context.gen, Op.MAX, Lane.L8, memoryview(here.tobytes()), firm=context.firm)
+    block = Block(context.gen, Op.MAX, Lane.L8, memoryview(here.tobytes()), no_aging=context.no_aging)
     block.on_result = lambda _header, payload: heard.append(np.flatnonzero(np.frombuffer(payload, np.uint8)).tolist())
     block.on_lost = lambda: heard.append([])
     context.outline.opening += 1
@@ -299,7 +299,7 @@ def _submit_codes(context: Context, codes: Codes, start: int, agreed: Negotiatio
         part = codes[first : first + per_block]
         lanes = np.zeros(chunked(len(part) * CODE_LANE.bytes) // CODE_LANE.bytes, _WIRE)
         lanes[: len(part)] = part
-        block = Block(context.gen, Op.MAX, CODE_LANE, firm=context.firm)
+        block = Block(context.gen, Op.MAX, CODE_LANE, no_aging=context.no_aging)
         if agreed.abstains:
             block.passing, block.room = True, lanes.nbytes
         else:

@@ -79,12 +79,12 @@ class OneBlock:
     def send(self) -> Flow:
         """Send the block; ends when it has its result."""
         context = self._context
-        block = Block(context.gen, Op.SUM, self._form.lane, self._encoded(), firm=context.firm, final=True)
-        block.call, block.on_result = context.call, self._record_result
+        block = Block(context.gen, Op.SUM, self._form.lane, self._encoded(), no_aging=context.no_aging, final=True)
+        block.call_fingerprint, block.on_result = context.call, self._record_result
         context.window.submit(block)
         yield lambda: self._header is not None
         if (header := self._header) is not None and header.status == Status.ABORT:
-            yield from take_rest(context, header.call, 1, Op.SUM, self._form.lane)
+            yield from take_rest(context, header.call_fingerprint, 1, Op.SUM, self._form.lane)
 
     def _encoded(self) -> bytes:
         form = self._form

@@ -53,7 +53,7 @@ class Options:
         """The options that must be the same on all ranks. The rounding is: it decides which blocks of a call with predicted
         exponents are in doubt, and so how many rounds that has."""
         unusual = [self.nonfinite] * self.propagates + [self.rounding] * (self.rounding != "nearest")
-        return self.op, self.scale, self.firm, self.lane, *unusual
+        return self.op, self.scale, self.no_aging, self.lane, *unusual
 
     @property
     def propagates(self) -> bool:
@@ -68,7 +68,7 @@ class Options:
         return np.random.default_rng([rank, gen]) if self.rounding == "stochastic" else None
 
     @property
-    def firm(self) -> bool:
+    def no_aging(self) -> bool:
         """True if the caller should wait for every rank."""
         return self.on_late == "wait"
 

@@ -71,7 +71,7 @@ class BlockGroup:
         self.data_cnt[row] = header.data_cnt
         self.src_cnt[row] = header.src_cnt
         if header.status == Status.ABORT and not row:
-            self.aborted = header.call
+            self.aborted = header.call_fingerprint
         if header.degraded:
             self._degraded += 1
             if header.age_op == AgeOp.LATE:
@@ -261,9 +261,11 @@ class BlockPipeline:
         width = self._context.block_bytes
         rows = np.empty((len(numbers), HEADER_BYTES + width), np.uint8)
         rows[:, HEADER_BYTES:].view(WIRE_LANES[self.lane])[:] = lanes
-        like = Block(self._context.gen, self.op, self.lane, rows[0, HEADER_BYTES:].data, firm=self._context.firm)
+        like = Block(
+            self._context.gen, self.op, self.lane, rows[0, HEADER_BYTES:].data, no_aging=self._context.no_aging
+        )
         like.dest, like.more, like.source = self.cut.owner[numbers[0]], more, source
-        like.call = self._context.call
+        like.call_fingerprint = self._context.call
         like.floats, like.number = self._floats, int(numbers[0])  # floats are never left out
         if self._floats and not self._context.window.by_chain:
             raise DesynchronizedError(
@@ -289,7 +291,9 @@ class BlockPipeline:
         """Submit empty contributions to the blocks ``numbers``, whose payloads come from ``source``; ``more`` is as in
         :meth:`submit`."""
         group = BlockGroup(numbers, self._lanes, self.lane)
-        like = Block(self._context.gen, self.op, self.lane, dest=self.cut.owner[numbers[0]], firm=self._context.firm)
+        like = Block(
+            self._context.gen, self.op, self.lane, dest=self.cut.owner[numbers[0]], no_aging=self._context.no_aging
+        )
         like.more, like.source = more, source
         run = BlockBatch(like, np.zeros((len(numbers), HEADER_BYTES), np.uint8), group)
         for row in self.cut.odd(numbers):

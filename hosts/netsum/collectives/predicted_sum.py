@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from netsum import fixed_point
 from netsum.collectives.call import Context
 from netsum.collectives.eager import send_at_once
-from netsum.collectives.history import History, Signature
+from netsum.collectives.history import Fingerprint, History
 from netsum.collectives.negotiation import begin_unopened, negotiate_codes
 from netsum.collectives.nonfinite import Marks, checked_codes
 from netsum.collectives.one_block import OneBlock
@@ -47,7 +47,7 @@ def predicted_sum(
     array: Array,
     layout: Layout,
     options: Options,
-    signature: Signature,
+    fingerprint: Fingerprint,
     history: History,
     error: CallError | None,
 ) -> Flow:
@@ -57,9 +57,9 @@ def predicted_sum(
     The next call submits nothing until every result of this one is held: another rank may still learn from a result that blocks
     must be repeated, and those come first.
     """
-    exponents = history.predictions.exponents[signature]
+    exponents = history.predictions.exponents[fingerprint]
     lane, block = options.float_lane(array.dtype), None
-    begin_unopened(context, signature, len(exponents), exponents)
+    begin_unopened(context, fingerprint, len(exponents), exponents)
     if len(exponents) == 1 and error is None:
         block = OneBlock.of(context, array, layout, options, lane, int(exponents[0]))
     if block is not None:
@@ -67,7 +67,7 @@ def predicted_sum(
         found = block.result()
         if found is not None:
             result, exponent = found
-            history.predictions.learn(signature, np.array([exponent]))
+            history.predictions.learn(fingerprint, np.array([exponent]))
             return [result]
     sender = BlockPipeline(context, layout, Op.SUM, lane)
     summing = _PredictedSum(context, array, sender, options, exponents, error)
@@ -81,7 +81,7 @@ def predicted_sum(
     summing.note_quantum()
     if summing.marks is not None:
         summing.marks.put_into(summing.result, summing.sender.cut)
-    history.predictions.learn(signature, following)
+    history.predictions.learn(fingerprint, following)
     return summing.sender.cut.parts(summing.result)
 
 

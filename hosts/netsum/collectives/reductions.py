@@ -20,7 +20,7 @@ from netsum.collectives.arguments import as_array, check_root, rows_to_each, wri
 from netsum.collectives.call import Call, Caller, Context
 from netsum.collectives.elementwise import lanewise, product
 from netsum.collectives.fixed_sums import agreed_sum, chained_sum, exact_sum, integer_sum
-from netsum.collectives.history import History, Signature
+from netsum.collectives.history import Fingerprint, History
 from netsum.collectives.negotiation import NO_CODES, negotiate
 from netsum.collectives.nonfinite import not_finite
 from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_options, made_exact
@@ -38,11 +38,11 @@ def reduce_array(
 ) -> Flow:
     """The flow of a reduction of a C-contiguous array, with the arithmetic that its operation and type need; returns the layout's
     segments as new flat arrays. The contents of those that this rank does not get are meaningless."""
-    signature: Signature = (collective, type_name(array.dtype), array.shape, options.agreed)
+    fingerprint: Fingerprint = (collective, type_name(array.dtype), array.shape, options.agreed)
     if len(layout.counts) > 1 or layout.owners[0] != EVERYONE:
-        signature += (layout.counts, layout.owners)
+        fingerprint += (layout.counts, layout.owners)
     if not array.size:
-        yield from negotiate(context, signature, NO_CODES)
+        yield from negotiate(context, fingerprint, NO_CODES)
         if context.error is not None:
             raise context.error
         yield SUBMITTED
@@ -51,20 +51,20 @@ def reduce_array(
         array = np.zeros_like(array)
     error = context.error
     if options.scale == "exact":
-        parts = yield from exact_sum(context, array, layout, signature, error, mean=options.op == "mean")
+        parts = yield from exact_sum(context, array, layout, fingerprint, error, mean=options.op == "mean")
         return _checked(context, parts, options, error)
     if options.scale == "float":
-        parts = yield from chained_sum(context, array, layout, options, signature, error)
+        parts = yield from chained_sum(context, array, layout, options, fingerprint, error)
     elif options.op == INTEGER_MEAN or (options.op == "sum" and type_name(array.dtype) in INTEGERS):
-        parts = yield from integer_sum(context, array, layout, signature, mean=options.op == INTEGER_MEAN)
+        parts = yield from integer_sum(context, array, layout, fingerprint, mean=options.op == INTEGER_MEAN)
     elif options.op not in ARITHMETIC:
         if not options.propagates:
             error = error or not_finite(context.rank, array)
-        parts = yield from lanewise(context, array, layout, options, signature, error)
+        parts = yield from lanewise(context, array, layout, options, fingerprint, error)
     else:
-        known = options.scale == "predicted" and signature in history.predictions.exponents
+        known = options.scale == "predicted" and fingerprint in history.predictions.exponents
         float_sum = predicted_sum if known else agreed_sum
-        parts = yield from float_sum(context, array, layout, options, signature, history, error)
+        parts = yield from float_sum(context, array, layout, options, fingerprint, history, error)
     return _checked(context, parts, options, error)
 
 
@@ -200,7 +200,7 @@ class Reductions(Caller):
             options = with_residual(options, array, residual)
         if exact:
             options = made_exact(options, array.dtype, scale)
-        if not contribute and (not degrade or options.firm):
+        if not contribute and (not degrade or options.no_aging):
             raise UnsupportedError(
                 "contribute=False is for calls of a job that degrades: elsewhere every rank is waited for"
             )
@@ -218,7 +218,7 @@ class Reductions(Caller):
             "allreduce",
             write_out(out, flow, array),
             array.nbytes,
-            firm=options.firm,
+            no_aging=options.no_aging,
             contribute=contribute,
             error=error,
         )
@@ -271,7 +271,7 @@ class Reductions(Caller):
             (result,) = yield from reduce_array(context, "reduce", array, layout, options, self._history)
             return result.reshape(array.shape) if context.rank == root else None
 
-        return Call("reduce", write_out(out, flow), array.nbytes, firm=options.firm, error=error)
+        return Call("reduce", write_out(out, flow), array.nbytes, no_aging=options.no_aging, error=error)
 
     def reduce_scatter(
         self,
@@ -324,7 +324,7 @@ class Reductions(Caller):
             parts = yield from reduce_array(context, "reduce_scatter", array, layout, options, self._history)
             return parts[context.rank].reshape(shape)
 
-        return Call("reduce_scatter", write_out(out, flow), array.nbytes, firm=options.firm, error=error)
+        return Call("reduce_scatter", write_out(out, flow), array.nbytes, no_aging=options.no_aging, error=error)
 
     def _options(self, array: Array, op: str, nonfinite: str, on_late: str) -> Options:
         if on_late == "carry" or op == "product":

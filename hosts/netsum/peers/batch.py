@@ -18,7 +18,7 @@ from netsum.wire.schema import COMBINING, EVERYONE, GIVING_UP, AgeOp, Lane, Op, 
 _UFUNCS: Final = {op: [getattr(np, name) for name in op.ufuncs.split()] for op in COMBINING}
 """The functions that combine unsigned lanes; sums are modulo 2^w."""
 _MOST: Final = {"op": max(Op), "lane": Lane.L64, "status": Status.MISMATCH, "degraded": 1, "flags": SIGNED | HERE}
-_SIGNATURE: Final = ("call", "gen_id", "op", "lane", "dest")
+_FINGERPRINT: Final = ("call_fingerprint", "gen_id", "op", "lane", "dest")
 
 
 class Message(NamedTuple):
@@ -73,7 +73,7 @@ class Batch:
         for row, block in enumerate(blocks):
             size = len(block.payload)
             self._records[row] = (
-                *(block.call, row, block.gen, size, block.op, block.lane, block.dest, block.status),
+                *(block.call_fingerprint, row, block.gen, size, block.op, block.lane, block.dest, block.status),
                 *(not block.passing, bool(size), block.passing, SIGNED * (block.status not in GIVING_UP)),
             )
             if size:
@@ -123,13 +123,13 @@ class Batch:
         self.stored += int(message.records["size"][here].sum())
 
     def combine(self, message: Message) -> None:
-        """Combine these rows with our own. Rows whose signatures differ become MISMATCH."""
+        """Combine these rows with our own. Rows whose fingerprints differ become MISMATCH."""
         index = message.records["row"].astype(np.int64)
         ours, theirs = self._records[index], message.records
         we_sign, they_sign = (ours["flags"] & SIGNED) != 0, (theirs["flags"] & SIGNED) != 0
         both = (ours["size"] > 0) & (theirs["size"] > 0)
         differ = both & ((ours["size"] != theirs["size"]) | (ours["op"] == Op.COPY))
-        for name in _SIGNATURE:
+        for name in _FINGERPRINT:
             differ |= we_sign & they_sign & (ours[name] != theirs[name])
             ours[name] = np.where(we_sign, ours[name], theirs[name])
         with_us = ~self._apart[index]
@@ -189,6 +189,6 @@ class Batch:
             status=status,
             dest=dest,
             data_cnt=int(record["data_cnt"]),
-            call=int(record["call"]),
+            call_fingerprint=int(record["call_fingerprint"]),
         )
         return header, self._data[row, :size].data

@@ -240,7 +240,7 @@ class PeerWindow:
             self._differ(first)
 
     def _differ(self, serial: int) -> None:
-        self._trouble = self._trouble or BlockRejected(serial, Outcome.SIGNATURE)
+        self._trouble = self._trouble or BlockRejected(serial, Outcome.FINGERPRINT_MISMATCH)
 
     def _advance(self, first: int) -> None:
         """Let a batch go on; when it is done, deliver its results."""

@@ -88,7 +88,7 @@ MESSAGE: Final = struct.Struct(">IHH")
 
 RECORD: Final = np.dtype(
     [
-        ("call", ">u8"),
+        ("call_fingerprint", ">u8"),
         ("row", ">u2"),
         ("gen_id", ">u2"),
         ("size", ">u2"),  # bytes of payload

@@ -69,8 +69,8 @@ def _flow(context: Context, comm: Communicator, own: Tensor, options: Options) -
     marks = np.zeros(math.prod(shape), np.bool_)
     marks[mine] = True
     packed, either = np.packbits(marks), Options("or", on_late="wait")
-    signature = (_NAME, str(own.dtype), tuple(own.shape), options.agreed, f"{len(shape)} sparse")
-    (joined,) = yield from nested(lanewise(context, packed, Layout.whole(packed.size), either, signature, None))
+    fingerprint = (_NAME, str(own.dtype), tuple(own.shape), options.agreed, f"{len(shape)} sparse")
+    (joined,) = yield from nested(lanewise(context, packed, Layout.whole(packed.size), either, fingerprint, None))
     everyones = np.flatnonzero(np.unpackbits(joined, count=len(marks)))
     values = torch.zeros(len(everyones), *own.shape[len(shape) :], dtype=own.dtype)
     values[torch.from_numpy(np.searchsorted(everyones, mine))] = own.values()

@@ -32,10 +32,10 @@ def id_distance(block_id: int, origin: int) -> int:
 @dataclass(slots=True)
 class Block:
     """One contribution. An empty one carries ``room`` bytes of zeros if its result will have a payload (a result can leave the
-    switch only in a packet that came with room for it; a COPY's payload comes by itself). A ``firm`` block waits for every rank
-    even in a job that degrades. With ``passing``, this rank answers but adds nothing and is not counted. ``on_result`` gets the
-    result's header and payload, which is valid only during that call; ``on_lost`` is called if there will be no result. ``call``
-    is a digest of its call, if no opening block says what that is.
+    switch only in a packet that came with room for it; a COPY's payload comes by itself). A ``no_aging`` block waits for every
+    rank even in a job that degrades. With ``passing``, this rank answers but adds nothing and is not counted. ``on_result``
+    gets the result's header and payload, which is valid only during that call; ``on_lost`` is called if there will be no result.
+    ``call_fingerprint`` is that of its call, if no opening block says what that is.
 
     In a job without a switch, ``more`` says that every rank submits the next block together with this one, and ``source`` is the
     only rank with a payload (EVERYONE: any rank may have one). ``floats``: the lanes are floats, which only chains add, in an
@@ -49,7 +49,7 @@ class Block:
     dest: int = EVERYONE
     room: int = 0
     final: bool = False
-    firm: bool = False
+    no_aging: bool = False
     passing: bool = False
     on_result: Callable[[Header, memoryview], None] | None = None
     on_lost: Callable[[], None] | None = None
@@ -58,7 +58,7 @@ class Block:
     source: int = EVERYONE
     floats: bool = False
     number: int = 0
-    call: int = 0
+    call_fingerprint: int = 0
 
 
 # Blocks that differ only in their payloads, as rows of an array.
@@ -105,9 +105,11 @@ class BlockBatch(Sequence[Block]):
         if not self._asked[row]:
             self._asked[row] = True
             like, payload = self.like, self.rows[row, HEADER_BYTES:].data if self.like.payload else b""
-            block = Block(like.gen, like.op, like.lane, payload, like.status, like.dest, like.room, firm=like.firm)
+            block = Block(
+                like.gen, like.op, like.lane, payload, like.status, like.dest, like.room, no_aging=like.no_aging
+            )
             block.delivered, block.source = bool(self._delivered[row]), like.source
-            block.floats, block.number, block.call = like.floats, like.number + row, like.call
+            block.floats, block.number, block.call_fingerprint = like.floats, like.number + row, like.call_fingerprint
             block.more = like.more or row < len(self._asked) - 1
             block.on_result, block.on_lost = (
                 partial(self._taker.record_result, row),
@@ -182,7 +184,7 @@ class Contributions:
             block_id=block_id,
             final=int(block.final),
             degraded=int(block.passing),
-            firm=int(block.firm and self._degrade),
+            no_aging=int(block.no_aging and self._degrade),
             src_id=self._descriptor.src_id,
             src_cnt=0 if block.passing else 1,
             gen_id=block.gen,
@@ -192,7 +194,7 @@ class Contributions:
             status=block.status,
             dest=block.dest,
             data_cnt=1 if block.payload else 0,
-            call=block.call,
+            call_fingerprint=block.call_fingerprint,
         )
 
     def packet(self, block_id: int, block: Block, room: int) -> Packet:
@@ -213,7 +215,7 @@ class Contributions:
 
 def is_of(block: Block, header: Header) -> bool:
     """True if a packet is about this block's call, not one that another rank has made in its place."""
-    return header.gen_id == block.gen and header.call == block.call
+    return header.gen_id == block.gen and header.call_fingerprint == block.call_fingerprint
 
 
 def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -> bool:
@@ -241,7 +243,7 @@ def ordinary(block: Block, header: Header, size: int, workers: int, degrade: boo
         and header.status == Status.OK
         and not header.degraded
         and header.age_op == AgeOp.NORMAL
-        and not header.give_way
+        and not header.backoff
         and size == header.payload_bytes
         and (size > 0 or not header.data_cnt or not for_me)
         and fits(block, header, size, workers, degrade)
@@ -251,7 +253,7 @@ def ordinary(block: Block, header: Header, size: int, workers: int, degrade: boo
 # Payloads of COPY blocks, which come ahead of the results that complete the blocks.
 
 
-_Signature = tuple[int, ...]
+_Fingerprint = tuple[int, ...]
 
 
 def is_early(header: Header) -> bool:
@@ -267,12 +269,12 @@ class Copies:
 
     def __init__(self, window: int) -> None:
         self._reach = 2 * window
-        self._held: dict[int, tuple[_Signature, Rows]] = {}
+        self._held: dict[int, tuple[_Fingerprint, Rows]] = {}
 
     def put(self, first: int, header: Header, packets: Rows, base: int, stats: Stats) -> None:
         """Copy the payloads from packets, one a row, of blocks from the serial ``first`` on, whose headers differ only in their
         block ids. ``base`` is the oldest block that still needs one."""
-        size, kind = header.payload_bytes, header.signature
+        size, kind = header.payload_bytes, header.fingerprint
         if header.op != Op.COPY or not 0 < size <= packets.shape[1] - HEADER_BYTES:
             stats.malformed += len(packets)
             return
@@ -285,7 +287,7 @@ class Copies:
     def of(self, first: int, header: Header, most: int) -> Rows:
         """The payloads, one a row, for results with this header: of at most so many blocks from the serial ``first`` on, as far
         as they are here and of one size."""
-        kind = header.signature
+        kind = header.fingerprint
         found: list[Rows] = []
         for serial in range(first, first + most):
             held = self._held.get(serial)

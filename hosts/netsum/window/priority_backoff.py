@@ -1,8 +1,8 @@
 """Giving way to jobs of a higher priority at the switch. Pure: the clock is passed in.
 
-While a job of a higher priority is busy, the switch says so on results (``give_way``). A member that hears it keeps at most one
+While a job of a higher priority is busy, the switch says so on results (``backoff``). A member that hears it keeps at most one
 block under way and pauses before each, twice as long every time it hears it again. So a low-priority job costs a busy one only a
-packet per member now and then, and still finishes. The first result without ``give_way`` ends the pause, and each such result
+packet per member now and then, and still finishes. The first result without ``backoff`` ends the pause, and each such result
 allows one more block, which doubles the window every round trip (like TCP's slow start).
 
 This only ever holds blocks back, so the window's own rule still holds. On one switch all ranks of a job hear the same, because
@@ -37,9 +37,9 @@ class PriorityBackoff:
         self._limit = min(self._limit, window) if self._limit < self._window else window
         self._window = window
 
-    def heard(self, give_way: bool, now: float, number: int = 1) -> None:
-        """A result has arrived, with or without ``give_way``; or so many without."""
-        if not give_way:
+    def heard(self, backoff: bool, now: float, number: int = 1) -> None:
+        """A result has arrived, with or without ``backoff``; or so many without."""
+        if not backoff:
             self._limit = min(self._limit + number, self._window)
             self._pause = self.until = 0.0
             return

@@ -365,11 +365,11 @@ class SwitchWindow:
         alike = is_of(block, header)
         if alike and header.status == Status.OK:
             self._result(serial, sent, block, header, packet[HEADER_BYTES:], now)
-        elif not alike and header.status not in GIVING_UP:  # which may have another signature
+        elif not alike and header.status not in GIVING_UP:  # which may have another fingerprint
             stats.malformed += 1
             if self._degrade and header.status in MEMBER_STATUSES:
                 raise BlockRejected(
-                    serial, Outcome.SIGNATURE
+                    serial, Outcome.FINGERPRINT_MISMATCH
                 )  # the others made another call, and closed it before this rank came
         elif header.status == Status.REFUSED:
             self._refused(serial, header, now)
@@ -423,8 +423,8 @@ class SwitchWindow:
             payload, size = copies[0].data, copies.size
         self._retransmitter.arrived(serial, 1, sent, now, others=len(self._sent) > 1)
         self.stats.rtt = self._retransmitter.trip.srtt or 0.0
-        self._way.heard(bool(header.give_way), now)
-        self.stats.gave_way += header.give_way
+        self._way.heard(bool(header.backoff), now)
+        self.stats.gave_way += header.backoff
         if not block.delivered:
             block.delivered = True
             self.stats.degraded += header.degraded

@@ -170,8 +170,8 @@ class Header(NamedTuple):
     age_op: int = 0
     final: int = 0
     degraded: int = 0
-    firm: int = 0
-    give_way: int = 0
+    no_aging: int = 0
+    backoff: int = 0
     src_id: int = 0
     src_cnt: int = 1
     gen_id: int = 0
@@ -183,17 +183,17 @@ class Header(NamedTuple):
     status: int = 0
     dest: int = EVERYONE
     data_cnt: int = 0
-    call: int = 0
-    spare: int = 0
+    call_fingerprint: int = 0
+    reserved: int = 0
 
     @property
     def payload_bytes(self) -> int:
         return self.grad_cnt << self.lane
 
     @property
-    def signature(self) -> tuple[int, int, int, int, int]:
-        """The fields that a block's contributions must have in common (``schema.SIGNATURE_FIELDS``)."""
-        return self.call, self.gen_id, self.dest, self.op, self.lane
+    def fingerprint(self) -> tuple[int, int, int, int, int]:
+        """The fields that a block's contributions must have in common (``schema.FINGERPRINT_FIELDS``)."""
+        return self.call_fingerprint, self.gen_id, self.dest, self.op, self.lane
 
 
 # How a field of the tuple is spread over the wire's fields: grad_cnt is the only one in two parts.

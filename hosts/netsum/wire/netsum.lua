@@ -27,7 +27,7 @@ local SRC_ID_BYTE = 6
 local DEST_BYTE = 14
 local DATA_CNT_BYTE = 15
 local EVERYONE = 255
-local REASONS = {[8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "SIGNATURE", [12] = "WINDOW", [13] = "UNSUPPORTED"}
+local REASONS = {[8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "FINGERPRINT_MISMATCH", [12] = "OUT_OF_WINDOW", [13] = "UNSUPPORTED"}
 local STATUSES = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}
 local OPS = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}
 local HEADER = {
@@ -36,8 +36,8 @@ local HEADER = {
     {name = "age_op", doc = "whether the block aged out, see AgeOp; on a REFUSED answer: the reason", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
     {name = "final", doc = "last block of the generation (informative); of a switch's: it adds nothing, it asks", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x8},
     {name = "degraded", doc = "partial: fewer workers than the job has; on a contribution: than the source has", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x4},
-    {name = "firm", doc = "the block waits for every source: it never ages out", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
-    {name = "give_way", doc = "on a result: a job of a higher priority is busy at the switch; else zero", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
+    {name = "no_aging", doc = "the block waits for every source: it never ages out", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
+    {name = "backoff", doc = "on a result: a job of a higher priority is busy at the switch; else zero", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
     {name = "src_id", doc = "the sender's source id at this switch; on a result: the receiver's", offset = 6, bytes = 1, kind = ftypes.UINT8},
     {name = "src_cnt", doc = "workers that have contributed, with or without payload", offset = 7, bytes = 1, kind = ftypes.UINT8},
     {name = "gen_id", doc = "generation: the collective call that the block belongs to", offset = 8, bytes = 2, kind = ftypes.UINT16},
@@ -50,32 +50,32 @@ local HEADER = {
     {name = "status", doc = "outcome, see Status", offset = 13, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}},
     {name = "dest", doc = "rank that gets the result; 255: every member", offset = 14, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
     {name = "data_cnt", doc = "how many of the src_cnt contributions carried a payload", offset = 15, bytes = 1, kind = ftypes.UINT8},
-    {name = "call", doc = "digest of what the call is; 0: its first block says that", offset = 16, bytes = 7, kind = ftypes.UINT64},
-    {name = "spare", doc = "zero", offset = 23, bytes = 1, kind = ftypes.UINT8},
+    {name = "call_fingerprint", doc = "of what the call is; 0: its first block says that", offset = 16, bytes = 7, kind = ftypes.UINT64},
+    {name = "reserved", doc = "zero", offset = 23, bytes = 1, kind = ftypes.UINT8},
 }
 local RECORD = {
     {name = "kind", doc = "see PacketOutKind", offset = 0, bytes = 1, kind = ftypes.UINT8},
-    {name = "slot", doc = "query: index into the record register; sweep: the job's slot to begin with; claim: high half", offset = 1, bytes = 2, kind = ftypes.UINT16},
+    {name = "slot", doc = "query: index into the record register; scan: the job's slot to begin with; claim: high half", offset = 1, bytes = 2, kind = ftypes.UINT16},
     {name = "cookie", doc = "returned as it came", offset = 3, bytes = 2, kind = ftypes.UINT16},
-    {name = "closed", doc = "packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half", offset = 5, bytes = 2, kind = ftypes.UINT16},
+    {name = "closed", doc = "packet_in of a scan: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half", offset = 5, bytes = 2, kind = ftypes.UINT16},
     {name = "seen", doc = "sources seen, one bit each", offset = 7, bytes = 32, kind = ftypes.BYTES},
     {name = "start", doc = "ingress timestamp of the block's first packet, microseconds", offset = 39, bytes = 6, kind = ftypes.UINT64},
     {name = "epoch", doc = "epoch of the job that wrote the record", offset = 45, bytes = 4, kind = ftypes.UINT32},
     {name = "block_id", doc = "the block that the slot holds", offset = 49, bytes = 4, kind = ftypes.UINT32},
-    {name = "call", doc = "signature: digest of the block's call", offset = 53, bytes = 7, kind = ftypes.UINT64},
-    {name = "gen_id", doc = "signature: generation of the block", offset = 60, bytes = 2, kind = ftypes.UINT16},
-    {name = "dest", doc = "signature: rank that gets the result", offset = 62, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
-    {name = "op", doc = "signature: operation", offset = 63, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}},
-    {name = "lane", doc = "signature: lane width", offset = 63, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "8 bits", [1] = "16 bits", [2] = "32 bits", [3] = "64 bits"}},
+    {name = "call_fingerprint", doc = "fingerprint: of what the block's call is", offset = 53, bytes = 7, kind = ftypes.UINT64},
+    {name = "gen_id", doc = "fingerprint: generation of the block", offset = 60, bytes = 2, kind = ftypes.UINT16},
+    {name = "dest", doc = "fingerprint: rank that gets the result", offset = 62, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
+    {name = "op", doc = "fingerprint: operation", offset = 63, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}},
+    {name = "lane", doc = "fingerprint: lane width", offset = 63, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "8 bits", [1] = "16 bits", [2] = "32 bits", [3] = "64 bits"}},
     {name = "grad_cnt", doc = "lanes in the payload; 0: no payload yet", offset = 64, bytes = 2, kind = ftypes.UINT16},
     {name = "src_cnt", doc = "workers that have contributed", offset = 66, bytes = 1, kind = ftypes.UINT8},
     {name = "data_cnt", doc = "contributions with payload", offset = 67, bytes = 1, kind = ftypes.UINT8},
     {name = "status", doc = "highest status contributed", offset = 68, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}},
     {name = "state", doc = "see BlockState", offset = 68, bytes = 1, kind = ftypes.UINT8, mask = 0xe, values = {[0] = "EMPTY", [1] = "OPEN", [2] = "DONE", [3] = "SENT", [4] = "DEAD"}},
-    {name = "signed", doc = "the signature is set (a contribution that was not ABORT has come)", offset = 68, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
+    {name = "fingerprinted", doc = "the fingerprint is set (a contribution that was not ABORT has come)", offset = 68, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
     {name = "degraded", doc = "the sum is partial", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x80},
     {name = "chunks", doc = "payload size in chunks", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x7c},
-    {name = "firm", doc = "never ages out", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
+    {name = "no_aging", doc = "never ages out", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
     {name = "congested", doc = "a contribution came with the mark CE of a congested link (RFC 3168)", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
 }
 local MEMORY_PORT = 12001

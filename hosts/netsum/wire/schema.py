@@ -31,7 +31,7 @@ EVERYONE: Final = 255
 """``dest`` of a block whose result every member gets."""
 
 CALL_BITS: Final = 56
-"""Bits of the digest of a call."""
+"""Bits of the fingerprint of a call."""
 
 MAX_WORKERS: Final = 255
 """Members a job can have; ranks and source ids are 0..254."""
@@ -73,8 +73,8 @@ TRIO_FIELDS: Final = (
     Field("age_op", 4, "whether the block aged out, see AgeOp; on a REFUSED answer: the reason"),
     Field("final", 1, "last block of the generation (informative); of a switch's: it adds nothing, it asks"),
     Field("degraded", 1, "partial: fewer workers than the job has; on a contribution: than the source has"),
-    Field("firm", 1, "the block waits for every source: it never ages out"),
-    Field("give_way", 1, "on a result: a job of a higher priority is busy at the switch; else zero"),
+    Field("no_aging", 1, "the block waits for every source: it never ages out"),
+    Field("backoff", 1, "on a result: a job of a higher priority is busy at the switch; else zero"),
     Field("src_id", 8, "the sender's source id at this switch; on a result: the receiver's"),
     Field("src_cnt", 8, "workers that have contributed, with or without payload"),
     Field("gen_id", 16, "generation: the collective call that the block belongs to"),
@@ -90,8 +90,8 @@ EXTENSION_FIELDS: Final = (
     Field("status", 4, "outcome, see Status"),
     Field("dest", 8, "rank that gets the result; 255: every member"),
     Field("data_cnt", 8, "how many of the src_cnt contributions carried a payload"),
-    Field("call", CALL_BITS, "digest of what the call is; 0: its first block says that"),
-    Field("spare", 8, "zero"),
+    Field("call_fingerprint", CALL_BITS, "of what the call is; 0: its first block says that"),
+    Field("reserved", 8, "zero"),
 )
 
 HEADER_FIELDS: Final = TRIO_FIELDS + EXTENSION_FIELDS
@@ -176,7 +176,7 @@ class Status(IntEnum):
 MEMBER_STATUSES: Final = frozenset({Status.OK, Status.RANGE, Status.ABORT, Status.MISMATCH})
 """The statuses of a contribution, and so the result of a block."""
 GIVING_UP: Final = frozenset({Status.ABORT, Status.MISMATCH})
-"""The statuses of a member that cannot take part: its contribution need not have the block's signature."""
+"""The statuses of a member that cannot take part: its contribution need not have the block's fingerprint."""
 
 
 class Hop(IntEnum):
@@ -205,24 +205,26 @@ class Outcome(IntEnum):
     REPLAYED = 3  # of a finished block: answered with its result
     STALE = 4  # of a recycled block: told so
     AGED = 5  # closed a block that some source was late for
-    SWEPT = 6  # a pass of a sweep that closed nothing
+    SCANNED = 6  # a pass of a scan that closed nothing
     UNKNOWN_JOB = 8  # no job of that id on this switch
     NOT_MEMBER = 9  # no such (job, source) on that port
     WRONG_PORT = 10  # UDP source port is not the one of this epoch
-    SIGNATURE = 11  # op, lane, dest, gen_id, call or grad_cnt disagree with the block
-    WINDOW = 12  # block_id is not one lap ahead of the slot's record
+    FINGERPRINT_MISMATCH = 11  # op, lane, dest, gen_id, call_fingerprint or grad_cnt disagree with the block
+    OUT_OF_WINDOW = 12  # block_id is not one lap ahead of the slot's record
     UNSUPPORTED = 13  # the switch does not run this op
     MALFORMED = 16  # lengths, version, counts or status make no sense: dropped
     CHECKSUM = 17  # IPv4 or UDP checksum wrong: dropped
     # Only on a switch that has a parent:
     RESENT = 18  # of a block whose partial is on its way: sent up again
-    RETURNED = 19  # the parent's result: stored, and sent to the children
-    TOLD = 20  # an answer or a notice from the parent: passed on to the children
+    PARENT_RESULT = 19  # the parent's result: stored, and sent to the children
+    PARENT_STATUS = 20  # an answer or a notice from the parent: passed on to the children
     IGNORED = 21  # a packet from the parent that nobody waits for
-    ASKED = 22  # a block that a switch may not close by itself: its parent was asked for the result, or has none yet
+    QUERIED_PARENT = (
+        22  # a block that a switch may not close by itself: its parent was asked for the result, or has none yet
+    )
     # Only where switches have children or a parent:
-    BROUGHT = 23  # a COPY's payload, ahead of its contribution or of its result: stored, and carried on
-    LACKING = 24  # a child switch's contribution whose payload went ahead and was lost: asked for again
+    EARLY_PAYLOAD = 23  # a COPY's payload, ahead of its contribution or of its result: stored, and carried on
+    PAYLOAD_MISSING = 24  # a child switch's contribution whose payload went ahead and was lost: asked for again
 
 
 REFUSALS: Final = frozenset(
@@ -230,8 +232,8 @@ REFUSALS: Final = frozenset(
         Outcome.UNKNOWN_JOB,
         Outcome.NOT_MEMBER,
         Outcome.WRONG_PORT,
-        Outcome.SIGNATURE,
-        Outcome.WINDOW,
+        Outcome.FINGERPRINT_MISMATCH,
+        Outcome.OUT_OF_WINDOW,
         Outcome.UNSUPPORTED,
     }
 )
@@ -240,7 +242,7 @@ REJECTIONS: Final = frozenset({*REFUSALS, Outcome.MALFORMED, Outcome.CHECKSUM})
 """Outcomes of packets that count for nothing: those refused, and those dropped without an answer."""
 CLOSINGS: Final = frozenset({Outcome.COMPLETED, Outcome.AGED})
 """Outcomes of a packet that closed its block."""
-GOING_UP: Final = frozenset({*CLOSINGS, Outcome.RESENT, Outcome.ASKED})
+GOING_UP: Final = frozenset({*CLOSINGS, Outcome.RESENT, Outcome.QUERIED_PARENT})
 """Outcomes of a packet that a switch below the root has something to tell its parent about."""
 
 OUTCOMES_PER_JOB: Final = 32
@@ -252,35 +254,35 @@ RECORD_FIELDS: Final = (
     Field("start", 48, "ingress timestamp of the block's first packet, microseconds"),
     Field("epoch", 32, "epoch of the job that wrote the record"),
     Field("block_id", 32, "the block that the slot holds"),
-    Field("call", CALL_BITS, "signature: digest of the block's call"),
-    Field("gen_id", 16, "signature: generation of the block"),
-    Field("dest", 8, "signature: rank that gets the result"),
-    Field("op", 4, "signature: operation"),
-    Field("lane", 4, "signature: lane width"),
+    Field("call_fingerprint", CALL_BITS, "fingerprint: of what the block's call is"),
+    Field("gen_id", 16, "fingerprint: generation of the block"),
+    Field("dest", 8, "fingerprint: rank that gets the result"),
+    Field("op", 4, "fingerprint: operation"),
+    Field("lane", 4, "fingerprint: lane width"),
     Field("grad_cnt", 16, "lanes in the payload; 0: no payload yet"),
     Field("src_cnt", 8, "workers that have contributed"),
     Field("data_cnt", 8, "contributions with payload"),
     Field("status", 4, "highest status contributed"),
     Field("state", 3, "see BlockState"),
-    Field("signed", 1, "the signature is set (a contribution that was not ABORT has come)"),
+    Field("fingerprinted", 1, "the fingerprint is set (a contribution that was not ABORT has come)"),
     Field("degraded", 1, "the sum is partial"),
     Field("chunks", 5, "payload size in chunks"),
-    Field("firm", 1, "never ages out"),
+    Field("no_aging", 1, "never ages out"),
     Field("congested", 1, "a contribution came with the mark CE of a congested link (RFC 3168)"),
 )
 """The block record, one per slot: what the switch writes into its ``record`` register and what a query brings back."""
-SIGNATURE_FIELDS: Final = ("call", "gen_id", "dest", "op", "lane")
+FINGERPRINT_FIELDS: Final = ("call_fingerprint", "gen_id", "dest", "op", "lane")
 """Fields of the record that a block's first packet fixes; they stand next to each other."""
 RECORD_BITS: Final = sum(field.bits for field in RECORD_FIELDS)
 
 
-FRONTIER_FIELDS: Final = (
-    Field("suspects", 256, "sources that a block was closed without, and that have not been heard of since"),
-    Field("frontier_epoch", 32, "epoch of the job that this is about"),
-    Field("newest", 32, "the newest block that a source has come to"),
+PROGRESS_FIELDS: Final = (
+    Field("stragglers", 256, "sources that a block was closed without, and that have not been heard of since"),
+    Field("epoch", 32, "epoch of the job that this is about"),
+    Field("newest_block", 32, "the newest block that a source has come to"),
 )
 """One per job, kept by the switch while the job's blocks age out."""
-FRONTIER_BITS: Final = sum(field.bits for field in FRONTIER_FIELDS)
+PROGRESS_BITS: Final = sum(field.bits for field in PROGRESS_FIELDS)
 
 
 class BlockState(IntEnum):
@@ -293,7 +295,7 @@ class BlockState(IntEnum):
     DEAD = 4  # the parent has recycled the block
 
 
-UNDER_WAY: Final = frozenset({BlockState.OPEN, BlockState.SENT})
+IN_PROGRESS: Final = frozenset({BlockState.OPEN, BlockState.SENT})
 """States in which no other block may have the slot."""
 
 
@@ -315,32 +317,32 @@ class PacketOutKind(IntEnum):
     """The kinds of PacketOut."""
 
     QUERY = 0  # the record of one slot; the PacketIn brings it as payload
-    SWEEP = 1  # close what has waited long enough; the PacketIn says how many blocks
+    SCAN = 1  # close what has waited long enough; the PacketIn says how many blocks
     CLAIM = 2  # take all epoch numbers up to one; the PacketIn says up to which they were taken before
 
 
 QUERY_FIELDS: Final = (
     Field("kind", 8, "see PacketOutKind"),
-    Field("slot", 16, "query: index into the record register; sweep: the job's slot to begin with; claim: high half"),
+    Field("slot", 16, "query: index into the record register; scan: the job's slot to begin with; claim: high half"),
     Field("cookie", 16, "returned as it came"),
     Field(
         "closed",
         16,
-        "packet_in of a sweep: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half",
+        "packet_in of a scan: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half",
     ),
 )
-"""Metadata of packet_out and of the packet_in that answers it. A sweep's payload is a frame: a header-only
+"""Metadata of packet_out and of the packet_in that answers it. A scan's payload is a frame: a header-only
 contribution of the job to the switch's address, which says what job and from where results come."""
 
-SWEEP_SLOTS: Final = 8
-"""Slots that one pass of a sweep looks at."""
+SCAN_SLOTS: Final = 8
+"""Slots that one pass of a scan looks at."""
 
-SWEEP_GROUPS: Final = 256
-"""Multicast group SWEEP_GROUPS + job_id: the job's members and, as replica SWEEP_REPLICA, the sweep itself."""
+SCAN_GROUPS: Final = 256
+"""Multicast group SCAN_GROUPS + job_id: the job's members and, as replica SCAN_REPLICA, the scan itself."""
 
-SWEEP_REPLICA: Final = 1000
+SCAN_REPLICA: Final = 1000
 
-GIVE_WAY_US: Final = 20_000
+BACKOFF_US: Final = 20_000
 """The time after its last contribution for which a job of a higher priority counts as busy, in microseconds."""
 
 SLOTS: Final = 8192

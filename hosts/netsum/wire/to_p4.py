@@ -14,7 +14,6 @@ from netsum.wire.schema import Field
 
 _HEAD = """\
 // Generated from hosts/netsum/wire/schema.py and memory.py by `make p4`. Do not edit.
-// long: it is the whole schema, and nobody has to read it.
 
 #ifndef WIRE_P4
 #define WIRE_P4
@@ -70,7 +69,7 @@ def _predicates() -> list[str]:
         _predicate("STATUS_IS_KNOWN", 4, tuple(schema.Status)),
         _predicate("STATUS_IS_MEMBERS", 4, schema.MEMBER_STATUSES),
         _predicate("STATUS_GIVES_UP", 4, schema.GIVING_UP),
-        _predicate("STATE_IS_UNDER_WAY", 3, schema.UNDER_WAY),
+        _predicate("STATE_IS_IN_PROGRESS", 3, schema.IN_PROGRESS),
         _predicate("OUTCOME_IS_CLOSING", 5, schema.CLOSINGS),
         _predicate("OUTCOME_GOES_UP", 5, schema.GOING_UP),
         _predicate("OUTCOME_IS_REFUSAL", 5, schema.REFUSALS),
@@ -132,7 +131,7 @@ def _wide_header(chunks: int) -> str:
     return _header(f"chunks{chunks}_h", fields)
 
 
-def _macros(fields: Sequence[Field], prefix: str, raw: str) -> list[str]:
+def _macros(fields: Sequence[Field], prefix: str, raw: str, value: str = "AS") -> list[str]:
     """For each field of a register's cell, two macros: one extracts it from the cell, one shifts a value into its place.
 
     The program treats the record as one number: BMv2 pays for every field that is written, hardly for its width.
@@ -140,7 +139,7 @@ def _macros(fields: Sequence[Field], prefix: str, raw: str) -> list[str]:
     lines = []
     for field, low in schema.positions(fields):
         name = field.name.upper()
-        cut, place = f"{prefix}_{name}(r)", f"AS_{name}(x)"
+        cut, place = f"{prefix}_{name}(r)", f"{value}_{name}(x)"
         lines.append(f"#define {cut:<22} r[{low + field.bits - 1}:{low}]")
         lines.append(f"#define {place:<22} (({raw})(x) << {low})")
     return lines
@@ -154,7 +153,7 @@ def _record_macros() -> list[str]:
     for name, mask in ones.items():
         has = f"HAS_{name.upper()}(r, x)"
         lines.append(f"#define {has:<22} ((r & {mask:#x}) == AS_{name.upper()}(x))")
-    lines.append(f"const record_raw_t SIGNATURE_BITS = {sum(ones[name] for name in schema.SIGNATURE_FIELDS):#x};")
+    lines.append(f"const record_raw_t FINGERPRINT_BITS = {sum(ones[name] for name in schema.FINGERPRINT_FIELDS):#x};")
     lines.append(f"const record_raw_t SEEN_BITS = {ones['seen']:#x};")
     lines.append(f"const record_raw_t PAYLOAD_BITS = {ones['grad_cnt'] | ones['chunks']:#x};")
     return lines
@@ -173,15 +172,15 @@ def p4_text() -> str:
         f"const bit<8> EVERYONE = {schema.EVERYONE};",
         f"const bit<9> CPU_PORT = {schema.CPU_PORT};",
         f"const bit<16> FLOOD_GROUP = {schema.FLOOD_GROUP};",
-        f"const bit<16> SWEEP_SLOTS = {schema.SWEEP_SLOTS};",
-        f"const bit<16> SWEEP_GROUPS = {schema.SWEEP_GROUPS};",
-        f"const bit<16> SWEEP_REPLICA = {schema.SWEEP_REPLICA};",
-        f"const bit<48> GIVE_WAY_US = {schema.GIVE_WAY_US};",
+        f"const bit<16> SCAN_SLOTS = {schema.SCAN_SLOTS};",
+        f"const bit<16> SCAN_GROUPS = {schema.SCAN_GROUPS};",
+        f"const bit<16> SCAN_REPLICA = {schema.SCAN_REPLICA};",
+        f"const bit<48> BACKOFF_US = {schema.BACKOFF_US};",
         f"const bit<32> SLOTS = {schema.SLOTS};",
         f"const bit<32> OUTCOME_COUNTERS = {256 * schema.OUTCOMES_PER_JOB};",
         f"typedef bit<{schema.CHUNK_BYTES * 8}> chunk_t;",
         f"typedef bit<{schema.RECORD_BITS}> record_raw_t;",
-        f"typedef bit<{schema.FRONTIER_BITS}> frontier_raw_t;",
+        f"typedef bit<{schema.PROGRESS_BITS}> progress_raw_t;",
     ]
     for lane in schema.Lane:
         top = sum(1 << low + lane.bits - 1 for low in range(0, schema.CHUNK_BYTES * 8, lane.bits))
@@ -205,8 +204,8 @@ def p4_text() -> str:
         *(_wide_header(1 << power) for power in range(schema.MAX_CHUNKS.bit_length())),
         f"// The block record, {schema.RECORD_BITS} bits in one register cell:\n" + _comment(schema.RECORD_FIELDS),
         "\n".join(_record_macros()),
-        f"// The frontier, {schema.FRONTIER_BITS} bits in one register cell:\n" + _comment(schema.FRONTIER_FIELDS),
-        "\n".join(_macros(schema.FRONTIER_FIELDS, "FRONTIER", "frontier_raw_t")),
+        f"// A job's progress, {schema.PROGRESS_BITS} bits in one register cell:\n" + _comment(schema.PROGRESS_FIELDS),
+        "\n".join(_macros(schema.PROGRESS_FIELDS, "PROGRESS", "progress_raw_t", "AS_PROGRESS")),
         '@controller_header("packet_out")\n' + _header("packet_out_h", schema.QUERY_FIELDS),
         '@controller_header("packet_in")\n' + _header("packet_in_h", schema.QUERY_FIELDS),
         *_memory(),

@@ -185,7 +185,7 @@ class Tables:
         if entry.idle_timeout_ns > 0 and not spec.idle_timeout:
             raise invalid("idle_timeout_ns must be set to 0 for tables which do not support idle timeout")
         if entry.idle_timeout_ns > 0:
-            raise _no_ageing()
+            raise _no_aging()
         return meter
 
     def _set_resources(self, spec: TableSpec, target: Entry, entry: Any, meter: MeterConfig | None) -> None:
@@ -222,7 +222,7 @@ class Tables:
                     "that includes wildcard reads"
                 )
             if request.HasField("time_since_last_hit"):
-                raise _no_ageing()
+                raise _no_aging()
             for entry in self.select(spec, request):
                 self._write_entry(spec, entry, request, response.entities.add().table_entry)
 
@@ -238,8 +238,7 @@ class Tables:
     def _read_default(self, spec: TableSpec, request: Any, response: Any) -> None:
         if request.HasField("time_since_last_hit"):
             raise invalid(
-                "Default table entries do not support entry ageing, do not set 'time_since_last_hit' in your "
-                "ReadRequest"
+                "Default table entries do not support entry aging, do not set 'time_since_last_hit' in your ReadRequest"
             )
         message = response.entities.add().table_entry
         message.table_id = spec.id
@@ -275,7 +274,7 @@ class Tables:
             message.idle_timeout_ns = attachment.idle_timeout_ns
 
 
-def _no_ageing() -> RpcError:
+def _no_aging() -> RpcError:
     """The refusal of what a program's `support_timeout` asks for."""
     return RpcError(code_pb2.UNIMPLEMENTED, "This switch does not support idle timeouts")
 

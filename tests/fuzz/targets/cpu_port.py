@@ -20,10 +20,10 @@ def target() -> FuzzTarget:
 
     def take(data: bytes) -> None:
         sent = switch.pipeline.process(CPU_PORT, data)
-        assert not switch.pipeline.under_way, "a sweep goes round for ever"
+        assert not switch.pipeline.under_way, "a scan goes round for ever"
         if len(data) >= _PACKET_OUT and data[0] not in tuple(PacketOutKind):
             assert not sent, "nobody knows what it asks for"
-        elif len(data) >= _PACKET_OUT and data[0] != PacketOutKind.SWEEP:
+        elif len(data) >= _PACKET_OUT and data[0] != PacketOutKind.SCAN:
             [(port, answer)] = sent
             assert port == CPU_PORT
             if data[0] == PacketOutKind.CLAIM:
@@ -36,6 +36,6 @@ def target() -> FuzzTarget:
 
     seeds = [bytes((kind, 0, slot, 1, 2, 0, 0)) for kind in (0, 1, 2) for slot in (0, 64)]
     for job_id in JOBS:
-        sweep = frame(JOBS[TRIO].members[0], Header(job_id, 0, src_cnt=1))
-        seeds.append(bytes((PacketOutKind.SWEEP, 0, 0, 1, 2, 0, 0)) + sweep)
+        scan = frame(JOBS[TRIO].members[0], Header(job_id, 0, src_cnt=1))
+        seeds.append(bytes((PacketOutKind.SCAN, 0, 0, 1, 2, 0, 0)) + scan)
     return FuzzTarget(take, seeds, 600)

@@ -67,7 +67,7 @@ def _seeds() -> list[list[bytes]]:
     answers = [
         pack_header(result._replace(status=status, age_op=age, grad_cnt=0, src_cnt=0, data_cnt=0))
         for status in (Status.RANGE, Status.ABORT, Status.MISMATCH, Status.STALE, Status.REFUSED)
-        for age in (0, Outcome.WINDOW)
+        for age in (0, Outcome.OUT_OF_WINDOW)
     ]
     return [
         whole,

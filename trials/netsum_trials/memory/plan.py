@@ -324,9 +324,9 @@ def _events(
         if rng.random() < 0.4:  # in the middle of what has just begun
             afters[number] = afters[number - 1]
     fragile = {host for region in regions if region.fragile for host in region.hosts}
-    firm = [region for region in regions if not region.fragile]
+    no_aging = [region for region in regions if not region.fragile]
     others = {host: kept for host, kept in devices.items() if host not in fragile}
-    made = [_event(rng, kind, after, others, firm) for kind, after in zip(chosen, afters, strict=True)]
+    made = [_event(rng, kind, after, others, no_aging) for kind, after in zip(chosen, afters, strict=True)]
     for region in regions:
         if region.fragile:
             made.append(Event(int(rng.integers(max(1, total // 2))), Kind.LOSE, region.name, seconds=0.5))

@@ -26,7 +26,7 @@ _DONE: Final = "faults done: "
 
 class ServesOutside(Fabric):
     """A mix-in. ``fabric.controller`` still creates and deletes jobs, on the same state file; joining, watching
-    switches and sweeping are up to ``netsum serve`` in a process, ``fabric.served``."""
+    switches and scanning are up to ``netsum serve`` in a process, ``fabric.served``."""
 
     def _launch(self, name: str, interfaces: Sequence[str], prefix: Sequence[str] = ()) -> SwitchProcess:
         if self.switch == "embedded":

@@ -39,7 +39,7 @@ _numbers = itertools.count(1)
 @dataclass(frozen=True)
 class Sample:
     """One block. Seconds after ``sent`` (``time.perf_counter()``): ``noticed``, when its member knew that the block was closed;
-    ``held``, when it also held the payload, for which a sweep's notice has no room. ``start``: when the block began, in
+    ``held``, when it also held the payload, for which a scan's notice has no room. ``start``: when the block began, in
     microseconds of the switch's clock."""
 
     sent: float
@@ -83,8 +83,8 @@ class Straggling:
         self._repeats = repeats
         self._rng = np.random.default_rng(seed)
         hosts = tuple(fabric.topology.hosts)[:2]
-        ageing: dict[str, Any] = {"late": Late.DEGRADE, "block_exp": 1000 * block_exp, "quorum": 1}
-        spec = JobSpec(name=f"detection-{next(_numbers)}", members=hosts, window=WINDOW, chunks=1, **ageing)
+        aging: dict[str, Any] = {"late": Late.DEGRADE, "block_exp": 1000 * block_exp, "quorum": 1}
+        spec = JobSpec(name=f"detection-{next(_numbers)}", members=hosts, window=WINDOW, chunks=1, **aging)
         self._job = fabric.create_job(spec)
         self._members = fabric.controller.membership.join_all(spec.name)
         self._links: list[Transport] = []
@@ -107,7 +107,7 @@ class Straggling:
         """Yield that many samples as they come, in batches that fit the job's slots."""
         while samples:
             batch = min(samples, self._job.slots)
-            self._one()  # not counted: the sweeps may have only begun, or have paused while records were read
+            self._one()  # not counted: the scans may have only begun, or have paused while records were read
             first = self._next
             taken = [self._one() for _ in range(batch)]
             starts = self._starts(first, batch)
@@ -119,7 +119,7 @@ class Straggling:
         punctual, straggler = self._members
         offset = self._next
         self._next += 1
-        # Anywhere between two sweeps, which come twice in every block_exp.
+        # Anywhere between two scans, which come twice in every block_exp.
         time.sleep(float(self._rng.uniform(0, self._block_exp)))
         sent = time.perf_counter()
         self._links[0].send([contribution(punctual, offset, _PAYLOAD)])
@@ -156,7 +156,7 @@ class Straggling:
                 again = now + pause
         waited = 4 * self._block_exp + PATIENCE
         raise TestbedError(
-            f"block {offset}: no partial result within {waited:.1f} s; nobody sweeps, or a packet was lost"
+            f"block {offset}: no partial result within {waited:.1f} s; nobody scans, or a packet was lost"
         )
 
     def _is_result(self, which: int, offset: int, header: Header) -> bool:

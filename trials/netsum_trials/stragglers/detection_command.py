@@ -28,7 +28,7 @@ EXPIRIES = "5,10,20,50,100"
 def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) -> None:
     """Measure how long a block waits for a straggler before the switch closes it, for several block_exp.
 
-    First contributions are sent once, so that only sweeps can close a block; then a host repeats them. The last line is
+    First contributions are sent once, so that only scans can close a block; then a host repeats them. The last line is
     one JSON object.
     """
     rootless = os.geteuid() != 0

@@ -30,7 +30,7 @@ class Block:
     statuses: tuple[Status, ...] = ()
     sent: tuple[int, ...] = ()
     dest: int = EVERYONE
-    firm: int = 0
+    no_aging: int = 0
     aged: bool = False
     passed: tuple[int, ...] = ()
 
@@ -77,7 +77,7 @@ class Block:
 
     def _header(self, payload: bytes) -> Header:
         return Header(
-            self.job_id, self.block_id, firm=self.firm, gen_id=1000 + self.offset, grad_cnt=len(payload) >> self.lane,
+            self.job_id, self.block_id, no_aging=self.no_aging, gen_id=1000 + self.offset, grad_cnt=len(payload) >> self.lane,
             op=self.op, lane=self.lane, dest=self.dest,
         )  # fmt: skip
 
@@ -109,16 +109,16 @@ BLOCKS: Final = (
     Block(LEAF, 0, chunks=(2, 2), sent=(0,)),
     Block(LEAF, 2, Op.COPY, Lane.L8, (0, 1), sent=(1,), dest=0),
     Block(LEAF, 3, Op.MAX, Lane.L16, (1, 0), sent=(1,)),
-    Block(LATE, 1, chunks=(1, 1, 1), sent=(0, 1), firm=1),  # older than block 0, but firm
+    Block(LATE, 1, chunks=(1, 1, 1), sent=(0, 1), no_aging=1),  # older than block 0, but firm
     Block(LATE, 2, chunks=(2, 2, 2), sent=(2,)),  # below the quorum
     Block(LATE, 3, Op.MIN, Lane.L64, (1, 1, 1), sent=(0, 1, 2)),
     Block(LATE, 4, chunks=(2, 2, 0), sent=(1, 2), passed=(2,)),  # one pass does not count
-    Block(LATE, 0, chunks=(2, 2, 2), sent=(0, 1), aged=True),  # from here on member 2 is a suspect
+    Block(LATE, 0, chunks=(2, 2, 2), sent=(0, 1), aged=True),  # from here on member 2 is a straggler
 )  # fmt: skip
 """In the order in which they are made; all other slots of the jobs are empty."""
 
 LIVE: Final = BLOCKS[1:]
 """Blocks that hold their slot."""
 
-SUSPECTS: Final = {LATE: (JOBS[LATE].members[2],)}
+STRAGGLERS: Final = {LATE: (JOBS[LATE].members[2],)}
 """By job, the members without which a block was closed: the job no longer waits for them until it hears from them."""

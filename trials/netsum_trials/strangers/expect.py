@@ -14,11 +14,11 @@ from netsum.wire.codec import parse_header
 from netsum.wire.memory import MEMORY_HEADER_BYTES, MEMORY_PORT
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, UDP_PORT, BlockState, Outcome
 
-from netsum_trials.strangers.blocks import SUSPECTS
+from netsum_trials.strangers.blocks import STRAGGLERS
 from netsum_trials.strangers.site import JOBS, PARENT, PORTS, senders, station
 from tests.model import rules as model
 from tests.model.admission import admission, malformed
-from tests.model.state import Frontier, Member, Packet
+from tests.model.state import Member, Packet, Progress
 from tests.model.state import Record as ModelRecord
 from tests.protocol.star import SWITCH_IP
 
@@ -60,13 +60,13 @@ class Verdict(NamedTuple):
 
 
 _FRONTIERS: Final = {
-    job_id: Frontier(sum(member.source for member in suspects), JOBS[job_id].epoch)
-    for job_id, suspects in SUSPECTS.items()
+    job_id: Progress(sum(member.source for member in stragglers), JOBS[job_id].epoch)
+    for job_id, stragglers in STRAGGLERS.items()
 }
 
-CHANGES: Final = model.CHANGES | {Outcome.COMPLETED, Outcome.RETURNED, Outcome.TOLD}
-"""Fates of packets that the fuzzer leaves out because they would change a block or show that a suspect is alive. (So a
-suspect's AGED may be a DUPLICATE and more.)"""
+CHANGES: Final = model.CHANGES | {Outcome.COMPLETED, Outcome.PARENT_RESULT, Outcome.PARENT_STATUS}
+"""Fates of packets that the fuzzer leaves out because they would change a block or show that a straggler is alive. (So a
+straggler's AGED may be a DUPLICATE and more.)"""
 
 
 def checksum_of(data: bytes) -> int:
@@ -122,9 +122,9 @@ class Expectation:
         let_in = None
         if h.job_id in JOBS and not malformed(packet):
             let_in = JOBS[h.job_id].member_at(h.src_id, port)
-        if let_in in SUSPECTS.get(h.job_id, ()) and admission(packet, JOBS[h.job_id]) is None:
+        if let_in in STRAGGLERS.get(h.job_id, ()) and admission(packet, JOBS[h.job_id]) is None:
             return Verdict(Outcome.AGED, (), let_in, h.job_id)
-        switch = model.SwitchModel(JOBS, dict(self._records), frontiers=dict(_FRONTIERS))
+        switch = model.SwitchModel(JOBS, dict(self._records), job_progress=dict(_FRONTIERS))
         step = switch.step(packet, old=True)
         return Verdict(step.outcome, tuple(reply.port for reply in step.replies), let_in, h.job_id)
 

@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 
 def _templates() -> list[Packet]:
     """Every member's contributions to every block, late and repeated ones, and more often those that are waited for; and
-    header-only ones that open a block or look like the controller's sweeps."""
+    header-only ones that open a block or look like the controller's scans."""
     found = [
         (block.job.members[member].port, block.contribution(member))
         for block in BLOCKS

@@ -232,7 +232,7 @@ def _ether_type(rng: Rng, d: Draft) -> None:
 
 
 def _packet_out(rng: Rng, d: Draft) -> None:
-    """The head of a PacketOut in front: of a query, or of a sweep, forged or recirculating."""
+    """The head of a PacketOut in front: of a query, or of a scan, forged or recirculating."""
     kind = rng.choice((0, 1, 1, 2, 255))
     slot = rng.choice((0, 1, 8, 64, 8184, 8191, 0xFFFF))
     d.frame[0:0] = bytes((kind,)) + slot.to_bytes(2, "big") + rng.randbytes(2) + rng.choice((b"\0\0", b"\0\1"))

@@ -9,13 +9,13 @@ from netsum.wire.codec import parse_header
 from netsum.wire.schema import HEADER_BYTES, BlockState, Outcome, Status
 from netsum_testbed.errors import TestbedError
 
-from netsum_trials.strangers.blocks import BLOCKS, LIVE, SUSPECTS, Block
+from netsum_trials.strangers.blocks import BLOCKS, LIVE, STRAGGLERS, Block
 from netsum_trials.strangers.expect import Record
 from netsum_trials.strangers.site import SLOTS
 from netsum_trials.strangers.target import Packet, Target
 
 _REPEATS = 10_000
-"""Repetitions after which a block that should age in two milliseconds counts as not ageing."""
+"""Repetitions after which a block that should age in two milliseconds counts as not aging."""
 
 
 class SetupError(TestbedError):
@@ -46,7 +46,7 @@ def make_blocks(target: Target) -> dict[int, Record]:
             "block_id": block.block_id,
             "seen": sum(block.job.members[member].source for member in block.sent),
             "degraded": int(block.aged or bool(block.passed)),
-            "firm": block.firm,
+            "no_aging": block.no_aging,
         }
         wrong = [f"{name} {record[name]}" for name, value in wanted.items() if record[name] != value]
         if wrong:
@@ -71,13 +71,13 @@ def _age(target: Target, block: Block) -> None:
 
 
 def fetch_results(target: Target) -> list[Replay]:
-    """Fetch every finished block's result as every member but the suspects, which must stay silent."""
+    """Fetch every finished block's result as every member but the stragglers, which must stay silent."""
     return [
         Replay(block, at, tuple(_send(target, block, at)))
         for block in LIVE
         if block.state == BlockState.DONE
         for at, member in enumerate(block.job.members)
-        if member not in SUSPECTS.get(block.job_id, ())
+        if member not in STRAGGLERS.get(block.job_id, ())
     ]
 
 

@@ -1,4 +1,4 @@
-"""Blocks that do not wait, on the model and on the program: closed by sweeps, by members that ask again, without suspects and
+"""Blocks that do not wait, on the model and on the program: closed by scans, by members that ask again, without stragglers and
 without the evicted. No test waits: ``block_exp`` is one microsecond or an hour."""
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from netsum.wire.schema import AgeOp, BlockState, Outcome, Status
 from tests.protocol import star
 from tests.protocol.frame_model import NEVER, FrameModel, Sent
 from tests.protocol.frames import Datagram
-from tests.protocol.replay import Change, Event, Step, Sweep, contribute, replay
+from tests.protocol.replay import Change, Event, Scan, Step, contribute, replay
 from tests.protocol.targets import InProcess, Target
 
 JOB = star.JOBS[star.LATE]
 AT_ONCE, HELD_BACK = (Change(star.LATE, JOB._replace(block_exp=block_exp)) for block_exp in (1, NEVER))
-SWEEP = Sweep(star.LATE)
+SCAN = Scan(star.LATE)
 say = partial(contribute, star.LATE, JOB)
 
 
@@ -45,15 +45,15 @@ def after(events: Iterable[Event], target: Target) -> FrameModel:
     return replay([HELD_BACK, *events], target)
 
 
-def test_a_sweep_closes_an_old_block_and_members_fetch_it(target: Target) -> None:
-    model = after([say(0, 0, 5), say(1, 0, 6), SWEEP], target)
+def test_a_scan_closes_an_old_block_and_members_fetch_it(target: Target) -> None:
+    model = after([say(0, 0, 5), say(1, 0, 6), SCAN], target)
     assert counted(model, Outcome.AGED) == 0
     replay([AT_ONCE], target, model)
-    closed, notices = target.sweep(star.sweep_frame(star.LATE))
-    assert (closed, sorted(notices)) == (1, sorted(model.sweep(star.sweep_frame(star.LATE))[1]))
+    closed, notices = target.scan(star.scan_frame(star.LATE))
+    assert (closed, sorted(notices)) == (1, sorted(model.scan(star.scan_frame(star.LATE))[1]))
     aged, late = (AgeOp.AGED, 1, 4, 0), (AgeOp.LATE, 1, 4, 0)
     assert told(notices) == [(1, *late), (2, *aged), (3, *aged)]
-    replay([say(0, 0, 5), say(1, 0, 6), say(2, 0, 7), say(2, 0, 8), SWEEP], target, model)
+    replay([say(0, 0, 5), say(1, 0, 6), say(2, 0, 7), say(2, 0, 8), SCAN], target, model)
     assert counted(model, Outcome.REPLAYED) == 4
     assert state(model, 0) == BlockState.DONE
 
@@ -81,22 +81,22 @@ def test_a_result_says_who_is_in_it(target: Target) -> None:
 
 
 def test_firm_blocks_wait(target: Target) -> None:
-    model = after([say(0, 0, 5, firm=1), say(1, 0, 6), AT_ONCE, SWEEP, say(0, 0, 5), say(1, 0, 6)], target)
+    model = after([say(0, 0, 5, no_aging=1), say(1, 0, 6), AT_ONCE, SCAN, say(0, 0, 5), say(1, 0, 6)], target)
     assert counted(model, Outcome.AGED) == 0
-    replay([HELD_BACK, say(0, 1, 5), say(1, 1, 6, firm=1), AT_ONCE, SWEEP, say(2, 0, 7)], target, model)
+    replay([HELD_BACK, say(0, 1, 5), say(1, 1, 6, no_aging=1), AT_ONCE, SCAN, say(2, 0, 7)], target, model)
     assert (counted(model, Outcome.AGED), counted(model, Outcome.COMPLETED)) == (1, 1)
     assert (state(model, 0), state(model, 1)) == (BlockState.DONE, BlockState.DONE)
 
 
 def test_an_abort_does_not_make_a_block_firm(target: Target) -> None:
-    abort = say(0, 0, None, status=Status.ABORT, firm=1)
-    model = after([abort, say(1, 0, 6), AT_ONCE, SWEEP, say(2, 0, 5)], target)
+    abort = say(0, 0, None, status=Status.ABORT, no_aging=1)
+    model = after([abort, say(1, 0, 6), AT_ONCE, SCAN, say(2, 0, 5)], target)
     assert counted(model, Outcome.AGED) == 1
 
 
 def test_who_passes_is_not_counted(target: Target) -> None:
     nothing = {"src_cnt": 0, "degraded": 1}
-    model = after([say(0, 0, None, **nothing), say(2, 0, 5), AT_ONCE, SWEEP, say(0, 0, None, **nothing)], target)
+    model = after([say(0, 0, None, **nothing), say(2, 0, 5), AT_ONCE, SCAN, say(0, 0, None, **nothing)], target)
     assert counted(model, Outcome.AGED) == 0  # one worker
     replay([say(1, 0, 6)], target, model)
     assert counted(model, Outcome.COMPLETED) == 1
@@ -115,32 +115,32 @@ def test_a_source_may_stand_for_fewer_workers_than_it_has(target: Target, src_cn
 
 def test_only_suspects_are_missing(target: Target) -> None:
     """Ids wrap on the way. Member 2 sleeps, is waited for once, catches up, and is waited for again."""
-    model = after([say(0, 0, 1), say(1, 0, 1), AT_ONCE, SWEEP, HELD_BACK], target)
+    model = after([say(0, 0, 1), say(1, 0, 1), AT_ONCE, SCAN, HELD_BACK], target)
     for block in range(1, 12):
         replay([say(1, block, 1), say(0, block, 1)], target, model)
         assert (counted(model, Outcome.AGED), state(model, block)) == (block + 1, BlockState.DONE)
     replay([say(2, block, 1) for block in range(8)], target, model)
     replay([say(1, 12, 1), say(0, 12, 1)], target, model)
     assert state(model, 12) == BlockState.DONE  # it was more than a window behind
-    replay([say(2, 11, 1), say(1, 13, 1), say(0, 13, 1), SWEEP], target, model)
+    replay([say(2, 11, 1), say(1, 13, 1), say(0, 13, 1), SCAN], target, model)
     assert state(model, 13) == BlockState.OPEN
-    replay([AT_ONCE, SWEEP], target, model)
+    replay([AT_ONCE, SCAN], target, model)
     assert state(model, 13) == BlockState.DONE
 
 
 def test_the_evicted_are_not_waited_for(target: Target) -> None:
-    """In a job that waits: more blocks than a pass of the sweep looks at, the evicted one in some of them."""
+    """In a job that waits: more blocks than a pass of the scan looks at, the evicted one in some of them."""
     waits = JOB._replace(block_exp=0, quorum=0)
     blocks = range(JOB.slots)
     events: list[Event] = [Change(star.LATE, waits)]
     events += [say(member, block, 1) for block in blocks for member in ((0, 2) if block % 3 else (0, 1))]
-    model = replay([*events, SWEEP, Change(star.LATE, waits._replace(members=JOB.members[::2]))], target)
-    closed, notices = target.sweep(star.sweep_frame(star.LATE))
-    expected = model.sweep(star.sweep_frame(star.LATE))
+    model = replay([*events, SCAN, Change(star.LATE, waits._replace(members=JOB.members[::2]))], target)
+    closed, notices = target.scan(star.scan_frame(star.LATE))
+    expected = model.scan(star.scan_frame(star.LATE))
     assert (closed, sorted(notices)) == (expected[0], sorted(expected[1]))
     assert closed == sum(block % 3 != 0 for block in blocks)
     assert {line[1:4] for line in told(notices)} == {(AgeOp.NORMAL, 0, 2)}
-    replay([*(say(member, block, 1) for block in blocks for member in (1, 0, 2)), SWEEP], target, model)
+    replay([*(say(member, block, 1) for block in blocks for member in (1, 0, 2)), SCAN], target, model)
     assert counted(model, Outcome.NOT_MEMBER) == JOB.slots
     assert {state(model, block) for block in blocks} == {BlockState.DONE}
 
@@ -152,47 +152,47 @@ def test_who_asks_again_closes_what_only_the_evicted_lack(target: Target) -> Non
     assert (counted(model, Outcome.DUPLICATE), counted(model, Outcome.AGED)) == (1, 1)
 
 
-def test_ageing_begins_with_blocks_open(target: Target) -> None:
+def test_aging_begins_with_blocks_open(target: Target) -> None:
     model = replay(
         [Change(star.LATE, JOB._replace(block_exp=0, quorum=0)), *(say(1, block, 1) for block in range(4))], target
     )
-    replay([AT_ONCE, SWEEP], target, model)
+    replay([AT_ONCE, SCAN], target, model)
     assert counted(model, Outcome.AGED) == 4
 
 
 def test_a_new_epoch_has_no_suspects(target: Target) -> None:
-    model = after([say(0, 0, 1), say(1, 0, 1), AT_ONCE, SWEEP], target)
+    model = after([say(0, 0, 1), say(1, 0, 1), AT_ONCE, SCAN], target)
     new = JOB._replace(epoch=30, first_block_id=JOB.first_block_id + 64 & 0xFFFFFFFF, block_exp=NEVER)
-    replay([Change(star.LATE, new), say(0, 64, 1), say(1, 64, 1), SWEEP], target, model)
+    replay([Change(star.LATE, new), say(0, 64, 1), say(1, 64, 1), SCAN], target, model)
     assert state(model, 64) == BlockState.OPEN
-    replay([Change(star.LATE, new._replace(block_exp=1)), SWEEP], target, model)
+    replay([Change(star.LATE, new._replace(block_exp=1)), SCAN], target, model)
     assert state(model, 64) == BlockState.DONE
 
 
-def test_a_sweep_of_an_unknown_job_is_answered(target: Target) -> None:
-    model = replay([Sweep(77)], target)
-    assert model.switch.outcomes == {(77, Outcome.SWEPT): 1}
+def test_a_scan_of_an_unknown_job_is_answered(target: Target) -> None:
+    model = replay([Scan(77)], target)
+    assert model.switch.outcomes == {(77, Outcome.SCANNED): 1}
 
 
-def test_a_broken_sweep_closes_nothing(target: Target) -> None:
+def test_a_broken_scan_closes_nothing(target: Target) -> None:
     model = after([say(0, 0, 5), say(1, 0, 6), AT_ONCE], target)
-    good = Datagram.parse(star.sweep_frame(star.LATE))
+    good = Datagram.parse(star.scan_frame(star.LATE))
     for wrong in (good.but(ip_checksum=0x1234), good.but(udp_length=25), good.but(total_length=60)):
-        assert target.sweep(wrong.to_bytes()) == (0, [])
-        model.switch.outcomes[star.LATE, Outcome.SWEPT] = counted(model, Outcome.SWEPT) + 1
-    replay([SWEEP], target, model)
+        assert target.scan(wrong.to_bytes()) == (0, [])
+        model.switch.outcomes[star.LATE, Outcome.SCANNED] = counted(model, Outcome.SCANNED) + 1
+    replay([SCAN], target, model)
     assert counted(model, Outcome.AGED) == 1
 
 
-def test_a_sweep_for_somebody_else_goes_nowhere() -> None:
+def test_a_scan_for_somebody_else_goes_nowhere() -> None:
     target = InProcess(star.items())
-    frame = Datagram.parse(star.sweep_frame(star.LATE)).but(ip_dst=star.station(2).ip, ip_checksum=-1).to_bytes()
+    frame = Datagram.parse(star.scan_frame(star.LATE)).but(ip_dst=star.station(2).ip, ip_checksum=-1).to_bytes()
     assert target.pipeline.process(510, b"\1\0\0\0\0\0\0" + frame) == []
 
 
-def test_members_cannot_sweep(target: Target) -> None:
-    """What makes a frame a sweep is the CPU port, not its bytes."""
+def test_members_cannot_scan(target: Target) -> None:
+    """What makes a frame a scan is the CPU port, not its bytes."""
     model = after([say(0, 0, 5), say(1, 0, 6), AT_ONCE], target)
-    frame = star.sweep_frame(star.LATE)
+    frame = star.scan_frame(star.LATE)
     replay([Step(1, frame), Step(2, b"\1\0\0\0\0\0\0" + frame)], target, model)
     assert state(model, 0) == BlockState.OPEN

@@ -1,8 +1,8 @@
-"""Sweeps, which make blocks of degrade jobs age out while members are late.
+"""Scans, which make blocks of degrade jobs age out while members are late.
 
-BMv2 has no timers, so the controller sends timer packets. While it serves, a thread for each switch sends a sweep for each of its
-ageing jobs, twice in every block_exp of that switch (in a tree, higher switches wait longer). So a straggler is detected
-between one and one and a half block_exp after its block began, plus the time that a sweep takes.
+BMv2 has no timers, so the controller sends timer packets. While it serves, a thread for each switch sends a scan for each of its
+aging jobs, twice in every block_exp of that switch (in a tree, higher switches wait longer). So a straggler is detected
+between one and one and a half block_exp after its block began, plus the time that a scan takes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from netsum.wire.schema import PacketOutKind
 
 from netsum_controller.config.topology import Switch
 from netsum_controller.context import ControllerContext
-from netsum_controller.entries.packet_out import sweep_fields, sweep_frame
+from netsum_controller.entries.packet_out import scan_fields, scan_frame
 from netsum_controller.errors import ControllerError, RejectedError
-from netsum_controller.p4runtime.stream import SILENCE, SweepStream
+from netsum_controller.p4runtime.stream import SILENCE, ScanStream
 from netsum_controller.planning.items import job_trees, present
 from netsum_controller.planning.trees import block_exp_us
 from netsum_controller.state.model import Job
@@ -29,13 +29,13 @@ from netsum_controller.state.model import Job
 log = logging.getLogger(__name__)
 
 MIN_PERIOD = 0.002
-"""Least seconds between two sweeps of a job."""
+"""Least seconds between two scans of a job."""
 
 LOOK_PERIOD = 0.1
-"""Seconds between two checks of the state file, which another process may have changed, for ageing jobs."""
+"""Seconds between two checks of the state file, which another process may have changed, for aging jobs."""
 
 PATIENCE = 0.5
-"""Seconds after which an unanswered sweep counts as lost."""
+"""Seconds after which an unanswered scan counts as lost."""
 
 RECONNECT = 0.25
 """Seconds before a stream that has ended is opened again."""
@@ -44,11 +44,11 @@ ALARM = 5.0
 """Seconds without being primary after which the log says so."""
 
 
-class Sweeper:
-    """Sweeps the ageing jobs of every switch of the topology, until closed."""
+class AgingScanner:
+    """Scans the aging jobs of every switch of the topology, until closed."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self._switches = [_SwitchSweeper(context, name) for name in context.topology.switches]
+        self._switches = [_SwitchAgingScanner(context, name) for name in context.topology.switches]
 
     def close(self) -> None:
         for one in self._switches:
@@ -59,7 +59,7 @@ class Sweeper:
 
 @dataclass(frozen=True)
 class _Round:
-    """A job's sweeps: when the next is due, and the ``cookie`` of the one under way (None: there is none)."""
+    """A job's scans: when the next is due, and the ``cookie`` of the one under way (None: there is none)."""
 
     job: str
     job_id: int
@@ -69,14 +69,14 @@ class _Round:
     sent: float = 0.0
 
 
-class _SwitchSweeper:
+class _SwitchAgingScanner:
     """One switch, one thread. It takes none of the controller's locks, and waits only for its own queue."""
 
     def __init__(self, context: ControllerContext, name: str) -> None:
         self._context, self._name = context, name
-        self._events: queue.SimpleQueue[tuple[SweepStream, Any] | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[ScanStream, Any] | None] = queue.SimpleQueue()
         self._stopping = False
-        self._stream: SweepStream | None = None
+        self._stream: ScanStream | None = None
         self._connected_to: Switch | None = None
         self._primary = False
         self._connect_at = self._look_at = 0.0
@@ -88,7 +88,7 @@ class _SwitchSweeper:
         self._rounds: dict[int, _Round] = {}
         self._ages: dict[int, tuple[tuple[str, int, tuple[int, ...]] | None, int]] = {}
         """By job id: the job, epoch and evicted ranks that the age was computed for, and the age."""
-        self._thread = threading.Thread(target=self._run, name=f"netsum-sweep-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"netsum-scan-{name}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -103,8 +103,8 @@ class _SwitchSweeper:
             try:
                 self._turn(time.monotonic())
             except Exception:
-                # Whatever happened, jobs must go on ageing.
-                log.exception("sweeping switch %s", self._name, extra={"switch": self._name})
+                # Whatever happened, jobs must go on aging.
+                log.exception("scanning switch %s", self._name, extra={"switch": self._name})
                 self._disconnect()
                 self._wait(time.monotonic() + RECONNECT)
         self._disconnect()
@@ -126,26 +126,26 @@ class _SwitchSweeper:
     # -- jobs
 
     def _look(self, now: float) -> None:
-        """Find out which jobs are ageing, and where their switch is."""
+        """Find out which jobs are aging, and where their switch is."""
         self._look_at = now + LOOK_PERIOD
-        ageing: dict[int, Job] = {}
+        aging: dict[int, Job] = {}
         switch = self._context.topology.switches.get(self._name)
         if switch is not None and switch.p4runtime is not None:  # a testbed may not have filled the address in yet
-            jobs = (job for job in self._context.store.jobs(self._name) if job.exists and job.ageing)
-            ageing = {job.job_id: job for job in jobs if self._age(job)}
+            jobs = (job for job in self._context.store.jobs(self._name) if job.exists and job.aging)
+            aging = {job.job_id: job for job in jobs if self._age(job)}
         if switch != self._connected_to:
             self._disconnect()
         if self._unanswered_since is not None and now - self._unanswered_since >= SILENCE:
             log.debug("switch %s does not answer a stream", self._name, extra={"switch": self._name})
             self._disconnect()
-        self._rounds = {job_id: self._round(job, now) for job_id, job in ageing.items()}
+        self._rounds = {job_id: self._round(job, now) for job_id, job in aging.items()}
         if self._stream is not None and not self._primary:
             self._backup_since = self._backup_since or now
             if now - self._backup_since > ALARM and not self._alarmed:
                 self._alarmed = True
                 log.warning(
                     "another P4Runtime client is primary on switch %s: blocks of %s do not age out until it leaves",
-                    *(self._name, ", ".join(sorted(job.name for job in ageing.values()))),
+                    *(self._name, ", ".join(sorted(job.name for job in aging.values()))),
                     extra={"switch": self._name},
                 )
 
@@ -169,7 +169,7 @@ class _SwitchSweeper:
         return replace(before, period=period)
 
     def _advance(self, one: _Round, now: float) -> float:
-        """Send the job's sweep if it is due; returns when to look at the job again."""
+        """Send the job's scan if it is due; returns when to look at the job again."""
         if one.cookie is not None and now - one.sent >= PATIENCE:
             self._count(one.job, unanswered=1)
             one = self._rounds[one.job_id] = replace(one, cookie=None)
@@ -181,26 +181,26 @@ class _SwitchSweeper:
         assert self._connected_to is not None
         self._sequence = (self._sequence + 1) % 256
         cookie = self._sequence << 8 | one.job_id
-        frame = sweep_frame(self._connected_to, one.job_id)
-        self._stream.send_packet(self._context.program.packet_out(frame, sweep_fields(cookie)))
-        self._count(one.job, sweeps=1)
+        frame = scan_frame(self._connected_to, one.job_id)
+        self._stream.send_packet(self._context.program.packet_out(frame, scan_fields(cookie)))
+        self._count(one.job, scans=1)
         self._rounds[one.job_id] = replace(
             one, cookie=cookie, sent=now, due=max(one.due, now - one.period) + one.period
         )
         return now + PATIENCE
 
-    def _count(self, job: str, *, sweeps: int = 0, unanswered: int = 0, closed: int = 0) -> None:
-        for name, by in (("sweeps", sweeps), ("unanswered_sweeps", unanswered), ("swept_blocks", closed)):
-            self._context.counters.add(name, job, by=by)  # by 0, too: a job that was swept has all three metrics
+    def _count(self, job: str, *, scans: int = 0, unanswered: int = 0, closed: int = 0) -> None:
+        for name, by in (("scans", scans), ("unanswered_scans", unanswered), ("scanned_blocks", closed)):
+            self._context.counters.add(name, job, by=by)  # by 0, too: a job that was scanned has all three metrics
 
     def _answered(self, cookie: int, closed: int, now: float) -> None:
         one = self._rounds.get(cookie & 0xFF)
         if one is None or one.cookie != cookie:
-            return  # the answer to another client, or to a sweep that was given up
+            return  # the answer to another client, or to a scan that was given up
         self._count(one.job, closed=closed)
         if closed:
-            log.debug("job %s: a sweep closed %d blocks", one.job, closed, extra={"job": one.job, "closed": closed})
-        # If sweeps take long (many slots, a busy switch), they must not take more than half of the time.
+            log.debug("job %s: a scan closed %d blocks", one.job, closed, extra={"job": one.job, "closed": closed})
+        # If scans take long (many slots, a busy switch), they must not take more than half of the time.
         self._rounds[one.job_id] = replace(one, cookie=None, due=max(one.due, now + (now - one.sent)))
 
     # -- the stream
@@ -211,9 +211,9 @@ class _SwitchSweeper:
         if switch is None or switch.p4runtime is None:
             return
         try:
-            self._stream = SweepStream(switch, lambda stream, message: self._events.put((stream, message)))
+            self._stream = ScanStream(switch, lambda stream, message: self._events.put((stream, message)))
         except ControllerError as error:
-            log.warning("switch %s cannot be swept: %s", self._name, error, extra={"switch": self._name})
+            log.warning("switch %s cannot be scanned: %s", self._name, error, extra={"switch": self._name})
             return
         self._connected_to = switch
         self._unanswered_since = time.monotonic()
@@ -249,14 +249,14 @@ class _SwitchSweeper:
     def _heard(self, message: Any) -> None:
         if message is None or isinstance(message, grpc.RpcError):
             details = message.details() if message is not None else "it ended the stream"
-            log.debug("sweeps on switch %s pause: %s", self._name, details, extra={"switch": self._name})
+            log.debug("scans on switch %s pause: %s", self._name, details, extra={"switch": self._name})
             self._disconnect()
         elif message.HasField("arbitration"):
             self._unanswered_since = None
             self._became(primary=message.arbitration.status.code == 0)
         elif message.HasField("packet"):
             answer = self._context.program.packet_in_metadata(message.packet.metadata)
-            if answer.get("kind") == PacketOutKind.SWEEP:
+            if answer.get("kind") == PacketOutKind.SCAN:
                 self._answered(answer["cookie"], answer["closed"], time.monotonic())
         elif message.HasField("error"):  # a PacketOut of a backup is refused: not now
             self._forget_sent()

@@ -1,4 +1,4 @@
-"""Degrade jobs on each real switch: the controller's sweeps close blocks that a member is late for."""
+"""Degrade jobs on each real switch: the controller's scans close blocks that a member is late for."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_late_block_is_closed_and_the_late_member_is_told(live: SwitchUnderTes
     first = members[0].first_block_id
     contribute(live, members[0], first, 5)
     contribute(live, members[1], first, 7)
-    for member in members:  # a sweep's result is a notice; nobody had to send anything again
+    for member in members:  # a scan's result is a notice; nobody had to send anything again
         header, payload = receive(live, member)
         expected = AgeOp.LATE if member is members[2] else AgeOp.AGED
         assert (header.block_id, header.degraded, header.src_cnt, header.age_op) == (first, 1, 2, expected)
@@ -56,7 +56,7 @@ def test_a_late_block_is_closed_and_the_late_member_is_told(live: SwitchUnderTes
     contribute(live, members[2], first, 1000)  # too late: the others already hold the result, so it no longer changes
     header, payload = receive(live, members[2])
     assert (header.age_op, header.src_cnt, value(payload)) == (AgeOp.LATE, 2, 12)
-    until(lambda: on_live.context.counters.of("swept_blocks").get(("resnet",)) == 1)
+    until(lambda: on_live.context.counters.of("scanned_blocks").get(("resnet",)) == 1)
     assert summed(live, members, first + 1, [1, 2, 3]) == 6
 
 
@@ -101,7 +101,7 @@ def test_evicted_from_a_job_that_degrades(live: SwitchUnderTest, on_live: Contro
         contribute(live, members[1], block, 7)
     assert live.recv(port_of(members[0]), 5 * EXP / 1000) is None  # below the quorum
     on_live.evict("resnet", 2)
-    for block in blocks:  # closed by the command's sweep or by one of the sweeper's
+    for block in blocks:  # closed by the command's scan or by one of the scanner's
         for member in members[:2]:
             header, _ = receive(live, member)
             assert (header.block_id, header.src_cnt, header.degraded, header.age_op) == (block, 2, 0, AgeOp.NORMAL)
@@ -111,19 +111,19 @@ def test_evicted_from_a_job_that_degrades(live: SwitchUnderTest, on_live: Contro
     assert value(receive(live, members[0])[1]) == 3
 
 
-def test_jobs_that_wait_are_not_swept(live: SwitchUnderTest, on_live: Controller) -> None:
+def test_jobs_that_wait_are_not_scanned(live: SwitchUnderTest, on_live: Controller) -> None:
     members = run_job(on_live)
     on_live.serve(watch=None)
     contribute(live, members[0], members[0].first_block_id, 1)
     contribute(live, members[1], members[0].first_block_id, 2)
     assert live.recv(port_of(members[0]), 0.2) is None
-    assert on_live.context.counters.of("sweeps") == {}
+    assert on_live.context.counters.of("scans") == {}
     contribute(live, members[2], members[0].first_block_id, 3)
     header, payload = receive(live, members[0])
     assert (header.age_op, header.degraded, value(payload)) == (AgeOp.NORMAL, 0, 6)
 
 
-def test_sweeping_goes_on_after_restarts(live: SwitchUnderTest, on_live: Controller) -> None:
+def test_scanning_goes_on_after_restarts(live: SwitchUnderTest, on_live: Controller) -> None:
     degrade_job(on_live)
     on_live.serve(watch=None)
     for number in range(2):
@@ -138,4 +138,4 @@ def test_sweeping_goes_on_after_restarts(live: SwitchUnderTest, on_live: Control
         record = on_live.diagnose("resnet", first).blocks[0].record
         assert record is not None
         assert record["state"] == "done"
-    until(lambda: on_live.context.counters.of("swept_blocks").get(("resnet",)) == 2)
+    until(lambda: on_live.context.counters.of("scanned_blocks").get(("resnet",)) == 2)

@@ -1,24 +1,24 @@
 // Egress: every copy of an instruction gets its device's addresses. A host that asks a device of its own gets it from the virtual
 // address, since Linux drops what comes from its own; it replies to there, and the switch sends that back (memory.p4).
 
-control Device(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control MemoryEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     AdjustChecksums() adjust_checksums;
 
-    @id(DEVICE_HERE)
-    action device_here(bit<48> mac, bit<32> ip) {
+    @id(SET_DEVICE)
+    action set_device(bit<48> mac, bit<32> ip) {
         meta.address = ip;
         hdr.ethernet.src_addr = hdr.ethernet.dst_addr;
         hdr.ethernet.dst_addr = mac;
     }
     @id(DEVICE_DROP)
     action drop() {
-        mark_to_drop(standard);
+        mark_to_drop(standard_metadata);
         meta.address = 0;
     }
     @id(DEVICE_TABLE)
     table device {
-        key = { standard.egress_rid: exact @name("device"); }
-        actions = { device_here; drop; }
+        key = { standard_metadata.egress_rid: exact @name("device"); }
+        actions = { set_device; drop; }
         const default_action = drop();
         size = 1024;
     }

@@ -1,18 +1,18 @@
 // Addresses belong to ports, or a stranger could speak for a member, for the switch or for memory: a packet (IPv4, ARP) from the
-// address of a host or a switch that is not behind its port is unwelcome. Contributions do not come here: see member.p4.
+// address of a host or a switch that is not behind its port is not admitted. Contributions do not come here: see member.p4.
 
-control Sender(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+control SourceGuard(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     // One bit for each port that packets from this address may come in through: the host's own, or those of all links to
     // other switches. (A shift takes 8 bits at most, and a port has 9.)
-    @id(COMES_THROUGH)
-    action comes_through(bit<512> ports) {
-        bit<8> half = standard.ingress_port[8:1];
-        meta.unwelcome = meta.unwelcome | ~(((ports >> half) >> half) >> standard.ingress_port[0:0])[0:0];
+    @id(CHECK_INGRESS_PORT)
+    action check_ingress_port(bit<512> ports) {
+        bit<8> half = standard_metadata.ingress_port[8:1];
+        meta.not_admitted = meta.not_admitted | ~(((ports >> half) >> half) >> standard_metadata.ingress_port[0:0])[0:0];
     }
-    @id(SENDER_TABLE)
-    table sender {
+    @id(SOURCE_GUARD_TABLE)
+    table source_guard {
         key = { meta.address: exact @name("address"); }
-        actions = { comes_through; NoAction; }
+        actions = { check_ingress_port; NoAction; }
         const default_action = NoAction();
         size = 1024;
     }
@@ -22,6 +22,6 @@ control Sender(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
         } else if (hdr.arp.isValid()) {
             meta.address = hdr.arp.sender_ip;
         }
-        sender.apply();
+        source_guard.apply();
     }
 }

@@ -1,4 +1,4 @@
-"""The longest way of any packet through the program: a sweep of every slot, half of which it closes."""
+"""The longest way of any packet through the program: a scan of every slot, half of which it closes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_a_member_is_evicted_from_a_job_with_every_slot_open(monkeypatch: pytest
     params = list(entry.params)
     params[1] = sum(member.source for member in stayed)
     target._tables["job"].modify(entry.match, entry.action, tuple(params))
-    sweep = bytes((PacketOutKind.SWEEP, 0, 0, 0x12, 0x34, 0, 0)) + frame(stayed[0], Header(TRIO, 0))
-    sent = target.exchange(CPU_PORT, sweep)
+    scan = bytes((PacketOutKind.SCAN, 0, 0, 0x12, 0x34, 0, 0)) + frame(stayed[0], Header(TRIO, 0))
+    sent = target.exchange(CPU_PORT, scan)
     [answer] = [data for port, data in sent if port == CPU_PORT]
     assert (answer[3:5], int.from_bytes(answer[5:7], "big")) == (b"\x12\x34", WINDOW)
     assert len(sent) == 1 + WINDOW * len(JOBS[TRIO].members)

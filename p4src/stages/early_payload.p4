@@ -2,7 +2,7 @@
 // goes on to the children. None of those may have come to the block yet: then it opens the slot, by the same rule as a
 // contribution (block.p4), since somebody has sent this block.
 
-control Early(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+control EarlyPayload(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     LoadRecord()   load_record;
     StoreRecord()  store_record;
     ReadAsClosed() read_as_closed;
@@ -11,15 +11,15 @@ control Early(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
     action ignore() {
         meta.outcome = OUTCOME_IGNORED;
     }
-    action sign() {
-        meta.record = (meta.record & ~SIGNATURE_BITS) | SIGNATURE(hdr.netsum) | AS_SIGNED(1w1) | AS_FIRM(hdr.netsum.firm);
+    action set_fingerprint() {
+        meta.record = (meta.record & ~FINGERPRINT_BITS) | FINGERPRINT(hdr.netsum) | AS_FINGERPRINTED(1w1) | AS_NO_AGING(hdr.netsum.no_aging);
     }
     action take_payload() {
-        meta.record = meta.record | AS_GRAD_CNT(meta.grad_cnt) | AS_CHUNKS(meta.room);
+        meta.record = meta.record | AS_GRAD_CNT(meta.grad_cnt) | AS_CHUNKS(meta.payload_capacity);
         meta.combine = COMBINE_STORE;
     }
     action carry_on() {
-        meta.outcome = OUTCOME_BROUGHT;
+        meta.outcome = OUTCOME_EARLY_PAYLOAD;
     }
 
     apply {
@@ -28,20 +28,20 @@ control Early(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
             if (RECORD_EPOCH(meta.record) != meta.epoch || HAS_STATE(meta.record, STATE_EMPTY)) {
                 read_as_closed.apply(hdr, meta);
             }
-            if (STATE_IS_UNDER_WAY(RECORD_STATE(meta.record))) {
+            if (STATE_IS_IN_PROGRESS(RECORD_STATE(meta.record))) {
                 if (hdr.netsum.block_id != RECORD_BLOCK_ID(meta.record)) {
                     ignore();
                 }
-            } else if (hdr.netsum.block_id - RECORD_BLOCK_ID(meta.record) == JOB_LAP(meta)) {
-                open_block.apply(hdr, meta, standard);
+            } else if (hdr.netsum.block_id - RECORD_BLOCK_ID(meta.record) == JOB_NUM_SLOTS(meta)) {
+                open_block.apply(hdr, meta, standard_metadata);
             } else {
                 ignore();
             }
             if (meta.outcome == OUTCOME_PENDING) {
-                if (HAS_SIGNED(meta.record, 0)) {
-                    sign();
+                if (HAS_FINGERPRINTED(meta.record, 0)) {
+                    set_fingerprint();
                 }
-                if ((meta.record & SIGNATURE_BITS) != SIGNATURE(hdr.netsum)) {
+                if ((meta.record & FINGERPRINT_BITS) != FINGERPRINT(hdr.netsum)) {
                     ignore();
                 } else if (HAS_CHUNKS(meta.record, 0)) {
                     take_payload();

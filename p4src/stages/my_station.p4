@@ -2,35 +2,35 @@
 // address of another switch go nowhere: hosts send to their own switch, and switches to their neighbors. All switches answer for
 // the virtual address of memory.
 
-control Aggregator(inout headers_t hdr, inout metadata_t meta) {
-    @id(AGGREGATOR_HERE)
-    action aggregator_here(bit<48> mac) {
-        meta.aggregator_mac = mac;
+control MyStation(inout headers_t hdr, inout metadata_t meta) {
+    @id(SET_MY_MAC)
+    action set_my_mac(bit<48> mac) {
+        meta.my_mac = mac;
     }
-    @id(ELSEWHERE)
-    action elsewhere() {
+    @id(REJECT_TRANSIT)
+    action reject_transit() {
         if (hdr.netsum.isValid()) {
-            meta.unwelcome = 1;
+            meta.not_admitted = 1;
         }
     }
-    @id(VIRTUAL_HERE)
-    action virtual_here(bit<48> mac) {
+    @id(SET_VIRTUAL_MAC)
+    action set_virtual_mac(bit<48> mac) {
         if (hdr.memory.isValid()) {
             meta.from = FROM_CLIENT;
         } else if (hdr.arp.isValid()) {
-            meta.aggregator_mac = mac;
+            meta.my_mac = mac;
         } else {
-            meta.unwelcome = 1;
+            meta.not_admitted = 1;
         }
     }
-    @id(AGGREGATOR_TABLE)
-    table aggregator {
+    @id(MY_STATION_TABLE)
+    table my_station {
         key = { meta.address: exact @name("address"); }
-        actions = { aggregator_here; elsewhere; virtual_here; NoAction; }
+        actions = { set_my_mac; reject_transit; set_virtual_mac; NoAction; }
         const default_action = NoAction();
         size = 1024;
     }
     apply {
-        aggregator.apply();
+        my_station.apply();
     }
 }

@@ -5,7 +5,7 @@
 @id(CLAIM_REGISTER)
 register<bit<32>, bit<1>>(1) claim_register;
 
-control Claim(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control EpochAlloc(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     action find_last() {        // which epoch it claims last; apart, or p4c would add a variable
         meta.slot = hdr.packet_out.slot ++ hdr.packet_out.closed;
     }
@@ -21,6 +21,6 @@ control Claim(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.packet_in.cookie = hdr.packet_out.cookie;
         hdr.packet_in.closed = meta.epoch[15:0];
         hdr.packet_out.setInvalid();
-        standard.egress_spec = CPU_PORT;
+        standard_metadata.egress_spec = CPU_PORT;
     }
 }

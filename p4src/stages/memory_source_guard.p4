@@ -1,0 +1,42 @@
+// Who may speak on memory's UDP port, other than to the virtual address: devices, to clients and to each other, and other switches,
+// which have looked already. From anybody else a packet is not admitted, so that nobody replies in a device's place, and none asks a
+// device past the switch. A device's replies to clients get the virtual address.
+
+control MemorySourceGuard(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
+    AdjustChecksums() adjust_checksums;
+
+    @id(FROM_DEVICE)
+    action from_device(bit<32> virtual_address, bit<48> virtual_mac) {
+        meta.epoch = virtual_address;
+        meta.my_mac = virtual_mac;
+    }
+    @id(FROM_SWITCH)
+    action from_switch() {
+        meta.epoch = 0;
+    }
+    @id(FROM_OTHER)
+    action from_other() {
+        meta.not_admitted = 1;
+    }
+    @id(MEMORY_SOURCE_TABLE)
+    table memory_source {
+        key = { standard_metadata.ingress_port: exact @name("ingress_port"); }
+        actions = { from_device; from_switch; from_other; }
+        const default_action = from_other();
+        size = 512;
+    }
+    action from_virtual_address() {
+        meta.slot = OLD2(hdr.ipv4.src_addr) + NEW2(meta.epoch);
+        hdr.ipv4.src_addr = meta.epoch;
+        hdr.ethernet.src_addr = meta.my_mac;
+        meta.epoch = meta.slot;
+    }
+    apply {
+        memory_source.apply();
+        if (meta.not_admitted == 0 && meta.epoch != 0 && hdr.udp.dst_port != MEMORY_PORT) {
+            from_virtual_address();
+            adjust_checksums.apply(hdr, meta);
+        }
+        meta.my_mac = 0;    // it is not for the switch itself
+    }
+}
