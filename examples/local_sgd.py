@@ -4,7 +4,7 @@
     local SGD    each worker takes steps of its own; then all take the mean of their weights
     elastic      each worker is drawn towards a center, and the center towards the workers (EASGD; Zhang et al., NeurIPS 2015)
     stale        each worker goes on at once, and gets what the others have done a round later (in the spirit of Downpour SGD;
-                 Dean et al., NeurIPS 2012): the sum is under way while it computes
+                 Dean et al., NeurIPS 2012): the sum is in progress while it computes
 
 Start it with `netsum run -n 4 examples/local_sgd.py`; or with torchrun, or on every worker of a job (docs/launching.md).
 """

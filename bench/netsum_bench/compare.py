@@ -109,7 +109,7 @@ def compare_all(
     say: Callable[[str], None],
 ) -> Iterator[list[Row]]:
     """Time each size by all algorithms, call by call in turn; ``calls.workers`` says how many ranks there are. A frame is
-    under way for ``delay_us`` on each host's link. Needs root."""
+    in progress for ``delay_us`` on each host's link. Needs root."""
     from netsum_testbed.mininet_fabric import MininetFabric  # noqa: PLC0415 - needs Mininet
 
     told = f"{switch}: {counted(calls.workers, 'worker')}"
@@ -169,7 +169,7 @@ MOST_WORKERS: Final = 16
 @switch_option("the embedded one, which takes more packets a second")
 @count_option("--rate-mbps", default=RATE_MBPS, told="of every host's link, in each direction", most=1000)
 @count_option(
-    "--delay-us", default=0, told="how long a frame is under way on every link, each way", least=0, most=10**6
+    "--delay-us", default=0, told="how long a frame is in flight on every link, each way", least=0, most=10**6
 )
 @list_option("--workers", int, 1, MOST_WORKERS, "2,4,8", "ranks, each on its own host")
 @sizes_option("4K,4M", name="--size")

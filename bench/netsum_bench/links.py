@@ -82,7 +82,7 @@ if __name__ == "__main__":
 
 @contextmanager
 def stream(fabric: Fabric, sender: str, receiver: str) -> Iterator[Callable[[], list[tuple[float, int]]]]:
-    """A TCP stream between two hosts, under way; yields what ends it and tells when how much had arrived."""
+    """A TCP stream between two hosts, in progress; yields what ends it and tells when how much had arrived."""
     address = str(fabric.topology.hosts[receiver].ip)
     command = [sys.executable, "-m", "netsum_bench.links", address]
     there = fabric.spawn(receiver, command, name=f"to-{receiver}", piped=True)

@@ -67,7 +67,7 @@ class Replica:
         return [int(size) for size in (found.get("rebuilt_bucket_sizes") or found["bucket_sizes"]).split(", ")]
 
     def _communicate(self) -> None:
-        """What is sent in a step, all buckets under way at once."""
+        """What is sent in a step, all buckets in progress at once."""
         tensors = [torch.ones(size // 4) for size in self.buckets()]
         for work in [dist.all_reduce(each, group=self.group, async_op=True) for each in tensors]:
             work.wait()

@@ -202,7 +202,7 @@ class Communicator(Reductions, Exchanges):
     ) -> Settings:
         """Find by a short measurement (:mod:`netsum.tuning`) how this job is fastest, and go on like that: with a switch the
         chunks of a block and the blocks in flight, up to the job's; without one, if its algorithm is ``auto``, the algorithm for
-        each size. Every rank calls it, while no other call is under way; it lasts until :meth:`resync`.
+        each size. Every rank calls it, while no other call is in progress; it lasts until :meth:`resync`.
 
         What is found is kept in the state folder of rank 0's user, and the next call in a job of this name and shape takes it
         from there. What rank 0 gives counts for all.
@@ -213,7 +213,7 @@ class Communicator(Reductions, Exchanges):
             timeout: seconds of each call that it makes; default: the communicator's.
 
         Raises:
-            UnsupportedError: the job may not have these settings, or a call is under way. The others raise AbortedError.
+            UnsupportedError: the job may not have these settings, or a call is in progress. The others raise AbortedError.
             Other :mod:`netsum.errors`, as calls do; the job's own settings are then in use.
         """
         self._engine.fork_guard.check()
@@ -221,7 +221,7 @@ class Communicator(Reductions, Exchanges):
         given = {name: value for name, value in wanted.items() if value is not None}
         try:
             if self._engine.busy:
-                raise ValueError("a job is tuned while no call is under way")
+                raise ValueError("tune() was called while another call is in progress: wait for it first")
             overridden(Settings.of(self._descriptor), given, self._descriptor)
         except ValueError as error:
             wrong = UnsupportedError(str(error))
@@ -282,7 +282,7 @@ class Communicator(Reductions, Exchanges):
                 if time.monotonic() >= deadline:
                     self._engine.close()
                     raise CallTimeoutError(
-                        f"the ranks did not come back into step within {timeout:g} s: {error}"
+                        f"the ranks did not resynchronize within {timeout:g} s: {error}"
                     ) from error
 
     def _share(self, state: tuple[Array, ...], progress: int, deadline: float) -> int:
@@ -367,7 +367,7 @@ class Communicator(Reductions, Exchanges):
         self._window.stats.redone += blocks
 
     def close(self) -> None:
-        """Leave the job. Calls under way raise ClosedError. May be called twice. In a forked process it does nothing, since
+        """Leave the job. Calls in progress raise ClosedError. May be called twice. In a forked process it does nothing, since
         the rank belongs to the parent."""
         if not self._engine.fork_guard.here:
             return

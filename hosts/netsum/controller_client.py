@@ -15,7 +15,7 @@ from netsum.errors import JoinError
 from netsum.recovery import Told
 
 _REJOIN_TIMEOUT: Final = 1.0
-"""Seconds. Short, because a call is under way, and its own timeout must not be delayed."""
+"""Seconds. Short, because a call is in progress, and its own timeout must not be delayed."""
 _LEAVE_TIMEOUT: Final = 2.0
 _DIAGNOSIS_TIMEOUT: Final = 3.0
 

@@ -86,7 +86,7 @@ class Driver(ABC, Generic[AnyWork]):
 
     @property
     def busy(self) -> bool:
-        """True if a call is under way."""
+        """True if a call is in progress."""
         return bool(self._works)
 
     def _begin(self, work: AnyWork, *, background: bool) -> AnyWork:
@@ -134,7 +134,7 @@ class Driver(ABC, Generic[AnyWork]):
                 try:
                     self._step()
                 except BaseException:
-                    # Every call under way has the error, and raises it where it is waited for.
+                    # Every call in progress has the error, and raises it where it is waited for.
                     continue
             time.sleep(0)  # let another thread take the lock
 
@@ -206,7 +206,7 @@ class Driver(ABC, Generic[AnyWork]):
         """End the calls whose time is over."""
 
     def _fail(self, error: BaseException) -> None:
-        """Take no more calls, and end those under way with an error."""
+        """Take no more calls, and end those in progress with an error."""
         # A KeyboardInterrupt is for the thread that it hit, not for every thread that waits for a call.
         self._end(error if isinstance(error, Exception) else ClosedError(f"interrupted: {_words(error)}"), error)
 
@@ -220,7 +220,7 @@ class Driver(ABC, Generic[AnyWork]):
             work.finish(error=raised)
 
     def close(self) -> None:
-        """End calls under way with ClosedError and close the transport. May be called twice; has no effect in a forked
+        """End calls in progress with ClosedError and close the transport. May be called twice; has no effect in a forked
         process."""
         if not self.fork_guard.here:
             return
@@ -229,7 +229,7 @@ class Driver(ABC, Generic[AnyWork]):
                 return
             self._closed = True  # the thread sees it and ends, so that the lock comes free
         with self._lock:
-            self._end(ClosedError(f"the {self.name} was closed while the call was under way"))
+            self._end(ClosedError(f"the {self.name} was closed while the call was in progress"))
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -347,7 +347,7 @@ class Engine(Driver[Work[Any]]):
         return self._transport.fileno()
 
     def _progress(self) -> bool:
-        """Send and receive whatever is due, unless calls are under way: then whoever drives them does it."""
+        """Send and receive whatever is due, unless calls are in progress: then whoever drives them does it."""
         if self._works or self._closed or not self._lock.acquire(blocking=False):
             return False
         try:

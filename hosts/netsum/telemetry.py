@@ -74,7 +74,7 @@ class MemberLog:
         block = descriptor.first_block_id
         what = "the switch restarted" if descriptor.by_switch else "without a switch"
         self._log = self._log.with_fields(epoch=descriptor.epoch)
-        self._log.warning("%s: goes on at block %d, epoch %d", what, block, descriptor.epoch, extra={"block": block})
+        self._log.warning("%s: resumes at block %d, epoch %d", what, block, descriptor.epoch, extra={"block": block})
 
     def failed(self, error: BaseException) -> None:
         extra = {}

@@ -28,7 +28,7 @@ class Outline:
         """The progress of the call if every result below block ``base`` is held; only the call if its size is not known."""
         if self.first is None or not self.blocks:
             return self.call
-        held = max(0, id_distance(base, self.first))  # 0: an earlier call is under way
+        held = max(0, id_distance(base, self.first))  # 0: an earlier call is in progress
         done = min(max(0, held - self.opening) + self.skipped * (held > self.opening), self.blocks)
         return f"{self.call}: {done:,} of {self.blocks:,} blocks done"
 
@@ -107,7 +107,7 @@ class Work(Generic[Result]):
         """
         self._driver.drive(self, None if timeout is None else seconds(timeout))
         if not self.over:
-            raise TimeoutError(f"the call is not done after {timeout} s; it goes on")
+            raise TimeoutError(f"the call is still in progress after {timeout} s")
         if self._error is not None:
             raise self._error
         value: Result = self._value

@@ -34,7 +34,7 @@ class _Copy:
 
 
 class Copies:
-    """The copies under way."""
+    """The copies in flight."""
 
     def __init__(self) -> None:
         self.client = secrets.randbits(64)
@@ -43,7 +43,7 @@ class Copies:
         self._names: set[tuple[int, int]] = set()
 
     def begin(self, asked: Message, sender: Address, to: Address, done: Copied, now: float) -> list[Send]:
-        """Read the source of a COPY through ``to``, unless that is already under way."""
+        """Read the source of a COPY through ``to``, unless that is already in progress."""
         if asked.name in self._names:
             return []
         if len(self._waiting) >= CLIENT_WINDOW:

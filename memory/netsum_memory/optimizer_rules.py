@@ -105,7 +105,7 @@ class Options:
             raise ValueError(f"quorum is 1 to the number of workers ({self.workers}), or 0 for all, not {self.quorum}")
         if self.quorum and self.mode != "synchronous":
             raise ValueError(
-                f"a quorum is of mode synchronous; in mode {self.mode} nobody waits for a step's gradients"
+                f"a quorum is of mode synchronous; in mode {self.mode} no client waits for a step's gradients"
             )
         if self.staleness < 0:
             raise ValueError(f"staleness is 0 or more steps, not {self.staleness}")

@@ -128,7 +128,7 @@ class Control:
         self.answered = False
         held = self._seldom.due()
         if held is not None:
-            log.warning("%s; what this device holds it goes on serving", text)
+            log.warning("%s; this device continues to serve what it holds", text)
 
     def close(self) -> None:
         self._closed = True

@@ -183,7 +183,7 @@ def _buffers() -> Finding:
         enlarge_buffers(sock)
         held = packets_held(sock.fileno(), HEADER_BYTES + MAX_CHUNKS * CHUNK_BYTES)
     found = f"receive buffers hold {held} of a window's {DEFAULT_WINDOW} blocks"
-    remedy = f"sysctl -w net.core.rmem_max={BUFFER_BYTES}: no more blocks are under way"
+    remedy = f"sysctl -w net.core.rmem_max={BUFFER_BYTES}: no more blocks are in flight"
     return Finding("buffers", held >= DEFAULT_WINDOW, found, "" if held >= DEFAULT_WINDOW else remedy)
 
 

@@ -34,7 +34,7 @@ def open_interface(name: str) -> socket.socket:
 
 
 class LongWires:
-    """``seconds``: how long a frame is under way. ``pairs``: sockets that exchange frames."""
+    """``seconds``: how long a frame is in flight. ``pairs``: sockets that exchange frames."""
 
     def __init__(self, seconds: float, pairs: list[tuple[socket.socket, socket.socket]]) -> None:
         self._seconds = seconds

@@ -85,7 +85,7 @@ class FabricMemory:
         while not all(self._is_alive(host) for host in hosts):
             if time.monotonic() > deadline:
                 silent = ", ".join(host for host in hosts if not self._is_alive(host))
-                raise TestbedError(f"the controller does not hear the memory devices on {silent}")
+                raise TestbedError(f"the controller receives nothing from the memory devices on {silent}")
             time.sleep(_POLL)
 
     def _is_alive(self, host: str) -> bool:

@@ -83,7 +83,7 @@ def rates_work() -> bool:
 class MininetFabric(Fabric):
     """Host ``h3`` on port 3 has ``h3-eth0``, whose other end is the switch's ``s1-eth3``; so are links' ends. Needs root.
 
-    ``say`` is told what this machine cannot do (link rates without tc's HTB). With ``delay_us``, a frame is under way for so many
+    ``say`` is told what this machine cannot do (link rates without tc's HTB). With ``delay_us``, a frame is in flight for so many
     microseconds on a host's link, each way (:mod:`netsum_testbed.long_wires`).
     """
 

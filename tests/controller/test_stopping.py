@@ -1,4 +1,4 @@
-"""`netsum serve` stops while requests are under way: each has ended, or is refused, before the state file is closed."""
+"""`netsum serve` stops while requests are in flight: each has ended, or is refused, before the state file is closed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_closed_state_file_is_refused(store: Store, use: Callable[[Store], Any
 
 @pytest.fixture
 def port(controller: Controller, spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A controller that serves the job and the live page, and whose closing waits as long as requests are under way."""
+    """A controller that serves the job and the live page, and whose closing waits as long as requests are in flight."""
     monkeypatch.setattr(walls, "CLOSING_TIME", FOR_EVER)
     monkeypatch.setattr(live_page, "ALIVE", FOR_EVER)
     controller.create_job(spec)
@@ -155,7 +155,7 @@ def test_who_waits_is_sent_away(controller: Controller, port: int) -> None:
         controller.close()
         assert half.makefile("rb").read() == b""  # not an answer to half of what was asked
         status, answer = raw.answer(waits)
-    assert (status, answer["error"]) == (503, "the controller is stopping: ask again when it is back")
+    assert (status, answer["error"]) == (503, "the controller is stopping: retry when it has started again")
 
 
 def test_what_does_not_end_in_time_is_refused_the_state(

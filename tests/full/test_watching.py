@@ -207,7 +207,7 @@ def test_a_switch_restart_is_seen_on_both_sides(fragile: Fabric, caplog: pytest.
             assert own["netsum_resumes_total", job, str(rank)] == 1
             assert own["netsum_epoch", job, str(rank)] > epoch
             assert own["netsum_calls_total", "allreduce", job, "ok", str(rank)] == training.steps[rank]
-    resumed = [vars(record) for record in caplog.records if "goes on at block" in record.getMessage()]
+    resumed = [vars(record) for record in caplog.records if "resumes at block" in record.getMessage()]
     assert sorted(record["rank"] for record in resumed) == [0, 1, 2]
     assert {record["job"] for record in resumed} == {job}
     assert len({(record["epoch"], record["block"]) for record in resumed}) == 1

@@ -23,7 +23,7 @@ def cell_of(kind: Kind, workers: int, size: int, seed: int, index: int = 0) -> C
 
 
 def check(communicators: Sequence[Communicator], cells: Sequence[Cell]) -> None:
-    """Make the cells on every rank, those that are ``joined`` with their neighbors under way, and check every result."""
+    """Make the cells on every rank, those that are ``joined`` with their neighbors in progress, and check every result."""
 
     def run(comm: Communicator) -> list[Any]:
         waiting = []

@@ -65,7 +65,7 @@ def test_a_product_is_of_those_that_are_left(left: list[Communicator]) -> None:
         assert good(cubes).tolist() == [8, 27]
     bad = on_each(left, lambda comm: comm.allreduce(np.array([1.0, np.nan if comm.rank == 3 else 1.0]), "product"))
     assert [type(each) for each in bad] == [AbortedError, AbortedError, NotFiniteError]
-    assert "rank 3 gave the call up" in str(bad[0])
+    assert "rank 3 aborted the call" in str(bad[0])
     assert (bad[2].rank, bad[2].index) == (3, (1,))
 
 

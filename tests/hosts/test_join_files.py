@@ -75,7 +75,7 @@ class Files:
         self._opened: list[Communicator] = []
 
     def come(self, ranks: Sequence[int], faults: Impairment | None = None) -> list[Communicator]:
-        """New processes of these ranks; packets under way to the old ones do not reach them."""
+        """New processes of these ranks; packets in flight to the old ones do not reach them."""
         for rank in ranks:
             end = self.network.transports[rank] = InMemoryTransport(self.network._deliver(rank))
             transport = end if faults is None else ImpairedTransport(end, faults, seed=rank)

@@ -203,7 +203,7 @@ def test_nothing_is_lost_or_added_twice(late: list[int | None], size: int) -> No
 
 
 def test_calls_that_overlap_carry_exactly_once() -> None:
-    """Two calls under way at once: what the first misses is known only when the second has begun."""
+    """Two calls in progress at once: what the first misses is known only when the second has begun."""
     size, rounds = 700, 3
     with stragglers(WORKERS) as (network, communicators):
 

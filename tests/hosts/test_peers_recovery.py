@@ -45,7 +45,7 @@ class Training:
         return min(self._reached)
 
     def results(self) -> list[list[bytes]]:
-        """End after the steps under way: what each rank has got."""
+        """End after the steps in progress: what each rank has got."""
         self._over.set()
         with self._pool:
             return self._running.result()

@@ -130,7 +130,7 @@ class Counted(Around):
 
 @pytest.mark.parametrize("scale", ["predicted", "agreed"])
 def test_at_predicted_scales_a_call_is_one_round_trip(scale: str) -> None:
-    """All that a rank sends is under way before anything comes back; where scales are agreed on first, it is not."""
+    """All that a rank sends is in progress before anything comes back; where scales are agreed on first, it is not."""
     made: list[Counted] = []
 
     def wrap(transport: Transport, _rank: int) -> Counted:

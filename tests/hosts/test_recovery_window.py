@@ -22,7 +22,7 @@ MASK = 0xFFFFFFFF
 
 
 class Flying(NamedTuple):
-    """A packet under way; a result that comes to a port which its member has left is lost."""
+    """A packet in flight; a result that comes to a port which its member has left is lost."""
 
     rank: int
     up: bool

@@ -198,7 +198,7 @@ class Story:
         return sum(run.together for run in self.members[1].runs)
 
     def look(self) -> None:
-        """Ask for blocks that are under way, as the end of a call and recovery do."""
+        """Ask for blocks that are in flight, as the end of a call and recovery do."""
         first, second = (member.window for member in self.members)
         overruled = [
             [b"".join(packet) for packet in window.abort_outstanding(Status.ABORT)] for window in (first, second)

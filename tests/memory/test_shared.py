@@ -105,7 +105,7 @@ def test_packets_are_lost_doubled_and_overtaken(options: dict[str, Any]) -> None
 
 
 def test_who_is_too_late_takes_no_reply_to_others() -> None:
-    """Also while its own push is under way: its gradient is not in the step."""
+    """Also while its own push is in progress: its gradient is not in the step."""
     inside = Inside("parameters", {"lr": 1.0, "workers": 3, "quorum": 2})
     links = [inside.transport() for _ in range(3)]
     first, second, late = begun(inside, 3, links)

@@ -93,7 +93,7 @@ class Stage:
             self.begin(worker)
 
     def begin(self, worker: Worker) -> None:
-        """A new life; what the one before has under way may still arrive, and nobody hears the replies."""
+        """A new life; what the one before has in flight may still arrive, and nobody hears the replies."""
         self.lives += 1
         worker.life, worker.task = self.lives, Task()
         layers = [np.full(size, worker.number + 1, np.float32) for size in SHAPES]

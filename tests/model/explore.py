@@ -272,7 +272,7 @@ class Explorer:
         return record.epoch == job.epoch and 2 * self.scenario.window <= ahead < 1 << 31
 
     def _give_up(self, world: World) -> World:
-        """The epoch cannot be continued: every call under way raises."""
+        """The epoch cannot be continued: every call in progress raises."""
         hosts = tuple(host_rules.desynchronized(self.by.hosts.items[number]) for number in world.hosts)
         epoch = world.epoch._replace(mortals=(), switch_restarts=0)
         return self._world(world.switches, hosts, epoch, 0)

@@ -28,7 +28,7 @@ class WindowRules:
 
     window_is_the_devices: bool = True  # the client's is not larger
     old_is_expired: bool = True  # and not done (again)
-    window_is_a_span: bool = True  # of numbers, not a count of what is under way
+    window_is_a_span: bool = True  # of numbers, not a count of what is in progress
     knows_all_of_the_window: bool = True  # also those that came after a newer one
     new_number: bool = True  # when numbers are used up
 

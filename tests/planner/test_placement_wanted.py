@@ -99,7 +99,7 @@ def test_sizes_are_all_that_fit() -> None:
     # 40 million parameters of 16 bytes, and 8 samples in each of 4 layers.
     whole = job(workers=4, activation_MB=1)
     assert whole.memory(Sizes(1, 1, 4)) == pytest.approx(640 * MB + 8 * 4 * MB)
-    # Two layers, two of the 8 microbatches of 16 samples under way.
+    # Two layers, two of the 8 microbatches of 16 samples in progress.
     assert whole.memory(Sizes(1, 2, 2)) == pytest.approx(320 * MB + 2 * 4 * MB)
     assert {each.tp * each.pp for each in job(workers=4, activation_MB=1, memory_GB=0.4).sizes()} == {2, 4}
 

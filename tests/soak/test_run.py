@@ -126,7 +126,7 @@ def test_a_controller_that_is_killed_does_not_hang(fabric: ServesOutside) -> Non
 def test_a_job_goes_to_its_members_and_back_when_its_switch_is_away(fabric: ServesOutside) -> None:
     events = (
         Event(after=3, kind=Kind.RESTART_SWITCH, what="leaf1", seconds=GONE),
-        Event(after=9, kind=Kind.STALL, rank=1, seconds=14.0),  # so that calls are under way when the switch is back
+        Event(after=9, kind=Kind.STALL, rank=1, seconds=14.0),  # so that calls are in progress when the switch is back
     )
     totals = soaked(fabric, Scenario(events=events), round_of("star"))
     assert not totals.errors

@@ -1,4 +1,4 @@
-"""A wire on which frames are under way for so long, each way."""
+"""A wire on which frames are in flight for so long, each way."""
 
 from __future__ import annotations
 

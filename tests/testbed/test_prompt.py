@@ -79,7 +79,7 @@ def test_a_tree(netsum: Start) -> None:
 
 @pytest.mark.full
 def test_interrupt_while_hosts_work(netsum: Start, switch: str) -> None:
-    """Ctrl-C ends the command under way; then the input ends, and with it the testbed."""
+    """Ctrl-C ends the command in progress; then the input ends, and with it the testbed."""
     command = netsum("testbed", "--workers", "2", "--switch", switch, commands=["all echo started; sleep 1000"])
     command.wait_for("h2| started")
     command.process.send_signal(signal.SIGINT)

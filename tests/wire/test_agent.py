@@ -132,7 +132,7 @@ def test_silence_is_told_and_is_no_error() -> None:
     with closing(Peer(lambda _: [])) as peer:
         done = by_udp(peer, "--wait", "0.05")
     assert done.exit_code == 0
-    assert "nothing came back within 0.05 s" in done.stderr
+    assert "no reply within 0.05 s" in done.stderr
 
 
 def member(link: Link, switch_port: int = 12000) -> Descriptor:

@@ -152,7 +152,7 @@ class JobSpec(Strict):
     @classmethod
     def _hosts_wait(cls, algorithm: str, info: ValidationInfo) -> str:
         if without_switch(algorithm) and info.data.get("late") is Late.DEGRADE:
-            raise ValueError("cannot go on without late members, as `late: degrade` asks; a switch can")
+            raise ValueError("cannot continue without late members (`late: degrade`); a switch can")
         return algorithm
 
     @property

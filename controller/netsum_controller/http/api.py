@@ -322,7 +322,7 @@ class _Handler(BoundedHandler):
         try:
             return self.rfile.read(int(length))
         except (TimeoutError, RequestTooLargeError):
-            raise _HttpError(HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time") from None
+            raise _HttpError(HTTPStatus.REQUEST_TIMEOUT, "the body was not received in time") from None
 
     def _diagnosis(self, name: str, query: str) -> dict[str, Any]:
         try:

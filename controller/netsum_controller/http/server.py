@@ -50,7 +50,7 @@ REQUEST_TIME = 10.0
 
 
 CLOSING_TIME = 10.0
-"""Seconds that closing waits for the requests under way."""
+"""Seconds that closing waits for the requests in flight."""
 
 
 class RequestTooLargeError(Exception):
@@ -122,7 +122,7 @@ class BoundedHandler(BaseHTTPRequestHandler):
         """True if the client is still there: it has not closed its side (which shows even behind bytes that nobody has read).
         Raises :class:`StateError` if the server is closing."""
         if self.server.closing:
-            raise StateError("the controller is stopping: ask again when it is back")
+            raise StateError("the controller is stopping: retry when it has started again")
         poll = select.poll()
         poll.register(self.connection, select.POLLRDHUP)
         return not poll.poll(0)
@@ -227,7 +227,7 @@ class BoundedHTTPServer(ThreadingHTTPServer):
                 with suppress(OSError):  # it has ended by itself
                     socket.socket.shutdown(connection, socket.SHUT_RD)
             if not self._ended.wait_for(lambda: not self._served, CLOSING_TIME):
-                log.warning("%d requests are still under way, and will be refused the state", self._served)
+                log.warning("%d requests are still in progress, and will be rejected", self._served)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         with self._lock:
@@ -251,13 +251,13 @@ class BoundedHTTPServer(ThreadingHTTPServer):
         ((crowded, _),) = strangers.most_common(1)
         victim = next(connection for connection, address in self._open.items() if address == crowded)
         del self._open[victim]
-        log.warning("a connection from %s makes room: too many at once", crowded)
+        log.warning("closed a connection from %s: too many connections", crowded)
         with suppress(OSError):  # it has ended by itself
             socket.socket.shutdown(victim, socket.SHUT_RDWR)  # not TLS's, which its thread may be in
         return True
 
     def _turn_away(self, request: Any, client_address: Any) -> None:
-        log.warning("connection from %s turned away: too many at once", client_address)
+        log.warning("rejected a connection from %s: too many connections", client_address)
         if self._encrypted:
             return  # an answer would need a handshake
         body = b'{"error": "too many connections at once", "retry_ms": 500}'

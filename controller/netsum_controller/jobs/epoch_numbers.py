@@ -26,7 +26,7 @@ class NumberTakenError(SwitchError):
 
 def claim_numbers(context: ControllerContext, clients: Mapping[str, SwitchClient], senders: Sequence[str]) -> Claim:
     """Claim numbers on all of these switches for an epoch with these ``senders`` (hosts, and switches below others). On a switch
-    without any, which has just started, they begin at the current time, because packets from before may still be under way. Call
+    without any, which has just started, they begin at the current time, because packets from before may still be in progress. Call
     it under the state lock. Raises :class:`RejectedError` (no UDP ports are left), :class:`StateError` or
     :class:`SwitchError`."""
     last = [client.claimed() for client in clients.values()]

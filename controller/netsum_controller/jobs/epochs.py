@@ -82,7 +82,7 @@ def used_ids(client: SwitchClient, job: Job) -> int | None:
         record = client.query_records([job.slot_base], _RECORD_TIMEOUT)[job.slot_base]
     except SwitchError as error:
         log.warning(
-            "cannot tell how far epoch %d of job %s got: %s", job.epoch.number, job.name, error, extra=about(job)
+            "the progress of epoch %d of job %s is not known: %s", job.epoch.number, job.name, error, extra=about(job)
         )
         return None
     opened = 0

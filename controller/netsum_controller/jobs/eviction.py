@@ -114,7 +114,7 @@ def _goes_on_without(job: Job, client: SwitchClient) -> bool:
         record = client.query_records([job.slot_base])[job.slot_base]
     except SwitchError as error:
         epoch = job.epoch.number
-        log.warning("job %s: cannot tell how far epoch %d is: %s", job.name, epoch, error, extra=about(job))
+        log.warning("job %s: the progress of epoch %d is not known: %s", job.name, epoch, error, extra=about(job))
         return False
     ahead = (record.block_id - job.epoch.first_block_id) % SERIAL
     return record.epoch == job.epoch.number and 2 * job.window <= ahead < SERIAL // 2

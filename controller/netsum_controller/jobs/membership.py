@@ -185,7 +185,7 @@ class Membership:
             if not there or seat.left or seat.evicted or seat.instance != instance:
                 raise RejectedError(f"job {name!r}: rank {rank} has not joined, or was replaced")
             if rank not in ranks:
-                raise InputError(f"rank {rank} asks for a group that it is not in")
+                raise InputError(f"rank {rank} requests a group of which it is no member")
             return open_group(self._context, job, token, epoch, label, ranks).name, list(ranks).index(rank)
 
     def join_all(self, name: str, instance: str = FILE_INSTANCE) -> list[Descriptor]:

@@ -57,7 +57,7 @@ def move(context: ControllerContext, name: str, algorithm: str) -> Migration:
         if without_switch(algorithm):
             check_plan(name, algorithm, job.members)
             if job.late is Late.DEGRADE:
-                raise RejectedError(f"job {name!r} goes on without late members, which only a switch can")
+                raise RejectedError(f"job {name!r} continues without late members, which only a switch can do")
             stays = not job.by_switch and job.algorithm == algorithm
             return _keep(job) if stays else _to_members(context, job, algorithm)
         try:

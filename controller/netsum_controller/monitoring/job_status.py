@@ -223,7 +223,7 @@ class _Search:
     states: Mapping[str, SwitchState]
 
     def open_blocks(self) -> list[BlockReport]:
-        """Every block that is under way on some switch, the oldest first."""
+        """Every block that is in flight on some switch, the oldest first."""
         first = self.job.epoch.first_block_id
         found = {
             record.block_id

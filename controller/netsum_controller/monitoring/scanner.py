@@ -59,7 +59,7 @@ class AgingScanner:
 
 @dataclass(frozen=True)
 class _Round:
-    """A job's scans: when the next is due, and the ``cookie`` of the one under way (None: there is none)."""
+    """A job's scans: when the next is due, and the ``cookie`` of the one in flight (None: there is none)."""
 
     job: str
     job_id: int

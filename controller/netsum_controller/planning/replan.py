@@ -34,7 +34,7 @@ def _planner() -> Replan | None:
         try:
             found: Replan = entry.load()
         except ImportError as error:
-            log.info("jobs keep the weights of their plans, as nobody can plan anew: %s", error)
+            log.info("jobs keep the weights of their plans, because no planner is available: %s", error)
             return None
         return found
     return None

@@ -107,7 +107,7 @@ def send(**options: Any) -> None:
         _print_message("received", answer, options)
     if not came:
         click.echo(
-            f"nothing came back within {options['wait']:g} s: a contribution is answered if it completes its block"
+            f"no reply within {options['wait']:g} s: a contribution is answered if it completes its block"
             " or repeats a finished one; malformed ones are dropped",
             err=True,
         )

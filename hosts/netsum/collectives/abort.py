@@ -84,7 +84,7 @@ def give_up(context: Context, error: CallError, blocks: int = 1, op: Op = Op.MAX
     first = results[0]
     if first is None or first.status not in GIVING_UP:
         raise DesynchronizedError(
-            f"the others have gone on without this rank, which cannot make their call ({error}): resync(), or join again"
+            f"the others continued without this rank, which cannot make their call ({error}): resync(), or join again"
         )
     yield from take_rest(context, first.call_fingerprint, begun, op, lane)
     yield lambda: len(results) == begun

@@ -20,7 +20,7 @@ Encode = Callable[[range], tuple[Array, Sequence[Status] | None]]
 
 
 def send_at_once(context: Context, sender: BlockPipeline, encode: Encode, error: CallError | None) -> Flow:
-    """The flow that sends all blocks; returns the groups, complete. If the call has been given up, those that are not under way
+    """The flow that sends all blocks; returns the groups, complete. If the call has been given up, those that are not in progress
     bring no values, and are not among them. ``error`` is why this rank gives it up, if it does, and is raised."""
     if error is not None:
         yield from give_up(context, error, sender.cut.number, sender.op, sender.lane)

@@ -68,7 +68,7 @@ def _check_finite(rank: int, ranks: list[int], factors: Array, shape: tuple[int,
         raise NotFiniteError(rank, index, float(factors[own, where]))
     if bad.any():
         whose = ranks[int(bad.any(axis=1).argmax())]
-        raise AbortedError(f"rank {whose} gave the call up: its input has a NaN or an infinity")
+        raise AbortedError(f"rank {whose} aborted the call: its input has a NaN or an infinity")
 
 
 def _multiply_integers(factors: Array) -> Array:

@@ -56,7 +56,7 @@ class Verdict:
         if self.highest == Status.MISMATCH:
             raise MismatchError("another rank made a different call (operation, type or size)")
         if self.highest == Status.ABORT:
-            raise own if own is not None else AbortedError("another rank gave the call up; its own error says why")
+            raise own if own is not None else AbortedError("another rank aborted the call; its own error says why")
 
 
 class Negotiation:

@@ -52,7 +52,7 @@ def _form(lane: Lane, workers: int, exponent: int, count: int) -> _Form | None:
 
 
 class OneBlock:
-    """One sum under way."""
+    """One sum in progress."""
 
     def __init__(self, context: Context, values: Array, form: _Form, *, mean: bool) -> None:
         self._context = context

@@ -86,7 +86,7 @@ def predicted_sum(
 
 
 class _PredictedSum:
-    """One sum under way. ``exponents`` are those of its blocks: predicted, or agreed on later."""
+    """One sum in progress. ``exponents`` are those of its blocks: predicted, or agreed on later."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ def shards_of(keys: NDArray[Any], shards: int) -> Keys:
 
 
 class MemoryWork(Work[Any]):
-    """A call under way; ``task`` is what it has submitted."""
+    """A call in progress; ``task`` is what it has submitted."""
 
     def __init__(self, client: MemoryClient, flow: Callable[[Task], Flow], timeout: float | None) -> None:
         self.task = Task()
@@ -89,7 +89,7 @@ class MemoryWork(Work[Any]):
 
 class MemoryClient(Driver[MemoryWork]):
     """One client's window, transport and calls. Thread-safe. Regions may share one; each then waits for the others' replies once
-    256 instructions are under way."""
+    256 instructions are in flight."""
 
     name, thread_name = "client of memory", "netsum memory"
     window: MemoryWindow

@@ -8,7 +8,7 @@ and the clock is passed in.
 * What is lost is sent again (:mod:`netsum.window.retransmit`); replies of the same shard should come in the order in which the
   instructions were sent. :mod:`netsum.window.congestion` holds instructions back while links are congested.
 
-Packets stand in a ring, one place for each instruction under way. Most replies are ordinary: OK, whole, with nothing left out.
+Packets stand in a ring, one place for each instruction in flight. Most replies are ordinary: OK, whole, with nothing left out.
 They are taken many at a time, and that changes nothing else: :meth:`MemoryWindow.receive` says what a reply means, one by one.
 """
 
@@ -157,7 +157,7 @@ class MemoryWindow:
         self._ring = np.zeros((CLIENT_WINDOW, MAX_MESSAGE), np.uint8)
         self._sizes = np.zeros(CLIENT_WINDOW, np.int64)
         self._way = np.zeros(CLIENT_WINDOW, np.int64)
-        self._flight = np.zeros(CLIENT_WINDOW, np.int64)  # the flight's number; 0: not under way
+        self._flight = np.zeros(CLIENT_WINDOW, np.int64)  # the flight's number; 0: not in progress
         self._flights = 0
         self._later: dict[int, tuple[float, float]] = {}  # sent again at this time; the pause
         self._shared = Shared()

@@ -50,7 +50,7 @@ def average_gradients(
     copied through the host's memory. Raises what ``allreduce`` raises (MismatchError also if the gradients' shapes differ between
     ranks); then the gradients are as they were.
 
-    Cost: one allreduce a bucket, all under way at once, and for each sparse gradient that of
+    Cost: one allreduce a bucket, all in progress at once, and for each sparse gradient that of
     :func:`~netsum.torch.sparse.reduce_sparse`.
     """
     gradients = list(_gradients(model))

@@ -86,7 +86,7 @@ class Group(distributed.ProcessGroup):  # type: ignore[misc]
     # The end.
 
     def shutdown(self) -> None:
-        """Leave the group; calls under way raise. May be called twice."""
+        """Leave the group; calls in progress raise. May be called twice."""
         release, self._release = self._release, None
         if release is None:
             return
@@ -113,7 +113,7 @@ class Group(distributed.ProcessGroup):  # type: ignore[misc]
 
     def _call(self, method: str, opts: Any, *arguments: Any, many: Tensors = (), **options: Any) -> Pending:
         """Begin a call of the communicator, or make it if torch waits at once; ``many`` are the tensors of all calls that
-        belong together, which are under way at once."""
+        belong together, which are in progress at once."""
         options["timeout"] = self._seconds(opts)
         comm = self._lane()
         if getattr(opts, "asyncOp", True) or len(many) > 1:

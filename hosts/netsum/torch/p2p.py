@@ -208,7 +208,7 @@ class PointToPoint:
         return self._mailer.poll(now, waiting=not self._mailer.settled)
 
     def _parts(self, sending: Sending) -> Iterator[tuple[bytes, int]]:
-        """The next parts of a message, as many as may be under way."""
+        """The next parts of a message, as many as may be in progress."""
         while sending.sent < len(sending.data) and self._mailer.kept(sending.rank) < UNDER_WAY:
             start = sending.sent
             part = sending.data[start : start + self._most].tobytes()

@@ -1,4 +1,4 @@
-"""The messages between the mailboxes of two ranks, and what each remembers of a message under way."""
+"""The messages between the mailboxes of two ranks, and what each remembers of a message in flight."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Letter(NamedTuple):
 
 
 class Parcel:
-    """A send or a receive under way, as :class:`netsum.Work` is a call: ``value`` is the rank that a message came from."""
+    """A send or a receive in progress, as :class:`netsum.Work` is a call: ``value`` is the rank that a message came from."""
 
     def __init__(self, rank: int | None, waits_for: str, deadline: float) -> None:
         self.rank = rank
@@ -53,7 +53,7 @@ class Parcel:
 
     def wait(self, timeout: float | None = None) -> int | None:
         if not self._done.wait(timeout):
-            raise TimeoutError(f"waiting for {self.waits_for}: not done after {timeout} s; it goes on")
+            raise TimeoutError(f"waiting for {self.waits_for}: still in progress after {timeout} s")
         if self._error is not None:
             raise self._error
         return self._value

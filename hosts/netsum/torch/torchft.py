@@ -101,7 +101,7 @@ class ProcessGroupNetsum(ProcessGroupWrapper):  # type: ignore[misc]
             self._pg.set_timeout(timeout)
 
     def abort(self, errored: bool = True) -> None:
-        """End the group; calls under way raise. Only ``configure`` makes it usable again."""
+        """End the group; calls in progress raise. Only ``configure`` makes it usable again."""
         super().abort(errored=errored)
         self._error = RuntimeError("the process group was aborted")
 

@@ -99,7 +99,7 @@ def future_for_cpp(futures: Futures, value: Callable[[], Any], devices: list[Any
     return ended.then(lambda _: value())
 
 
-# torch's Work: a call under way.
+# torch's Work: a call in progress.
 
 
 class Pending(Protocol):
@@ -171,7 +171,7 @@ class Work(distributed.Work):  # type: ignore[misc]
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        """The error that the call raised; None while it is under way."""
+        """The error that the call raised; None while it is in flight."""
         if all(call.done() for call in self._calls):
             try:
                 self._take()

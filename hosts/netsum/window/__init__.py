@@ -138,7 +138,7 @@ class Window(Protocol):
         """Begin further blocks with these settings; the same on all ranks from the same block on, and between calls."""
 
     def fit(self, holds: Callable[[int], int]) -> None:
-        """Have no more blocks under way than the link's receive buffer ``holds``, which tells how many packets of a size that
+        """Have no more blocks in flight than the link's receive buffer ``holds``, which tells how many packets of a size that
         is."""
 
     def waits(self) -> Waits | None:

@@ -14,7 +14,7 @@ nothing is held back. While it is smaller, blocks are paced: they leave at the r
 never more than half a window at once.
 
 This only ever holds blocks back. All ranks of a job send the same blocks, so a job is as fast as the rank whose links are the
-most congested, and the others have no more under way than that one lets through.
+most congested, and the others have no more in flight than that one lets through.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AHEAD: Final = 1.25
 
 
 class CongestionWindow:
-    """``window`` is how many blocks may be under way, ``share`` the average share of marked results in a window of them that has
+    """``window`` is how many blocks may be in flight, ``share`` the average share of marked results in a window of them that has
     some. No block may leave before ``until`` (seconds), which is 0.0 while none has to wait for its turn."""
 
     def __init__(self, most: int) -> None:
@@ -46,7 +46,7 @@ class CongestionWindow:
         self.window = self._most
         self._threshold = self._most  # below it, the window doubles in a round trip
         self.share = 1.0  # so that the first marks halve the window
-        self._cut_holdoff = 0  # results until those that were under way at the last cut have come
+        self._cut_holdoff = 0  # results until those that were in progress at the last cut have come
         self._results = self._marks = 0  # of this window of results
         self._round = most  # what it still lacks
         self._credit = 0.0  # blocks that may leave now
@@ -60,13 +60,13 @@ class CongestionWindow:
         self._round = min(self._round, most)
 
     def marked(self, number: int, under_way: int) -> None:
-        """So many packets came with a mark; so many blocks are under way."""
+        """So many packets came with a mark; so many blocks are in flight."""
         if not self._cut_holdoff:
             self._cut(self.share / 2, under_way, MIN_WINDOW)
         self._marks += number
 
     def lost(self, under_way: int) -> None:
-        """Blocks that are under way were overtaken by later ones, so their packets, or those of other ranks, were lost."""
+        """Blocks that are in progress were overtaken by later ones, so their packets, or those of other ranks, were lost."""
         if not self._cut_holdoff and self.window > MIN_LOSS_WINDOW:
             self._cut(0.5, under_way, MIN_LOSS_WINDOW)
 
@@ -76,7 +76,7 @@ class CongestionWindow:
         self._cut_holdoff = max(under_way, 1)
 
     def stalled(self) -> None:
-        """The timer has expired again although what it repeated got through: all that is under way may be lost, or wait for a
+        """The timer has expired again although what it repeated got through: all that is in progress may be lost, or wait for a
         straggler. So begin anew, and soon be where it was."""
         self._threshold = max(self.window, self._threshold / 2)
         self.window, self._cut_holdoff = min(self.window, MIN_LOSS_WINDOW), 0
@@ -108,7 +108,7 @@ class CongestionWindow:
             self.window = min(self.window, self._most)
 
     def room(self, now: float, under_way: int, rtt: float | None) -> int:
-        """The number of blocks that may leave now, with so many under way; ``rtt`` is a round trip in seconds, if known."""
+        """The number of blocks that may leave now, with so many in flight; ``rtt`` is a round trip in seconds, if known."""
         room = int(self.window) - under_way
         self.until = 0.0
         if self.window >= self._most or not rtt:

@@ -1,7 +1,7 @@
 """Giving way to jobs of a higher priority at the switch. Pure: the clock is passed in.
 
 While a job of a higher priority is busy, the switch says so on results (``backoff``). A member that hears it keeps at most one
-block under way and pauses before each, twice as long every time it hears it again. So a low-priority job costs a busy one only a
+block in flight and pauses before each, twice as long every time it hears it again. So a low-priority job costs a busy one only a
 packet per member now and then, and still finishes. The first result without ``backoff`` ends the pause, and each such result
 allows one more block, which doubles the window every round trip (like TCP's slow start).
 
@@ -21,7 +21,7 @@ LONGEST_PAUSE: Final = 0.04
 
 
 class PriorityBackoff:
-    """The number of blocks that may be under way. None is sent before ``until`` (seconds), which is 0.0 when there is nobody
+    """The number of blocks that may be in flight. None is sent before ``until`` (seconds), which is 0.0 when there is nobody
     to give way to."""
 
     def __init__(self, window: int, block_exp_ms: float = 0.0) -> None:
@@ -33,7 +33,7 @@ class PriorityBackoff:
         self.until = 0.0
 
     def narrow(self, window: int) -> None:
-        """From now on at most so many blocks are under way: what is to be no more than the job's window."""
+        """From now on at most so many blocks are in flight: what is to be no more than the job's window."""
         self._limit = min(self._limit, window) if self._limit < self._window else window
         self._window = window
 
@@ -43,11 +43,11 @@ class PriorityBackoff:
             self._limit = min(self._limit + number, self._window)
             self._pause = self.until = 0.0
             return
-        if now >= self.until:  # else the block was under way when the pause began
+        if now >= self.until:  # else the block was in flight when the pause began
             self._pause = min(2 * self._pause or SHORTEST_PAUSE, self._longest)
             self.until = now + self._pause
         self._limit = 1
 
     def room(self, now: float) -> int:
-        """Blocks that may be under way now; 0 in a pause."""
+        """Blocks that may be in progress now; 0 in a pause."""
         return self._limit if now >= self.until else 0

@@ -168,7 +168,7 @@ class Retransmitter:
         self.begin_anew(roots)
 
     def begin_anew(self, roots: Sequence[int]) -> None:
-        """Nothing is under way; the ``roots`` may have changed."""
+        """Nothing is in progress; the ``roots`` may have changed."""
         self._overtaking = RackDetector(roots)
         self.next_order = self._overtaking.next_order
         self.again: dict[int, None] = {}

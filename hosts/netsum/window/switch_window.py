@@ -88,7 +88,7 @@ class SwitchWindow:
         self._degrade = descriptor.block_exp_ms > 0
         self._queue: deque[tuple[int, Sequence[Block]]] = deque()  # with the first one's serial; some may be sent
         self._sent: dict[int, InFlight] = {}
-        self._kept: deque[InFlight] = deque()  # all with blocks from base - W on, also those under way
+        self._kept: deque[InFlight] = deque()  # all with blocks from base - W on, also those in progress
         self._held: set[int] = set()  # held beyond `base`
         self._copies = Copies(self._size)
         self._retransmitter = Retransmitter(self.block_id, descriptor.roots)

@@ -43,7 +43,7 @@ SEGMENT_BYTES: Final = 8
 """A segment is an address, where the instruction goes next."""
 
 CLIENT_WINDOW: Final = 256
-"""Instructions that a client may have under way: it sends sequence s once all up to s - CLIENT_WINDOW are complete. So a device
+"""Instructions that a client may have in progress: it sends sequence s once all up to s - CLIENT_WINDOW are complete. So a device
 need not keep more replies of a client than these. When its numbers are used up, a client takes a new number for itself."""
 LAST_SEQUENCE: Final = (1 << 32) - 1
 

@@ -129,7 +129,7 @@ class Job(NamedTuple):
         return [layer.gflops if self.training.gflops else layer.parameters for layer in layers]
 
     def memory(self, sizes: Sizes) -> float:
-        """Bytes that the neediest worker needs: its parameters' state, and the activations of the microbatches under way, one
+        """Bytes that the neediest worker needs: its parameters' state, and the activations of the microbatches in progress, one
         for each layer."""
         under_way = min(self.microbatches(sizes), sizes.pp) * self.samples(sizes) / self.microbatches(sizes)
         return max(

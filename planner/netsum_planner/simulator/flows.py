@@ -59,7 +59,7 @@ def max_min(capacity: Floats, starts: Numbers, links: Numbers, caps: Floats) -> 
 
 
 FEW: Final = 64
-"""Up to this many messages under way, each ends at its own time."""
+"""Up to this many messages in flight, each ends at its own time."""
 TOLERANCE: Final = 0.01
 """With more, the share of a message that may be missing, or sent in excess, when it counts as sent."""
 _SAME: Final = 1e-12

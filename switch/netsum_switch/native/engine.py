@@ -41,7 +41,7 @@ class Changeable(Protocol):
     """The state that the control plane changes and packets read."""
 
     def refresh(self) -> None:
-        """Put in place what has changed; no packet is under way."""
+        """Put in place what has changed; no packet is in flight."""
 
 
 class NativePipeline(Pipeline):

@@ -199,7 +199,7 @@ def _packed(key: Key) -> bytes:
 
 # A table whose entries lie in flat memory too, where compiled code looks them up (`tables`).
 #
-# What is written waits aside until `refresh`, which the pipeline calls when no packet is under way; so packets see all
+# What is written waits aside until `refresh`, which the pipeline calls when no packet is in flight; so packets see all
 # of a batch or nothing, however long it took to write.
 
 

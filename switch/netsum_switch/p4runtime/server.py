@@ -64,7 +64,7 @@ class Servicer:
         with _Errors(context):
             self._require_primary(request)
             if request.device_id != self._device.device_id:
-                log.error("device id %d is asked for, this is %d", request.device_id, self._device.device_id)
+                log.error("device id %d is requested, this is %d", request.device_id, self._device.device_id)
                 raise RpcError(code_pb2.UNKNOWN, "Error when trying to assign device")
             self._device.set_config(request.action, request.config)
             log.info("forwarding pipeline: %s", _Action.Name(request.action))

@@ -73,7 +73,7 @@ class Ranks:
                 yield answer
 
     def stop(self, timeout: float = 10.0) -> None:
-        """End the round early: close the communicators, which makes calls under way raise, and wait for the threads."""
+        """End the round early: close the communicators, which makes calls in progress raise, and wait for the threads."""
         self._stopping.set()
         for comm in self._communicators:
             comm.close()

@@ -40,7 +40,7 @@ def _receive(packets: list[bytes], *, together: bool) -> None:
         window.receive(memoryview(packet), 0.001)
     left = [task.left for task in tasks]
     assert all(0 <= number <= _ROWS for number in left)
-    assert window.under_way == sum(left), "an instruction is neither complete nor under way"
+    assert window.under_way == sum(left), "an instruction is neither complete nor in flight"
     assert window.stats.packets_received == len(packets)
     untouched = np.count_nonzero((into.reshape(_ROWS, _BYTES) == 0xEE).all(axis=1))
     assert left[0] or tasks[0].error or not untouched, "a READ is done, and brought nothing"

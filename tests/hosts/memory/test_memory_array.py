@@ -294,7 +294,7 @@ def test_what_never_begins_says_so() -> None:
         with pytest.raises(errors.CallTimeoutError, match="sent 0 times; it has not been done"):
             region.write(0, 1, timeout=0.05)
         assert not work.done()
-    with pytest.raises(errors.ClosedError, match="while the call was under way"):
+    with pytest.raises(errors.ClosedError, match="while the call was in progress"):
         work.wait()
 
 

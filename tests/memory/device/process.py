@@ -48,7 +48,7 @@ def start(options: Sequence[str], port: int = 0) -> tuple[Child, int]:
 
 
 class Caller:
-    """Many FETCH_ADDs of 1 under way, on a few lanes."""
+    """Many FETCH_ADDs of 1 in progress, on a few lanes."""
 
     def __init__(self, port: int, lanes: int, seed: int) -> None:
         self.random = random.Random(seed)

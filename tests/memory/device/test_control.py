@@ -88,7 +88,7 @@ def test_a_report_brings_orders_and_trouble_changes_nothing(
     assert orders.macs == {"10.9.9.9": "02:00:00:00:00:09", "10.0.0.2": "02:00:00:00:00:02"}
     assert [each.to_dict() for each in orders.assignments] == SHARDS
     (said,) = {record.getMessage() for record in caplog.records}  # the second trouble is held back
-    assert said.endswith("the controller failed; see its log; what this device holds it goes on serving")
+    assert said.endswith("the controller failed; see its log; this device continues to serve what it holds")
 
 
 @pytest.mark.parametrize(

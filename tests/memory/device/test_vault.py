@@ -89,7 +89,7 @@ class Model:
         return MemoryStatus.OK, before
 
     def step(self, desk: Desk) -> None:
-        """Ask for something, or once more for what was under way when the device ended."""
+        """Ask for something, or once more for what was in flight when the device ended."""
         if self.under_way is None:
             self.under_way = self.next(desk)
         (got,) = desk.send(self.under_way)

@@ -63,7 +63,7 @@ elif rank == 1:
         dist.recv(torch.empty(LONG - 1), 0)
     dist.recv(torch.empty(2), 0)
 
-# Groups: overlapping, in another order, of one rank; calls and messages of all of them are under way at once.
+# Groups: overlapping, in another order, of one rank; calls and messages of all of them are in flight at once.
 low, high = dist.new_group([0, 1]), dist.new_group(list(range(1, size)))
 turned = dist.new_group(list(reversed(range(size))), sort_ranks=False)
 alone = [dist.new_group([each]) for each in range(size)][rank]

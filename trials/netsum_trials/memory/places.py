@@ -19,7 +19,7 @@ _STOPS: Final = (0, 1, 1, 2, 2, 3, 16)
 _FEW: Final = 3
 """Most segments of all clients' but one: where two long chains overlap, there are more orders than can be tried."""
 _LONG: Final = 100
-"""A client with a push and this much else under way only pushes: a window (of 256) full of other instructions could not bring
+"""A client with a push and this much else in progress only pushes: a window (of 256) full of other instructions could not bring
 the push that another client waits for."""
 INTEGERS: Final = (LaneType.INT32, LaneType.INT64, LaneType.UINT32, LaneType.UINT64)
 

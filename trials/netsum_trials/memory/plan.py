@@ -17,7 +17,7 @@ from netsum_trials.memory.table import shard_of
 
 CLIENTS: Final = 8
 DEPTHS: Final = (1, 4, 16)
-"""Instructions that a client has under way."""
+"""Instructions that a client has in progress."""
 DTYPES: Final = (None, "int32", "int64", "float32", "float64")
 PLACES: Final = (12, 25)
 _SIZES: Final = (16, 64, 8192)

@@ -49,7 +49,7 @@ class InProcess(targets.InProcess):
             found[name] = [(entry.match, entry.action, entry.params) for entry in table.entries()]
         found["multicast group"] = sorted(pipeline.pre.multicast.items())
         found["clone session"] = sorted(pipeline.pre.clones.items())
-        found["packet under way"] = pipeline.under_way
+        found["packet in flight"] = pipeline.under_way
         return found
 
     def counts(self) -> Counter[str]:

@@ -212,7 +212,7 @@ class Stage:
             client.turn()
 
     def _read_all(self) -> bool:
-        """Read every place, once nothing else is under way."""
+        """Read every place, once nothing else is in progress."""
         self._read(range(len(self._plan.places)))
         return self._until_over("last READs have no reply")
 

@@ -100,7 +100,7 @@ class Client(threading.Thread):
         return sum(not is_push(entry.asked) for _, entry, _ in self._open) < self._plan.depth
 
     def asks(self, numbers: Collection[int]) -> bool:
-        """Whether an instruction on these places is under way."""
+        """Whether an instruction on these places is in flight."""
         return any(number in numbers for number, _, _ in list(self._open))
 
     def start_one(self, number: int, entry: Entry) -> MemoryWork:

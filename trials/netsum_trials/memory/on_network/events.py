@@ -65,7 +65,7 @@ class Events:
             self._totals.faults[event.kind.value] += 1
 
     def whole(self) -> bool:
-        """Whether no event is under way, and every shard has all its devices with all contents."""
+        """Whether no event is in progress, and every shard has all its devices with all contents."""
         if self._undo or time.monotonic() < self._calm:
             return False
         state = self._fabric.controller.context.memory.state()
