@@ -109,7 +109,7 @@ def free_peers(workers: int) -> tuple[str, ...]:
 
 def descriptors(algorithm: str, peers: tuple[str, ...], mtu: int = 9000) -> list[Descriptor]:
     """The descriptors of a job without switch and controller, by rank; ``peers``: where its members are, as ``host:port``."""
-    nobody, host = "00:00:00:00:00:00", peers[0].partition(":")[0]
+    no_mac, host = "00:00:00:00:00:00", peers[0].partition(":")[0]
     of_rank_0 = Descriptor(
         job="bench",
         job_id=0,
@@ -121,8 +121,8 @@ def descriptors(algorithm: str, peers: tuple[str, ...], mtu: int = 9000) -> list
         first_block_id=0,
         block_bytes=BLOCK_BYTES,
         mtu=mtu,
-        switch=SwitchAddress("0.0.0.0", nobody),
-        host=HostAddress(host, nobody, 1),
+        switch=SwitchAddress("0.0.0.0", no_mac),
+        host=HostAddress(host, no_mac, 1),
         algorithm=algorithm,
         peers=peers,
         peer_key=secrets.token_hex(16),

@@ -102,8 +102,8 @@ def _broadcast(place: Place, count: int, dtype: np.dtype[Any]) -> GivenAndGot:
 
 
 def _all_gather(place: Place, count: int, dtype: np.dtype[Any]) -> GivenAndGot:
-    everybody = [_values(rank, count, dtype) for rank in range(place.ranks)]
-    return everybody[place.rank], np.concatenate(everybody)
+    all_values = [_values(rank, count, dtype) for rank in range(place.ranks)]
+    return all_values[place.rank], np.concatenate(all_values)
 
 
 def _gather(place: Place, count: int, dtype: np.dtype[Any]) -> GivenAndGot:
@@ -118,8 +118,8 @@ def _scatter(place: Place, count: int, dtype: np.dtype[Any]) -> GivenAndGot:
 
 
 def _alltoall(place: Place, count: int, dtype: np.dtype[Any]) -> GivenAndGot:
-    everybody = [_values(rank, count * place.ranks, dtype) for rank in range(place.ranks)]
-    return everybody[place.rank], np.concatenate([_within(rows, count, place.rank) for rows in everybody])
+    all_values = [_values(rank, count * place.ranks, dtype) for rank in range(place.ranks)]
+    return all_values[place.rank], np.concatenate([_within(rows, count, place.rank) for rows in all_values])
 
 
 def _sendrecv(place: Place, count: int, dtype: np.dtype[Any]) -> GivenAndGot:

@@ -3,7 +3,7 @@
 The variable :data:`PARTIES` has the parties in JSON, by name: the arguments of :func:`netsum.join`, or of :class:`Gloo`. They
 take turns call by call, and before each all ranks wait for each other, so that none pays for another's stragglers. The rank
 prints a line of JSON for each size, as :mod:`netsum_bench.rank` does, where bytes are those that the host's interfaces
-counted, whoever sent them.
+counted, whichever program sent them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``netsum bench links``: what each link of a testbed carries, in a file that `netsum plan` reads.
 Every host sends a TCP stream to another one, all at the same time, and every link counts the bytes of its frames. Then each sends
-to the one after that, until everybody has sent to everybody. A link's rate is the most that it has carried in a turn: rounds of
+to the one after that, until each has sent to every other. A link's rate is the most that it has carried in a turn: rounds of
 turns are repeated until one finds no link that is faster, since a busy machine holds streams up. ``python -m netsum_bench.links
 ADDRESS [send]`` is one end of a stream.
 """
@@ -52,7 +52,7 @@ def send(address: str) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONTROL.encode())
         while sock.connect_ex((address, PORT)):
             if time.monotonic() > deadline:
-                sys.exit(f"nobody accepts a connection at {address}")
+                sys.exit(f"no process accepts a connection at {address}")
             time.sleep(_INTERVAL)
         block = bytes(1 << 16)
         while True:
@@ -109,7 +109,7 @@ def stream(fabric: Fabric, sender: str, receiver: str) -> Iterator[Callable[[], 
 # ``netsum bench links``: what each link of a testbed carries, in a file that `netsum plan` reads.
 #
 # Every host sends a TCP stream to another one, all at the same time, and every link counts the bytes of its frames.
-# Then each sends to the one after that, until everybody has sent to everybody. A link's rate is the most that it has
+# Then each sends to the one after that, until each has sent to every other. A link's rate is the most that it has
 # carried in a turn: rounds of turns are repeated until one finds no link that is faster, since a busy machine holds
 # streams up.
 

@@ -119,7 +119,7 @@ class ControllerContext:
 def find_down(context: ControllerContext) -> frozenset[str]:
     """Ask all switches at once whether they are there, and set ``context.down``. A switch whose address is not known yet is not
     down. Without links between switches there is no way around any, so only those that were down are asked. This is one call to
-    each switch, which disturbs nobody and takes at most ``context.patience``."""
+    each switch, which disturbs no client and takes at most ``context.patience``."""
     switches = context.topology.switches
     names = [name for name in switches if context.topology.links or name in context.down]
     for name, there in zip(names, at_once(lambda name: answers(context, name), names), strict=True):

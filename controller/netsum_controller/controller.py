@@ -135,7 +135,7 @@ class Controller:
         return self.membership.leave(name, token, rank, instance)
 
     def write_descriptors(self, name: str, folder: str | Path) -> list[Path]:
-        """Descriptor files of every rank for one run, in a new epoch unless nobody has joined the current one."""
+        """Descriptor files of every rank for one run, in a new epoch unless no member has joined the current one."""
         return self.membership.write_files(name, folder)
 
     def create_region(self, spec: RegionSpec, *, wait: float = regions.WAIT) -> Region:

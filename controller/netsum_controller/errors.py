@@ -106,7 +106,7 @@ class BusyError(ControllerError):
 
 
 class AbandonedError(ControllerError):
-    """Whoever asked went away before it was its turn."""
+    """The client went away before it was its turn."""
 
     def __init__(self) -> None:
         super().__init__("the connection was closed before it was this request's turn")
@@ -125,7 +125,7 @@ class LockedError(StateError):
 
 
 class UnreachableError(SwitchError):
-    """Nobody answers at the switch's address."""
+    """No server answers at the switch's address."""
 
 
 class EntryNotFoundError(SwitchError):

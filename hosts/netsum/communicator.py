@@ -281,9 +281,7 @@ class Communicator(Reductions, Exchanges):
                 # went on until results that this rank lacks were gone. Or the rank whose state was to be taken was evicted.
                 if time.monotonic() >= deadline:
                     self._engine.close()
-                    raise CallTimeoutError(
-                        f"the ranks did not resynchronize within {timeout:g} s: {error}"
-                    ) from error
+                    raise CallTimeoutError(f"the ranks did not resynchronize within {timeout:g} s: {error}") from error
 
     def _share(self, state: tuple[Array, ...], progress: int, deadline: float) -> int:
         def largest(number: int) -> int:

@@ -157,7 +157,7 @@ class CallTimeoutError(CallError, TimeoutError):
 
     Attributes:
         block_id: the first block whose result is missing.
-        missing: ranks known to hold it up: the switch's record lacks them, or they answer nobody. Empty if that is not known,
+        missing: ranks known to hold it up: the switch's record lacks them, or they answer no rank. Empty if that is not known,
             or if results were still arriving.
     """
 

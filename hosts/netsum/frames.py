@@ -151,7 +151,7 @@ def _udp_bytes(head: bytes, length: int) -> int:
 
 
 def parse_frame(frame: memoryview, ip: bytes, port: int) -> tuple[str, tuple[str, int], memoryview] | None:
-    """A frame for this address and port, whoever sent it: the sender's MAC, its address and UDP port, and the payload."""
+    """A frame for this address and port, whichever host sent it: the sender's MAC, its address and UDP port, and the payload."""
     if len(frame) < PREFIX_BYTES or frame[30:34] != ip or frame[36] << 8 | frame[37] != port:
         return None
     size = _udp_bytes(bytes(frame[:PREFIX_BYTES]), len(frame))

@@ -131,7 +131,7 @@ class Seldom:
 
 class LongWait:
     """Says what a program waits for while it is within this context, once that has taken :data:`LONG` seconds and then ever more
-    seldom: in the log, or on stderr if nobody has configured logging. ``reason`` is what is known by then."""
+    seldom: in the log, or on stderr if logging is not configured. ``reason`` is what is known by then."""
 
     def __init__(self, what: str, reason: str) -> None:
         self.reason = reason
@@ -160,5 +160,5 @@ class LongWait:
             print(f"netsum: {text}", file=sys.stderr, flush=True)
 
 
-# Or Python would print warnings although nobody has configured logging.
+# Or Python would print warnings although logging is not configured.
 logging.getLogger(NAME).addHandler(logging.NullHandler())

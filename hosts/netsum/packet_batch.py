@@ -1,4 +1,4 @@
-"""Many packets at once, as rows of an array: nobody makes an object for each, unless somebody asks for one."""
+"""Many packets at once, as rows of an array: no object is made for a packet until a caller reads it."""
 
 from __future__ import annotations
 

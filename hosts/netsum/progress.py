@@ -35,7 +35,7 @@ from netsum.work import SUBMITTED, Ended, Flow, Outline, Work
 
 # Drives calls that share a window and a transport: sends, receives, and ends the calls whose results have arrived.
 #
-# Whoever waits for a call drives all of them. No thread runs unless a call was started asynchronously; then one drives
+# The thread that waits for a call drives all of them. No thread runs unless a call was started asynchronously; then one drives
 # them in the background as long as calls are outstanding.
 
 
@@ -77,7 +77,7 @@ class Driver(ABC, Generic[AnyWork]):
         self._transport = transport
         self._works: deque[AnyWork] = deque()
         self._gate = threading.Lock()  # guards what a caller changes: the list of works and how everything ended
-        self._lock = threading.RLock()  # held by whoever drives
+        self._lock = threading.RLock()  # held by the thread that drives
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._closed = False
@@ -101,7 +101,7 @@ class Driver(ABC, Generic[AnyWork]):
             if background and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self.thread_name, daemon=True)
                 self._thread.start()
-        # Whoever drives already will find the call; if nobody does, its first packets go out now.
+        # The thread that drives already will find the call; if none does, its first packets go out now.
         if background and self._lock.acquire(blocking=False):
             try:
                 self._step(wait=False)
@@ -186,7 +186,7 @@ class Driver(ABC, Generic[AnyWork]):
 
     @property
     def _alone(self) -> bool:
-        """True if nobody begins a call while this thread waits."""
+        """True if no thread begins a call while this thread waits."""
         return self._thread is None
 
     @property
@@ -255,7 +255,7 @@ def _words(error: BaseException) -> str:
 
 
 _LISTENINGS: Final = 256
-"""Most batches received between calls: more than a socket's buffer holds, and a bound if somebody floods it."""
+"""Most batches received between calls: more than a socket's buffer holds, and a bound if a sender floods it."""
 
 
 class Engine(Driver[Work[Any]]):
@@ -347,7 +347,7 @@ class Engine(Driver[Work[Any]]):
         return self._transport.fileno()
 
     def _progress(self) -> bool:
-        """Send and receive whatever is due, unless calls are in progress: then whoever drives them does it."""
+        """Send and receive whatever is due, unless calls are in progress: then the thread that drives them does it."""
         if self._works or self._closed or not self._lock.acquire(blocking=False):
             return False
         try:

@@ -25,7 +25,7 @@ MAX_PATIENCE: Final = 4.0
 SPREAD: Final = 0.01
 """Seconds for each rank of the job, up to which a rank waits longer, at random: otherwise all ranks would ask at once."""
 LOOK: Final = 5.0
-"""Seconds between two questions that one member asks for all in a job without a switch, where nobody is refused."""
+"""Seconds between two questions that one member asks for all in a job without a switch, where no member is refused."""
 
 
 class InactivityTimer:
@@ -66,11 +66,11 @@ class InactivityTimer:
 # The message of a CallTimeoutError: how far the call came, and whom it waits for if that is known.
 #
 # A rank is named only on evidence: a block has waited for a while, and the switch's record lacks the rank, or the rank
-# answers nobody. As long as results arrive, nobody is late: the call was too large for its timeout.
+# answers no rank. As long as results arrive, no rank is late: the call was too large for its timeout.
 
 
 STILL: Final = 1.0
-"""Seconds without a result (or half the call's timeout, if that is less) after which somebody counts as late."""
+"""Seconds without a result (or half the call's timeout, if that is less) after which a rank counts as late."""
 ANSWER: Final = 3.0
 """Seconds that the controller has to say whom a block waits for."""
 
@@ -83,7 +83,7 @@ class TimeoutDiagnosis:
         self._early: Question[BlockedOn] | None = None
 
     def foresee(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> None:
-        """Ask ahead of the deadline, if there is time: nobody then waits for a controller that does not answer."""
+        """Ask ahead of the deadline, if there is time: no call then waits for a controller that does not answer."""
         if work.timeout is None or work.deadline is None or work.timeout < 2 * ANSWER or now < work.deadline - ANSWER:
             return
         if self._early is None and self._waits(work, window, silence, now):

@@ -1,4 +1,4 @@
-"""The report on a call: what its results lack because somebody was late."""
+"""The report on a call: what its results lack because a rank was late."""
 
 from __future__ import annotations
 

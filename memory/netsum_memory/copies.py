@@ -66,7 +66,7 @@ class Copies:
         return [(to, read.pack())]
 
     def hear(self, answer: Message) -> bool:
-        """Take a reply to one of our READs; False if nobody waits for it."""
+        """Take a reply to one of our READs; False if no worker waits for it."""
         header = answer.header
         copy = self._waiting.get(header.sequence) if header.client == self.client else None
         if copy is None:

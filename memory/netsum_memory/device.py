@@ -29,7 +29,7 @@ class DeviceCounters:
     Attributes:
         instructions: taken to be done, by number; a repeated one again.
         refused: by (instruction, reason), the reason being the status in lower case.
-        dropped: packets that nobody is told about, by reason.
+        dropped: packets without a reply, by reason.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Device:
     Attributes:
         virtual: where packets for any address of the memory go; None where there is no switch.
         behind: whether a packet has shown that the switch knows more than this device: another epoch, or a shard that is to
-            be here. The controller should be asked; whoever does so clears it.
+            be here. The controller should be queried; the query clears it.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Device:
             self._hear(asked, sender)
         elif header.flags & _REPLY:
             if not self._copies.hear(asked):
-                self.tally.dropped["nobody waits for it"] += 1
+                self.tally.dropped["not expected"] += 1
         else:
             self._serve(asked, sender, now)
 
@@ -263,7 +263,7 @@ class Device:
         if asked.header.key != shard.region.keys.read:
             log.error(
                 "shard %d of region %s ends at position %d here, and a client was told of position %d: this memory is older "
-                "than what was acknowledged, and is shown to nobody",
+                "than what was acknowledged, and is shown to no client",
                 *(shard.index, shard.region.name, holding.ordering.position, shown),
             )
             shard.fall_behind()

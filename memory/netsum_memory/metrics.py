@@ -35,7 +35,7 @@ class DeviceCollector(Collector):
             ("instruction", "reason"),
             tally.refused,
         )
-        yield _counts("netsum_memory_dropped", "Packets that nobody is told about.", ("reason",), tally.dropped)
+        yield _counts("netsum_memory_dropped", "Packets without a reply.", ("reason",), tally.dropped)
         yield _counts(
             "netsum_memory_lost", "Packets that the network did not take.", ("reason",), self._server.link.lost
         )

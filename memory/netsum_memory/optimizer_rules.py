@@ -37,8 +37,8 @@ class Options:
         quorum: a step is done once so many have come (0: all); later ones are dropped, and told so.
         mean: take the mean of a step's gradients, not their sum.
         mode: "synchronous": a step is made of all workers' gradients; "stale": each is applied when it comes, and its worker
-            goes on once nobody is more than ``staleness`` steps behind it; "elastic": workers push parameters, and these and the
-            memory's attract each other.
+            continues once no worker is more than ``staleness`` steps behind it; "elastic": workers push parameters, and these
+            and the memory's attract each other.
         block: bytes that one instruction is about, a power of two that the network's packets can carry; norms are summed by it.
         moving_rate: of "elastic": the share of the difference by which both move.
     """

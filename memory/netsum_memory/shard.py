@@ -70,7 +70,7 @@ class Shard:
         position: of the last instruction done; the first has position 1.
         tail: what the log has behind that, with the epochs in which it got there.
         number: this device's place in the group, 0 for the primary.
-        behind: whether a client has shown that something is gone which this device had: nobody is shown anything then.
+        behind: whether a client has shown that something is gone which this device had: no client is shown anything then.
         whole: whether it holds everything up to ``position``; not while another device's contents are being copied here.
         journal: is told what is to be kept; None if nothing is.
     """

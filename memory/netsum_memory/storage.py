@@ -117,7 +117,7 @@ class Storage:
         sync(self.folder)
 
     def _set_aside(self) -> None:
-        """Nothing reads what is set aside, but whoever has lost memory may want to look at it. Only the last is kept."""
+        """Nothing reads what is set aside, but a user who has lost memory may want to look at it. Only the last is kept."""
         kept = [*self.folder.glob("checkpoint.*"), *self.folder.glob("journal.*")]
         if not kept and not any(self.regions.iterdir()):
             return

@@ -26,7 +26,7 @@ _DONTNEED: Final = getattr(mmap, "MADV_DONTNEED", None)
 
 
 class Snapshot:
-    """The pages that were not all zeros: a sequence of addresses and contents. While somebody holds the snapshot, the store
+    """The pages that were not all zeros: a sequence of addresses and contents. While a snapshot is held, the store
     puts aside each page that changes."""
 
     def __init__(self, store: Store, numbers: NDArray[np.int64]) -> None:
@@ -137,7 +137,7 @@ class Store:
             os.fsync(self._file)
 
     def clear(self, addresses: Iterable[int], length: int) -> None:
-        """Make these stretches zeros, and give their memory back. Nobody may need a snapshot of them any more."""
+        """Make these stretches zeros, and give their memory back. No snapshot of them may be needed any more."""
         for address in addresses:
             start = address - self.base
             if self._file is None and _DONTNEED is not None:
@@ -153,5 +153,5 @@ class Store:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-        with contextlib.suppress(BufferError):  # somebody still has a view: it goes with that
+        with contextlib.suppress(BufferError):  # a view still exists: it goes with that
             self._map.close()

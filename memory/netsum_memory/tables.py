@@ -35,7 +35,7 @@ class TableOptions:
     Attributes:
         dim: numbers in a row.
         ram_rows: rows in RAM, over all the region's shards; the others are on disk.
-        initial: a row that nobody has changed is uniform in [-initial, initial), from ``seed`` and its key.
+        initial: a row that was not changed is uniform in [-initial, initial), from ``seed`` and its key.
         disk: bytes that a shard's file may have; it grows as needed, and up to this.
     """
 
@@ -89,7 +89,7 @@ def _check_type(name: str, value: object) -> None:
 
 
 def initial_rows(options: TableOptions, keys: Keys) -> Floats:
-    """Rows as they are before anybody has changed them: the same on every device."""
+    """Rows as they are before they are changed: the same on every device."""
     rows = np.zeros((keys.size, options.width), np.float32)
     if options.initial:
         columns = mixed(np.arange(options.dim, dtype=np.uint64) + np.uint64(options.seed % 2**64))
@@ -239,7 +239,7 @@ class TableRows:
         return self._disk.sync()
 
     def all(self) -> Rows:
-        """All rows that somebody has changed."""
+        """All rows that were changed."""
         self.flush()
         return self._disk.all()
 

@@ -98,7 +98,7 @@ const bit<8> COMBINE_BY      = 16;  // plus the operation: buffer and payload bo
 // payload; a result or a partial is what the slot holds.
 const bit<3> REPLY_NOTHING       = 0;
 const bit<3> REPLY_PARTIAL       = 1;   // for the switch's parent
-const bit<3> REPLY_ANSWER        = 2;   // for whoever sent the packet
+const bit<3> REPLY_ANSWER        = 2;   // for the sender of the packet
 const bit<3> REPLY_ANSWER_TO_ALL = 3;   // for the job's sources
 const bit<3> REPLY_EARLY         = 4;   // the same: a COPY's payload, ahead of its result
 const bit<3> REPLY_RESULT_TO_ALL = 5;   // the same

@@ -26,7 +26,7 @@ register<progress_raw_t, bit<8>>(256) job_progress_register;    // by job
 #define FINGERPRINT(h) (AS_CALL_FINGERPRINT(h.call_fingerprint) | AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) \
     | AS_LANE(h.lane))
 
-// Whether an open block need not wait any longer: nobody is missing (since a source was evicted, perhaps); or enough workers
+// Whether an open block need not wait any longer: no source is missing (since a source was evicted, perhaps); or enough workers
 // have waited long enough for the late; or only stragglers are missing, who have not been heard of since they were late the
 // last time. A scan's time is that of its first pass, so a block may be younger than that: a difference would wrap.
 #define ALL_IN(m) ((RECORD_SEEN(m.record) & m.all_sources) == m.all_sources)
@@ -62,7 +62,7 @@ control OpenBlock(in headers_t hdr, inout metadata_t meta, in standard_metadata_
     }
 }
 
-// The packet becomes what the slot holds. A COPY's payload may be there although nobody has contributed it yet: then it is in
+// The packet becomes what the slot holds. A COPY's payload may be there although no contribution has counted it yet: then it is in
 // no result.
 control LoadResult(inout metadata_t meta) {
     apply {
@@ -106,7 +106,7 @@ control AdvanceNewestBlock(in headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Whoever is missing from the block was late.
+// A source that is missing from the block was late.
 control MarkStragglers(in headers_t hdr, inout metadata_t meta) {
     apply {
         meta.progress = meta.progress | AS_PROGRESS_STRAGGLERS(meta.all_sources & ~RECORD_SEEN(meta.record));

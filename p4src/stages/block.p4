@@ -182,7 +182,7 @@ control Block(in headers_t hdr, inout metadata_t meta, in standard_metadata_t st
             }
 
             // Room: a result leaves with its payload only in a packet that came in with room for it. BMv2's buffers grow by
-            // 512 bytes at most, and a switch that never sends more than it received amplifies nobody's forgeries. Without
+            // 512 bytes at most, and a switch that never sends more than it received amplifies no forged packet. Without
             // room, the header tells the members that the result can be fetched with a padded contribution.
             if (meta.outcome != OUTCOME_ACCEPTED) {
                 if (!HAS_STATUS(meta.record, STATUS_OK) || RECORD_CHUNKS(meta.record) > meta.payload_capacity) {

@@ -53,7 +53,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.netsum.status = status;
         hdr.netsum.age_op = reason;
     }
-    action answer(bit<4> status, bit<4> reason) {    // to whoever sent the packet, even a stranger
+    action answer(bit<4> status, bit<4> reason) {    // to the sender of the packet, member or not
         meta.reply = REPLY_ANSWER;
         standard_metadata.egress_spec = standard_metadata.ingress_port;
         set_status(status, reason);
@@ -81,7 +81,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             else                                                { early(); }
         }
 
-        // A leaf's partial goes up in a packet that has room for it; else whoever can bring such a packet is asked to, unless
+        // A leaf's partial goes up in a packet that has room for it; else a source that can bring such a packet is asked to, unless
         // it is a COPY, whose payload has gone ahead. Or its question goes up, which has no payload.
         else if (JOB_ROLE(meta) == ROLE_LEAF && OUTCOME_GOES_UP(meta.outcome)) {
             if (meta.from == FROM_CONTROLLER)                   { answer_of_scan(STATUS_AGAIN, 0); }

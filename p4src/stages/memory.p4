@@ -16,7 +16,7 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     @id(REGION_COUNTER)
     direct_counter(CounterType.packets_and_bytes) region_traffic;
 
-    // To whoever sent it (source_guard.p4 has left that address), from whom it was sent to. What is swapped changes no checksum.
+    // To the sender (source_guard.p4 has left that address), from whom it was sent to. What is swapped changes no checksum.
     action back() {
         meta.my_mac = hdr.ethernet.dst_addr;
         hdr.ethernet.dst_addr = hdr.ethernet.src_addr;

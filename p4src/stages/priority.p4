@@ -1,6 +1,6 @@
-// Jobs of a higher priority go first. Switches of this kind have one queue for everybody, so those that are to wait are told:
+// Jobs of a higher priority go first. Switches of this kind have one queue for all jobs, so those that are to wait are told:
 // a result says backoff while a job of a higher priority is busy, and hosts then hold back. A job is busy when its blocks
-// get complete: one that waits for a straggler holds nobody up.
+// get complete: one that waits for a straggler holds no other up.
 
 @id(BUSY_REGISTER)
 register<bit<56>, bit<1>>(1) busy_register;    // the highest priority that is busy, and when a block of it was last complete

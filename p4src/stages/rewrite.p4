@@ -1,5 +1,5 @@
 // Egress: every copy of a reply gets its receiver's addresses. A host that is not the block's destination gets the header
-// alone, as an acknowledgment; a child switch gets everything. Whoever is not in a partial result is told so.
+// alone, as an acknowledgment; a child switch gets everything. A receiver that is not in a partial result is told so.
 
 control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     HeaderOnly() header_only;

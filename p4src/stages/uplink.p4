@@ -14,13 +14,13 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         hdr.udp.dst_port = NETSUM_PORT;
         hdr.netsum.hop = HOP_UP;
         hdr.netsum.src_id = src_id;
-        hdr.netsum.backoff = 0;    // whoever makes the result says so
+        hdr.netsum.backoff = 0;    // the switch that makes the result sets it
     }
     @id(UPLINK_DROP)
     action drop() {
         mark_to_drop(standard_metadata);
     }
-    // After RANGE, ABORT or MISMATCH, nobody wants the sum.
+    // After RANGE, ABORT or MISMATCH, no rank needs the sum.
     action no_data() {
         hdr.netsum.data_cnt = 0;
     }

@@ -62,7 +62,7 @@ PacketInHandler = Callable[[bytes], None]
 class DataPlane:
     """Owns the ports and the running pipeline.
 
-    `lock` is held while packets are processed and by whoever changes the pipeline's tables: a change under the lock is
+    `lock` is held while packets are processed and by a thread that changes the pipeline's tables: a change under the lock is
     atomic to the packets. It is released after every batch of at most `TURN` frames.
 
     Ports are served in turn, at most `TURN` frames each, so that a flooded one gets no more than its share.

@@ -98,7 +98,7 @@ class MininetFabric(Fabric):
     def _start_switches(self) -> None:
         try:
             self._start_network()
-        except SystemExit:  # Mininet's, whose reason was logged where nobody sees it
+        except SystemExit:  # Mininet's, whose reason was logged where it is not shown
             found = ", ".join(name for name in ("ip", "ifconfig", "mnexec", "tc") if shutil.which(name) is None)
             what = f"not on PATH ({os.environ.get('PATH', '')}): {found}" if found else "it gave no reason"
             raise TestbedError(f"Mininet has ended by itself; {what}; `netsum doctor` says more") from None

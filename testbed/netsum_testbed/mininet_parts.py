@@ -14,7 +14,7 @@ try:
 except ImportError as error:
     raise TestbedError(f"Mininet is not there ({error}): apt install mininet, and use the system's Python") from error
 
-# Mininet makes all later loggers, anybody's, print by themselves, and nothing below its own level OUTPUT.
+# Mininet makes all later loggers print by themselves, and nothing below its own level OUTPUT.
 logging.setLoggerClass(logging.Logger)
 
 __all__ = ["CLI", "Host", "Link", "Mininet", "Switch", "TCLink", "lg", "output", "setLogLevel"]

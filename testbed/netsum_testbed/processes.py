@@ -105,7 +105,7 @@ class Child:
 
     def wait_unreaped(self) -> None:
         """Wait for it to end, and leave it a zombie: until :meth:`wait`, its process group is still its own, and what it has
-        left running there can be ended without hitting anybody else."""
+        left running there can be ended without ending another process."""
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 

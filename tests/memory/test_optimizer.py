@@ -186,7 +186,7 @@ def test_elastic_averaging_pulls_both_ways() -> None:
         ({"workers": True}, "workers is int"),
         ({"workers": 2, "quorum": 3}, "quorum is 1 to"),
         ({"mode": "stale", "optimizer": "lamb"}, "norms of whole layers"),
-        ({"mode": "stale", "workers": 2, "quorum": 1}, "nobody waits"),
+        ({"mode": "stale", "workers": 2, "quorum": 1}, "no client waits"),
         ({"mode": "later"}, "mode is one of"),
         ({"nesterov": True}, "nesterov needs"),
         ({"block": 1000}, "block is a power of two from 64 to 8192 bytes"),

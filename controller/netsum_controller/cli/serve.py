@@ -17,7 +17,7 @@ from netsum_controller.monitoring.switch_monitor import PERIOD
 @contextmanager
 def _ending() -> Iterator[Callable[[], object]]:
     """Take the signals to end; the function waits for one. (Python's handlers alone would not do: a signal that comes just before
-    the wait, or to another thread, wakes nobody.)"""
+    the wait, or to another thread, wakes no thread.)"""
     ours, pythons = socket.socketpair()
     pythons.setblocking(False)
     handlers = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -193,7 +193,7 @@ class MemoryAddress(Strict):
 
 class Topology(Strict):
     """Switches, hosts and links by name, validated as a whole: no address or port is used twice. Two switches may have several
-    links. If there are ``tenants``, only they may have jobs, within their quotas; otherwise anybody may, as many as fit."""
+    links. If there are ``tenants``, only they may have jobs, within their quotas; otherwise every user may, as many as fit."""
 
     name: Name
     switches: dict[Name, Switch] = Field(min_length=1)

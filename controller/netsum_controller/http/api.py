@@ -153,7 +153,7 @@ class HttpServer:
         feed: EventStream | None = None,
     ) -> None:
         """At most ``limit`` connections, and ``request_time`` seconds for each request. ``metrics``, and what the live page shows
-        of the ``feed``, are given to whoever has the ``metrics_token``, or to anybody if it is None. Raises
+        of the ``feed``, are given to a client that has the ``metrics_token``, or to every client if it is None. Raises
         :class:`InputError`."""
         known = {
             "context": context,
@@ -289,7 +289,7 @@ class _Handler(BoundedHandler):
 
     def _turn(self) -> AbstractContextManager[None]:
         """The state lock for a question. Its asker gives up while others have the lock, and asks again; were all its questions
-        answered, those of others would wait for answers that nobody reads."""
+        answered, those of others would wait for answers that no client reads."""
         return self.context.store.lock.while_wanted(self.is_awaited)
 
     def _memory(self, method: str, what: str, name: str, query: str, text: bytes) -> dict[str, Any]:

@@ -6,7 +6,7 @@ places, the newcomer gets a 503 and asks again.
 """
 
 # Built on http.server and not on cheroot (11.1), which times each recv instead of the request, makes the TLS handshake in its
-# accept loop (one silent client stops everybody), cannot make room, and refuses in plain text. Overriding all of that would
+# accept loop (one silent client stops all), cannot make room, and refuses in plain text. Overriding all of that would
 # leave this file.
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class BoundedHandler(BaseHTTPRequestHandler):
         return True
 
     def is_awaited(self) -> bool:
-        """True if the client is still there: it has not closed its side (which shows even behind bytes that nobody has read).
+        """True if the client is still there: it has not closed its side (which shows even behind bytes that were not read).
         Raises :class:`StateError` if the server is closing."""
         if self.server.closing:
             raise StateError("the controller is stopping: retry when it has started again")
@@ -192,7 +192,7 @@ class BoundedHTTPServer(ThreadingHTTPServer):
             self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def trust(self, connection: socket.socket) -> None:
-        """The connection is a member's: nobody may take its place."""
+        """The connection is a member's: no other may take its place."""
         with self._lock:
             if connection in self._open:
                 self._open[connection] = None

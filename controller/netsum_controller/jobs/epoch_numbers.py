@@ -26,8 +26,8 @@ class NumberTakenError(SwitchError):
 
 def claim_numbers(context: ControllerContext, clients: Mapping[str, SwitchClient], senders: Sequence[str]) -> Claim:
     """Claim numbers on all of these switches for an epoch with these ``senders`` (hosts, and switches below others). On a switch
-    without any, which has just started, they begin at the current time, because packets from before may still be in progress. Call
-    it under the state lock. Raises :class:`RejectedError` (no UDP ports are left), :class:`StateError` or
+    without any, which has just started, they begin at the current time, because packets from before may still be in progress.
+    Call it under the state lock. Raises :class:`RejectedError` (no UDP ports are left), :class:`StateError` or
     :class:`SwitchError`."""
     last = [client.claimed() for client in clients.values()]
     known = context.store.next_epoch
@@ -79,7 +79,7 @@ def foreign(context: ControllerContext, switch: str, entries: Iterable[JobEntry]
 
 
 def _known(client: SwitchClient) -> int:
-    """Up to which number all epochs on the switch are this state file's; 0: nobody has looked."""
+    """Up to which number all epochs on the switch are this state file's; 0: not read yet."""
     return client.claimed() if client.all_ours else 0
 
 
@@ -87,8 +87,8 @@ def require_ours(context: ControllerContext, client: SwitchClient) -> None:
     """Raise :class:`StateError` if the switch has jobs, or regions of memory, of another state file, so that nothing may be
     changed there.
 
-    Nobody begins an epoch without a new number. So the jobs are read only if numbers have been taken since they were last found
-    to be this file's (whatever it has claimed itself is)."""
+    No controller begins an epoch without a new number. So the jobs are read only if numbers have been taken since they were
+    last found to be this file's (whatever it has claimed itself is)."""
     known = context.store.known_claims(client.name)
     if known is None:  # nothing was ever claimed there: it may be a switch that cannot answer claims
         require_all_ours(context, client, client.read_entries(JobEntry, RegionEntry))

@@ -127,7 +127,7 @@ def _first_possible(
 
 
 def replanned(context: ControllerContext, job: Job) -> Replanned | None:
-    """Roots for what is left of the network that the job's roots were planned for; None if it is whole, or nobody can tell."""
+    """Roots for what is left of the network that the job's roots were planned for; None if it is whole, or that is not known."""
     links = (context.topology.links[name].switches for name in context.links_down if name in context.topology.links)
     gone: frozenset[str | tuple[str, str]] = frozenset({*context.down, *links})
     if not gone or not job.network or context.replan is None:
@@ -185,7 +185,7 @@ def goes_around(context: ControllerContext, job: Job) -> bool:
 def is_resumable(job: Job) -> bool:
     """True if another epoch can resume the current one, which its switch has lost. Not if a member has left, because the
     contributions that it kept are gone; nor if one was evicted after it had joined, because some members hold results with its
-    part that others would get without it; nor if results may be partial, because nobody can reproduce them."""
+    part that others would get without it; nor if results may be partial, because no rank can reproduce them."""
     seats = job.epoch.seats
     return (
         job.late is Late.WAIT
@@ -199,7 +199,7 @@ def record_epoch(
     context: ControllerContext, job: Job, clients: Clients, *, used: int | None = None, resumes: bool = False
 ) -> Job:
     """Store a new epoch as the job's current one. The switches do not know it yet, so the job is ``CHANGING``. ``used`` is how
-    many block ids the old epoch has used, None if nobody can tell.
+    many block ids the old epoch has used, None if that is not known.
 
     An epoch that ``resumes`` the old one, which its switch has lost, keeps each seat's instance. Its first block is known once
     all members have rejoined (:mod:`netsum_controller.jobs.rejoin`). If not all had joined the old epoch, none of its blocks

@@ -101,7 +101,7 @@ def _way_up(context: ControllerContext, job: Job, rank: int) -> list[str]:
 
 
 def _goes_on_without(job: Job, client: SwitchClient) -> bool:
-    """True if the epoch can lose a member: it is installed, and every result that anybody holds was made in it.
+    """True if the epoch can lose a member: it is installed, and every result that any member holds was made in it.
 
     In an epoch that resumes another, results of the first window may be older. They are settled once some member is two windows
     ahead, because it holds all results up to one window before, which were therefore made again.

@@ -91,7 +91,7 @@ def _check_number(parent: Job, others: Sequence[Job], ranks: Sequence[int]) -> N
 
 
 def _clear_old(context: ControllerContext, parent: Job, current: str) -> None:
-    """Delete the groups of the parent's earlier epochs: nobody is left who could use them."""
+    """Delete the groups of the parent's earlier epochs: no member is left that could use them."""
     for group in groups_of(context, parent):
         if not group.name.startswith(current):
             delete_job(context, group.name)

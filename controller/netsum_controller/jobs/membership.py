@@ -112,7 +112,7 @@ class Membership:
             if seat.evicted:
                 raise EvictedError(name, rank)
             resumes = None
-            gone = any(other.left for other in job.epoch.members)  # what they kept is lost, so nobody can resume
+            gone = any(other.left for other in job.epoch.members)  # what they kept is lost, so no epoch can resume it
             if progress is not None:
                 job = rejoin(self._context, job, rank, instance, progress, peer)
                 resumes = progress.epoch if progress.epoch != job.epoch.number else None
@@ -189,8 +189,8 @@ class Membership:
             return open_group(self._context, job, token, epoch, label, ranks).name, list(ranks).index(rank)
 
     def join_all(self, name: str, instance: str = FILE_INSTANCE) -> list[Descriptor]:
-        """Take every rank that is not evicted, for members that do not talk to the controller; in a new epoch unless nobody has
-        joined the current one. Needs no token: whoever can write the state file owns the jobs."""
+        """Take every rank that is not evicted, for members that do not talk to the controller; in a new epoch unless no member
+        has joined the current one. Needs no token: a process that can write the state file owns the jobs."""
         with self._context.store.lock:
             job = self._context.store.job(name)
             if not job.by_switch:

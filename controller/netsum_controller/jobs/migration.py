@@ -71,7 +71,7 @@ def move(context: ControllerContext, name: str, algorithm: str) -> Migration:
 
 def leave_dead_switch(context: ControllerContext, switch: str) -> list[Migration]:
     """Move "auto" jobs that wait for a switch which does not answer to their members. Jobs whose trees can go around it stay,
-    and so do jobs whose members got descriptor files, since nobody could tell them."""
+    and so do jobs whose members got descriptor files, since they do not talk to the controller."""
     with context.store.lock:
         jobs = [job for job in context.store.jobs(switch) if _waits_in_vain(context, job, switch)]
         if not jobs or answers(context, switch):  # since the watcher looked, the switch may have come back

@@ -73,7 +73,7 @@ def _reconcile(context: ControllerContext, name: str, *, force: bool, take_over:
     with context.store.lock, context.client(name) as client:
         restoring.begin(client, force=force, take_over=take_over)
     while restoring.left:
-        # Not under one lock: members of the jobs that are restored already, and whoever else waits for it, go on in between.
+        # Not under one lock: members of the jobs that are restored already, and others that wait for it, continue in between.
         with context.store.lock, context.client(name) as client:
             restoring.take_turn(client)
     log.info("switch %s: %s", name, restoring.report, extra={"switch": name})
@@ -82,7 +82,7 @@ def _reconcile(context: ControllerContext, name: str, *, force: bool, take_over:
 
 class _Restoring:
     """One switch that is made what it should be. It is read once, at the beginning; then some jobs are installed at a time. A
-    job that somebody else has changed since it was read is read again."""
+    job that another command has changed since it was read is read again."""
 
     def __init__(self, context: ControllerContext, name: str, report: Report) -> None:
         self._context, self._name, self.report = context, name, report
@@ -253,7 +253,7 @@ class _Restoring:
 
 
 def _done_meanwhile(old: Job, job: Job) -> bool:
-    """True if somebody has installed another epoch of the job since it was read."""
+    """True if another command has installed another epoch of the job since it was read."""
     return job.epoch.number != old.epoch.number and job.state is JobState.READY
 
 

@@ -3,9 +3,9 @@ moves from a switch to its members, or back.
 
 The switch no longer knows which blocks were finished, but the members do. A member that asks is told of the epoch that is about
 to resume its own; it stops, and reports the first block whose result it lacks. A report counts for that epoch alone: one that
-comes late, when the member has gone on, changes nothing. When all have reported, the epoch begins at the lowest: everybody sends
-again from there, using the contributions of the last window, including blocks whose result it holds (whoever lacks one needs
-everybody's part). Until then the switch has no job entry, so that nothing is added to a block too early.
+comes late, when the member has gone on, changes nothing. When all have reported, the epoch begins at the lowest: every member
+sends again from there, using the contributions of the last window, including blocks whose result it holds (a member that lacks
+one needs every member's part). Until then the switch has no job entry, so that nothing is added to a block too early.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Progress(NamedTuple):
 
 
 def lowest(needs: Sequence[int], window: int) -> int | None:
-    """The first block that anybody lacks (serial numbers modulo 2^32); None if someone is more than a window ahead of it, and
+    """The first block that any member lacks (serial numbers modulo 2^32); None if someone is more than a window ahead of it, and
     so no longer has its contribution."""
     for first in needs:
         if all((need - first) % SERIAL <= window for need in needs):
@@ -55,8 +55,8 @@ def rejoin(
     context: ControllerContext, job: Job, rank: int, instance: str, progress: Progress, peer: str | None = None
 ) -> Job:
     """The job with the epoch in which ``instance`` continues: its own, or one that resumes it. The other members reach it at
-    ``peer``. Call it under the state lock. Raises :class:`BusyError` (not everybody has rejoined), :class:`CannotResumeError` or
-    :class:`SwitchError` (the epoch could not be installed yet: ask again)."""
+    ``peer``. Call it under the state lock. Raises :class:`BusyError` (not every member has rejoined),
+    :class:`CannotResumeError` or :class:`SwitchError` (the epoch could not be installed yet: ask again)."""
     seat = job.epoch.seats[rank]
     _check(context, job, seat, instance, progress)
     if progress.epoch == job.epoch.number:
@@ -102,7 +102,7 @@ def _check(context: ControllerContext, job: Job, seat: Seat, instance: str, prog
 
 
 def _agree(context: ControllerContext, job: Job) -> Job:
-    """Begin the epoch at the lowest block that anybody lacks, once all have reported."""
+    """Begin the epoch at the lowest block that any member lacks, once all have reported."""
     epoch = job.epoch
     if any(seat.needs is None for seat in epoch.members):
         raise _waiting(job)

@@ -82,7 +82,7 @@ def reader(context: ControllerContext, job_id: int, before: Job | None) -> Read:
 
 def _may_have(context: ControllerContext, job: Job, switch: str) -> list[Item] | None:
     """All that a switch may have of a job that was installed as it is, also of members that a killed command was about to evict.
-    None: nobody can tell, because a command was killed while it changed the job, or the topology is another one."""
+    None: not known, because a command was killed while it changed the job, or the topology is another one."""
     if job.part(switch) is None:
         return []
     if job.state is not JobState.READY:

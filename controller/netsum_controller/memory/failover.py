@@ -30,7 +30,7 @@ class ShardLostError(Exception):
 
 def has_lost(known: Report, report: Report) -> bool:
     """True if a device that says it is still the same has less than it has vouched for: what it has is an older copy. Within an
-    epoch, and at a restart, nothing of that goes away; in a later one, what nobody was told of may."""
+    epoch, and at a restart, nothing of that goes away; in a later one, what no client was told of may."""
     same = known.incarnation == report.incarnation
     return same and (report.epoch, report.position) < (known.epoch, known.vouched)
 
@@ -165,7 +165,7 @@ def is_made(region: Region, shard: Shard, standings: Standings) -> bool:
 
 
 def _made(shard: Shard, standings: Standings) -> Shard:
-    """A new shard, on the devices as they are now; nobody has written to it yet."""
+    """A new shard, on the devices as they are now; no client has written to it yet."""
     members = tuple(
         member._replace(incarnation=standings.get(member.host, UNKNOWN).incarnation or member.incarnation)
         for member in shard.group.members

@@ -160,7 +160,7 @@ def _region(state: MemoryState, region: Region, ports: Mapping[int, int]) -> Ite
             continue
         primary = state.devices[shard.hosts[0]].number
         group = state.groups[state.numbers(shard)] if len(shard.hosts) > 1 else 0
-        if primary in ports:  # otherwise nobody can reach it, and the switch says BUSY
+        if primary in ports:  # otherwise no client can reach it, and the switch says BUSY
             yield ShardEntry(region.id, shard.number, shard.epoch, primary, ports[primary], group)
 
 

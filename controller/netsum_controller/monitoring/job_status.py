@@ -268,7 +268,7 @@ class _Search:
 
     def _missing(self, switch: str, block: int) -> tuple[list[int], list[tuple[str, str]]]:
         """Ranks below a switch that have not contributed, and the edges on which partial sums are on their way. Below a switch
-        that does not answer, or has lost everything, nobody is known to be missing."""
+        that does not answer, or has lost everything, no rank is known to be missing."""
         state = self.states.get(switch)
         if state is None or state.trouble or state.lost:
             return [], []

@@ -219,7 +219,7 @@ def _job_metrics(jobs: list[JobView]) -> Iterator[Metric]:
     )
     blocks = CounterMetricFamily("netsum_job_blocks", "Blocks of the epoch that have begun.", labels=("job",))
     epoch = _job_gauge("netsum_job_epoch", "Number of the job's epoch.")
-    opened = _job_gauge("netsum_job_open_blocks", "Blocks that wait for somebody.")
+    opened = _job_gauge("netsum_job_open_blocks", "Blocks that wait for a rank.")
     oldest = _job_gauge("netsum_job_oldest_block_seconds", "Age of the oldest open block; 0: none is, at most 67.")
     members = GaugeMetricFamily("netsum_job_members", "Members by presence.", labels=("job", "presence"))
     for view in jobs:

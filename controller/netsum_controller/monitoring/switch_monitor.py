@@ -37,7 +37,7 @@ that restarts is back by then."""
 class SwitchMonitor:
     """Looks at every switch of the topology, each in a thread of its own, until closed.
 
-    A look is one call that reads the cookie of the switch's program, without arbitration, so it disturbs nobody. A switch
+    A look is one call that reads the cookie of the switch's program, without arbitration, so it disturbs no client. A switch
     without a program has restarted (or is new) and is reconciled; so is every switch when it is first seen, since a command may
     have been killed there. One that runs another program is left alone: only ``netsum switch push`` replaces it. One that does
     not answer is ``down`` after some looks. Whenever that changes, the others are reconciled, so that paths and trees avoid it,

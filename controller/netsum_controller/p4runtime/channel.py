@@ -58,7 +58,7 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
     ]
     if tls is None:
         return grpc.insecure_channel(address, options)
-    name = tls.server_name or ("localhost" if address.startswith("unix:") else None)  # a path is nobody's name
+    name = tls.server_name or ("localhost" if address.startswith("unix:") else None)  # a path is no host's name
     if name is not None:
         options.append(("grpc.ssl_target_name_override", name))
     return grpc.secure_channel(address, _credentials(tls), options)
@@ -82,13 +82,13 @@ def read_cookie(stub: Any, device_id: int, timeout: float) -> int | None:
 
 # Which switches have just not answered.
 #
-# Who works on a switch holds the state lock, and everybody else waits for it. So a switch that hangs (one that is gone
+# Who works on a switch holds the state lock, and all others wait for it. So a switch that hangs (one that is gone
 # refuses the connection at once) is waited for in full only the first time: then it is left alone for a moment, and
 # after that has little time to answer, until it does.
 
 
 PAUSE: Final = 1.0
-"""Seconds for which nobody asks a switch again."""
+"""Seconds for which a switch is not queried again."""
 
 BRIEF: Final = 0.5
 """Seconds that it has to answer after that."""
@@ -206,7 +206,7 @@ def no_connection(switch: str, address: str, details: str, *, tls: bool) -> Swit
 
 def write_error(switch: str, address: str, labels: Sequence[str], error: Any) -> SwitchError:
     """Error of a Write; ``labels`` name its updates. A :class:`WriteError` if some of them failed,
-    :class:`UnknownOutcomeError` if nobody can tell, any other if none was carried out."""
+    :class:`UnknownOutcomeError` if that is not known, any other if none was carried out."""
     failed = update_errors(error)
     if not failed:
         found = switch_error(switch, address, "Write", error)

@@ -101,13 +101,13 @@ class SwitchClient:
         self._stream: Stream | None = None
         self._highest: int | None = None
         self.all_ours = False
-        """True if the caller has found all jobs of the switch to be its own. It ends when somebody else claims a number."""
+        """True if the caller has found all jobs of the switch to be its own. It ends when another controller claims a number."""
         # Not from 1: a late answer to an earlier client must not be taken for one to this.
         self._cookies = itertools.count(secrets.randbelow(1 << 16))
 
     def connect(self, *, primary: bool = True) -> Self:
-        """Connect and become primary; :class:`SwitchError` if the server is not there. Who is not primary disturbs nobody and can
-        read tables and counters."""
+        """Connect and become primary; :class:`SwitchError` if the server is not there. A client that is not primary disturbs
+        no other and can read tables and counters."""
         self._channel = open_channel(self.address, self._tls)
         try:
             self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)

@@ -68,7 +68,7 @@ def _batches(steps: Sequence[Step]) -> Iterable[list[Step]]:
 
 def apply(client: SwitchClient, steps: Sequence[Step]) -> None:
     """Carry out the steps. If one fails, those before it are undone and :class:`SwitchError` is raised, or its subclass
-    :class:`RollbackError` if that failed too, or if nobody can tell which were carried out: those are left as they are, since to
+    :class:`RollbackError` if that failed too, or if it is not known which were carried out: those are left as they are, since to
     undo a step that was not carried out would destroy what was there."""
     done: list[Step] = []
     try:
@@ -84,13 +84,13 @@ def apply(client: SwitchClient, steps: Sequence[Step]) -> None:
         if failure is not None:
             raise RollbackError(f"{error}; undoing the other steps failed too: {failure}") from error
         if isinstance(error, UnknownOutcomeError):
-            unsure = f"nobody can tell which of {counted(len(batch), 'update')} were carried out"
+            unsure = f"it is not known which of {counted(len(batch), 'update')} were carried out"
             raise RollbackError(f"{error}; {unsure}: `netsum reconcile` repairs the switch") from error
         raise
 
 
 class RollbackError(SwitchError):
-    """A step failed, and so did undoing the others, or nobody knows which to undo: the switch is half updated. ``netsum
+    """A step failed, and so did undoing the others, or it is not known which to undo: the switch is half updated. ``netsum
     reconcile`` repairs it."""
 
 

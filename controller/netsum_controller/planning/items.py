@@ -210,8 +210,8 @@ def quorum_of(job: Job, began: Trees, switch: str) -> int:
     node = began.nodes[switch]
     if node.role is Role.ROOT:
         return job.quorum_now
-    everybody = len(began.nodes[began.roots[0]].ranks)
-    return -(-min(job.quorum, everybody) * len(node.ranks) // everybody)
+    workers = len(began.nodes[began.roots[0]].ranks)
+    return -(-min(job.quorum, workers) * len(node.ranks) // workers)
 
 
 def _job_entry(job: Job, node: Node, quorum: int, stripes: int, priority: int) -> JobEntry:

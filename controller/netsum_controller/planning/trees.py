@@ -181,7 +181,7 @@ def plan_trees(
     roots = _centers(graph, homes)[:MAX_STRIPES]
     trees = _build(topology, graph, hosts, homes, dict.fromkeys(roots, 1))
     trees = trees or _build(topology, graph, hosts, homes, {roots[0]: 1})
-    assert trees is not None, "one root needs nobody's consent"
+    assert trees is not None, "one root always works"
     return trees
 
 

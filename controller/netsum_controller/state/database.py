@@ -66,7 +66,7 @@ CREATE TABLE parts (
 ) WITHOUT ROWID;
 CREATE TABLE epochs (   -- also of deleted jobs: their numbers and ids stay used
     number INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, job TEXT NOT NULL,
-    first_block_id INTEGER NOT NULL, used_ids INTEGER,     -- NULL: nobody could tell how far it got
+    first_block_id INTEGER NOT NULL, used_ids INTEGER,     -- NULL: its progress is not known
     resumes INTEGER,                                       -- the epoch that it goes on with
     rejoin TEXT NOT NULL DEFAULT 'none', shape TEXT NOT NULL DEFAULT '{}',
     peer_key TEXT NOT NULL DEFAULT ''

@@ -21,7 +21,7 @@ _POLL = 0.01
 """Seconds between two attempts: flock has no timeout of its own."""
 
 _LOOK = 0.25
-"""Seconds between two looks at whether somebody who waits is still wanted."""
+"""Seconds between two looks at whether a waiting client is still there."""
 
 logging.getLogger("filelock").setLevel(logging.INFO)  # it logs every attempt at DEBUG
 
@@ -30,7 +30,8 @@ class StateLock:
     """Re-entrant; the kernel releases it when the process dies.
 
     Threads of a process stand in line, and only the first of them polls the file. A process whose threads hand the file on would
-    win it nearly every time: another one finds it free only if it happens to look in between. So whoever polls the file holds
+    win it nearly every time: another one finds it free only if it happens to look in between. So the thread that polls the
+        file holds
     the *turnstile*, a second file, at which the next one has to wait.
     """
 
@@ -61,7 +62,7 @@ class StateLock:
 
     @contextmanager
     def while_wanted(self, wanted: Callable[[], bool]) -> Iterator[None]:
-        """The lock for somebody who may go away: raises :class:`AbandonedError` if ``wanted()`` is false before the lock is
+        """The lock for a client that may go away: raises :class:`AbandonedError` if ``wanted()`` is false before the lock is
         had."""
         self._acquire(wanted)
         try:

@@ -161,7 +161,7 @@ class Epoch:
 class Claim(NamedTuple):
     """The numbers that an epoch has claimed on ``switches``: its own, and another for each of its ``udp_ports`` but the first,
     so that the ports follow from the numbers. Of each switch it says up to which number all epochs there are this state
-    file's (0: nobody knows). ``others`` says that numbers are taken there that the state file does not know."""
+    file's (0: not known). ``others`` says that numbers are taken there that the state file does not know."""
 
     number: int
     next_number: int

@@ -262,7 +262,7 @@ class Store:
             self._set_meta("last_job_id", job.job_id)
 
     def knows_token(self, sha256: str) -> bool:
-        """True if any job, deleted or not, has the token with this hash. (Nobody can choose a hash's bytes, so the time of the
+        """True if any job, deleted or not, has the token with this hash. (No client can choose a hash's bytes, so the time of the
         lookup reveals nothing.)"""
         return bool(self.rows("SELECT 1 FROM tokens WHERE sha256 = ?", (sha256,)))
 
@@ -310,8 +310,8 @@ class Store:
         self.set_known_claims(switch, known)
 
     def known_claims(self, switch: str) -> int | None:
-        """Up to which number all epochs on the switch were found to be this file's; 0 if somebody else has claimed some, None if
-        this file never has."""
+        """Up to which number all epochs on the switch were found to be this file's; 0 if another controller has claimed some,
+        None if this file never has."""
         found = self.rows("SELECT value FROM meta WHERE key = ?", (f"claimed {switch}",))
         return int(found[0][0]) if found else None
 
@@ -329,7 +329,7 @@ class Store:
         self._db.execute("UPDATE jobs SET epoch = ? WHERE name = ?", (number, name))
 
     def set_used_ids(self, epoch: int, used: int | None) -> None:
-        """Record how many block ids an epoch has used, None when nobody can tell. Call it in a transaction."""
+        """Record how many block ids an epoch has used, None when that is not known. Call it in a transaction."""
         self._db.execute("UPDATE epochs SET used_ids = ? WHERE number = ?", (used, epoch))
 
     def set_rejoin(self, epoch: int, rejoin: Rejoin, first_block_id: int | None = None) -> None:

@@ -83,9 +83,9 @@ def conversation(
     else:
         link = Link()
     ends = {"switch": SwitchAddress(*switch), "host": HostAddress(*host), "link": link}
-    nobody = {"job": "", "job_id": 1, "epoch": 0, "rank": 0, "src_id": 0, "workers": 1, "window": 1}
+    identity = {"job": "", "job_id": 1, "epoch": 0, "rank": 0, "src_id": 0, "workers": 1, "window": 1}
     size = {"first_block_id": 0, "block_bytes": CHUNK_BYTES, "mtu": 1500}
-    return Descriptor(**nobody, **size, **ends)  # type: ignore[arg-type]  # three groups of one keyword list
+    return Descriptor(**identity, **size, **ends)  # type: ignore[arg-type]  # three groups of one keyword list
 
 
 def exchange(transport: Transport, message: bytes, wait: float, enough: int) -> list[bytes]:

@@ -39,7 +39,7 @@ class Swapped(NamedTuple):
 
 class MemoryArray:
     """Memory in the network with a dtype and a shape. Reading, writing and adding a slice takes many instructions. Each is done
-    exactly once, and nobody sees it half done (it covers 8,192 bytes at most); several of them together are not atomic.
+    exactly once, and no client sees it half done (it covers 8,192 bytes at most); several of them together are not atomic.
 
     Every method that ends in ``_async`` returns a :class:`~netsum.Work`; until that is done, arrays that it was given must not
     change, and ``out`` must not be used.

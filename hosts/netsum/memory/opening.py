@@ -27,7 +27,7 @@ _IP_MTU: Final = 14
 _USUAL_MTU: Final = 1500
 _LARGEST_MTU: Final = 65535
 _FIRST_PORT: Final = 49152
-"""Ports from here on are nobody's (RFC 6335)."""
+"""Ports from here on are not assigned (RFC 6335)."""
 
 
 def open(  # noqa: A001 - netsum.memory.open, like io.open

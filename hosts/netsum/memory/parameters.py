@@ -126,7 +126,7 @@ class Parameters:
         self._wait(self._loading, timeout)
 
     def leave(self, *, timeout: float | None = None) -> None:
-        """This worker pushes no more: nobody waits for it."""
+        """This worker pushes no more: no worker waits for it."""
         self._wait(lambda task: self._asking(task, _LEAVE), timeout)
 
     def close(self) -> None:
@@ -237,7 +237,7 @@ class Parameters:
 
     def _pushing(self, task: Task, flat: Floats, segments: NDArray[np.uint64] | None) -> Flow:
         """Push to all blocks; or to those alone that are behind, where workers that died, or this one's being late, have left
-        some behind: else the others would be a step ahead for good, and at the end wait for gradients that nobody sends."""
+        some behind: else the others would be a step ahead for good, and at the end wait for gradients that no worker sends."""
         blocks, behind = self._blocks, self._steps == self._steps.min(initial=LAST_STEP)
         step = self._steps[behind].max(initial=0) + np.uint64(1)
         arguments = np.full(blocks.number, step << np.uint64(32) | np.uint64(self.worker), np.uint64)

@@ -3,7 +3,7 @@ and the clock is passed in.
 
 * An instruction has a serial number, from 1 on. Number s is sent only when all up to s - 256 are complete, so a device that keeps
   the last 256 replies of a client can answer whatever is repeated, and does everything once.
-* It is complete when its reply is there, when it was refused for good, or when its caller has given it up (then nobody knows
+* It is complete when its reply is there, when it was refused for good, or when its caller has given it up (then it is not known
   whether it was done).
 * What is lost is sent again (:mod:`netsum.window.retransmit`); replies of the same shard should come in the order in which the
   instructions were sent. :mod:`netsum.window.congestion` holds instructions back while links are congested.
@@ -80,7 +80,7 @@ def refusal(region: str, address: int, status: int, what: str) -> InstructionRej
 @dataclass
 class MemoryStats:
     """Statistics of a client. ``refused`` counts replies by status; ``shared`` those that came by multicast, of
-    ``shared_bytes``; ``unasked`` such as were not for this client, or from nobody who has the region's key."""
+    ``shared_bytes``; ``unasked`` such as were not for this client, or whose sender lacks the region's key."""
 
     instructions: int = 0
     packets_sent: int = 0
@@ -120,7 +120,7 @@ class Shared:
                 del self._under_way[address]
 
     def own(self, client: int, header: MemoryHeader, packet: memoryview) -> MemoryHeader | None:
-        """A packet's header as if it answered this client's instruction alone; None if it answers none. Anybody can send such
+        """A packet's header as if it answered this client's instruction alone; None if it answers none. Any host can send such
         packets."""
         sequence, run = self._under_way.get(header.address, (0, None))
         if run is None or (header.version, header.status) != (MEMORY_VERSION, MemoryStatus.OK):
@@ -149,7 +149,7 @@ class MemoryWindow:
     """One client's instructions."""
 
     def __init__(self, shards: int = 1, new_client: Callable[[], int] = lambda: secrets.randbits(63) + 1) -> None:
-        """``shards`` is how many parts the memory is in; ``new_client`` gives the client a number that nobody has."""
+        """``shards`` is how many parts the memory is in; ``new_client`` gives the client a number that no other client has."""
         self._ways = min(shards, WAYS)
         self._new_client = new_client
         self._queue: deque[Run] = deque()
@@ -465,8 +465,8 @@ class MemoryWindow:
                 self._retransmitter.again.pop(sequence, None)
 
     def give_up(self, task: Task) -> tuple[str, int, str, int] | None:
-        """Nobody waits for this task any more. Returns of its first instruction that had no reply: region, address, instruction,
-        and how often it was sent; None if there is none."""
+        """No caller waits for this task any more. Returns of its first instruction that had no reply: region, address,
+        instruction, and how often it was sent; None if there is none."""
         mine = [sequence for sequence, flight in self._sent.items() if flight.run.task is task]
         begun = min(mine, default=None)
         oldest = None

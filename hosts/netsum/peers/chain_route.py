@@ -18,7 +18,7 @@ from netsum.wire.schema import EVERYONE, Op
 # A chain's packet on its way from memory to memory: SUM_FORWARD brings the sum of those visited so far, STORE the
 # result.
 #
-# Its segments are the addresses that it visits next. Whoever it visits adds its own lanes to the payload and sends it
+# Its segments are the addresses that it visits next. Each member that it visits adds its own lanes to the payload and sends it
 # to the first of them; what lies in memory changes at the last address alone. No socket.
 
 

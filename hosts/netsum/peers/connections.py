@@ -20,7 +20,7 @@ from netsum.window.retransmit import RttEstimator
 
 # One member's end of a conversation with another: every message once and in order, although connections may break.
 #
-# A connection carries what is sent on it in order, but when it breaks nobody knows how much arrived. So messages are
+# A connection carries what is sent on it in order, but when it breaks it is not known how much arrived. So messages are
 # numbered, and kept until the other end acknowledges them (``ack``). An end that lacks some asks for them (AGAIN) and
 # gets everything from ``ack`` on once more. It knows that it lacks some when it is told that frames may be lost, when
 # the other end is ahead of it, or when later messages have arrived. Without loss nothing is sent twice, and one message
@@ -142,7 +142,7 @@ class PeerSession:
 
 # The two ends of a connection between members. It carries frames one way, from the member that opened it.
 #
-# Whoever has something to send connects, so two members never wait for each other to do it. A connection may break at
+# A member that has something to send connects, so two members never wait for each other to do it. A connection may break at
 # any time, even through a stranger. It is then opened again, and what was lost is repeated.
 
 
@@ -212,7 +212,7 @@ class Outgoing:
             self.go_on(selector, selectors.EVENT_WRITE)
 
     def look_after(self, now: float, selector: Selector) -> None:
-        """Connect if that is due; abandon an attempt that nobody answers."""
+        """Connect if that is due; abandon an attempt that is not answered."""
         if self._sock is None:
             if self._waiting and now >= self._next:
                 self._connect(now, selector)
@@ -315,7 +315,7 @@ class Incoming:
 
     def read(self, now: float) -> list[bytes]:
         """The bodies of the frames that have arrived. Raises OSError when the connection is unusable: :class:`BrokenError` if
-        the other end is not a member's process, or somebody has altered what it sent."""
+        the other end is not a member's process, or what it sent was altered."""
         try:
             data = self._sock.recv(HELLO.size - len(self._hello) if self._reader is None else READ_BYTES)
         except BlockingIOError:

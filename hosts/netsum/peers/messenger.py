@@ -55,7 +55,7 @@ class BackgroundProgress:
 
 
 ASK_FIRST: Final = 0.05
-"""Seconds of waiting before everybody is asked how far they are; each further question waits twice as long, ..."""
+"""Seconds of waiting before every member is queried for its progress; each further question waits twice as long, ..."""
 ASK_AFTER: Final = 0.25
 """... up to this."""
 _IDS: Final = 1 << 32

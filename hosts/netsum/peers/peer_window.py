@@ -198,7 +198,7 @@ class PeerWindow:
         return ScheduleExecution(self.block_id(first), batch, plan, self._ranks, self.messenger.post)
 
     def receive(self, packet: memoryview, now: float) -> None:
-        """Take a frame from another member. Trouble is left to :meth:`poll`, for whoever waits there."""
+        """Take a frame from another member. Trouble is left to :meth:`poll`, for the caller that waits there."""
         if is_datagram(packet):
             self._receive_datagram(packet[DATAGRAM_HEAD:], now)
             return

@@ -48,7 +48,7 @@ class Receive:
 @dataclass(frozen=True, slots=True)
 class Round:
     """First the sends, of the rows as they are when the round begins; then the receives, in this order whatever order they
-    arrive in. The next round begins when all have arrived; nobody waits for sends. Different ranks need not have the same
+    arrive in. The next round begins when all have arrived; no rank waits for sends. Different ranks need not have the same
     rounds."""
 
     sends: tuple[Send, ...] = ()

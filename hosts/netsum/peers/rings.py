@@ -89,7 +89,7 @@ def _trade(steps: list[list[int]], most: int, chance: random.Random) -> list[lis
 
 
 def _needed(ours: list[int], theirs: list[int], rank: int) -> Iterator[int]:
-    """The ranks that must trade together with this one, so that everybody still is somebody's next once."""
+    """The ranks that must trade together with this one, so that every rank still is next to another once."""
     first = rank
     yield rank
     while (rank := ours.index(theirs[rank])) != first:

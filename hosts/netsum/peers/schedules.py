@@ -105,7 +105,7 @@ def double_binary_tree(rank: int, workers: int, dests: Ranks, _sources: Ranks) -
         (tree, tree.parents[rank], tree.children[rank], rows)
         for tree, rows in zip(two_trees(workers), (tuple(range(half)), tuple(range(half, len(dests)))), strict=True)
     ]
-    # A leaf waits for nobody on the way up, and nobody for it on the way down: its part goes with the inner node's first and
+    # A leaf waits for no rank on the way up, and no rank for it on the way down: its part goes with the inner node's first and
     # last round.
     leaf = [(parent, rows) for _, parents, children, rows in places if not children for parent in parents]
     inner = [(parent, rows) for _, parents, children, rows in places if children for parent in parents]

@@ -184,7 +184,7 @@ class PeerTransport:
         return come
 
     def _look(self, now: float) -> None:
-        """Now and then: open connections that are due, abandon those that nobody answers, or that stall in the middle of a
+        """Now and then: open connections that are due, abandon those that are not answered, or that stall in the middle of a
         frame."""
         if now < self._next_look:
             return

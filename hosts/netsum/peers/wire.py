@@ -80,7 +80,7 @@ class Flag(IntFlag):
     AGAIN = 2  # the sender lacks messages: repeat everything from `ack` on
     ANSWER = 4  # the sender wants to hear from the receiver
     BYE = 8  # the sender leaves, and needs nothing more
-    DIFFER = 16  # the sender's call differs from the others': nobody can continue
+    DIFFER = 16  # the sender's call differs from the others': no rank can continue
 
 
 MESSAGE: Final = struct.Struct(">IHH")

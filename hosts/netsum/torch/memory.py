@@ -158,7 +158,7 @@ class MemoryOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         self._put()
 
     def leave(self) -> None:
-        """This worker pushes no more: nobody waits for it."""
+        """This worker pushes no more: no worker waits for it."""
         self._parameters.leave()
 
 

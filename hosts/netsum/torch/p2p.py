@@ -4,7 +4,7 @@ They go over connections of their own, with the transport, the seals and the rep
 (:mod:`netsum.peers`). Each rank puts its address into torch's store, and the key comes from the job's token.
 
 A short message is sent at once. For a long one the sender asks first, and sends when the receiver has a tensor for it, straight
-into that tensor's memory. A thread of its own serves both sides, so nobody need wait for a send before receiving.
+into that tensor's memory. A thread of its own serves both sides, so no rank need wait for a send before receiving.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PointToPoint:
         return parcel
 
     def receive(self, rank: int | None, tag: int, array: Array, timeout: float) -> Parcel:
-        """Receive a message of the array's size from ``rank`` (None: from anybody) into it. The parcel's value is the sender."""
+        """Receive a message of the array's size from ``rank`` (None: from any rank) into it. The parcel's value is the sender."""
         who = "any rank" if rank is None else f"rank {rank}"
         parcel = Parcel(rank, f"{who} to send", time.monotonic() + timeout)
         if rank != self._rank:

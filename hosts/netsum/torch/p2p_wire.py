@@ -70,7 +70,7 @@ class Sending:
 
 @dataclass
 class Unexpected:
-    """A message that nobody has asked for yet: with its ``data``, or announced by the sender under a ``number``."""
+    """A message that no receive waits for yet: with its ``data``, or announced by the sender under a ``number``."""
 
     source: int
     tag: int
@@ -81,7 +81,7 @@ class Unexpected:
 
 @dataclass(eq=False)
 class Receiving:
-    """``rank`` is the sender, None for anybody; ``source`` whose message it is, once known."""
+    """``rank`` is the sender, None for any rank; ``source`` whose message it is, once known."""
 
     rank: int | None
     tag: int

@@ -57,7 +57,7 @@ class ProcessGroupNetsum(ProcessGroupWrapper):  # type: ignore[misc]
             members, epochs = [int(member) for member, _ in said], [int(epoch) for _, epoch in said]
             if len(set(epochs)) == 1:
                 break
-            if job.descriptor.epoch < max(epochs):  # somebody has come back since
+            if job.descriptor.epoch < max(epochs):  # a member has come back since
                 self._leave()
         if rank == 0:
             store.set("label", secrets.token_hex(16))

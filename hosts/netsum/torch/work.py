@@ -19,7 +19,7 @@ from netsum.torch.arguments import as_torch_raises
 #
 # All ranks must make the calls of a communicator in the same order. So callbacks run on one thread, in the order in
 # which they were given, never on the thread that gives them; and what they call goes to a communicator of their own,
-# since nobody can say what the caller's thread calls meanwhile.
+# since it is not known what the caller's thread calls meanwhile.
 
 
 _THREAD: Final = "netsum futures"
@@ -125,7 +125,7 @@ class Done:
 
 class Work(distributed.Work):  # type: ignore[misc]
     """One or more calls of netsum that belong to one of torch's. ``after(results)`` writes what they gave into the caller's
-    tensors; whoever first finds the calls done runs it."""
+    tensors; the thread that first finds the calls done runs it."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Work(distributed.Work):  # type: ignore[misc]
     def is_completed(self) -> bool:
         if not all(call.done() for call in self._calls):
             return False
-        with contextlib.suppress(Exception):  # whoever waits gets it
+        with contextlib.suppress(Exception):  # the waiting thread gets it
             self._take()
         return True
 

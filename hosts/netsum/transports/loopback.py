@@ -29,7 +29,7 @@ class InMemoryTransport:
         self.groups: set[Address] = set()
 
     def join(self, group: Address) -> None:
-        """See :class:`netsum.transports.udp.Joins`. Whoever fills the inbox looks at ``groups``."""
+        """See :class:`netsum.transports.udp.Joins`. The sender looks at ``groups``."""
         self.groups.add(group)
 
     def put(self, packet: bytes) -> None:
@@ -73,7 +73,7 @@ def in_memory_pair() -> tuple[InMemoryTransport, InMemoryTransport]:
 
 
 # One end of a wire shared by several members of this process: those of two jobs, or of a job's groups, on a rootless
-# host. It is one UDP socket; whoever receives passes the others' frames on to them.
+# host. It is one UDP socket; the thread that receives passes the others' frames on to them.
 
 
 _SLICE: Final = 0.001
@@ -113,7 +113,7 @@ class LoopbackWire:
 
     @classmethod
     def attach(cls, local: Address, remote: Address, inbox: Inbox) -> LoopbackWire:
-        """The wire between these ends, opened if nobody in this process has it yet. OSError if another process has it."""
+        """The wire between these ends, opened if no thread of this process has it yet. OSError if another process has it."""
         with cls._guard:
             wire = cls._open.get((local, remote)) or cls((local, remote))
             cls._open[local, remote] = wire

@@ -1,6 +1,6 @@
 """UDP sockets that receive only from certain addresses, and no errors.
 
-A connected socket also receives only from one address, but any ICMP message about it, whoever sent it, becomes an error of its
+A connected socket also receives only from one address, but any ICMP message about it, from any sender, becomes an error of its
 next system call: a stranger could end a member with one packet.
 """
 

@@ -126,7 +126,7 @@ class SocketBatch:
         if timeout != 0:
             # Rounded up: a timeout of less than a millisecond must not become a busy loop.
             self._readable.poll(None if timeout is None else int(timeout * 1000) + 1)
-        for _ in range(BATCH + 1):  # errors count too, so that whoever causes them cannot keep us here
+        for _ in range(BATCH + 1):  # errors count too, so that a sender that causes them cannot keep this thread here
             try:
                 number = messages.receive(self.sock)
             except BlockingIOError:

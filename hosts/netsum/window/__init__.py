@@ -1,5 +1,5 @@
-"""The interface of a window: one member's half of the protocol, whoever combines. A pure state machine: it has no thread, and
-the clock is passed in.
+"""The interface of a window: one member's half of the protocol, whether a switch or the members combine. A pure state machine:
+it has no thread, and the clock is passed in.
 
 Blocks have *serials* 0, 1, 2… from the epoch's first block on; a block's id on the wire is ``first_block_id + serial`` modulo
 2^32. A block is sent only when every result up to one window before it is held, and contributions are kept for a window
@@ -98,7 +98,7 @@ class Window(Protocol):
         """Queue the next block; returns its serial."""
 
     def submit_all(self, blocks: Sequence[Block]) -> None:
-        """Queue the next blocks, which nobody changes any more. Those of a :class:`~netsum.window.blocks.BlockBatch` may be sent
+        """Queue the next blocks, which are not changed any more. Those of a :class:`~netsum.window.blocks.BlockBatch` may be sent
         many at a time."""
 
     def poll(self, now: float) -> Sequence[Packet]:
@@ -142,7 +142,7 @@ class Window(Protocol):
         is."""
 
     def waits(self) -> Waits | None:
-        """The description of what this rank waits for, if somebody else can make use of it."""
+        """The description of what this rank waits for, if another rank can make use of it."""
 
     def explain(self, now: float) -> BlockedOn | None:
         """Whom the oldest block waits for, as far as this member knows. None: only the controller can tell."""

@@ -79,7 +79,7 @@ class Taker(Protocol):
 
 class BlockBatch(Sequence[Block]):
     """A row is room for a header, and a payload, or in a run of empty contributions the room for their results. A block is an
-    object only once somebody asks for it, and may then be changed; the others are *alike*, and can be sent and received many at
+    object only once a caller reads it, and may then be changed; the others are *alike*, and can be sent and received many at
     a time."""
 
     def __init__(self, like: Block, rows: Rows, taker: Taker) -> None:
@@ -119,7 +119,7 @@ class BlockBatch(Sequence[Block]):
         return self._blocks[row]
 
     def alike(self, row: int) -> int:
-        """The number of blocks from this one on that nobody has asked for."""
+        """The number of blocks from this one on that no caller has read."""
         asked = self._asked.find(True, row)
         return (len(self._asked) if asked < 0 else asked) - row
 
@@ -262,10 +262,10 @@ def is_early(header: Header) -> bool:
 
 
 class Copies:
-    """A payload for each block, kept until a result says that everybody has answered, and that it has this payload.
+    """A payload for each block, kept until a result says that every rank has answered, and that it has this payload.
 
-    A rank gets payloads of blocks that it has not come to yet. They are less than two windows ahead of its oldest: whoever sends
-    block b holds the result of b - W, so every rank has sent that block, and holds b - 2W."""
+    A rank gets payloads of blocks that it has not come to yet. They are less than two windows ahead of its oldest: a rank that
+    sends block b holds the result of b - W, so every rank has sent that block, and holds b - 2W."""
 
     def __init__(self, window: int) -> None:
         self._reach = 2 * window
@@ -316,7 +316,7 @@ class BlockRejected(Exception):
 
 
 class CallMismatch(Exception):
-    """A result says MISMATCH: a member made a different call. It sends nothing more, so nobody can continue."""
+    """A result says MISMATCH: a member made a different call. It sends nothing more, so no rank can continue."""
 
     def __init__(self, serial: int) -> None:
         self.serial = serial

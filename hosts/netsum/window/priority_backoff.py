@@ -7,7 +7,7 @@ allows one more block, which doubles the window every round trip (like TCP's slo
 
 This only ever holds blocks back, so the window's own rule still holds. On one switch all ranks of a job hear the same, because
 results are multicast; in a tree only those that share a switch with the busy job do, and the others wait for them. No pause is
-longer than a quarter of the time after which the job's blocks age, so that nobody counts as late.
+longer than a quarter of the time after which the job's blocks age, so that no rank counts as late.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONGEST_PAUSE: Final = 0.04
 
 
 class PriorityBackoff:
-    """The number of blocks that may be in flight. None is sent before ``until`` (seconds), which is 0.0 when there is nobody
+    """The number of blocks that may be in flight. None is sent before ``until`` (seconds), which is 0.0 when there is no job
     to give way to."""
 
     def __init__(self, window: int, block_exp_ms: float = 0.0) -> None:

@@ -229,7 +229,7 @@ class SwitchWindow:
         return number
 
     def outgoing(self, now: float) -> list[Packet]:  # noqa: ARG002
-        return []  # nobody but the switch waits for this member's packets
+        return []  # only the switch waits for this member's packets
 
     def progress(self, transport: Transport) -> None:
         """Nothing to do: the switch's slots hold what others may still need."""

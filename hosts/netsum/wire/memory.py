@@ -260,7 +260,7 @@ def parse_position(packed: int, seed: int) -> int | None:
 
 # Tags: a reply to many instructions at once, by multicast, has one for each of them as a segment.
 #
-# Everybody on the network sees such a packet, and may send others like it. So a tag is a hash of everything in the
+# Every host on the network sees such a packet, and may send others like it. So a tag is a hash of everything in the
 # packet and of the instruction that it answers, keyed with the region's key, which no reply contains: who takes a reply
 # for its tag knows that the device has made it, for this instruction and no other, and whole.
 

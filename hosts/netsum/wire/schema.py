@@ -218,7 +218,7 @@ class Outcome(IntEnum):
     RESENT = 18  # of a block whose partial is on its way: sent up again
     PARENT_RESULT = 19  # the parent's result: stored, and sent to the children
     PARENT_STATUS = 20  # an answer or a notice from the parent: passed on to the children
-    IGNORED = 21  # a packet from the parent that nobody waits for
+    IGNORED = 21  # a packet from the parent that no block waits for
     QUERIED_PARENT = (
         22  # a block that a switch may not close by itself: its parent was asked for the result, or has none yet
     )
@@ -349,5 +349,5 @@ SLOTS: Final = 8192
 """Slots of a switch, shared by its jobs."""
 
 FLOOD_GROUP: Final = 4000
-"""Multicast group of all ports, for frames to everyone or to nobody known. Groups 1..255 are the jobs'; BMv2 has
+"""Multicast group of all ports, for frames to all or to an unknown address. Groups 1..255 are the jobs'; BMv2 has
 group ids up to 4095."""

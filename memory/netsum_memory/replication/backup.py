@@ -118,7 +118,7 @@ class Backup(Generic[M]):
 
     def _agree(self, position: int, told: Told) -> bool:
         """True if the log has the primary's record there now. A record of another epoch there, and all behind it, was never
-        acknowledged to anybody, or the primary would have it."""
+        acknowledged to any client, or the primary would have it."""
         mine = self.replica.log.at(position)
         if mine is not None and self.same(mine, told):
             return True

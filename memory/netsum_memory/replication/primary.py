@@ -21,14 +21,14 @@ ENTRIES: Final = 64
 """Entries of one ORDER, so that it fits a packet."""
 
 IDLE: Final = 20
-"""Calls of `tend` after which a copy that nobody has asked for is dropped."""
+"""Calls of `tend` after which a copy that no device has requested is dropped."""
 
 
 class Primary(Generic[M]):
     """For one epoch.
 
     Attributes:
-        first: what the log held when the epoch began; some of it may have been acknowledged to clients, so nobody reads
+        first: what the log held when the epoch began; some of it may have been acknowledged to clients, so no client reads
             before all that is executed.
         needed: the devices without which nothing is done.
         held: how far each device's log is known to be ours.

@@ -71,9 +71,9 @@ class Replica(Generic[M]):
         return self.role.vouched if self.role is not None and self.role.ready else 0
 
     def lacks(self, shown: int, epoch: int) -> bool:
-        """True if something is gone from here. ``shown``: a position that some client was told is done. Whoever counts had it
-        in its log before the client was told, and only what no client was told of is ever cut off. In a later ``epoch`` than
-        ours, the switch's, this device may have been left out of the group, so there it says nothing."""
+        """True if something is gone from here. ``shown``: a position that some client was told is done. A device that counts
+        had it in its log before the client was told, and only what no client was told of is ever cut off. In a later ``epoch``
+        than ours, the switch's, this device may have been left out of the group, so there it says nothing."""
         return self.ready and epoch <= self.epoch and shown > self.log.end
 
     @property
@@ -106,7 +106,7 @@ class Replica(Generic[M]):
 
     def change(self, message: M, epoch: int) -> None:
         """An instruction that changes memory, from a client; ``epoch`` is the switch's, which may know of it before we do. What
-        has a position has it in our own, and nobody who has left that acknowledges it."""
+        has a position has it in our own, and no device that has left that acknowledges it."""
         self._meets(epoch)
         if isinstance(self.role, Primary):
             self.role.change(message)

@@ -193,7 +193,7 @@ def _lost(host: str, told: Failover | None) -> str:
         return f"{host} lost: no job has it"
     words = f"{host} lost: {told.job} "
     if told.after is None:
-        return f"{words}stops: nobody can take over, and no replica is left"
+        return f"{words}stops: no host can take over, and no replica is left"
     step = f"a step takes {told.after.step * 1e3:.2f} ms instead of {told.before.step * 1e3:.2f}"
     if not told.by:
         return f"{words}goes on with a replica fewer; {step}"

@@ -187,7 +187,7 @@ class StepSimulation(StepEstimate):
 class Predicted:
     """Seconds of a step, and of its parts: ``compute``; the pipeline's ``bubble``; ``tensor`` calls; ``pipeline``: activations on
     their way from stage to stage; ``gradients`` and ``input`` that nothing hides. ``efficiency``: the share of what as many
-    workers could do if they waited for nobody."""
+    workers could do if they waited for no other."""
 
     step: float
     compute: float

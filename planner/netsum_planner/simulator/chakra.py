@@ -2,7 +2,7 @@
 
 ``PREFIX.RANK.et`` has protobuf messages, each after its length: GlobalMetadata, then Nodes (schema/protobuf/et_def.proto). A call
 through switches is one COMM_COLL_NODE; one of a host algorithm its sends and receives, with what they wait for. The few fields
-that are needed are encoded here, so that nobody needs the generated classes.
+that are needed are encoded here, so that the generated classes are not needed.
 """
 
 from __future__ import annotations

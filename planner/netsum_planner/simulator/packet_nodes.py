@@ -135,7 +135,7 @@ class SumSwitch:
         if record is None or (record.state is State.DONE and id_distance(block_id, record.block_id) == job.slots):
             record = self._slots[slot] = Record(block_id, State.OPEN, set())
         if record.block_id != block_id:
-            return  # of a past lap: nobody needs it
+            return  # of a past lap: not needed
         parent = job.parents[block_id % len(job.parents)]
         if record.state is State.DONE:
             self._give(job, part.source, Result(part.job, part.header, record.result), record.marked)

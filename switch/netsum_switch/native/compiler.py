@@ -76,7 +76,7 @@ def _lock(place: int, name: str, undo: ExitStack) -> None:
 
 
 def _open(path: Path) -> int:
-    """A descriptor of the directory, which nobody else can exchange then."""
+    """A descriptor of the directory, which no other process can exchange then."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     status = os.fstat(place)

@@ -74,7 +74,7 @@ class Wire(IntEnum):
     NUMBER = 1
     KIND = 2
     COUNTERS = 3  # a pointer to `PortCounters`
-    PEER = 4  # a pointer to the address that a UDP port sends to; its first byte is 0 if nobody is known yet
+    PEER = 4  # a pointer to the address that a UDP port sends to; its first byte is 0 if no peer is known yet
     VECTORS = 5  # struct iovec[QUEUE], one for each frame that waits to be sent
     MESSAGES = 6  # struct mmsghdr[QUEUE], made of them when they are sent
     QUEUED = 7
@@ -88,7 +88,7 @@ class Kind(IntEnum):
 
     PYTHON = 0
     UDP = 1
-    LEARNING = 2  # UDP, to whoever sent the last datagram
+    LEARNING = 2  # UDP, to the sender of the last datagram
     PACKET = 3
 
 

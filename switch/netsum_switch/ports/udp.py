@@ -24,7 +24,7 @@ class UdpPort:
         self.counters = PortCounters()
         self._fixed: Address | None = None
         self.peer = bytearray(_SOCKADDR.size)
-        """The struct sockaddr_in to send to; zeros if nobody is known yet. Machine code reads and writes it too."""
+        """The struct sockaddr_in to send to; zeros if no peer is known yet. Machine code reads and writes it too."""
         if peer is not None:
             self._fixed = (_resolved(number, peer[0]), peer[1])
             self._know(self._fixed)
@@ -71,7 +71,7 @@ class UdpPort:
 
     @property
     def learns(self) -> bool:
-        """True if it sends to whoever sent last."""
+        """True if it sends to the sender of the last datagram."""
         return self._fixed is None
 
     @property

@@ -31,7 +31,7 @@ class Checker:
         without: Collection[int] = (),
     ) -> list[str]:
         """The error in a cell's results, one per rank. ``ended``: the ranks whose call ended, if not all; the others are
-        not checked. ``without``: ranks evicted before the call, whose rows nobody gets."""
+        not checked. ``without``: ranks evicted before the call, whose rows no rank gets."""
         ended = range(cell.workers) if ended is None else ended
         wanted, far = self._wanted(cell, results, without)
         found = [line for rank in ended for line in _misshapen(cell, rank, results[rank], without)]
