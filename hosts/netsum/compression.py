@@ -171,13 +171,13 @@ class Rotated:
         signs = np.random.default_rng(draw).choice(np.array([-1, 1], np.float32), width)
         rows = _hadamard(mine.rows(width) * signs)
         limits = yield from nested(self._limits(context, rows, agreed))
-        sender = BlockPipeline(context, Layout.whole(rows.size), Op.SUM, Lane.L8, per_chunk)
-        steps = np.ones((sender.cut.number, whole // width, 1), np.float32)
+        pipeline = BlockPipeline(context, Layout.whole(rows.size), Op.SUM, Lane.L8, per_chunk)
+        steps = np.ones((pipeline.partition.number, whole // width, 1), np.float32)
         steps.reshape(-1)[: len(rows)] = np.where(limits > 0, limits / np.float32(self.levels), np.float32(1))
         lost = np.zeros((*steps.shape[:2], width), np.float32)
         dither = np.random.default_rng([*draw, 1 + context.rank])
         lanes = _Levels(context.workers, self._bits, self.levels, mine.op == "mean", steps, dither, lost)
-        summed = yield from sender.send(rows.reshape(-1), lanes, agreed)
+        summed = yield from pipeline.send(rows.reshape(-1), lanes, agreed)
         if context.report.lost:
             raise ResultLostError(context.report)
         mine.keep(mine.values_of(_hadamard(lost.reshape(-1, width)) * signs))
@@ -187,8 +187,8 @@ class Rotated:
         """The flow that agrees on the range of each row."""
         with np.errstate(over="ignore"):
             own = np.minimum(np.abs(rows).max(axis=1), self._clip * np.sqrt((rows**2).mean(axis=1)))
-        sender = BlockPipeline(context, Layout.whole(own.size), Op.MAX, Lane.L32)
-        return (yield from sender.send(own, OwnLanes(own.dtype, order=True), agreed))
+        pipeline = BlockPipeline(context, Layout.whole(own.size), Op.MAX, Lane.L32)
+        return (yield from pipeline.send(own, OwnLanes(own.dtype, order=True), agreed))
 
 
 @dataclass(frozen=True)

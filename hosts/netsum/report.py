@@ -16,7 +16,7 @@ class Report:
         degraded: blocks whose result is partial because a rank was late.
         late: blocks that were closed before this rank answered.
         missed: blocks whose result lacks this rank's contribution: late, lost, or it had nothing to contribute.
-        unfit: of these, the blocks that this rank could not contribute to because the others had already agreed on a scale
+        overflowed: of these, the blocks that this rank could not contribute to because the others had already agreed on a scale
             that its values do not fit.
         skipped: blocks that were zeros on every rank and were not sent.
         quantum: for sums and means of floats, the coarsest of the blocks' quanta. An element of a sum is off by at most n/2
@@ -30,7 +30,7 @@ class Report:
     degraded: int = 0
     late: int = 0
     missed: int = 0
-    unfit: int = 0
+    overflowed: int = 0
     lost: int = 0
     skipped: int = 0
     quantum: float = 0.0

@@ -38,7 +38,7 @@ def test_all_get_the_same_partial_result_that_says_so(late: int, op: str) -> Non
             report = comm.report
             assert (report.blocks, report.degraded, report.src_cnt_min) == (4, 4, 2)
             assert (report.missed, report.lost) == (4 if comm.rank == late else 0, 0)
-            assert report.unfit == 0
+            assert report.overflowed == 0
             assert comm.stats.degraded >= 4
         # And none of it lasts.
         whole = good(allreduce(communicators, mine, op="sum"))
@@ -95,9 +95,9 @@ def test_values_beyond_the_scale_that_the_others_agreed_on_are_left_out_and_coun
         assert set(result[WIDTH : 2 * WIDTH].tolist()) == {both}
         assert set(result[2 * WIDTH :].tolist()) == {all_three}
         report = communicators[2].report
-        assert (report.unfit, report.missed, report.degraded) == (1, 1, 1)
+        assert (report.overflowed, report.missed, report.degraded) == (1, 1, 1)
         assert [work.report.degraded for work in works] == [1, 1, 1]
-        assert [work.report.unfit for work in works] == [0, 0, 1]
+        assert [work.report.overflowed for work in works] == [0, 0, 1]
 
 
 def test_wait_waits_also_here() -> None:

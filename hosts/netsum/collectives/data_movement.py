@@ -60,39 +60,39 @@ def exchange(context: Context, fingerprint: tuple[object, ...], parts: Sequence[
     own = iter(mine)
     results: list[Array | None] = []
     groups = []
-    senders = [
+    pipelines = [
         None
         if gone or _stays(context, part)
         else BlockPipeline(context, Layout.whole(part.size, part.dest), Op.COPY, Lane.L8)
         for part, gone in zip(parts, left_out, strict=True)
     ]
-    left = sum(sender.cut.number for sender in senders if sender is not None)
-    for part, sender in zip(parts, senders, strict=True):
+    left = sum(pipeline.partition.number for pipeline in pipelines if pipeline is not None)
+    for part, pipeline in zip(parts, pipelines, strict=True):
         given = next(own) if part.source == rank else None
-        if sender is None:
+        if pipeline is None:
             results.append(given)
             continue
         wanted = part.dest in (EVERYONE, rank)
         result = given if given is not None else np.empty(part.size, np.uint8) if wanted else None
         results.append(result)
-        for numbers in sender.cut.groups():
+        for numbers in pipeline.partition.groups():
             left -= len(numbers)
             if given is not None:
-                group = sender.submit(sender.cut.rows(given, numbers), numbers, source=rank, more=left > 0)
+                group = pipeline.submit(pipeline.partition.rows(given, numbers), numbers, source=rank, more=left > 0)
             else:
-                group = sender.submit_empty(numbers, source=part.source, more=left > 0)
-            groups.append((group, sender, part.source, result if given is None else None))
-            yield sender.room()
+                group = pipeline.submit_empty(numbers, source=part.source, more=left > 0)
+            groups.append((group, pipeline, part.source, result if given is None else None))
+            yield pipeline.room()
     yield SUBMITTED
     bereft: set[int] = set()
-    for group, sender, source, result in groups:
+    for group, pipeline, source, result in groups:
         yield group.complete
-        sender.finish(group)
-        sender.verdict.raise_failure(None)
+        pipeline.finish(group)
+        pipeline.verdict.raise_failure(None)
         if not group.data_cnt.all():
             bereft.add(source)
         elif result is not None:
-            sender.cut.place(result, group.lanes, group.numbers)
+            pipeline.partition.place(result, group.lanes, group.numbers)
     if context.report.lost:
         # Even if a rank was evicted: what the lost results held is not known.
         raise ResultLostError(context.report)

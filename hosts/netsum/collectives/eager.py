@@ -19,22 +19,22 @@ Encode = Callable[[range], tuple[Array, Sequence[Status] | None]]
 """Lanes and statuses of these blocks; None: all are OK."""
 
 
-def send_at_once(context: Context, sender: BlockPipeline, encode: Encode, error: CallError | None) -> Flow:
+def send_at_once(context: Context, pipeline: BlockPipeline, encode: Encode, error: CallError | None) -> Flow:
     """The flow that sends all blocks; returns the groups, complete. If the call has been given up, those that are not in progress
     bring no values, and are not among them. ``error`` is why this rank gives it up, if it does, and is raised."""
     if error is not None:
-        yield from give_up(context, error, sender.cut.number, sender.op, sender.lane)
+        yield from give_up(context, error, pipeline.partition.number, pipeline.op, pipeline.lane)
     groups: list[BlockGroup] = []
     begun = 0
-    for numbers in sender.cut.groups():
+    for numbers in pipeline.partition.groups():
         if groups and groups[0].aborted is not None:
             break
         lanes, statuses = encode(numbers)
-        begun, final = numbers.stop, numbers.stop == sender.cut.number
-        groups.append(sender.submit(lanes, numbers, statuses, final=final))
+        begun, final = numbers.stop, numbers.stop == pipeline.partition.number
+        groups.append(pipeline.submit(lanes, numbers, statuses, final=final))
         if not final:
-            yield sender.room()
+            yield pipeline.room()
     yield lambda: not sum([group.missing for group in groups])
     if (call := groups[0].aborted) is not None:
-        yield from take_rest(context, call, begun, sender.op, sender.lane)
+        yield from take_rest(context, call, begun, pipeline.op, pipeline.lane)
     return groups

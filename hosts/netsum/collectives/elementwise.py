@@ -31,10 +31,10 @@ def lanewise(
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     agreed = yield from negotiate(context, fingerprint, NO_CODES, error)
     lanes = OwnLanes(array.dtype, options.op in ORDER)
-    sender = BlockPipeline(context, layout, OPS[options.op], lanes.lane)
-    blocks = sender.cut.padded(ordered(array, options.op) if options.propagates else array)
-    result = yield from sender.send(blocks, lanes, agreed)
-    return sender.cut.parts(result)
+    pipeline = BlockPipeline(context, layout, OPS[options.op], lanes.lane)
+    blocks = pipeline.partition.padded(ordered(array, options.op) if options.propagates else array)
+    result = yield from pipeline.send(blocks, lanes, agreed)
+    return pipeline.partition.parts(result)
 
 
 # The product over the ranks, computed on the hosts: no P4 switch multiplies lanes of 2048 bits, and factors have no

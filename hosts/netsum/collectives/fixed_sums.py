@@ -41,8 +41,8 @@ def agreed_sum(
 ) -> Flow:
     """The flow of a sum or mean; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     lane = options.float_lane(array.dtype)
-    sender = BlockPipeline(context, layout, Op.SUM, lane)
-    blocks = sender.cut.padded(fixed_point.widened(array))
+    pipeline = BlockPipeline(context, layout, Op.SUM, lane)
+    blocks = pipeline.partition.padded(fixed_point.widened(array))
     if options.on_late == "carry":
         error = error or not_finite(context.rank, array)
     carried = history.carried if options.on_late == "carry" and error is None else None
@@ -54,9 +54,9 @@ def agreed_sum(
     marks = Marks(blocks) if options.propagates and error is None else None
     blocks = blocks if marks is None else marks.finite
     try:
-        groups = sender.cut.all_rows(blocks)
-        codes, error = checked_codes(context.rank, array, groups, sender.cut.number, error)
-        codes = codes if marks is None else marks.add_to(codes, sender.cut)
+        groups = pipeline.partition.all_rows(blocks)
+        codes, error = checked_codes(context.rank, array, groups, pipeline.partition.number, error)
+        codes = codes if marks is None else marks.add_to(codes, pipeline.partition)
         agreed = yield from negotiate(context, fingerprint, codes, error)
         if options.scale == "predicted":
             yield agreed.complete
@@ -64,27 +64,27 @@ def agreed_sum(
             history.predictions.learn(fingerprint, predicted_exponents(agreed.values))
         dither = options.dither(context.rank, context.gen)
         plain = FloatLanes(lane, context.workers, array.dtype, agreed.exponents, options.op == "mean", dither)
-        lanes = plain if options.residual is None else keeping(plain, sender.cut, options.residual)
+        lanes = plain if options.residual is None else keeping(plain, pipeline.partition, options.residual)
 
         def settle() -> Flow:
             assert marks is not None
             numbers = agreed.not_finite
-            agreed.values[numbers] = yield from marks.settle(context, sender.cut, numbers, codes[numbers])
+            agreed.values[numbers] = yield from marks.settle(context, pipeline.partition, numbers, codes[numbers])
 
         # A job that degrades sends blocks of zeros too: a rank that has lost the codes must still be able to count its blocks.
         skip, last = not context.degrade, None if marks is None else settle
-        result = yield from sender.send(blocks, lanes, agreed, skip_zeros=skip, settle=last)
+        result = yield from pipeline.send(blocks, lanes, agreed, skip_zeros=skip, settle=last)
         if marks is not None:
-            marks.put_into(result, sender.cut)
+            marks.put_into(result, pipeline.partition)
         _note(context, agreed, lane)
         if error is not None:
             raise error  # the others do not know of it, since they finished without this rank
     except BaseException:
         _put_back(carried, fingerprint, left_over)
         raise
-    if carried is not None and sender.missed:
-        carried.leave(fingerprint, sender.cut.only(blocks, sender.missed))
-    return sender.cut.parts(result)
+    if carried is not None and pipeline.missed:
+        carried.leave(fingerprint, pipeline.partition.only(blocks, pipeline.missed))
+    return pipeline.partition.parts(result)
 
 
 def _note(context: Context, agreed: Negotiation, lane: Lane) -> None:
@@ -136,9 +136,9 @@ def chained_sum(
         error = error or not_finite(context.rank, array)
     agreed = yield from negotiate(context, fingerprint, NO_CODES, error)
     lanes = SumLanes(array.dtype, order=False, mean=options.op == "mean")
-    sender = BlockPipeline(context, layout, Op.SUM, lanes.lane, floats=True)
-    result = yield from sender.send(sender.cut.padded(array), lanes, agreed)
-    return sender.cut.parts(result)
+    pipeline = BlockPipeline(context, layout, Op.SUM, lanes.lane, floats=True)
+    result = yield from pipeline.send(pipeline.partition.padded(array), lanes, agreed)
+    return pipeline.partition.parts(result)
 
 
 # Sums and means of integers: exact, in the narrowest lanes that hold n times the largest value on any rank.
@@ -154,10 +154,10 @@ def integer_sum(context: Context, array: Array, layout: Layout, fingerprint: Fin
             f"a rank has a value larger than {fixed_point.bias(Lane.L64, context.workers)} in magnitude, and a sum of "
             f"{context.workers} of those does not fit 64 bits"
         )
-    sender = BlockPipeline(context, layout, Op.SUM, lane)
-    blocks = sender.cut.padded(array)
-    result = yield from sender.send(blocks, IntegerLanes(lane, context.workers, mean), agreed)
-    return [_narrowed(part, array.dtype) for part in sender.cut.parts(result)]
+    pipeline = BlockPipeline(context, layout, Op.SUM, lane)
+    blocks = pipeline.partition.padded(array)
+    result = yield from pipeline.send(blocks, IntegerLanes(lane, context.workers, mean), agreed)
+    return [_narrowed(part, array.dtype) for part in pipeline.partition.parts(result)]
 
 
 def _narrowed(sums: Array, dtype: np.dtype[Any]) -> Array:
@@ -180,23 +180,23 @@ def exact_sum(
 ) -> Flow:
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     lanes = ExactLanes(context.workers, array.dtype, mean)
-    sender = BlockPipeline(context, layout, Op.SUM, lanes.lane, lanes.per_chunk)
-    blocks = sender.cut.padded(array)
+    pipeline = BlockPipeline(context, layout, Op.SUM, lanes.lane, lanes.per_chunk)
+    blocks = pipeline.partition.padded(array)
     if context.degrade:
         agreed = yield from negotiate(context, fingerprint, NO_CODES, error)
-        result = yield from sender.send(blocks, lanes, agreed)
-        return sender.cut.parts(result)
+        result = yield from pipeline.send(blocks, lanes, agreed)
+        return pipeline.partition.parts(result)
 
     def encode(numbers: range) -> tuple[Array, Sequence[Status] | None]:
-        return lanes.encode(sender.cut.rows(blocks, numbers), numbers), None
+        return lanes.encode(pipeline.partition.rows(blocks, numbers), numbers), None
 
-    begin_unopened(context, fingerprint, sender.cut.number)
-    groups = yield from send_at_once(context, sender, encode, error)
+    begin_unopened(context, fingerprint, pipeline.partition.number)
+    groups = yield from send_at_once(context, pipeline, encode, error)
     yield SUBMITTED
     for group in groups:
-        sender.finish(group)
-    sender.verdict.raise_failure(None)
+        pipeline.finish(group)
+    pipeline.verdict.raise_failure(None)
     result = np.zeros(len(blocks), array.dtype)
     for group in groups:
-        sender.store(group, lanes, result)
-    return sender.cut.parts(result)
+        pipeline.store(group, lanes, result)
+    return pipeline.partition.parts(result)

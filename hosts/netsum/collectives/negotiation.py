@@ -147,7 +147,7 @@ class Negotiation:
         self.unknown[start : start + count] = True
         self.missing -= 1
 
-    def unfit(self, numbers: Numbers) -> NDArray[np.bool_] | None:
+    def overflowed(self, numbers: Numbers) -> NDArray[np.bool_] | None:
         """The blocks among these that this member cannot contribute to, because its values are larger than was agreed, or it
         does not know what was. None: it can contribute to all."""
         if self.abstains:

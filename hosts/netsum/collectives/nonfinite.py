@@ -78,34 +78,34 @@ class Marks:
         self._numbers: NDArray[np.int64] = np.zeros(0, np.int64)
         self._all = np.zeros((0, 0), np.uint8)
 
-    def add_to(self, codes: Codes, cut: BlockPartition) -> Codes:
+    def add_to(self, codes: Codes, partition: BlockPartition) -> Codes:
         """The codes, which also say which blocks have a mark."""
         if not self._any:
             return codes
-        marked = np.concatenate([rows.any(axis=1) for rows in cut.all_rows(self._own)])
+        marked = np.concatenate([rows.any(axis=1) for rows in partition.all_rows(self._own)])
         return np.where(marked, codes | np.uint16(NOT_FINITE), codes)
 
-    def settle(self, context: Context, cut: BlockPartition, numbers: NDArray[np.int64], own: Codes) -> Flow:
+    def settle(self, context: Context, partition: BlockPartition, numbers: NDArray[np.int64], own: Codes) -> Flow:
         """The flow that agrees on the blocks ``numbers``, in which some rank has a mark: combines the marks, and returns the
         codes of the finite values. ``own`` are this rank's codes of these blocks."""
         self._numbers = numbers
         codes = yield from negotiate_codes(context, own & np.uint16(NOT_FINITE - 1))
-        rows = cut.rows(self._own, numbers).reshape(-1)
-        sender = BlockPipeline(context, Layout.whole(len(rows)), Op.OR, Lane.L8)
+        rows = partition.rows(self._own, numbers).reshape(-1)
+        pipeline = BlockPipeline(context, Layout.whole(len(rows)), Op.OR, Lane.L8)
         combined = np.zeros(len(rows), np.uint8)
-        for group_numbers in sender.cut.groups():
-            group = sender.submit(sender.cut.rows(rows, group_numbers).copy(), group_numbers)
+        for group_numbers in pipeline.partition.groups():
+            group = pipeline.submit(pipeline.partition.rows(rows, group_numbers).copy(), group_numbers)
             yield group.complete
-            sender.finish(group)
-            sender.verdict.raise_failure(None)
-            sender.cut.place(combined, group.lanes, group_numbers)
-        self._all = combined.reshape(len(numbers), cut.width)
+            pipeline.finish(group)
+            pipeline.verdict.raise_failure(None)
+            pipeline.partition.place(combined, group.lanes, group_numbers)
+        self._all = combined.reshape(len(numbers), partition.width)
         return codes
 
-    def put_into(self, result: Array, cut: BlockPartition) -> None:
+    def put_into(self, result: Array, partition: BlockPartition) -> None:
         """Put NaN and the infinities into the padded sum."""
         for number, marks in zip(self._numbers, self._all, strict=True):
-            block = result[number * cut.width : (number + 1) * cut.width]
+            block = result[number * partition.width : (number + 1) * partition.width]
             marks = marks[: len(block)]  # noqa: PLW2901  the last block may be short
             block[marks == _INFINITY] = np.inf
             block[marks == _MINUS_INFINITY] = -np.inf

@@ -37,7 +37,7 @@ class Layout:
     def whole(cls, count: int, owner: int = EVERYONE) -> Layout:
         return cls((count,), (owner,))
 
-    def cut(self, width: int, per_chunk: int) -> BlockPartition:
+    def partition(self, width: int, per_chunk: int) -> BlockPartition:
         return _cut(self.counts, self.owners, width, per_chunk)
 
 
@@ -63,7 +63,7 @@ class BlockPartition:
                 self.sizes[-1] = -(-(count - (many - 1) * width) // per_chunk) * CHUNK_BYTES
                 self._padding[len(self.sizes) - 1] = many * width - count
 
-    def odd(self, numbers: Numbers) -> Sequence[int]:
+    def irregular(self, numbers: Numbers) -> Sequence[int]:
         """The places, among these blocks, of those that may be shorter than the others, or someone else's."""
         return (len(numbers) - 1,) if self.simple else range(len(numbers))
 
@@ -114,15 +114,15 @@ class BlockPartition:
             return None
         return array[numbers.start * self.width : numbers.stop * self.width].reshape(len(numbers), self.width)
 
-    def place(self, array: Array, rows: Array, numbers: Numbers, mine: NDArray[np.bool_] | None = None) -> None:
-        """The inverse of :meth:`rows`: put these blocks (only those that are ``mine``) into a padded array. Anything beyond the
+    def place(self, array: Array, rows: Array, numbers: Numbers, owned: NDArray[np.bool_] | None = None) -> None:
+        """The inverse of :meth:`rows`: put these blocks (only those that are ``owned``) into a padded array. Anything beyond the
         array's end is padding."""
-        if mine is None and isinstance(numbers, range):
+        if owned is None and isinstance(numbers, range):
             first = numbers.start * self.width
             count = min(rows.size, len(array) - first)
             array[first : first + count] = rows.reshape(-1)[:count]
             return
-        for row in range(len(numbers)) if mine is None else np.flatnonzero(mine):
+        for row in range(len(numbers)) if owned is None else np.flatnonzero(owned):
             number = int(numbers[row])
             self.place(array, rows[row : row + 1], range(number, number + 1))
 
@@ -135,11 +135,11 @@ class BlockPartition:
 
     def blank(self, rows: Array, numbers: Numbers) -> None:
         """Write zeros into the lanes of these blocks that are padding; ``(blocks, width)``."""
-        for row in self.odd(numbers):
+        for row in self.irregular(numbers):
             if (padding := self._padding.get(int(numbers[row]))) is not None:
                 rows[row, self.width - padding :] = 0
 
-    def mine(self, rank: int, numbers: Numbers | Sequence[int]) -> NDArray[np.bool_] | None:
+    def owned(self, rank: int, numbers: Numbers | Sequence[int]) -> NDArray[np.bool_] | None:
         """The blocks among these whose results this rank gets; None for all."""
         if self._owners == (EVERYONE,) or all(owner in (EVERYONE, rank) for owner in self._owners):
             return None

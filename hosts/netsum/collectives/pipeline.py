@@ -55,8 +55,8 @@ class BlockGroup:
         counts: NDArray[np.int64] = np.zeros((2, rows), np.int64)
         self.data_cnt, self.src_cnt = counts
         self.statuses = [0] * rows
-        self.passed: NDArray[np.bool_] | None = None  # rows that this member did not contribute to
-        self.mine: NDArray[np.bool_] | None = None  # rows whose results this member gets; None: all
+        self.abstained: NDArray[np.bool_] | None = None  # rows that this member did not contribute to
+        self.owned: NDArray[np.bool_] | None = None  # rows whose results this member gets; None: all
         self.aborted: int | None = None  # what call the first row's result says that was given up
         self._late: list[int] = []  # rows whose result lacks this member's contribution
         self._lost: list[int] = []
@@ -98,21 +98,22 @@ class BlockGroup:
 
     def missed(self) -> list[int]:
         """Numbers of the blocks whose result lacks this member's contribution."""
-        if self.passed is None and not self._late and not self._lost:
+        if self.abstained is None and not self._late and not self._lost:
             return []
         rows = {*self._late, *self._lost}
-        if self.passed is not None:
-            rows.update(int(row) for row in np.flatnonzero(self.passed))
+        if self.abstained is not None:
+            rows.update(int(row) for row in np.flatnonzero(self.abstained))
         return [int(self.numbers[row]) for row in sorted(rows)]
 
-    def report_to(self, report: Report, *, unfit: bool = True) -> None:
-        """Add this complete group to the call's report. With ``unfit``, blocks were passed because their values did not fit."""
+    def report_to(self, report: Report, *, overflowed: bool = True) -> None:
+        """Add this complete group to the call's report. With ``overflowed``, blocks were passed because their values did not
+        fit."""
         report.blocks += self.rows
         report.degraded += self._degraded
         report.late += len(self._late)
         report.lost += len(self._lost)
         report.missed += len(self.missed())
-        report.unfit += int(self.passed.sum()) if unfit and self.passed is not None else 0
+        report.overflowed += int(self.abstained.sum()) if overflowed and self.abstained is not None else 0
         if len(self._lost) < self.rows:
             there = self.src_cnt if not self._lost else np.delete(self.src_cnt, self._lost)
             fewest = int(there.min())
@@ -123,7 +124,7 @@ class BlockPipeline:
     """Sends a call's array, cut into blocks, of whose elements ``per_chunk`` make a chunk (default: each is a lane).
 
     Attributes:
-        cut: the blocks.
+        partition: the blocks.
         verdict: the combined status of the results.
         missed: numbers of the blocks whose result lacks this member's contribution.
     """
@@ -146,9 +147,9 @@ class BlockPipeline:
         self.verdict = Verdict()
         self._lanes = context.block_bytes // lane.bytes  # of a block
         per_chunk = per_chunk or CHUNK_BYTES // lane.bytes
-        self.cut = layout.cut(context.block_bytes // CHUNK_BYTES * per_chunk, per_chunk)
+        self.partition = layout.partition(context.block_bytes // CHUNK_BYTES * per_chunk, per_chunk)
         self.missed: list[int] = []
-        context.outline.blocks += self.cut.number
+        context.outline.blocks += self.partition.number
 
     def send(
         self,
@@ -159,24 +160,24 @@ class BlockPipeline:
         skip_zeros: bool = False,
         settle: Callable[[], Flow] | None = None,
     ) -> Flow:
-        """The flow that sends a padded array (:meth:`Cut.padded`) and returns its result, also padded, in the lanes' dtype. With
-        ``skip_zeros``, blocks that are zeros on every rank are not sent. With ``settle``, blocks in which a rank has a NaN or an
-        infinity are sent last, after its flow, which agrees on them."""
+        """The flow that sends a padded array (:meth:`BlockPartition.padded`) and returns its result, also padded, in the
+        lanes' dtype. With ``skip_zeros``, blocks that are zeros on every rank are not sent. With ``settle``, blocks in which a
+        rank has a NaN or an infinity are sent last, after its flow, which agrees on them."""
         result = self.room_for(array, lanes.dtype)
         pending: deque[BlockGroup] = deque()
-        for group_numbers in self.cut.groups():
+        for group_numbers in self.partition.groups():
             yield agreed.known(group_numbers)
             numbers = agreed.nonzero(group_numbers) if skip_zeros or settle is not None else group_numbers
             if len(numbers) < len(group_numbers):
                 self._count_skipped(len(group_numbers) - len(numbers))
-                result[group_numbers.start * self.cut.width : group_numbers.stop * self.cut.width] = 0
+                result[group_numbers.start * self.partition.width : group_numbers.stop * self.partition.width] = 0
             if not len(numbers):
                 continue
-            rows, passed = self.cut.rows(array, numbers), agreed.unfit(numbers)
-            if passed is not None:
-                rows = np.where(passed[:, None], np.zeros(1, rows.dtype), rows)
-            final = group_numbers.stop == self.cut.number
-            pending.append(self.submit(lanes.encode(rows, numbers), numbers, passed=passed, final=final))
+            rows, abstained = self.partition.rows(array, numbers), agreed.overflowed(numbers)
+            if abstained is not None:
+                rows = np.where(abstained[:, None], np.zeros(1, rows.dtype), rows)
+            final = group_numbers.stop == self.partition.number
+            pending.append(self.submit(lanes.encode(rows, numbers), numbers, abstained=abstained, final=final))
             yield self.room()
             self._receive(pending, lanes, result)
         if settle is not None:
@@ -187,7 +188,7 @@ class BlockPipeline:
             self._count_skipped(-len(unsettled))
             for first in range(0, len(unsettled), GROUP):
                 numbers = unsettled[first : first + GROUP]
-                pending.append(self.submit(lanes.encode(self.cut.rows(array, numbers), numbers), numbers))
+                pending.append(self.submit(lanes.encode(self.partition.rows(array, numbers), numbers), numbers))
                 yield self.room()
                 self._receive(pending, lanes, result)
         yield SUBMITTED
@@ -199,7 +200,7 @@ class BlockPipeline:
 
     def room_for(self, array: Array, dtype: np.dtype[Any]) -> Array:
         """Room for the result of a padded array: the caller's ``out`` if possible. Zeros where this rank gets none."""
-        if self.cut.mine(self._context.rank, ()) is not None:
+        if self.partition.owned(self._context.rank, ()) is not None:
             return np.zeros(len(array), dtype)
         out = self._context.out
         if out is None or out.dtype != dtype or out.size != len(array):
@@ -226,14 +227,14 @@ class BlockPipeline:
 
     def put(self, group: BlockGroup, result: Array, decode: Callable[[Array | None], Array]) -> None:
         """Put a group's values into the result: where ``decode`` makes them, if it takes the place that it is offered."""
-        out = self.cut.view(result, group.numbers) if group.mine is None else None
+        out = self.partition.view(result, group.numbers) if group.owned is None else None
         if (rows := decode(out)) is not out:
-            self.cut.place(result, rows, group.numbers, group.mine)
+            self.partition.place(result, rows, group.numbers, group.owned)
 
     def finish(self, group: BlockGroup) -> None:
         """Note how a complete group went."""
         self.verdict.add(max(group.statuses))
-        group.report_to(self._context.report, unfit=self._context.contribute)
+        group.report_to(self._context.report, overflowed=self._context.contribute)
         self.missed += group.missed()
 
     def room(self) -> Condition:
@@ -247,24 +248,24 @@ class BlockPipeline:
         numbers: Numbers,
         statuses: Sequence[Status] | None = None,
         *,
-        passed: NDArray[np.bool_] | None = None,
+        abstained: NDArray[np.bool_] | None = None,
         final: bool = False,
         source: int = EVERYONE,
         more: bool = False,
     ) -> BlockGroup:
         """Submit rows of lanes, which are copied, as the blocks ``numbers``. A row whose status is not OK becomes an empty
-        contribution with that status; ``passed`` rows are answered without adding anything. ``source`` is this rank, if no other
-        has payloads for these blocks; ``more`` says that the call's next blocks go together with these."""
+        contribution with that status; ``abstained`` rows are answered without adding anything. ``source`` is this rank, if no
+        other has payloads for these blocks; ``more`` says that the call's next blocks go together with these."""
         group = BlockGroup(numbers, self._lanes, self.lane)
-        group.passed = passed
-        group.mine = self.cut.mine(self._context.rank, numbers)
+        group.abstained = abstained
+        group.owned = self.partition.owned(self._context.rank, numbers)
         width = self._context.block_bytes
         rows = np.empty((len(numbers), HEADER_BYTES + width), np.uint8)
         rows[:, HEADER_BYTES:].view(WIRE_LANES[self.lane])[:] = lanes
         like = Block(
             self._context.gen, self.op, self.lane, rows[0, HEADER_BYTES:].data, no_aging=self._context.no_aging
         )
-        like.dest, like.more, like.source = self.cut.owner[numbers[0]], more, source
+        like.dest, like.more, like.source = self.partition.owner[numbers[0]], more, source
         like.call_fingerprint = self._context.call
         like.floats, like.number = self._floats, int(numbers[0])  # floats are never left out
         if self._floats and not self._context.window.by_chain:
@@ -272,13 +273,13 @@ class BlockPipeline:
                 "the job's members no longer add floats, in the middle of a call with scale='float'"
             )
         run = BlockBatch(like, rows, group)
-        for row in self.cut.odd(numbers):
+        for row in self.partition.irregular(numbers):
             number = numbers[row]
-            if self.cut.sizes[number] != width or self.cut.owner[number] != like.dest:
-                run[row].payload = rows[row, HEADER_BYTES : HEADER_BYTES + self.cut.sizes[number]].data
-                run[row].dest = self.cut.owner[number]
-        for row in () if passed is None else np.flatnonzero(passed).tolist():
-            run[row].passing, run[row].room, run[row].payload = True, self.cut.sizes[numbers[row]], b""
+            if self.partition.sizes[number] != width or self.partition.owner[number] != like.dest:
+                run[row].payload = rows[row, HEADER_BYTES : HEADER_BYTES + self.partition.sizes[number]].data
+                run[row].dest = self.partition.owner[number]
+        for row in () if abstained is None else np.flatnonzero(abstained).tolist():
+            run[row].passing, run[row].room, run[row].payload = True, self.partition.sizes[numbers[row]], b""
         if statuses is not None and any(statuses):
             for row in np.flatnonzero(statuses).tolist():
                 run[row].status, run[row].payload = statuses[row], b""
@@ -292,12 +293,16 @@ class BlockPipeline:
         :meth:`submit`."""
         group = BlockGroup(numbers, self._lanes, self.lane)
         like = Block(
-            self._context.gen, self.op, self.lane, dest=self.cut.owner[numbers[0]], no_aging=self._context.no_aging
+            self._context.gen,
+            self.op,
+            self.lane,
+            dest=self.partition.owner[numbers[0]],
+            no_aging=self._context.no_aging,
         )
         like.more, like.source = more, source
         run = BlockBatch(like, np.zeros((len(numbers), HEADER_BYTES), np.uint8), group)
-        for row in self.cut.odd(numbers):
-            if self.cut.owner[numbers[row]] != like.dest:
-                run[row].dest = self.cut.owner[numbers[row]]
+        for row in self.partition.irregular(numbers):
+            if self.partition.owner[numbers[row]] != like.dest:
+                run[row].dest = self.partition.owner[numbers[row]]
         self._context.window.submit_all(run)
         return group

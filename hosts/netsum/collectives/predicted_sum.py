@@ -69,9 +69,9 @@ def predicted_sum(
             result, exponent = found
             history.predictions.learn(fingerprint, np.array([exponent]))
             return [result]
-    sender = BlockPipeline(context, layout, Op.SUM, lane)
-    summing = _PredictedSum(context, array, sender, options, exponents, error)
-    groups = [block.group(sender.cut.width)] if block is not None else (yield from summing.send())
+    pipeline = BlockPipeline(context, layout, Op.SUM, lane)
+    summing = _PredictedSum(context, array, pipeline, options, exponents, error)
+    groups = [block.group(pipeline.partition.width)] if block is not None else (yield from summing.send())
     doubtful, following = summing.receive(groups)
     if len(doubtful):
         agreed = yield from negotiate_codes(context, summing.codes[doubtful])
@@ -80,9 +80,9 @@ def predicted_sum(
         yield from summing.send_again(doubtful, agreed, settled, history)
     summing.note_quantum()
     if summing.marks is not None:
-        summing.marks.put_into(summing.result, summing.sender.cut)
+        summing.marks.put_into(summing.result, summing.pipeline.partition)
     history.predictions.learn(fingerprint, following)
-    return summing.sender.cut.parts(summing.result)
+    return summing.pipeline.partition.parts(summing.result)
 
 
 class _PredictedSum:
@@ -92,26 +92,28 @@ class _PredictedSum:
         self,
         context: Context,
         array: Array,
-        sender: BlockPipeline,
+        pipeline: BlockPipeline,
         options: Options,
         exponents: NDArray[np.int64],
         error: CallError | None,
     ) -> None:
         self._context = context
         self._lane = lane = options.float_lane(array.dtype)
-        self.sender, cut = sender, sender.cut
-        self._blocks = cut.padded(fixed_point.widened(array))
+        self.pipeline, partition = pipeline, pipeline.partition
+        self._blocks = partition.padded(fixed_point.widened(array))
         self.marks = Marks(self._blocks) if options.propagates and error is None else None
         self._blocks = self._blocks if self.marks is None else self.marks.finite
-        self.codes, self._error = checked_codes(context.rank, array, cut.all_rows(self._blocks), cut.number, error)
+        self.codes, self._error = checked_codes(
+            context.rank, array, partition.all_rows(self._blocks), partition.number, error
+        )
         if self.marks is not None:
-            self.codes = self.marks.add_to(self.codes, cut)
+            self.codes = self.marks.add_to(self.codes, partition)
         self.exponents = exponents.copy()
         self._dither = options.dither(context.rank, context.gen)
         mean = options.op == "mean"
         lanes = FloatLanes(lane, context.workers, array.dtype, self._exponents_of, mean, self._dither)
-        self._lanes = lanes if options.residual is None else keeping(lanes, cut, options.residual)
-        self.result = self.sender.room_for(self._blocks, array.dtype)
+        self._lanes = lanes if options.residual is None else keeping(lanes, partition, options.residual)
+        self.result = self.pipeline.room_for(self._blocks, array.dtype)
 
     def _exponents_of(self, numbers: Numbers) -> NDArray[np.int64]:
         return pick(self.exponents, numbers)
@@ -121,13 +123,13 @@ class _PredictedSum:
         fits = within(self.codes, self.exponents)
 
         def encode(numbers: range) -> tuple[Array, list[Status] | None]:
-            fitting, rows = pick(fits, numbers), self.sender.cut.rows(self._blocks, numbers)
+            fitting, rows = pick(fits, numbers), self.pipeline.partition.rows(self._blocks, numbers)
             if fitting.all():
                 return self._lanes.encode(rows, numbers), None
             rows = np.where(fitting[:, None], rows, np.zeros(1, rows.dtype))
             return self._lanes.encode(rows, numbers), [Status.OK if fit else Status.RANGE for fit in fitting]
 
-        return (yield from send_at_once(self._context, self.sender, encode, self._error))
+        return (yield from send_at_once(self._context, self.pipeline, encode, self._error))
 
     def receive(self, groups: list[BlockGroup]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Decode the results. Returns the numbers of the doubtful blocks, whose exponents must be agreed on, and all exponents
@@ -137,18 +139,18 @@ class _PredictedSum:
         all small. In those, either the values are small or they cancel out, and the agreement tells which.
         """
         for group in groups:
-            self.sender.finish(group)
-        self.sender.verdict.raise_failure(None)
+            self.pipeline.finish(group)
+        self.pipeline.verdict.raise_failure(None)
         smallest = smallest_sum(self._lane, self._context.workers, dithered=self._dither is not None)
         largest: list[NDArray[np.float64]] = []
         refused: list[int] = []
         for group in groups:
             lanes, lane, workers = group.lanes, self._lane, self._context.workers
             integers = fixed_point.decode_integers(lanes, group.data_cnt, lane, workers, lanes)
-            self.sender.cut.blank(integers, group.numbers)
+            self.pipeline.partition.blank(integers, group.numbers)
             largest.append(magnitudes([integers]).astype(np.float64))
             values = partial(self._lanes.values, integers, group.numbers, group.src_cnt)
-            self.sender.put(group, self.result, values)
+            self.pipeline.put(group, self.result, values)
             refused += group.statuses
         sums = np.concatenate(largest)
         doubtful = (sums < smallest) & (self.exponents > LOWEST)
@@ -163,7 +165,9 @@ class _PredictedSum:
         codes, which = agreed.copy(), np.flatnonzero(agreed >= NOT_FINITE)
         if self.marks is not None and len(which):
             numbers = doubtful[which]
-            codes[which] = yield from self.marks.settle(self._context, self.sender.cut, numbers, self.codes[numbers])
+            codes[which] = yield from self.marks.settle(
+                self._context, self.pipeline.partition, numbers, self.codes[numbers]
+            )
         return codes
 
     def send_again(self, doubtful: NDArray[np.int64], agreed: Codes, settled: Codes, history: History) -> Flow:
@@ -178,10 +182,10 @@ class _PredictedSum:
         history.count_redone(len(wrong))
         for first in range(0, len(wrong), GROUP):
             numbers = wrong[first : first + GROUP]
-            rows = self.sender.cut.rows(self._blocks, numbers)
-            group = self.sender.submit(self._lanes.encode(rows, numbers), numbers)
+            rows = self.pipeline.partition.rows(self._blocks, numbers)
+            group = self.pipeline.submit(self._lanes.encode(rows, numbers), numbers)
             yield group.complete
-            self.sender.store(group, self._lanes, self.result)
+            self.pipeline.store(group, self._lanes, self.result)
 
     def note_quantum(self) -> None:
         largest = int(self.exponents.max())

@@ -20,7 +20,7 @@ class Keeping:
     """Lanes that note in the flat array ``residual`` what they do not carry of the values that they are given."""
 
     inner: FloatLanes
-    cut: BlockPartition
+    partition: BlockPartition
     residual: Array
 
     @property
@@ -35,7 +35,7 @@ class Keeping:
         lanes = self.inner.encode(rows, numbers)
         one = np.ones(len(numbers), np.int64)  # as if this rank were alone
         carried = replace(self.inner, dtype=rows.dtype).decode(lanes.copy(), numbers, one, one)
-        self.cut.place(self.residual, rows - carried, numbers)
+        self.partition.place(self.residual, rows - carried, numbers)
         return lanes
 
     def values(self, integers: Array, numbers: Numbers, src_cnt: Counts, out: Array | None = None) -> Array:
@@ -47,10 +47,10 @@ class Keeping:
         return self.inner.decode(lanes, numbers, data_cnt, src_cnt, out)
 
 
-def keeping(lanes: FloatLanes, cut: BlockPartition, residual: Array) -> Keeping:
+def keeping(lanes: FloatLanes, partition: BlockPartition, residual: Array) -> Keeping:
     """The lanes, which leave the residual in this array."""
     residual[...] = 0  # blocks that are not sent leave none
-    return Keeping(lanes, cut, residual.reshape(-1))
+    return Keeping(lanes, partition, residual.reshape(-1))
 
 
 def with_residual(options: Options, array: Array, residual: Any) -> Options:

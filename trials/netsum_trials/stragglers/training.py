@@ -39,7 +39,7 @@ class Diary:
     blocks: int = 0
     degraded: int = 0
     missed: int = 0
-    unfit: int = 0
+    overflowed: int = 0
     sat_out: int = 0
     late: int = 0
     behind: int = 0
@@ -121,5 +121,5 @@ class Training:
         self.diary.blocks += report.blocks
         self.diary.degraded += report.degraded
         self.diary.missed += report.missed
-        self.diary.unfit += report.unfit
+        self.diary.overflowed += report.overflowed
         self.diary.sat_out += not give
