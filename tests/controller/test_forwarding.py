@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from netsum.wire.schema import FLOOD_GROUP
 from netsum_controller.config.topologies import fat_tree, leaf_spine
 from netsum_controller.config.topology import Topology
-from netsum_controller.entries import ElsewhereEntry, ForwardEntry, MulticastGroup, SenderEntry
+from netsum_controller.entries import ForwardEntry, MulticastGroup, SourceGuardEntry, TransitEntry
 from netsum_controller.planning.allocation import ip_to_int, mac_to_int
 from netsum_controller.planning.items import switch_items
 from netsum_controller.planning.trees import distances, switch_graph
@@ -100,7 +100,7 @@ def test_a_flood_comes_to_everybody_in_reach_once(topology: Topology, data: st.D
 def test_addresses_belong_to_ports(topology: Topology) -> None:
     """A host's address is let in at its own port, one behind another switch at every link, and a switch's own nowhere."""
     for name, switch in topology.switches.items():
-        entries = [item for item in switch_items(topology, name) if isinstance(item, SenderEntry)]
+        entries = [item for item in switch_items(topology, name) if isinstance(item, SourceGuardEntry)]
         found = {entry.address: {port for port in range(512) if entry.ports >> port & 1} for entry in entries}
         links = set(topology.neighbors(name))
         assert found.pop(ip_to_int(switch.ip)) == set()
@@ -137,5 +137,5 @@ def test_a_star_is_as_it_was() -> None:
     items = switch_items(topology, "s1")
     assert {item.port for item in items if isinstance(item, ForwardEntry)} == {1, 2}
     assert MulticastGroup(FLOOD_GROUP, frozenset({(1, 0), (2, 0)})) in items
-    assert ElsewhereEntry(ip_to_int(topology.switches["s2"].ip)) in items
-    assert ElsewhereEntry(ip_to_int(topology.switches["s1"].ip)) not in items
+    assert TransitEntry(ip_to_int(topology.switches["s2"].ip)) in items
+    assert TransitEntry(ip_to_int(topology.switches["s1"].ip)) not in items

@@ -13,7 +13,7 @@ from netsum.wire.memory import ADDRESS_STEP
 from netsum_controller.config.topologies import leaf_spine, star
 from netsum_controller.config.topology import parse_topology
 from netsum_controller.controller import Controller
-from netsum_controller.entries import FromDeviceEntry, FromSwitchEntry, SenderEntry, ShardEntry
+from netsum_controller.entries import FromDeviceEntry, FromSwitchEntry, ShardEntry, SourceGuardEntry
 from netsum_controller.errors import InputError, RejectedError
 from netsum_controller.memory.model import Device, MemoryState, Placed, Region, RegionSpec, RegionState
 from netsum_controller.memory.placement import (
@@ -118,7 +118,7 @@ def test_every_switch_translates_and_trusts_the_others() -> None:
         }
         links = set(topology.neighbors(switch))
         assert {item.ingress_port for item in items if isinstance(item, FromSwitchEntry)} == links
-        [sender] = [item for item in items if isinstance(item, SenderEntry)]
+        [sender] = [item for item in items if isinstance(item, SourceGuardEntry)]
         assert sender.ports == sum(1 << port for port in links)
         entries = [item for item in items if isinstance(item, ShardEntry)]
         assert [entry.device for entry in entries] == [1, 2, 1, 2]

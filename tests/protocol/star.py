@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from netsum.wire.codec import Header
 from netsum.wire.schema import CPU_PORT, EVERYONE, FLOOD_GROUP, SCAN_GROUPS, SCAN_REPLICA, UDP_PORT, Hop, Role
 from netsum_controller.entries import (
-    AggregatorEntry,
-    ElsewhereEntry,
     ForwardEntry,
     Item,
     JobEntry,
     MemberEntry,
     MulticastGroup,
+    MyStationEntry,
     ParentEntry,
     RewriteEntry,
-    SenderEntry,
+    SourceGuardEntry,
     SwitchRewriteEntry,
+    TransitEntry,
     UplinkEntry,
 )
 
@@ -133,9 +133,9 @@ def port_items(
 ) -> list[Item]:
     """The entries that no job has. ``elsewhere``: addresses of other switches; ``senders``: see :func:`senders`."""
     flood = MulticastGroup(FLOOD_GROUP, frozenset((port, 0) for port in ports))
-    result: list[Item] = [AggregatorEntry(SWITCH_IP, SWITCH_MAC), flood, *map(ElsewhereEntry, elsewhere)]
+    result: list[Item] = [MyStationEntry(SWITCH_IP, SWITCH_MAC), flood, *map(TransitEntry, elsewhere)]
     result += [ForwardEntry(station(port).mac, port) for port in ports]
-    return result + [SenderEntry(ip, sum(1 << port for port in allowed)) for ip, allowed in senders.items()]
+    return result + [SourceGuardEntry(ip, sum(1 << port for port in allowed)) for ip, allowed in senders.items()]
 
 
 def job_items(

@@ -24,11 +24,11 @@ from netsum_controller.entries import (
     FromSwitchEntry,
     Item,
     LostShardEntry,
+    MemoryStationEntry,
     MulticastGroup,
     RegionEntry,
-    SenderEntry,
     ShardEntry,
-    VirtualEntry,
+    SourceGuardEntry,
 )
 
 from tests.protocol import star
@@ -49,8 +49,8 @@ GROUP = 2000
 def memory_items() -> list[Item]:
     one, two = star.station(D1), star.station(D2)
     return [
-        VirtualEntry(VIRTUAL_IP, VIRTUAL_MAC),
-        SenderEntry(VIRTUAL_IP, 1 << FAR),
+        MemoryStationEntry(VIRTUAL_IP, VIRTUAL_MAC),
+        SourceGuardEntry(VIRTUAL_IP, 1 << FAR),
         RegionEntry(BASE, PREFIX, REGION, 13, 3),
         ShardEntry(REGION, ALONE, EPOCH, 300, D1, 0),
         ShardEntry(REGION, BOTH, EPOCH + 1, 20, D2, GROUP),

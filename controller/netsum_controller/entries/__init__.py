@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from netsum_controller.entries.aggregation import (
-    AggregatorEntry,
-    ElsewhereEntry,
     ForwardEntry,
     JobEntry,
     MemberEntry,
     MulticastGroup,
+    MyStationEntry,
     ParentEntry,
     RewriteEntry,
-    SenderEntry,
+    SourceGuardEntry,
     SwitchRewriteEntry,
+    TransitEntry,
     UplinkEntry,
 )
 from netsum_controller.entries.entry import Entry, ForeignEntry
@@ -21,9 +21,9 @@ from netsum_controller.entries.memory import (
     FromDeviceEntry,
     FromSwitchEntry,
     LostShardEntry,
+    MemoryStationEntry,
     RegionEntry,
     ShardEntry,
-    VirtualEntry,
 )
 from netsum_controller.entries.packet_out import Record
 
@@ -35,9 +35,7 @@ TABLES: tuple[type[Entry], ...] = tuple(Entry.__subclasses__())
 
 __all__ = [
     "TABLES",
-    "AggregatorEntry",
     "DeviceEntry",
-    "ElsewhereEntry",
     "Entry",
     "ForeignEntry",
     "ForwardEntry",
@@ -47,14 +45,16 @@ __all__ = [
     "JobEntry",
     "LostShardEntry",
     "MemberEntry",
+    "MemoryStationEntry",
     "MulticastGroup",
+    "MyStationEntry",
     "ParentEntry",
     "Record",
     "RegionEntry",
     "RewriteEntry",
-    "SenderEntry",
     "ShardEntry",
+    "SourceGuardEntry",
     "SwitchRewriteEntry",
+    "TransitEntry",
     "UplinkEntry",
-    "VirtualEntry",
 ]

@@ -14,7 +14,7 @@ from netsum_controller.entries.entry import Entry
 
 
 @dataclass(frozen=True)
-class AggregatorEntry(Entry, table="my_station", action="set_my_mac", key=("address",)):
+class MyStationEntry(Entry, table="my_station", action="set_my_mac", key=("address",)):
     """The switch answers ARP for ``address`` with ``mac``, and accepts contributions sent there."""
 
     address: int
@@ -22,7 +22,7 @@ class AggregatorEntry(Entry, table="my_station", action="set_my_mac", key=("addr
 
 
 @dataclass(frozen=True)
-class ElsewhereEntry(Entry, table="my_station", action="reject_transit", key=("address",)):
+class TransitEntry(Entry, table="my_station", action="reject_transit", key=("address",)):
     """``address`` is another switch's. netsum's packets for it, which only a host would send through us, are dropped."""
 
     address: int
@@ -40,7 +40,7 @@ class ForwardEntry(Entry, table="forward", action="forward_to", key=("eth_dst",)
 
 
 @dataclass(frozen=True)
-class SenderEntry(Entry, table="source_guard", action="check_ingress_port", key=("address",)):
+class SourceGuardEntry(Entry, table="source_guard", action="check_ingress_port", key=("address",)):
     """Packets with this IPv4 or ARP sender ``address`` are accepted at the ports whose bits are set in ``ports``, and dropped
     at all others."""
 

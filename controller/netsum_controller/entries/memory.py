@@ -9,7 +9,7 @@ from netsum_controller.entries.entry import Entry
 
 
 @dataclass(frozen=True)
-class VirtualEntry(Entry, table="my_station", action="set_virtual_mac", key=("address",)):
+class MemoryStationEntry(Entry, table="my_station", action="set_virtual_mac", key=("address",)):
     """``address`` is the memory's virtual IP address: ARP for it is answered with ``mac``, and instructions are translated."""
 
     address: int

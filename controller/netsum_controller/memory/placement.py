@@ -11,18 +11,18 @@ from netsum.wire.schema import FLOOD_GROUP
 
 from netsum_controller.config.topology import Host, Switch, Topology
 from netsum_controller.entries import (
-    AggregatorEntry,
     DeviceEntry,
-    ElsewhereEntry,
     FromDeviceEntry,
     FromSwitchEntry,
     Item,
     LostShardEntry,
+    MemoryStationEntry,
     MulticastGroup,
+    MyStationEntry,
     RegionEntry,
-    SenderEntry,
     ShardEntry,
-    VirtualEntry,
+    SourceGuardEntry,
+    TransitEntry,
 )
 from netsum_controller.errors import RejectedError
 from netsum_controller.memory.model import (
@@ -103,7 +103,7 @@ def deal(shards: int, devices: Mapping[str, str], replicas: int) -> list[Shard]:
 
 
 _OWN_TABLES = (RegionEntry, ShardEntry, LostShardEntry, DeviceEntry, FromDeviceEntry, FromSwitchEntry)
-MEMORY_TABLES = (*_OWN_TABLES, AggregatorEntry, ElsewhereEntry, VirtualEntry, SenderEntry)
+MEMORY_TABLES = (*_OWN_TABLES, MyStationEntry, TransitEntry, MemoryStationEntry, SourceGuardEntry)
 """Kinds of entries of the tables in which memory has some."""
 ADDRESS_BITS = 64
 
@@ -135,8 +135,8 @@ def memory_items(
 def _who_speaks(topology: Topology, state: MemoryState, switch: str, virtual: VirtualAddress) -> Iterator[Item]:
     """The virtual address, which only other switches use, and the ports of devices and switches."""
     ip, links = ip_to_int(virtual.ip), topology.neighbors(switch)
-    yield VirtualEntry(ip, mac_to_int(virtual.mac))
-    yield SenderEntry(ip, sum(1 << port for port in links))
+    yield MemoryStationEntry(ip, mac_to_int(virtual.mac))
+    yield SourceGuardEntry(ip, sum(1 << port for port in links))
     yield from map(FromSwitchEntry, links)
     here = topology.hosts_of(switch)
     yield from (FromDeviceEntry(here[host].port, ip, mac_to_int(virtual.mac)) for host in state.devices if host in here)

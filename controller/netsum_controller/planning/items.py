@@ -11,18 +11,18 @@ from netsum.wire.schema import CPU_PORT, FLOOD_GROUP, SCAN_GROUPS, SCAN_REPLICA,
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.entries import (
-    AggregatorEntry,
-    ElsewhereEntry,
     Entry,
     ForwardEntry,
     Item,
     JobEntry,
     MemberEntry,
     MulticastGroup,
+    MyStationEntry,
     ParentEntry,
     RewriteEntry,
-    SenderEntry,
+    SourceGuardEntry,
     SwitchRewriteEntry,
+    TransitEntry,
     UplinkEntry,
 )
 from netsum_controller.errors import RejectedError
@@ -44,8 +44,8 @@ from netsum_controller.state.model import Job, Rejoin
 def switch_items(topology: Topology, switch: str, down: Collection[str] = frozenset()) -> list[Item]:
     """All of these items. Forwarding avoids switches that are ``down``."""
     own = topology.switches[switch]
-    items: list[Item] = [AggregatorEntry(address=ip_to_int(own.ip), mac=mac_to_int(own.mac))]
-    items += [ElsewhereEntry(ip_to_int(other.ip)) for name, other in topology.switches.items() if name != switch]
+    items: list[Item] = [MyStationEntry(address=ip_to_int(own.ip), mac=mac_to_int(own.mac))]
+    items += [TransitEntry(ip_to_int(other.ip)) for name, other in topology.switches.items() if name != switch]
     return items + forwarding_items(topology, switch, down)
 
 
@@ -77,11 +77,14 @@ def _senders(topology: Topology, switch: str) -> list[Item]:
     has checked it; the switch's own nowhere."""
     links = sum(1 << port for port in topology.neighbors(switch))
     hosts = [
-        SenderEntry(ip_to_int(host.ip), 1 << host.port if host.switch == switch else links)
+        SourceGuardEntry(ip_to_int(host.ip), 1 << host.port if host.switch == switch else links)
         for host in topology.hosts.values()
     ]
     switches = topology.switches.items()
-    return [*hosts, *(SenderEntry(ip_to_int(other.ip), 0 if name == switch else links) for name, other in switches)]
+    return [
+        *hosts,
+        *(SourceGuardEntry(ip_to_int(other.ip), 0 if name == switch else links) for name, other in switches),
+    ]
 
 
 def ways(topology: Topology, graph: Graph, switch: str) -> Iterator[tuple[str, int]]:
