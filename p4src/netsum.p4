@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // netsum: gradient sums computed inside the network. This file is the table of contents; each stage is a file.
 //
 // No ASIC runs this program: it adds 2048 bits at once. It is for BMv2's simple_switch_grpc and for netsum-switch.
@@ -79,10 +80,12 @@ control NetsumIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             check.apply(hdr, meta, standard_metadata);
             job.apply(hdr, meta);
             member.apply(hdr, meta, standard_metadata);
-            if (meta.from == FROM_MEMBER)      { block.apply(hdr, meta, standard_metadata); }
-            else if (meta.from == FROM_PARENT) { early_payload.apply(hdr, meta, standard_metadata); parent.apply(hdr, meta); }
-            else                               { aging_scan.apply(hdr, meta, standard_metadata); }
-            aggregate.apply(hdr, meta);
+            @atomic {    // a record says what is in its slot's buffers
+                if (meta.from == FROM_MEMBER)      { block.apply(hdr, meta, standard_metadata); }
+                else if (meta.from == FROM_PARENT) { early_payload.apply(hdr, meta, standard_metadata); parent.apply(hdr, meta); }
+                else                               { aging_scan.apply(hdr, meta, standard_metadata); }
+                aggregate.apply(hdr, meta);
+            }
             deliver.apply(hdr, meta, standard_metadata);
             if (meta.reply != REPLY_NOTHING) {
                 priority.apply(hdr, meta, standard_metadata);
@@ -125,5 +128,6 @@ control NetsumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     }
 }
 
+@pkginfo(name="netsum", version="0.1.0", organization="netsum")
 V1Switch(NetsumParser(), NetsumVerifyChecksum(), NetsumIngress(), NetsumEgress(), NetsumUpdateChecksum(),
          NetsumDeparser()) main;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Checksums: a contribution's IPv4 checksum is always verified, its UDP checksum when it carries one (our hosts send 0, "not
 // computed", because a software switch pays for every byte that it sums). The switch sends right IPv4 checksums, and 0 for UDP.
 // Where it passes on a packet with other addresses (memory), it adjusts both (RFC 1624), so that what was wrong stays wrong.

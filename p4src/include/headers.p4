@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Every header that the parser knows and every field of metadata, one line of comment each.
 
 #ifndef HEADERS_P4

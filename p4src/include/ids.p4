@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The P4Runtime ids of everything that a controller names, so that they stay when code moves or a control is renamed. An id
 // is never given to anything else. p4c puts the kind (table, action, counter, register) into the high byte.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // What several stages do to a packet's payload.
 
 #ifndef PAYLOAD_P4

@@ -1,13 +1,13 @@
+// SPDX-License-Identifier: MIT
 // What the switch remembers of blocks and jobs, and everything that may be done to it: no other file touches these two
 // registers.
 //
 //   record     one for each slot: the block that the slot holds. Changed by block, parent and aging_scan, shown by query.
 //   progress   one for each job whose blocks age out: its newest block, and its stragglers.
 //
-// A packet reads its slot's record, decides, and writes the record back. Nothing comes in between, because simple_switch
-// and netsum-switch run ingress on one thread. On a target with several, that has to be said: the stages from block,
-// parent or aging_scan up to and including aggregate become one @atomic block in netsum.p4 (a record says what is in its
-// slot's buffers, so they must change together), and so do priority and claim, each with its own register.
+// A packet reads its slot's record, decides, and writes the record back. Nothing comes in between: simple_switch and netsum-switch
+// run ingress on one thread, and for targets with several, netsum.p4 has the stages from block, parent or aging_scan up to and
+// including aggregate in one @atomic block (a record says what is in its slot's buffers, so they must change together).
 //
 // A cell is one number (RECORD_x and PROGRESS_x cut a field out, AS_x puts a value in its place; see wire.p4): BMv2 pays
 // for every field that is written, so adding a contribution is one assignment, not one for each counter.

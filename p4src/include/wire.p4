@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Generated from hosts/netsum/wire/schema.py and memory.py by `make p4`. Do not edit.
 
 #ifndef WIRE_P4

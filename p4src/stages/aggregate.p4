@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The gradients: one addition per 2048-bit chunk. Hosts bias their lanes so that no sum carries from one lane into the
 // next; the switch needs no mask, no lane width and no loop.
 //

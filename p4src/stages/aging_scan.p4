@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Stragglers (Trio-ML, section 5: timer threads that age out blocks). BMv2 has no timers, so the controller sends a scan, a
 // PacketOut, at least twice in every block_exp: it walks through the job's slots, a few in each pass, and closes what has
 // waited long enough. So a straggler is detected between one and two block_exp after its block began, also when no host

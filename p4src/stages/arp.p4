@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The switch answers ARP requests for its aggregator address.
 
 control Arp(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t standard_metadata) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // What a contribution does to the block record of its slot, which is read once and written once (state.p4). It opens a block,
 // joins it, repeats what is there, comes late or does not fit. The rules and their reasons: docs/protocol.md.
 

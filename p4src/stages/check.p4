@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Malformed input changes no state: lengths, version, counts and status must make sense before any table is asked.
 // An empty contribution (grad_cnt 0) may be padded: see "Room" in block.p4. What a parent sends is no contribution.
 

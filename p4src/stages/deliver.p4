@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Who gets what: the packet's fate is decided here and nowhere else, and every outcome is counted here. What a reply says is
 // written by reply.p4.
 

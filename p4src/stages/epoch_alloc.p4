@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The controller claims all epoch numbers up to the one it names, and is told up to which they had been claimed: those above are
 // its own. The switch keeps them because it forgets them only together with its records, whereas the controller's file can be
 // lost, old, or there twice.

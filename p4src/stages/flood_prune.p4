@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Egress: a flooded frame does not go back to the port that it came from.
 
 control FloodPrune(inout standard_metadata_t standard_metadata) {

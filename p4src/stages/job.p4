@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The job record: what the controller installed for this job id.
 
 control Job(in headers_t hdr, inout metadata_t meta) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Is the sender a member of the job, on this port, in this epoch? The controller hands out new UDP source ports in every
 // epoch, so a packet of an earlier epoch does not get through. A worker's own contribution with src_cnt 0 is a pass: it answers,
 // adds nothing, and says so (degraded). A child switch's partial may lack workers that passed, or that were evicted.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Egress: every copy of an instruction gets its device's addresses. A host that asks a device of its own gets it from the virtual
 // address, since Linux drops what comes from its own; it replies to there, and the switch sends that back (memory.p4).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Who may speak on memory's UDP port, other than to the virtual address: devices, to clients and to each other, and other switches,
 // which have looked already. From any other host a packet is not admitted, so that no host replies in a device's place, and none asks a
 // device past the switch. A device's replies to clients get the virtual address.

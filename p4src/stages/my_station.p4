@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Is the packet for the switch's own address? Then it is an ARP request, answered by arp.p4, or a contribution. Packets for the
 // address of another switch go nowhere: hosts send to their own switch, and switches to their neighbors. All switches answer for
 // the virtual address of memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // What comes down from a leaf's parent: the result of a block, which is stored and goes on to the children, or an answer to a
 // partial, which the children are told. The rules and their reasons: docs/protocol.md, "Trees".
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Counts what comes in at each port, in packets and bytes of whole frames. BMv2 knows no length at egress, so what leaves through
 // a link is counted at its other end.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Jobs of a higher priority go first. Switches of this kind have one queue for all jobs, so those that are to wait are told:
 // a result says backoff while a job of a higher priority is busy, and hosts then hold back. A job is busy when its blocks
 // get complete: one that waits for a straggler holds no other up.

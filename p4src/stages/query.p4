@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The controller reads a slot's block record: a PacketOut names the slot, the PacketIn brings the record back.
 // (simple_switch_grpc does not serve registers over P4Runtime.)
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // What a reply says. A result or a partial is the slot's record, in the packet that brought it about; an answer is that packet's
 // own header, without payload. The receiver's addresses come from rewrite.p4 and uplink.p4, but for an answer to the sender.
 

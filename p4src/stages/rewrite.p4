@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Egress: every copy of a reply gets its receiver's addresses. A host that is not the block's destination gets the header
 // alone, as an acknowledgment; a child switch gets everything. A receiver that is not in a partial result is told so.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Addresses belong to ports, or a stranger could speak for a member, for the switch or for memory: a packet (IPv4, ARP) from the
 // address of a host or a switch that is not behind its port is not admitted. Contributions do not come here: see member.p4.
 

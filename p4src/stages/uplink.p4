@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A leaf's partial goes up: the packet that completed the block, or that repeats a contribution to a SENT one, becomes the
 // switch's contribution to its parent. Or a question goes up, made of a packet that repeats a contribution to a block which
 // this switch may not close. A block's stripe says which parent it has: blocks are spread over several trees.

@@ -13,6 +13,7 @@ from netsum.wire import memory, schema
 from netsum.wire.schema import Field
 
 _HEAD = """\
+// SPDX-License-Identifier: MIT
 // Generated from hosts/netsum/wire/schema.py and memory.py by `make p4`. Do not edit.
 
 #ifndef WIRE_P4

@@ -238,7 +238,7 @@ class Tables:
     def _read_default(self, spec: TableSpec, request: Any, response: Any) -> None:
         if request.HasField("time_since_last_hit"):
             raise invalid(
-                "Default table entries do not support entry aging, do not set 'time_since_last_hit' in your ReadRequest"
+                "Default table entries do not support entry ageing, do not set 'time_since_last_hit' in your ReadRequest"
             )
         message = response.entities.add().table_entry
         message.table_id = spec.id

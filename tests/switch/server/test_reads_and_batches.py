@@ -157,7 +157,7 @@ def test_no_entity_at_all(controller: Controller) -> None:
 def test_aging_is_not_served_for_tables_without_it(controller: Controller, program: Program) -> None:
     entity = program.entry("exact_table", {})
     entity.table_entry.time_since_last_hit.SetInParent()
-    texts = ("Do not set time_since_last_hit", "Default table entries do not support entry aging")
+    texts = ("Do not set time_since_last_hit", "Default table entries do not support entry ageing")
     for is_default, text in enumerate(texts):
         entity.table_entry.is_default_action = bool(is_default)
         code, message = refusal(controller.read, entity)
