@@ -13,7 +13,7 @@ from netsum_controller.config.topologies import star
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import RootlessFabric
-from netsum_trials.faults.kernel import KernelError, KernelLink, check_kernel, list_rules
+from netsum_trials.faults.make import KernelError, KernelLink, check_kernel, list_rules
 from netsum_trials.faults.scenario import LinkFaults, Rates
 
 from tests.full.calls import on_all, results

@@ -10,7 +10,7 @@ from netsum_testbed.verify import reference
 from netsum_testbed.verify.cells import Cell, Kind
 from netsum_testbed.verify.check import Checker, reduced
 from netsum_testbed.verify.data import Array, contribution
-from netsum_testbed.verify.rounds import DTYPES, FLOATS, make_round
+from netsum_testbed.verify.run import DTYPES, FLOATS, make_round
 
 WORKERS = 3
 

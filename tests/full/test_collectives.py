@@ -12,7 +12,7 @@ from netsum.wire.schema import HEADER_BYTES
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.cells import KINDS, Cell, Kind
-from netsum_testbed.verify.members import joined
+from netsum_testbed.verify.ranks import joined
 
 from tests.hosts.cells import cell_of, check
 

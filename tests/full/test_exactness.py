@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum_testbed.verify.call import start
 from netsum_testbed.verify.cells import FLOAT_FILLS, INTEGER_FILLS, Cell, Kind
 from netsum_testbed.verify.check import Checker
-from netsum_testbed.verify.rounds import DTYPES, FLOATS
+from netsum_testbed.verify.data import start
+from netsum_testbed.verify.run import DTYPES, FLOATS
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS, Members

@@ -9,8 +9,7 @@ import pytest
 from netsum.communicator import Communicator
 from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.verify.report import CellTotals
-from netsum_testbed.verify.run import Options, run
+from netsum_testbed.verify.run import CellTotals, Options, run
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import Members

@@ -18,12 +18,10 @@ from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.verify.command import verify
-from netsum_testbed.verify.members import joined
+from netsum_testbed.verify.ranks import joined
 from netsum_trials.bytes.costs import COSTS
-from netsum_trials.bytes.hosts import measure_without
-from netsum_trials.exact.command import matrix
-from netsum_trials.exact.report import MatrixTotals
-from netsum_trials.exact.run import Options, run
+from netsum_trials.bytes.links import measure_without
+from netsum_trials.exact.command import MatrixTotals, Options, matrix, run
 from pydantic import ValidationError
 
 from tests.full.calls import on_all, results

@@ -16,7 +16,7 @@ from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import contribution
-from netsum_testbed.verify.rounds import Round, make_round
+from netsum_testbed.verify.run import Round, make_round
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS, Members, joined, started

@@ -15,8 +15,8 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import fabric_of
-from netsum_testbed.verify.members import joined
-from netsum_trials.faults.kernel import KernelTrunk
+from netsum_testbed.verify.ranks import joined
+from netsum_trials.faults.make import KernelTrunk
 
 from tests.full.calls import kinds, on_all, results
 from tests.full.conftest import FABRICS, started

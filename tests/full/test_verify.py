@@ -16,8 +16,7 @@ from netsum import CallTimeoutError, Communicator
 from netsum_testbed.checking import Screen, running
 from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.verify.command import verify
-from netsum_testbed.verify.report import CellTotals
-from netsum_testbed.verify.run import Options, run
+from netsum_testbed.verify.run import CellTotals, Options, run
 
 from tests.full.commands import invoke, shell_code
 from tests.threads import PATIENCE

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from netsum_trials.strangers.in_process import InProcess
-from netsum_trials.strangers.on_wires import OnWires
 from netsum_trials.strangers.target import Target
+from netsum_trials.strangers.targets import InProcess, OnWires
 
 TARGETS = [
     "pipeline",

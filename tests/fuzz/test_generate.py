@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from netsum_trials.strangers.expect import CHANGES, Expectation, checksum_of, udp_checksum_of
 from netsum_trials.strangers.generate import make_batch
-from netsum_trials.strangers.in_process import InProcess
 from netsum_trials.strangers.setup import make_blocks
+from netsum_trials.strangers.targets import InProcess
 
 from tests.protocol.frames import RIGHT, Datagram, internet_checksum
 

@@ -14,14 +14,13 @@ from click.testing import CliRunner
 from netsum.wire.schema import RECORD_BITS, Outcome
 from netsum_testbed.checking import Screen
 from netsum_trials import SEARCH_PATH
-from netsum_trials.strangers.command import fuzz
 from netsum_trials.strangers.expect import Verdict
-from netsum_trials.strangers.in_process import InProcess
 from netsum_trials.strangers.report import FuzzTotals
-from netsum_trials.strangers.run import Plan, Run
+from netsum_trials.strangers.run import Plan, Run, fuzz
 from netsum_trials.strangers.setup import SetupError
 from netsum_trials.strangers.site import JOBS, PAIR, TRIO
 from netsum_trials.strangers.target import Echo, Packet, Target
+from netsum_trials.strangers.targets import InProcess
 
 from tests.full.commands import shell_code
 

@@ -6,7 +6,7 @@ import pytest
 from netsum.wire.codec import Header
 from netsum.wire.schema import CPU_PORT, SLOTS, PacketOutKind
 from netsum_controller.entries import Item, JobEntry
-from netsum_trials.strangers import in_process, site
+from netsum_trials.strangers import site, targets
 from netsum_trials.strangers.site import JOBS, TRIO, frame
 
 WINDOW = SLOTS // 2
@@ -20,8 +20,8 @@ def one_large_job() -> list[Item]:
 
 @pytest.mark.full
 def test_a_member_is_evicted_from_a_job_with_every_slot_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_process, "items", one_large_job)
-    target = in_process.InProcess()
+    monkeypatch.setattr(targets, "items", one_large_job)
+    target = targets.InProcess()
     stayed = JOBS[TRIO].members[:2]
     for block in range(WINDOW):
         for member in stayed:

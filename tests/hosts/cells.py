@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 from netsum.communicator import Communicator
-from netsum_testbed.verify.call import start
 from netsum_testbed.verify.cells import Cell, Kind
 from netsum_testbed.verify.check import Checker
-from netsum_trials.exact.deal import make_cell
+from netsum_testbed.verify.data import start
+from netsum_trials.exact.command import make_cell
 
 from tests.hosts.calls import on_each
 

@@ -17,7 +17,7 @@ from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import HEADER_BYTES
 from netsum_testbed.verify.cells import COLLECTIVES, KINDS, Cell, Kind
 from netsum_testbed.verify.check import Checker
-from netsum_trials.bytes.hosts import RANKS, measure
+from netsum_trials.bytes.links import RANKS, measure
 
 from tests.hosts.calls import good, on_each, over_a_bad_network, ranks
 from tests.hosts.cells import SIZES, cell_of, check

@@ -14,16 +14,14 @@ from netsum_testbed.verify.cells import COLLECTIVES, Cell, groups_of
 from netsum_testbed.verify.cells import Kind as CellKind
 from netsum_testbed.verify.data import Array
 from netsum_testbed.verify.data import contribution as cell_contribution
-from netsum_testbed.verify.rounds import DTYPES, FLOATS
+from netsum_testbed.verify.run import DTYPES, FLOATS
 from netsum_trials.faults.make import Possible
 from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Scenario, Where
 from netsum_trials.soak.blame import History
 from netsum_trials.soak.cases import MAX_WORKERS, MIN_WORKERS, SHAPES, SITE, Plan, Step, make_plan
-from netsum_trials.soak.data import contribution
 from netsum_trials.soak.judge import Judge
 from netsum_trials.soak.report import SoakTotals
-from netsum_trials.soak.subsets import combined, members_of
-from netsum_trials.soak.words import Answer
+from netsum_trials.soak.words import Answer, combined, contribution, members_of
 
 EVERYTHING = Possible(where=tuple(Where))
 

@@ -24,10 +24,10 @@ from netsum_trials.faults.make import GONE, Possible
 from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
 from netsum_trials.soak import crew, run, words, worker
 from netsum_trials.soak.cases import Plan, Step, make_plan
-from netsum_trials.soak.data import contribution
-from netsum_trials.soak.outside import ServesOutside, open_outside
+from netsum_trials.soak.crew import ServesOutside, open_outside
 from netsum_trials.soak.report import SoakTotals
 from netsum_trials.soak.run import Options, Soak
+from netsum_trials.soak.words import contribution
 
 from tests.full.commands import shell_code
 from tests.full.conftest import FABRICS

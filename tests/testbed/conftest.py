@@ -20,7 +20,7 @@ import pytest
 from netsum_controller.cli import cli, main
 from netsum_trials import SEARCH_PATH
 from netsum_trials.stragglers.command import stragglers
-from netsum_trials.stragglers.detection_command import detection
+from netsum_trials.stragglers.detection import detection
 
 from tests.full.commands import shell_code
 from tests.threads import PATIENCE
@@ -184,7 +184,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     for module in (
         "netsum_testbed.commands",
         "netsum_trials.stragglers.command",
-        "netsum_trials.stragglers.detection_command",
+        "netsum_trials.stragglers.detection",
     ):
         monkeypatch.setattr(f"{module}.end_on_signals", lambda: None)
     monkeypatch.chdir(ROOT)

@@ -6,8 +6,7 @@ import json
 
 import pytest
 from netsum_testbed.fabrics import open_fabric
-from netsum_trials.stragglers.detection import Detected, Sample, detect
-from netsum_trials.stragglers.detection_report import Histogram, histogram_table, to_json
+from netsum_trials.stragglers.detection import Detected, Histogram, Sample, detect, histogram_table, to_json
 from rich.console import Console
 
 from tests.switch.harness.launch import KINDS

@@ -14,10 +14,9 @@ from netsum_controller.config.topologies import leaf_spine, tree
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import fabric_of
 from netsum_trials.bytes import command, links
+from netsum_trials.bytes.command import LinkTotals
 from netsum_trials.bytes.costs import COSTS, FRAME_HEADERS, Place, frames, headers
-from netsum_trials.bytes.hosts import RANKS, SIZE
-from netsum_trials.bytes.links import Line, LinkBytes, below, collectives, network, stripes
-from netsum_trials.bytes.report import LinkTotals
+from netsum_trials.bytes.links import RANKS, SIZE, Line, LinkBytes, below, collectives, network, stripes
 
 from tests.switch.harness.launch import KINDS
 

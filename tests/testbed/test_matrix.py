@@ -20,10 +20,7 @@ from netsum_testbed.verify.cells import COLLECTIVES, KINDS, REDUCTIONS, SIZES, C
 from netsum_testbed.verify.check import reduced
 from netsum_testbed.verify.data import contribution
 from netsum_trials.bytes.costs import COSTS, Place, headers
-from netsum_trials.exact.command import matrix
-from netsum_trials.exact.deal import make_cells
-from netsum_trials.exact.report import MatrixTotals
-from netsum_trials.exact.run import Options, run
+from netsum_trials.exact.command import MatrixTotals, Options, make_cells, matrix, run
 
 SHORT = Options(jobs=2, seed=4, workers=(3,), sizes=(0, 65, 700), loss=(0.0,))
 

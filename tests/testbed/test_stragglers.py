@@ -16,8 +16,7 @@ from netsum_controller.config.topologies import star
 from netsum_controller.state.model import Late
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import RootlessFabric
-from netsum_trials.stragglers.pattern import Pattern
-from netsum_trials.stragglers.trial import Mode, Setting, Trial
+from netsum_trials.stragglers.trial import Mode, Pattern, Setting, Trial
 
 from tests.testbed.conftest import Refused, Start
 from tests.threads import PATIENCE

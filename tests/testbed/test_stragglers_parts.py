@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from netsum import DesynchronizedError, Report, ResultLostError, Stats
 from netsum_testbed.demo.model import BATCH, Digits, Perceptron
-from netsum_trials.stragglers.pattern import LONGEST, SHORTEST, Pattern
-from netsum_trials.stragglers.report import results_table, to_json
-from netsum_trials.stragglers.run import MODES, Results
+from netsum_trials.stragglers.command import results_table, to_json
 from netsum_trials.stragglers.training import Diary, Plan, Training
-from netsum_trials.stragglers.trial import Mode, Outcome, Setting
+from netsum_trials.stragglers.trial import LONGEST, MODES, SHORTEST, Mode, Outcome, Pattern, Results, Setting
 from rich.console import Console
 
 

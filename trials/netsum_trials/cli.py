@@ -11,12 +11,11 @@ from netsum_trials.bytes.command import links
 from netsum_trials.conformance.command import conformance
 from netsum_trials.exact.command import matrix
 from netsum_trials.memory.command import memory_check
-from netsum_trials.planned.predict_command import predict_check
-from netsum_trials.planned.simulate_command import simulate_check
+from netsum_trials.planned.commands import predict_check, simulate_check
 from netsum_trials.soak.command import soak
 from netsum_trials.stragglers.command import stragglers
-from netsum_trials.stragglers.detection_command import detection
-from netsum_trials.strangers.command import fuzz
+from netsum_trials.stragglers.detection import detection
+from netsum_trials.strangers.run import fuzz
 
 PROGRAM = "python -m netsum_trials"
 

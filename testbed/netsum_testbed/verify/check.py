@@ -11,9 +11,8 @@ from netsum.text import counted
 from numpy.typing import NDArray
 
 from netsum_testbed.verify import reference
-from netsum_testbed.verify.call import result_shape
 from netsum_testbed.verify.cells import REDUCTIONS, Cell
-from netsum_testbed.verify.data import Array, contribution
+from netsum_testbed.verify.data import Array, contribution, result_shape
 
 
 class Checker:

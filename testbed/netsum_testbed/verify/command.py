@@ -22,9 +22,7 @@ from netsum_testbed.checking import (
     topology_option,
 )
 from netsum_testbed.fabrics import fabric_of
-from netsum_testbed.verify.report import CellTotals
-from netsum_testbed.verify.rounds import MAX_ELEMENTS, MAX_WORKERS
-from netsum_testbed.verify.run import Options, run
+from netsum_testbed.verify.run import MAX_ELEMENTS, MAX_WORKERS, CellTotals, Options, run
 
 MOST_RANKS: Final = 64
 """Each is a thread here. If there are more than hosts, hosts have several."""

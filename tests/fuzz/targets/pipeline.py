@@ -5,9 +5,9 @@ from __future__ import annotations
 from netsum.wire.schema import OUTCOMES_PER_JOB
 from netsum_trials.strangers.expect import CHANGES, Expectation
 from netsum_trials.strangers.generate import make_batch
-from netsum_trials.strangers.in_process import InProcess
 from netsum_trials.strangers.setup import make_blocks
 from netsum_trials.strangers.site import PORTS
+from netsum_trials.strangers.targets import InProcess
 
 from tests.fuzz.targets.api import FuzzTarget
 from tests.protocol.targets import OUTCOMES

@@ -9,8 +9,8 @@ from math import inf
 import pytest
 from netsum.wire.memory import Instruction, LaneType
 from netsum_trials.memory.command import memory_check
-from netsum_trials.memory.history import Entry, Finding, Refuted, check, check_loss, in_memory
-from netsum_trials.memory.model import Asked
+from netsum_trials.memory.history import Finding, Refuted, check, check_loss, in_memory
+from netsum_trials.memory.model import Asked, Entry
 
 from tests.full.commands import invoke
 

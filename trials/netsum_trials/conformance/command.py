@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,33 @@ from netsum_testbed.launch import fabric_programs
 from netsum_testbed.side_by_side import Program, run_side_by_side
 
 from netsum_trials.conformance import torchft_worker
-from netsum_trials.conformance.chosen import UNSUPPORTED, chosen
+
+# Which of torch's tests are for netsum, and which of these cannot be.
+
+
+OTHERS: Final = re.compile("cuda|nccl|gpu|gloo|monitored|profil")
+"""In the names of tests of other backends, of GPUs, and of the profiler's events, which backends in C++ report."""
+
+UNSUPPORTED: Final = {
+    "test_SyncBatchNorm_process_group": "needs torchvision",
+    "test_accumulate_gradients_no_sync": "makes its model only for backends that are called gloo, nccl or mpi",
+    "test_accumulate_gradients_no_sync_allreduce_hook": "the same",
+    "test_accumulate_gradients_no_sync_allreduce_with_then_hook": "the same",
+    "test_accumulate_gradients_no_sync_grad_is_view": "the same",
+    "test_barrier_timeout_full_group": "tests the words of gloo and nccl",
+    "test_barrier_timeout_global": "the same; begins anew at an address that torch's launcher sets",
+    "test_barrier_timeout_group": "the same",
+    "test_batch_isend_irecv_mixed_backend_err": "needs NCCL",
+    "test_batch_isend_irecv_op_err": "needs a GPU",
+    "test_sparse_all_reduce_sum": "torch runs it on gloo alone; tests/torch has its like",
+}
+"""Why a test that is for netsum is not run."""
+
+
+def chosen(names: list[str]) -> list[str]:
+    """Those of torch's tests that are run."""
+    return [name for name in names if not OTHERS.search(name) and name not in UNSUPPORTED]
+
 
 ROOT: Final = Path(__file__).parents[3]
 TRAINING: Final = ROOT / ".venv-training" / "bin" / "python"

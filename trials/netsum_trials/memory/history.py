@@ -4,39 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from math import inf
 
 from netsum.wire.memory import Instruction
 
 from netsum_trials.memory.linearizable import Call, Undecided, linearizable
-from netsum_trials.memory.model import Asked, State, Step, do
+from netsum_trials.memory.model import Asked, Entry, State, Step, do
 
 Explained = Callable[[Sequence["Entry"]], bool]
 """Whether some order of the instructions explains every answer."""
-
-
-@dataclass(slots=True)
-class Entry:
-    """A client's instruction. ``answered`` is inf until there is a reply; ``answer`` is its payload, ``argument`` the rest of
-    OPTIMIZE's; ``lost``: the reply says that the memory is lost."""
-
-    client: int
-    asked: Asked
-    invoked: float
-    answered: float = inf
-    answer: bytes | None = None
-    argument: int = 0
-    lost: bool = False
-
-    def describe(self) -> str:
-        """In a line."""
-        when = "no answer" if self.answered == inf else f"{self.answered:.6f}"
-        said = " -> lost" if self.lost else "" if self.answer is None else f" -> {self.answer[:16].hex()}"
-        if self.argument:
-            said += f" step {self.argument >> 32} of {self.argument & 0xFFFFFFFF}"
-        return f"{self.invoked:.6f} .. {when}  client {self.client}  {self.asked.describe()}{said}"
 
 
 class Finding(StrEnum):

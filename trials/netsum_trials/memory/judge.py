@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 from netsum.wire.memory import Instruction
 
-from netsum_trials.memory.history import Entry, Refuted, check, check_loss, in_memory
-from netsum_trials.memory.model import Asked
+from netsum_trials.memory.history import Refuted, check, check_loss, in_memory
+from netsum_trials.memory.model import Asked, Entry, Table
 from netsum_trials.memory.places import Place, Theme
 from netsum_trials.memory.plan import Plan
 from netsum_trials.memory.report import MemoryTotals
 from netsum_trials.memory.steps import Steps
-from netsum_trials.memory.table import Table
 
 SHOWN = 20
 """Instructions printed of a wrong history, and only for the round's first ``HISTORIES``."""

@@ -10,8 +10,7 @@ from typing import Final
 
 from netsum.wire.memory import Instruction, LaneType
 
-from netsum_trials.memory.history import Entry
-from netsum_trials.memory.model import COMPUTING, FLOATS, Asked, pack
+from netsum_trials.memory.model import COMPUTING, FLOATS, Asked, Entry, pack
 from netsum_trials.memory.steps import LEAVE, is_push, settings_of
 
 _STOPS: Final = (0, 1, 1, 2, 2, 3, 16)

@@ -11,9 +11,8 @@ import numpy as np
 from netsum.wire.memory import ADDRESS_STEP, LaneType
 
 from netsum_trials.faults.scenario import Rates
-from netsum_trials.memory.model import FLOATS
+from netsum_trials.memory.model import FLOATS, shard_of
 from netsum_trials.memory.places import INTEGERS, LANEWISE, Place, Theme
-from netsum_trials.memory.table import shard_of
 
 CLIENTS: Final = 8
 DEPTHS: Final = (1, 4, 16)

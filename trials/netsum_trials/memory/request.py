@@ -9,10 +9,9 @@ import numpy as np
 from netsum.wire.memory import Instruction, MemoryHeader
 from numpy.typing import NDArray
 
-from netsum_trials.memory.model import Asked
+from netsum_trials.memory.model import Asked, shard_of
 from netsum_trials.memory.places import Place, Theme
 from netsum_trials.memory.plan import RegionPlan
-from netsum_trials.memory.table import shard_of
 
 
 class Request(NamedTuple):

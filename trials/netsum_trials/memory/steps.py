@@ -12,10 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from netsum.wire.memory import Instruction, LaneType
 
-from netsum_trials.memory.history import Entry, Finding, Refuted
+from netsum_trials.memory.history import Finding, Refuted
 from netsum_trials.memory.linearizable import Call, linearizable
-from netsum_trials.memory.model import Asked, pack, unpack
-from netsum_trials.memory.table import Numbers, rounded
+from netsum_trials.memory.model import Asked, Entry, Numbers, pack, rounded, unpack
 
 LEAVE: Final = 2**32 - 1
 """The step of an OPTIMIZE without payload that says: this worker pushes no more. Step 0 asks how many steps there were."""

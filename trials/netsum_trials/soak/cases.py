@@ -12,9 +12,9 @@ from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topology import Topology
 from netsum_controller.planning.trees import plan_trees
 from netsum_testbed.verify.cells import KINDS, REDUCTIONS, ROWS, Cell, Kind
-from netsum_testbed.verify.rounds import FLOATS, Round, make_round
+from netsum_testbed.verify.run import FLOATS, Round, make_round
 
-from netsum_trials.exact.deal import make_cell
+from netsum_trials.exact.command import make_cell
 from netsum_trials.faults import scenario as faults
 from netsum_trials.faults.make import Around, Possible, make_scenario
 from netsum_trials.faults.scenario import Scenario

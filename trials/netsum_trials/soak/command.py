@@ -17,12 +17,10 @@ from netsum_testbed.checking import (
     switch_option,
 )
 
-from netsum_trials.faults.kernel import KernelError, check_kernel
-from netsum_trials.faults.make import Possible
+from netsum_trials.faults.make import KernelError, Possible, check_kernel
 from netsum_trials.faults.scenario import Kind, Scenario, Where
 from netsum_trials.soak.cases import MAX_WORKERS, highest_rank
-from netsum_trials.soak.crew import quiet_hosts
-from netsum_trials.soak.outside import open_outside
+from netsum_trials.soak.crew import open_outside, quiet_hosts
 from netsum_trials.soak.report import SoakTotals
 from netsum_trials.soak.run import Options, Soak
 

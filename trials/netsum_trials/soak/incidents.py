@@ -14,12 +14,10 @@ from netsum.descriptor import SWITCH
 from netsum_controller.errors import ControllerError
 from netsum_controller.state.model import Job
 
-from netsum_trials.faults.kernel import KernelLink, KernelTrunk
-from netsum_trials.faults.make import GONE
+from netsum_trials.faults.make import GONE, KernelLink, KernelTrunk
 from netsum_trials.faults.scenario import Event, Kind, Rates, Where
 from netsum_trials.soak.blame import BAD_LINK, History, Trouble
-from netsum_trials.soak.crew import Crew
-from netsum_trials.soak.outside import ServesOutside
+from netsum_trials.soak.crew import Crew, ServesOutside
 from netsum_trials.soak.report import SoakTotals
 from netsum_trials.soak.words import Posting
 

@@ -14,9 +14,7 @@ from netsum_testbed.verify.data import Array
 
 from netsum_trials.soak.blame import History
 from netsum_trials.soak.cases import Plan, Step
-from netsum_trials.soak.data import contribution
-from netsum_trials.soak.subsets import Members, members_of
-from netsum_trials.soak.words import Answer
+from netsum_trials.soak.words import Answer, Members, contribution, members_of
 
 WIDEST = 8
 """Bytes of the widest lane."""

@@ -23,10 +23,9 @@ from netsum_trials.faults.scenario import Kind, Scenario, Where
 from netsum_trials.soak import words
 from netsum_trials.soak.blame import BUSY, History
 from netsum_trials.soak.cases import Plan, make_plan
-from netsum_trials.soak.crew import Crew
+from netsum_trials.soak.crew import Crew, ServesOutside
 from netsum_trials.soak.incidents import Incidents
 from netsum_trials.soak.judge import Judge
-from netsum_trials.soak.outside import ServesOutside
 from netsum_trials.soak.report import SoakTotals
 
 SILENCE: Final = 20.0

@@ -22,13 +22,12 @@ from netsum.report import Report
 from netsum.stats import Stats
 from netsum.transports.base import Transport
 from netsum.transports.impairment import ImpairedTransport, Impairment, ImpairmentCounts
-from netsum_testbed.verify.call import start
 from netsum_testbed.verify.cells import groups_of
-from netsum_testbed.verify.data import Array
+from netsum_testbed.verify.data import Array, start
 
 from netsum_trials.soak import words
 from netsum_trials.soak.cases import Step
-from netsum_trials.soak.data import contribution
+from netsum_trials.soak.words import contribution
 
 STATE: Final = 300
 """Elements of the state that a rank takes over in a resync."""

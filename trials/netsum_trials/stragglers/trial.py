@@ -7,7 +7,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +22,46 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 
 from netsum_trials import SEARCH_PATH
-from netsum_trials.stragglers.pattern import Pattern
 from netsum_trials.stragglers.training import Diary, Plan
+
+# When a straggler sleeps, and for how long: after the evaluation of Trio-ML and the slow-worker pattern of FlexRR (SoCC
+# 2016).
+#
+# Every step has a few points, at each of which the worker sleeps with probability p for a time drawn uniformly from 0.5
+# to 2 times a step's usual time. Everything follows from the seed, so it is the same in every job.
+
+
+SHORTEST: Final = 0.5
+LONGEST: Final = 2.0
+"""The length of a sleep, in steps' usual times."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """``nap``: one long sleep, in steps' usual times, half-way."""
+
+    probability: float = 0.0
+    points: int = 3
+    seed: int = 1
+    nap: float = 0.0
+
+    def delays(self, steps: int, rank: int = 0) -> list[float]:
+        """How long each step of a rank is delayed, in steps' usual times."""
+        rng = np.random.default_rng([self.seed, rank])
+        asleep = rng.random((steps, self.points)) < self.probability
+        delays = (asleep * rng.uniform(SHORTEST, LONGEST, asleep.shape)).sum(axis=1)
+        if self.nap:
+            delays[steps // 2] += self.nap
+        return [float(delay) for delay in delays]
+
+    def __str__(self) -> str:
+        return f"{self.nap:g} steps" if self.nap else f"p = {self.probability:g}"
+
+    @property
+    def mean(self) -> float:
+        """A step's average delay, in steps' usual times, without naps."""
+        return self.points * self.probability * (SHORTEST + LONGEST) / 2
+
 
 WINDOW: Final = 64
 """As many blocks in flight as a call has, so that it waits for a straggler only once or twice."""
@@ -158,3 +196,49 @@ def _finish(children: Sequence[Child]) -> None:
             if code:
                 words = children[rank].last_words() or "it said nothing"
                 raise TestbedError(f"worker {rank} failed (exit code {code}): {words}")
+
+
+# The trainings of ``make stragglers``, in order.
+
+
+MODES: Final = (WAIT, Mode(degrade=True, late="accept"), Mode(degrade=True, late="carry"))
+
+
+@dataclass(frozen=True)
+class Results:
+    """``alone``: without stragglers, in a job that waits and in one that degrades. ``rows``: with stragglers, for every pattern
+    a tuple of one training per mode."""
+
+    switch: str
+    setting: Setting
+    alone: tuple[Outcome, ...]
+    rows: tuple[tuple[Outcome, ...], ...]
+
+    @property
+    def usual(self) -> float:
+        """Seconds that a step takes without a straggler."""
+        return self.alone[0].median
+
+    @property
+    def trainings(self) -> Iterator[Outcome]:
+        yield from self.alone
+        for row in self.rows:
+            yield from row
+
+
+def run_all(fabric: Fabric, setting: Setting, patterns: Sequence[Pattern], say: Callable[[str], None]) -> Results:
+    """Train without a straggler first, which tells how long a step takes, then with every pattern in every mode."""
+    trial = Trial(fabric, setting)
+    alone = []
+    for mode in MODES[:2]:
+        say(f"asleep: nobody, {mode}")
+        alone.append(trial.run(mode, Pattern()))
+    usual = alone[0].median
+    rows = []
+    for pattern in patterns:
+        row = []
+        for mode in MODES:
+            say(f"asleep: {pattern}, {mode}")
+            row.append(trial.run(mode, pattern, usual))
+        rows.append(tuple(row))
+    return Results(fabric.switch, setting, tuple(alone), tuple(rows))

@@ -13,10 +13,10 @@ from netsum.wire.memory import MemoryHeader
 from netsum_controller.memory.model import Region
 from netsum_memory.message import Address
 
-from netsum_trials.memory.history import Entry
 from netsum_trials.memory.in_process.network import Network
 from netsum_trials.memory.in_process.switch import VIRTUAL, Switch
 from netsum_trials.memory.judge import Lives
+from netsum_trials.memory.model import Entry
 from netsum_trials.memory.places import Asker
 from netsum_trials.memory.plan import Plan
 from netsum_trials.memory.request import request_of

@@ -12,13 +12,13 @@ from netsum_controller.config.topologies import star
 from netsum_controller.memory.model import Region
 
 from netsum_trials.faults.scenario import Rates
-from netsum_trials.memory.history import Entry
 from netsum_trials.memory.in_process.clients import Client
 from netsum_trials.memory.in_process.controller import LEASE, Controller, make_region
 from netsum_trials.memory.in_process.devices import Host
 from netsum_trials.memory.in_process.network import Network
 from netsum_trials.memory.in_process.switch import Switch
 from netsum_trials.memory.judge import Lives, judge
+from netsum_trials.memory.model import Entry
 from netsum_trials.memory.places import Asker
 from netsum_trials.memory.plan import CLIENTS, Event, Kind, Plan, RegionPlan, Site
 from netsum_trials.memory.report import MemoryTotals

@@ -16,9 +16,8 @@ from netsum.memory.run import Task
 from netsum.wire.memory import Instruction
 from netsum.work import Flow
 
-from netsum_trials.memory.history import Entry
 from netsum_trials.memory.judge import Lives
-from netsum_trials.memory.model import Asked
+from netsum_trials.memory.model import Asked, Entry
 from netsum_trials.memory.places import Asker, Place, Theme
 from netsum_trials.memory.plan import Plan
 from netsum_trials.memory.request import request_of

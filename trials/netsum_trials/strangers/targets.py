@@ -1,9 +1,4 @@
-"""A switch process, fuzzed over its ports.
-
-Packets go out a few at a time, followed by a marker from every port to every port. The switch keeps the order of frames
-from one port to another, so when all markers have come, it has processed what was sent before them. So nothing is
-lost in a queue, and the switch's counts can be compared packet by packet.
-"""
+"""What the fuzzer sends to: the compiled program in this process, or a switch behind real wires."""
 
 from __future__ import annotations
 
@@ -11,14 +6,15 @@ import secrets
 import select
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from netsum.wire.codec import parse_record
-from netsum.wire.schema import CPU_PORT, SLOTS, Outcome
+from netsum.wire.schema import CPU_PORT, OUTCOMES_PER_JOB, SLOTS, Outcome
 from netsum_bench.traffic_generator import bare_wires
 from netsum_controller.config.topology import Switch
 from netsum_controller.errors import SwitchError
@@ -28,8 +24,69 @@ from netsum_testbed.switches import SwitchProcess
 
 from netsum_trials.strangers import site
 from netsum_trials.strangers.expect import FORWARDED, Record, Verdict
-from netsum_trials.strangers.site import PORTS, station
+from netsum_trials.strangers.site import PARENTS, PORTS, items, station
 from netsum_trials.strangers.target import CrashedError, Echo, Packet, State, dropped, let_in, outcome_of
+from tests.protocol import targets
+
+# The embedded switch's data plane in this process: its pipeline without wires.
+
+
+class InProcess(targets.InProcess):
+    """See :class:`netsum_trials.strangers.target.Target`. An exception in the program, which would cost the switch
+    only a packet, counts as a crash here."""
+
+    name = "embedded, in process"
+    shortest = 0
+
+    def __init__(self, engine: str | None = None) -> None:
+        super().__init__(items(), engine)
+
+    def send(self, packets: Sequence[Packet], verdicts: Sequence[Verdict]) -> Echo:
+        echo = Echo()
+        process = self.pipeline.process
+        for (port, frame), verdict in zip(packets, verdicts, strict=True):
+            try:
+                sent = process(port, frame)
+            except Exception:
+                raise CrashedError(
+                    f"the program failed on {len(frame)} bytes on port {port}: {frame[:64].hex()}\n{traceback.format_exc()}"
+                ) from None
+            answer = verdict.is_answer
+            for out, data in sent:
+                echo.note(out, data, forwarded=not answer and data == frame)
+                if answer and len(data) > len(frame):
+                    echo.larger += 1
+        return echo
+
+    def state(self) -> State:
+        pipeline = self.pipeline
+        found: dict[str, list[Any]] = {name: list(cells) for name, cells in pipeline.registers.items()}
+        for name, table in pipeline.tables.items():
+            found[name] = [(entry.match, entry.action, entry.params) for entry in table.entries()]
+        found["multicast group"] = sorted(pipeline.pre.multicast.items())
+        found["clone session"] = sorted(pipeline.pre.clones.items())
+        found["packet in flight"] = pipeline.under_way
+        return found
+
+    def counts(self) -> Counter[str]:
+        counters = self.pipeline.counters
+        counted = {let_in(*key): count for key, count in self.member_packets().items() if key not in PARENTS}
+        counted |= {dropped(port): count for port, count in enumerate(counters[targets.DROPPED].packets) if count}
+        for index, count in enumerate(counters[targets.OUTCOMES].packets):
+            if count:
+                counted[outcome_of(*divmod(index, OUTCOMES_PER_JOB))] = count
+        return Counter(counted)
+
+    def close(self) -> None:
+        """Nothing to leave."""
+
+
+# A switch process, fuzzed over its ports.
+#
+# Packets go out a few at a time, followed by a marker from every port to every port. The switch keeps the order of
+# frames from one port to another, so when all markers have come, it has processed what was sent before them. So nothing
+# is lost in a queue, and the switch's counts can be compared packet by packet.
+
 
 _AT_ONCE: Final = 32
 _ANSWERS: Final = 30.0
