@@ -153,7 +153,7 @@ def test_auto_does_not_hide_what_is_asked_wrong(controller: Controller, switch: 
     [
         ("algorithm: star", "must be one of switch, auto, ring, "),
         ("algorithm: [ring]", ""),
-        ("algorithm: ring\nlate: degrade", "cannot go on without late members"),
+        ("algorithm: ring\nlate: degrade", "cannot continue without late members"),
     ],
 )
 def test_bad_algorithms(text: str, words: str) -> None:
