@@ -37,9 +37,9 @@ from netsum.errors import (
     UnsupportedError,
 )
 from netsum.join import join
+from netsum.progress import Work
 from netsum.report import Report
 from netsum.stats import Stats
-from netsum.work import Work
 
 __version__ = "0.1.0"
 

@@ -33,16 +33,16 @@ from netsum.errors import (
 )
 from netsum.fixed_point import Array
 from netsum.peers.transport import PeerSocket
-from netsum.progress import Engine
+from netsum.progress import ProgressEngine, Work
 from netsum.recovery import Recovery, Told
 from netsum.report import Report
+from netsum.session import JobSession
 from netsum.settings import DEFAULT_CALL_TIMEOUT, Settings, seconds
 from netsum.stats import Stats
 from netsum.telemetry import CallEnd, MemberLog, Watcher
 from netsum.transports.base import Transport
 from netsum.tuning import Tuner, overridden
 from netsum.window import BlockedOn, Window
-from netsum.work import Work
 
 Explain = Callable[[int], BlockedOn]
 JOIN_TIMEOUT: Final = 30.0
@@ -108,7 +108,8 @@ class Communicator(Reductions, Exchanges):
             Recovery(descriptor, membership.rejoin, membership.open_transport) if membership is not None else None
         )
         window = open_window(descriptor, join_deadline if membership is None else 0.0)
-        self._engine = Engine(window, transport, self._explain, self._recovery, self._log)
+        self._session = JobSession(window, transport, self._explain, self._recovery, self._log)
+        self._engine: ProgressEngine[Work[Any]] = ProgressEngine(self._session)
         self._block_bytes = descriptor.block_bytes
         self._degrades = descriptor.block_exp_ms > 0
         self._gen = 0
@@ -120,7 +121,7 @@ class Communicator(Reductions, Exchanges):
 
     @property
     def _window(self) -> Window:
-        return self._engine.window
+        return self._session.window
 
     @property
     def descriptor(self) -> Descriptor:
@@ -146,7 +147,9 @@ class Communicator(Reductions, Exchanges):
     def lag(self) -> int:
         """Return the number of blocks by which the others are ahead, by the results that have arrived since the last call; 0 in
         a job that waits. Call it between collectives."""
-        self._engine.listen()
+        with self._engine.between_calls() as idle:
+            if idle:
+                self._session.listen()
         return max(0, self._window.heard - self._window.next_serial)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float = JOIN_TIMEOUT) -> Communicator | None:
@@ -320,13 +323,12 @@ class Communicator(Reductions, Exchanges):
             descriptor, size = self._descriptor, self._block_bytes
             rank, workers = descriptor.rank, descriptor.workers
             context = Context(
-                self._engine, rank, workers, size, gen, self._degrades, call.no_aging, call.contribute, error
+                self._session, rank, workers, size, gen, self._degrades, call.no_aging, call.contribute, error
             )
             context.whole = PART_OF.get()
-            flow, report, outline = call.flow(context), context.report, context.outline
-            work = self._engine.start(
-                flow, gen, bound, background=background, report=report, ended=ended, outline=outline
-            )
+            flow, report = call.flow(context), context.report
+            work: Work[Result] = Work(self._engine, flow, gen, bound, report, ended, context.progress)
+            self._engine.start(work, background=background)
             self._gen += 1
             self._report = report
         return work
@@ -355,9 +357,9 @@ class Communicator(Reductions, Exchanges):
     def _open(self, bound: float | None) -> None:
         """Before the first call, find out whether all ranks belong to the same run."""
         context = Context(
-            self._engine, self.rank, self.size, self._block_bytes, self._gen, self._degrades, no_aging=True
+            self._session, self.rank, self.size, self._block_bytes, self._gen, self._degrades, no_aging=True
         )
-        self._engine.start(same_run(context), self._gen, bound, background=False)
+        self._engine.start(Work(self._engine, same_run(context), self._gen, bound), background=False)
         self._gen += 1
         self._opens = False
 

@@ -40,8 +40,8 @@ from netsum.fixed_point import (
     pick,
     type_name,
 )
+from netsum.progress import Flow, nested
 from netsum.wire.schema import CHUNK_BYTES, Lane, Op
-from netsum.work import Flow, nested
 
 Floats = NDArray[np.float32]
 

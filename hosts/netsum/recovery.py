@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 from netsum.controller_http import Question
 from netsum.descriptor import Descriptor
 from netsum.errors import CallTimeoutError, CommunicatorError, NetsumError, NotReadyError
+from netsum.progress import Work
 from netsum.transports.base import Transport
 from netsum.window import BlockedOn, Waits, Window
 from netsum.window.blocks import BlockRejected
 from netsum.wire.schema import Outcome
-from netsum.work import Work
 
 # Notices when a member hears nothing new: the job may have moved on without it.
 
@@ -100,7 +100,7 @@ class TimeoutDiagnosis:
     def error(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> CallTimeoutError:
         """The error of a call that has timed out; waits for the controller's answer, at most :data:`ANSWER`."""
         within = f"within {work.timeout:g} s"
-        progress = work.outline.progress(window.block_id(window.base))
+        progress = work.progress.describe(window.block_id(window.base))
         if window.base == window.next_serial:
             return CallTimeoutError("; ".join(filter(None, [f"the call did not end {within}", progress])))
         block = window.block_id(window.base)

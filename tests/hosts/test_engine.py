@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from netsum import ClosedError, Communicator, CommunicatorError, MismatchError, wait_all
 from netsum.collectives.history import KINDS, Predictions
-from netsum.progress import Engine
+from netsum.progress import SUBMITTED, Flow, ProgressEngine, Work
+from netsum.session import JobSession
 from netsum.transports import Transport
 from netsum.transports.base import Packet
 from netsum.transports.sockets import packets_held
@@ -26,7 +27,6 @@ from netsum.window.blocks import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
-from netsum.work import SUBMITTED, Flow
 
 from tests.hosts.calls import allreduce, closing_all, on_each
 from tests.hosts.network import JOB_ID, Around, MemoryNetwork, descriptor
@@ -128,41 +128,53 @@ def test_a_link_that_fails_ends_the_communicator_with_one_sentence() -> None:
             comm.barrier()
 
 
+class Driven:
+    """A session, and the engine that drives its calls."""
+
+    def __init__(self, window: SwitchWindow, transport: Transport) -> None:
+        self.window = window
+        self.session = JobSession(window, transport)
+        self.engine: ProgressEngine[Work[Any]] = ProgressEngine(self.session)
+
+    def start(self, flow: Flow, gen: int, timeout: float | None) -> Work[Any]:
+        return self.engine.start(Work(self.engine, flow, gen, timeout), background=False)
+
+
 @pytest.fixture
-def engines() -> Iterator[list[Engine]]:
+def engines() -> Iterator[list[Driven]]:
     """Of two ranks."""
     network = MemoryNetwork(2)
     windows = map(SwitchWindow, network.descriptors)
-    made = [Engine(window, transport) for window, transport in zip(windows, network.transports, strict=True)]
+    made = [Driven(window, transport) for window, transport in zip(windows, network.transports, strict=True)]
     yield made
-    for engine in made:
-        engine.close()
+    for each in made:
+        each.engine.close()
 
 
-def test_a_rank_that_was_stopped_asks_for_nothing_that_is_there_already(engines: list[Engine]) -> None:
+def test_a_rank_that_was_stopped_asks_for_nothing_that_is_there_already(engines: list[Driven]) -> None:
     results: list[Header] = []
 
-    def flow(engine: Engine) -> Flow:
+    def flow(engine: Driven) -> Flow:
         block = Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), on_result=lambda header, _: results.append(header))
         engine.window.submit(block)
         yield SUBMITTED
         yield lambda: len(results) >= 2
 
-    stopped, other = [engine.start(flow(engine), 0, 60.0, background=False) for engine in engines]
-    engines[0].drive(stopped, 0.001)
-    engines[1].drive(other, 0.1)
+    stopped, other = [engine.start(flow(engine), 0, 60.0) for engine in engines]
+    engines[0].engine.drive(stopped, 0.001)
+    engines[1].engine.drive(other, 0.1)
     assert len(results) == 1
     while (engines[0].window.next_deadline() or 0) > time.monotonic():
         time.sleep(0.01)
-    engines[0].drive(stopped, 0.001)
+    engines[0].engine.drive(stopped, 0.001)
     assert len(results) == 2
     assert engines[0].window.stats.retransmissions == 0
 
 
-def test_a_call_that_fails_half_way_is_told_to_the_others(engines: list[Engine]) -> None:
+def test_a_call_that_fails_half_way_is_told_to_the_others(engines: list[Driven]) -> None:
     """The other ranks do not end by themselves: if they were not told, they would wait until their timeout."""
 
-    def flow(engine: Engine, breaks: bool) -> Flow:
+    def flow(engine: Driven, breaks: bool) -> Flow:
         held: list[Header] = []
         for number in range(3):
             if breaks and number == 1:
@@ -172,13 +184,13 @@ def test_a_call_that_fails_half_way_is_told_to_the_others(engines: list[Engine])
             yield lambda: len(held) > number  # noqa: B023
         yield SUBMITTED
 
-    works = [engine.start(flow(engine, at == 1), 0, 60.0, background=False) for at, engine in enumerate(engines)]
+    works = [engine.start(flow(engine, at == 1), 0, 60.0) for at, engine in enumerate(engines)]
     got = together([work.wait for work in works])
     assert isinstance(got[0], MismatchError)
     assert isinstance(got[1], MemoryError)
     for engine in engines:
         with pytest.raises(ClosedError):
-            engine.start(flow(engine, False), 1, 60.0, background=False)
+            engine.start(flow(engine, False), 1, 60.0)
 
 
 def test_ranks_that_differ_by_blocks_and_generations_all_learn_it() -> None:
@@ -250,15 +262,15 @@ def test_no_more_blocks_are_under_way_than_the_receive_buffer_holds() -> None:
         with socket.socket(fileno=os.dup(number)) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 40_000)
         held = packets_held(number, HEADER_BYTES + 4096)
-        engine = Engine(SwitchWindow(descriptor(0, 2, window=64, block_bytes=4096)), here)
+        driven = Driven(SwitchWindow(descriptor(0, 2, window=64, block_bytes=4096)), here)
 
         def flow() -> Flow:
             for _ in range(64):
-                engine.submit(Block(5, Op.SUM, Lane.L32, bytes(4096)))
+                driven.session.submit(Block(5, Op.SUM, Lane.L32, bytes(4096)))
             yield lambda: False
 
         with pytest.raises(TimeoutError):
-            engine.start(flow(), 5, None, background=False).wait(0.01)
+            driven.start(flow(), 5, None).wait(0.01)
         assert len({parse_header(packet).block_id for packet in there.recv(1.0)}) == held < 64
 
 

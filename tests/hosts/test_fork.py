@@ -72,7 +72,7 @@ def test_a_child_holds_none_of_its_parents_sockets(pair: list[Communicator]) -> 
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
     batch = SocketBatch(sock)
-    of_child = in_child(lambda: [comm._engine._transport.fileno() for comm in pair] + [batch.fileno()])
+    of_child = in_child(lambda: [comm._session._transport.fileno() for comm in pair] + [batch.fileno()])
     assert all(number in (None, -1) for number in of_child)
     assert batch.fileno() > 0
     batch.close()

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import pytest
-from netsum import Work, controller_http, progress, recovery
-from netsum.progress import Engine
+from netsum import controller_http, progress, recovery, session
+from netsum.progress import Flow, ProgressEngine, Work
 from netsum.recovery import SPREAD, InactivityTimer, Recovery
+from netsum.session import JobSession
 from netsum.transports import InMemoryTransport
 from netsum.transports.base import Packet
 from netsum.window.blocks import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import CHUNK_BYTES, Lane, Op
-from netsum.work import Flow
 
 from tests.hosts.network import JOB_ID, contribution, descriptor, job, reply_bytes
 from tests.model.rules import SwitchModel
@@ -52,8 +52,9 @@ class Rank(InMemoryTransport):
         self._network, self._rank = network, rank
         first = descriptor(rank, RANKS)
         asks = Recovery(first, network.hang, lambda _descriptor: self)
-        self.engine = Engine(SwitchWindow(first), self, recovery=asks)
-        self.engine._silence = InactivityTimer(RANKS, seed=rank)
+        self.session = JobSession(SwitchWindow(first), self, recovery=asks)
+        self.session._inactivity = InactivityTimer(RANKS, seed=rank)
+        self.engine: ProgressEngine[Work[Any]] = ProgressEngine(self.session)
         self.call: Work[Any] | None = None
 
     def send(self, packets: Sequence[Packet]) -> None:
@@ -62,10 +63,10 @@ class Rank(InMemoryTransport):
 
     def begin(self, gen: int) -> None:
         """Begin a call of two blocks, the second of which follows the first's result."""
-        self.call = self.engine.start(self._flow(gen), gen, 60.0, background=False)
+        self.call = self.engine.start(Work(self.engine, self._flow(gen), gen, 60.0), background=False)
 
     def _flow(self, gen: int) -> Flow:
-        window = self.engine.window
+        window = self.session.window
         for op in (Op.MAX, Op.SUM):
             window.submit(Block(gen, op, Lane.L32, bytes(CHUNK_BYTES)))
             yield lambda: window.base == window.submitted
@@ -104,12 +105,12 @@ class Network:
             self.at(self.clock.now + LINK, lambda there=there: self._step(there))  # type: ignore[misc]
 
     def _step(self, rank: Rank) -> None:
-        if rank.call is not None and not rank.call.over and rank.engine.window.submitted:
-            rank.engine._step(wait=False)
+        if rank.call is not None and not rank.call.over and rank.session.window.submitted:
+            rank.engine._turn(wait=False)
 
     def _glance(self, rank: Rank) -> None:
         if rank.call is not None and not rank.call.over:
-            rank.engine._step(wait=False)
+            rank.engine._turn(wait=False)
             self.at(self.clock.now + GLANCE, lambda: self._glance(rank))
 
     def call(self, gen: int) -> float:
@@ -132,7 +133,7 @@ class Network:
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     clock = Clock()
-    for module in (progress, progress, controller_http, recovery, recovery, progress):
+    for module in (controller_http, progress, recovery, session):
         monkeypatch.setattr(module, "time", clock)
     made = Network(clock)
 

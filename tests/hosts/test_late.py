@@ -283,7 +283,7 @@ def test_carries_of_calls_that_overlap_and_overflow_are_an_error_once() -> None:
     with stragglers(WORKERS) as (network, communicators):
 
         def pair(comm: Communicator) -> Any:
-            with comm._engine._lock:  # nobody drives the first to its end before the second begins
+            with comm._engine.lock:  # nobody drives the first to its end before the second begins
                 works = [comm.allreduce_async(LARGE * (comm.rank == 1), on_late="carry") for _ in range(2)]
             return [work.wait() for work in works]
 

@@ -264,7 +264,7 @@ def test_connections_that_break_in_the_middle_of_calls_change_no_bit(communicato
         results = []
         for number in range(10):
             work = comm.allreduce_async(arrays[comm.rank] * number)
-            transport = comm._engine._transport
+            transport = comm._session._transport
             assert isinstance(transport, PeerTransport)
             for incoming in list(transport._incoming.values())[: number % 3]:
                 incoming._sock.shutdown(socket.SHUT_RDWR)

@@ -239,9 +239,8 @@ def test_different_algorithms_are_told_by_name() -> None:
 
 def ragged(comm: Communicator, number: int) -> Any:
     """Blocks that no two collectives would submit on two ranks, straight into the window."""
-    engine = comm._engine
     for row in range(number):
-        engine.submit(Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), more=row < number - 1))
+        comm._session.submit(Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), more=row < number - 1))
     return comm.barrier(timeout=60.0)
 
 

@@ -14,9 +14,9 @@ from netsum.collectives.one_block import OneBlock
 from netsum.communicator import Communicator
 from netsum.exponents import coarseness
 from netsum.fixed_point import float_lane, scale_bits
+from netsum.progress import Flow
 from netsum.transports.base import Packet, Transport
 from netsum.wire.schema import Lane
-from netsum.work import Flow
 
 from tests.hosts.calls import Array, allreduce, data, good, ranks
 from tests.hosts.combiners import combiner  # noqa: F401 - each test by a switch and without

@@ -13,12 +13,12 @@ import pytest
 from netsum import CallTimeoutError, NotReadyError, Work, recovery
 from netsum.peers import messenger
 from netsum.peers.peer_window import PeerWindow
+from netsum.progress import CallProgress
 from netsum.recovery import ANSWER, InactivityTimer, TimeoutDiagnosis, Told
 from netsum.transports import Transport
 from netsum.window.blocks import Block
 from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import Lane, Op
-from netsum.work import Outline
 
 from tests.hosts.calls import closing_all, on_each, once_known
 from tests.hosts.network import Around, MemoryNetwork, descriptor
@@ -124,14 +124,14 @@ def test_a_call_that_is_too_large_says_how_far_it_came_and_blames_nobody(dtype: 
 
 
 def test_blocks_done_are_those_of_data_in_this_call() -> None:
-    outline = Outline("allreduce")
-    assert outline.progress(5) == "allreduce"
-    outline = Outline("allreduce", first=0xFFFFFFFE, opening=3, blocks=24400)
+    progress = CallProgress("allreduce")
+    assert progress.describe(5) == "allreduce"
+    progress = CallProgress("allreduce", first=0xFFFFFFFE, opening=3, blocks=24400)
     told = {0xFFFFFFF0: "0", 0xFFFFFFFE: "0", 1: "0", 2: "1", 14415: "14,414", 30000: "24,400"}
     for base, done in told.items():
-        assert outline.progress(base) == f"allreduce: {done} of 24,400 blocks done"
-    outline.skipped = 400
-    assert outline.progress(11) == "allreduce: 410 of 24,400 blocks done"
+        assert progress.describe(base) == f"allreduce: {done} of 24,400 blocks done"
+    progress.skipped = 400
+    assert progress.describe(11) == "allreduce: 410 of 24,400 blocks done"
 
 
 def waiting(timeout: float) -> tuple[Work[Any], SwitchWindow, InactivityTimer]:

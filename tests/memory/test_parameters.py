@@ -13,9 +13,9 @@ from netsum.communicator import Communicator
 from netsum.errors import CallTimeoutError, MismatchError, UnsupportedError
 from netsum.memory.parameters import Parameters, Step
 from netsum.memory.run import Task
+from netsum.progress import Flow
 from netsum.transports import Transport
 from netsum.wire.memory import Instruction, LaneType, MemoryHeader
-from netsum.work import Flow
 from netsum_memory.optimizer_rules import Floats, LocalOptimizer, Options, elastic
 from netsum_memory.parameters import Block, ParametersKind
 

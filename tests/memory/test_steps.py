@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from netsum.memory.array import MemoryArray
 from netsum.memory.parameters import Parameters
 from netsum.memory.run import Run, Task
+from netsum.progress import Flow
 from netsum.wire.memory import MAX_MESSAGE, Flag, Instruction, LaneType, MemoryStatus
-from netsum.work import Flow
 from netsum_memory import message
 from netsum_memory.execute import Result
 from netsum_memory.message import Address, Message

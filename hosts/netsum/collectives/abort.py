@@ -8,10 +8,10 @@ from netsum.collectives.call import Context
 from netsum.collectives.partition import GROUP
 from netsum.errors import CallError, DesynchronizedError, MismatchError
 from netsum.exponents import CODE_LANE
+from netsum.progress import Flow
 from netsum.window.blocks import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import CALL_BITS, GIVING_UP, Lane, Op, Status
-from netsum.work import Flow
 
 # How many block ids a call takes that a rank gives up: as many as if it had not failed, so that all ranks go on with
 # the same.
@@ -43,10 +43,10 @@ def take_rest(context: Context, call: int, begun: int, op: Op, lane: Lane) -> Fl
     are there. ``call``: that of the first block's result. Raises MismatchError, on every rank, if the ids cannot be counted."""
     blocks = blocks_of(call)
     if blocks is None or blocks < begun:
-        context.window.disagree()
+        context.window.send_mismatch()
         raise MismatchError(
             "a rank has given the call up, and the ranks cannot agree on how many blocks it had: "
-            f"their calls differed, too; this rank's is {context.outline.call or 'wrong'}"
+            f"their calls differed, too; this rank's is {context.progress.call or 'wrong'}"
         )
     results = yield from abort(context, range(begun, blocks), op, lane)
     yield lambda: len(results) == blocks - begun

@@ -10,7 +10,7 @@ import numpy as np
 from netsum.collectives.call import Context
 from netsum.errors import CallError, UnsupportedError
 from netsum.fixed_point import Array
-from netsum.work import Flow
+from netsum.progress import Flow
 
 
 def as_array(x: Any) -> Array:

@@ -13,9 +13,9 @@ from netsum.collectives.history import Fingerprint, History
 from netsum.descriptor import Descriptor
 from netsum.errors import CallError
 from netsum.fixed_point import Array
+from netsum.progress import CallProgress, Flow, Work
 from netsum.report import Report
 from netsum.window.blocks import Block
-from netsum.work import Flow, Outline, Work
 
 Result = TypeVar("Result")
 PART_OF: Final[ContextVar[Fingerprint]] = ContextVar("PART_OF", default=())
@@ -49,7 +49,7 @@ class Submission(Protocol):
     def combiner(self) -> str:
         """The combiner: ``switch`` or ``others``."""
 
-    def disagree(self) -> None:
+    def send_mismatch(self) -> None:
         """Tell the other ranks that this one's call is not theirs, which ends the communicator on all of them."""
 
     @property
@@ -84,7 +84,7 @@ class Context:
     contribute: bool = True
     error: CallError | None = None
     report: Report = field(default_factory=Report)
-    outline: Outline = field(default_factory=Outline)
+    progress: CallProgress = field(default_factory=CallProgress)
     out: Array | None = None
     filled: bool = False
 
@@ -126,7 +126,7 @@ class Caller(ABC):
         return self._history
 
     def compose(self, collective: str, prepare: Callable[[], Call[Result]], timeout: float | None) -> Result:
-        """Make one call whose flow is composed of several (:func:`netsum.work.nested`), and wait for its result. ``prepare``
+        """Make one call whose flow is composed of several (:func:`netsum.progress.nested`), and wait for its result. ``prepare``
         checks its arguments; if they are wrong, the other ranks are told."""
         return self._begin(collective, prepare, timeout).wait()
 

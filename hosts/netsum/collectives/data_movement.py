@@ -32,8 +32,8 @@ from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockPipeline
 from netsum.errors import AbortedError, ResultLostError, UnsupportedError
 from netsum.fixed_point import Array
+from netsum.progress import SUBMITTED, Flow, Work
 from netsum.wire.schema import EVERYONE, Lane, Op
-from netsum.work import SUBMITTED, Flow, Work
 
 
 class Part(NamedTuple):

@@ -12,8 +12,8 @@ from netsum.collectives.call import Context
 from netsum.collectives.pipeline import BlockGroup, BlockPipeline
 from netsum.errors import CallError
 from netsum.fixed_point import Array
+from netsum.progress import Flow
 from netsum.wire.schema import Status
-from netsum.work import Flow
 
 Encode = Callable[[range], tuple[Array, Sequence[Status] | None]]
 """Lanes and statuses of these blocks; None: all are OK."""

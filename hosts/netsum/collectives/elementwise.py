@@ -16,8 +16,8 @@ from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockPipeline
 from netsum.errors import AbortedError, CallError, NotFiniteError, SumOverflowError
 from netsum.fixed_point import INTEGERS, Array, OwnLanes
+from netsum.progress import Flow
 from netsum.wire.schema import COMBINING, Op
-from netsum.work import Flow
 
 # Minimum, maximum, and, or, xor: the switch combines the values' own bits, lane by lane. Exact.
 

@@ -21,9 +21,9 @@ from netsum.collectives.residual import keeping
 from netsum.errors import CallError, SumOverflowError, UnsupportedError
 from netsum.exponents import ZERO_CODE, predicted_exponents
 from netsum.fixed_point import Array, Counts, FloatLanes, IntegerLanes, Numbers, OwnLanes
+from netsum.progress import SUBMITTED, Flow
 from netsum.superaccumulator import ExactLanes
 from netsum.wire.schema import Lane, Op, Status
-from netsum.work import SUBMITTED, Flow
 
 # Sums and means of floats at exponents that the ranks agree on before they send the data.
 #

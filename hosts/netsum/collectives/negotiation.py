@@ -31,10 +31,10 @@ from netsum.exponents import (
     spoken,
 )
 from netsum.fixed_point import WIRE_LANES, Numbers, pick
+from netsum.progress import Condition, Flow
 from netsum.window.blocks import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, AgeOp, Lane, Op, Status
-from netsum.work import Condition, Flow
 
 _WIRE: Final = WIRE_LANES[CODE_LANE]
 NO_CODES: Final[Codes] = np.zeros(0, np.uint16)
@@ -215,13 +215,13 @@ def begin_unopened(
     another call. Only for jobs that wait for every rank: elsewhere a late rank learns from the opening what the others do."""
     told = _told(fingerprint + context.whole)
     state = 0 if exponents is None else zlib.crc32(exponents.astype("<i8", copy=False).data)
-    context.outline.call, context.call = told.words, call_of(told.digest ^ state, blocks)
+    context.progress.call, context.call = told.words, call_of(told.digest ^ state, blocks)
 
 
 def _open(context: Context, fingerprint: Fingerprint, codes: Codes, own_error: CallError | None) -> Negotiation:
     """Submit the first block of a call. Its result tells whether all ranks make the same call."""
     told, _, words = _told(fingerprint + context.whole)
-    context.outline.call, context.outline.opening = words, 1
+    context.progress.call, context.progress.opening = words, 1
     agreed = Negotiation(codes, told, words)
     agreed.abstains = not context.contribute
     block = Block(context.gen, Op.MAX, CODE_LANE, no_aging=context.no_aging)
@@ -271,7 +271,7 @@ def ranks_present(context: Context, agreed: Negotiation) -> Flow:
     block = Block(context.gen, Op.MAX, Lane.L8, memoryview(here.tobytes()), no_aging=context.no_aging)
     block.on_result = lambda _header, payload: heard.append(np.flatnonzero(np.frombuffer(payload, np.uint8)).tolist())
     block.on_lost = lambda: heard.append([])
-    context.outline.opening += 1
+    context.progress.opening += 1
     context.window.submit(block)
     yield lambda: bool(heard)
     (there,) = heard
@@ -309,5 +309,5 @@ def _submit_codes(context: Context, codes: Codes, start: int, agreed: Negotiatio
         block.more = first + per_block < len(codes)
         context.window.submit(block)
         blocks += 1
-    context.outline.opening += blocks
+    context.progress.opening += blocks
     return blocks

@@ -15,8 +15,8 @@ from netsum.collectives.pipeline import BlockPipeline
 from netsum.errors import CallError, NotFiniteError
 from netsum.exponents import NOT_FINITE, Codes, float_codes, magnitudes
 from netsum.fixed_point import FLOATS, Array, type_name
+from netsum.progress import Flow
 from netsum.wire.schema import Lane, Op
-from netsum.work import Flow
 
 # Sums, minima and maxima need finite numbers.
 

@@ -20,10 +20,10 @@ from netsum.collectives.partition import Layout, chunked
 from netsum.collectives.pipeline import BlockGroup
 from netsum.exponents import smallest_sum
 from netsum.fixed_point import HOST_LANES, SIGNED_LANES, WIRE_LANES, Array, bias, quantum, scale_bits
+from netsum.progress import Flow
 from netsum.window.blocks import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Lane, Op, Status
-from netsum.work import Flow
 
 _MOST_BITS: Final = 96
 """A scale of up to 2^96 neither underflows nor overflows: lanes have 32 bits, float32's exponents go to 127."""

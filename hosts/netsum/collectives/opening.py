@@ -20,7 +20,7 @@ from netsum.collectives.options import Options
 from netsum.collectives.partition import Layout
 from netsum.collectives.reductions import reduce_array
 from netsum.errors import CallError, DesynchronizedError
-from netsum.work import Flow, nested
+from netsum.progress import Flow, nested
 
 
 def same_run(context: Context) -> Flow:

@@ -15,11 +15,11 @@ from netsum.collectives.partition import GROUP, Layout
 from netsum.errors import DesynchronizedError
 from netsum.fixed_point import HOST_LANES, WIRE_LANES, Array, Counts, Numbers
 from netsum.packet_batch import Rows
+from netsum.progress import SUBMITTED, Condition, Flow
 from netsum.report import Report
 from netsum.window.blocks import Block, BlockBatch
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
-from netsum.work import SUBMITTED, Condition, Flow
 
 
 class Lanes(Protocol):
@@ -149,7 +149,7 @@ class BlockPipeline:
         per_chunk = per_chunk or CHUNK_BYTES // lane.bytes
         self.partition = layout.partition(context.block_bytes // CHUNK_BYTES * per_chunk, per_chunk)
         self.missed: list[int] = []
-        context.outline.blocks += self.partition.number
+        context.progress.blocks += self.partition.number
 
     def send(
         self,
@@ -210,7 +210,7 @@ class BlockPipeline:
 
     def _count_skipped(self, blocks: int) -> None:
         self._context.report.skipped += blocks
-        self._context.outline.skipped += blocks
+        self._context.progress.skipped += blocks
 
     def _receive(self, pending: deque[BlockGroup], lanes: Lanes, result: Array) -> None:
         """Decode the complete groups into the result, in order."""

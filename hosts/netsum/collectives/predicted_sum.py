@@ -38,8 +38,8 @@ from netsum.exponents import (
     within,
 )
 from netsum.fixed_point import Array, FloatLanes, Numbers, pick
+from netsum.progress import Flow
 from netsum.wire.schema import Op, Status
-from netsum.work import Flow
 
 
 def predicted_sum(

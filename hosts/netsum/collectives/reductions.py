@@ -29,8 +29,8 @@ from netsum.collectives.predicted_sum import predicted_sum
 from netsum.collectives.residual import with_residual
 from netsum.errors import CallError, DegradedError, ResultLostError, UnsupportedError
 from netsum.fixed_point import INTEGERS, Array, type_name
+from netsum.progress import SUBMITTED, Flow, Work
 from netsum.wire.schema import EVERYONE
-from netsum.work import SUBMITTED, Flow, Work
 
 
 def reduce_array(

@@ -16,9 +16,9 @@ from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.run import OnReply, Run, Task
 from netsum.memory.spans import Cut, Index, Spans, cut, cut_pair, spans
 from netsum.memory.window import MemoryStats
+from netsum.progress import Flow
 from netsum.settings import seconds
 from netsum.wire.memory import WITHOUT_PAYLOAD, Instruction, LaneType, MemoryHeader
-from netsum.work import Flow
 
 LANES: Final = {np.dtype(lane.dtype): lane for lane in LaneType if lane != LaneType.BYTES}
 """The types that devices compute with."""

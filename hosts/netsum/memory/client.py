@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.errors import (
-    CallTimeoutError,
-)
+from netsum.errors import CallTimeoutError
 from netsum.memory.run import Run, Task
 from netsum.memory.window import MemoryStats, MemoryWindow
-from netsum.progress import Driver
+from netsum.progress import CallProgress, Condition, Flow, ProgressEngine, Work
 from netsum.transports.base import Transport
 from netsum.transports.peer_filter import Address
 from netsum.transports.udp import Joins
-from netsum.work import Flow, Work
 
 # Keys of tables: which shard has a key's row. Clients and devices must agree, so both take it from here.
 
@@ -43,17 +41,19 @@ def shards_of(keys: NDArray[Any], shards: int) -> Keys:
     return mixed(keys) & np.uint64(shards - 1)
 
 
-# Drives calls on memory in the network (:mod:`netsum.progress`): passes what they submit through the window and the
-# transport, and ends them when their replies have come. A call that fails or times out ends alone.
+# Calls on memory. A call that fails or times out ends alone.
 
 
 class MemoryWork(Work[Any]):
     """A call in progress; ``task`` is what it has submitted."""
 
+    independent = True
+
     def __init__(self, client: MemoryClient, flow: Callable[[Task], Flow], timeout: float | None) -> None:
         self.task = Task()
+        self._client = client
         self._callbacks: list[Callable[[MemoryWork], object]] = []
-        super().__init__(client, flow(self.task), 0, timeout)
+        super().__init__(client.engine, flow(self.task), 0, timeout)
 
     def add_done_callback(self, callback: Callable[[MemoryWork], object]) -> None:
         """Call this with the call itself once that is done, in the thread that drives it then (at once if it is done). It must
@@ -77,7 +77,18 @@ class MemoryWork(Work[Any]):
         yield from over.__await__()
         return self.wait()
 
+    def ready(self) -> bool:
+        return self.task.error is not None or super().ready()
+
+    def step(self) -> Condition | object:
+        if self.task.error is not None:  # one of its instructions was refused
+            raise self.task.error
+        return super().step()
+
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
+        if self.task.left:
+            self.task.error = self.task.error or error
+            self._client.window.give_up(self.task)
         super().finish(value, error)
         self._call_back()
 
@@ -87,75 +98,49 @@ class MemoryWork(Work[Any]):
                 self._callbacks.pop()(self)
 
 
-class MemoryClient(Driver[MemoryWork]):
-    """One client's window, transport and calls. Thread-safe. Regions may share one; each then waits for the others' replies once
-    256 instructions are in flight."""
+class MemorySession:
+    """A client's window and the transport under it: a :class:`netsum.progress.Session`."""
 
-    name, thread_name = "client of memory", "netsum memory"
-    window: MemoryWindow
+    name = "client of memory"
+    needs_background_progress = False
 
-    def __init__(self, transport: Transport, *, timeout: float | None = None, shards: int = 1) -> None:
-        """``timeout``: seconds that a call may take. ``shards`` is how many parts the memory is in."""
-        super().__init__(transport)
-        self.timeout = timeout
-        self.window = MemoryWindow(shards)
+    def __init__(self, window: MemoryWindow, transport: Transport) -> None:
+        self.window = window
+        self.transport = transport
 
-    @property
-    def stats(self) -> MemoryStats:
-        return self.window.stats
-
-    def join(self, group: Address) -> None:
-        """From now on take also what devices send to this group. Raises OSError if the transport has no multicast."""
-        if not isinstance(self._transport, Joins):
-            raise OSError(f"{type(self._transport).__name__} cannot join a group")
-        with self._lock:
-            self._transport.join(group)
-
-    def submit(self, run: Run) -> None:
-        """Queue instructions; for flows."""
-        self.window.submit(run)
-
-    def start(self, flow: Callable[[Task], Flow], timeout: float | None = None, *, background: bool) -> MemoryWork:
-        """Begin a call: a flow submits runs of its task, and yields conditions that it waits for, such as ``task.done``."""
-        self.fork_guard.check()
-        work = MemoryWork(self, flow, self.timeout if timeout is None else timeout)
-        return self._begin(work, background=background)
+    def begin(self, call: CallProgress) -> None:
+        call.first = 0  # instructions have no blocks
 
     @property
-    def _awaited(self) -> int:
+    def rtt(self) -> float:
+        return self.window.stats.rtt
+
+    @property
+    def awaited(self) -> int:
         return self.window.under_way
 
-    def _advance(self) -> None:
-        self._unseen = False
-        for work in list(self._works):
-            while not work.over and (work.task.error or work.waiting is None or work.waiting()):
-                self._resume(work)
-        self._forget_ended()
+    def fileno(self) -> int | None:
+        return self.transport.fileno()
 
-    def _forget_ended(self) -> None:
-        while self._works and self._works[0].over:
-            self._works.popleft()
+    def next_deadline(self) -> float | None:
+        return self.window.next_deadline()
 
-    def _resume(self, work: MemoryWork) -> None:
-        """Let a flow do its next step, or end it if one of its instructions was refused."""
-        try:
-            if work.task.error is not None:
-                raise work.task.error
-            work.waiting = next(work.flow)  # type: ignore[assignment]  # memory's flows yield conditions only
-        except StopIteration as end:
-            self._end_one(work, end.value)
-        except Exception as error:
-            self._end_one(work, error=error)
+    def recover(self) -> None:
+        """Nothing to do: what a device refuses is refused for good."""
 
-    def _end_one(self, work: MemoryWork, value: Any = None, error: BaseException | None = None) -> None:
-        if work.task.left:
-            work.task.error = work.task.error or error
-            self.window.give_up(work.task)
-        work.flow.close()
-        work.finish(value, error)
+    progress = abort = recover
 
-    def _time_out(self, now: float) -> None:
-        for work in list(self._works):
+    def send(self, now: float) -> None:
+        if packets := self.window.poll(now):
+            self.transport.send(packets)
+
+    def receive(self, timeout: float) -> int:
+        packets = self.transport.recv(timeout)
+        self.window.receive_all(packets, time.monotonic())
+        return len(packets)
+
+    def overdue(self, works: Iterable[MemoryWork], now: float) -> Iterable[tuple[MemoryWork, CallTimeoutError]]:
+        for work in works:
             if work.over or work.deadline is None or now < work.deadline:
                 continue
             oldest = self.window.give_up(work.task)
@@ -168,7 +153,52 @@ class MemoryClient(Driver[MemoryWork]):
                 text += "it may have been done" if tries else "it has not been done"
             if work.task.answer:
                 text += f"; the last answer was {work.task.answer}"
-            if link := getattr(self._transport, "last_error", None):
+            if link := getattr(self.transport, "last_error", None):
                 text += f"; the link's last error: {link}"
-            self._end_one(work, error=CallTimeoutError(text))
-        self._forget_ended()
+            yield work, CallTimeoutError(text)
+
+    def failed(self, error: BaseException) -> None:
+        """Nothing to note: each call raises it."""
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.transport.close()
+
+
+class MemoryClient:
+    """One client's window, transport and calls. Thread-safe. Regions may share one; each then waits for the others' replies once
+    256 instructions are in flight."""
+
+    def __init__(self, transport: Transport, *, timeout: float | None = None, shards: int = 1) -> None:
+        """``timeout``: seconds that a call may take. ``shards`` is how many parts the memory is in."""
+        self.timeout = timeout
+        self.window = MemoryWindow(shards)
+        self._session = MemorySession(self.window, transport)
+        self.engine: ProgressEngine[MemoryWork] = ProgressEngine(self._session, "netsum memory")
+
+    @property
+    def stats(self) -> MemoryStats:
+        return self.window.stats
+
+    def join(self, group: Address) -> None:
+        """From now on take also what devices send to this group. Raises OSError if the transport has no multicast."""
+        transport = self._session.transport
+        if not isinstance(transport, Joins):
+            raise OSError(f"{type(transport).__name__} cannot join a group")
+        with self.engine.lock:
+            transport.join(group)
+
+    def submit(self, run: Run) -> None:
+        """Queue instructions; for flows."""
+        self.window.submit(run)
+
+    def start(self, flow: Callable[[Task], Flow], timeout: float | None = None, *, background: bool) -> MemoryWork:
+        """Begin a call: a flow submits runs of its task, and yields conditions that it waits for, such as ``task.done``."""
+        self.engine.fork_guard.check()
+        work = MemoryWork(self, flow, self.timeout if timeout is None else timeout)
+        return self.engine.start(work, background=background)
+
+    def close(self) -> None:
+        """End calls in progress with ClosedError and close the transport. May be called twice; has no effect in a forked
+        process."""
+        self.engine.close()

@@ -16,8 +16,8 @@ from netsum.memory.client import Keys, shards_of
 from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.opening import open as open_region
 from netsum.memory.run import Task
+from netsum.progress import Flow, Work
 from netsum.wire.memory import Instruction, LaneType, MemoryHeader
-from netsum.work import Flow, Work
 
 Floats = NDArray[np.float32]
 

@@ -19,8 +19,8 @@ from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.group import Group
 from netsum.memory.opening import open as open_region
 from netsum.memory.run import Task
+from netsum.progress import Flow
 from netsum.wire.memory import Instruction, LaneType, MemoryHeader
-from netsum.work import Flow
 
 Floats = NDArray[np.float32]
 

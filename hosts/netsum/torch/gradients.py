@@ -21,9 +21,9 @@ import torch
 
 from netsum.collectives.call import part_of
 from netsum.communicator import Communicator
+from netsum.progress import Work
 from netsum.torch.numpy_view import shapes_of
 from netsum.torch.sparse import reduce_sparse
-from netsum.work import Work
 
 BUCKET_BYTES: Final = 25 << 20
 """Gradients sent together: many small calls each cost a round trip, and one call for all would wait for the last copy."""

@@ -17,9 +17,9 @@ from netsum.collectives.partition import Layout
 from netsum.collectives.reductions import reduce_array
 from netsum.communicator import Communicator
 from netsum.errors import UnsupportedError
+from netsum.progress import Flow, nested
 from netsum.torch.arguments import Operation
 from netsum.torch.numpy_view import lend
-from netsum.work import Flow, nested
 
 _NAME = "sparse allreduce"
 

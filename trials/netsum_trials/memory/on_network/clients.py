@@ -13,8 +13,8 @@ from netsum.errors import MemoryLostError, NetsumError
 from netsum.memory.array import MemoryArray
 from netsum.memory.client import MemoryWork
 from netsum.memory.run import Task
+from netsum.progress import Flow
 from netsum.wire.memory import Instruction
-from netsum.work import Flow
 
 from netsum_trials.memory.judge import Lives
 from netsum_trials.memory.model import Asked, Entry

@@ -1,0 +1,225 @@
+"""A member's session in a job, over epochs that resume each other: its endpoint, the transport under it, and its recovery."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from netsum.endpoint_factory import resume_window
+from netsum.errors import (
+    CallTimeoutError,
+    DesynchronizedError,
+    MismatchError,
+    NetsumError,
+    RejectedError,
+)
+from netsum.progress import CallProgress, Work
+from netsum.recovery import InactivityTimer, Recovery, TimeoutDiagnosis
+from netsum.telemetry import MemberLog
+from netsum.transports.base import Transport
+from netsum.transports.sockets import packets_held
+from netsum.window import GOODBYE_REPEATS, BlockedOn, Window
+from netsum.window.blocks import Block, BlockRejected, CallMismatch, id_distance
+from netsum.wire.schema import Outcome, Status
+
+_BATCHES: Final = 256
+"""Most batches received between calls: more than a socket's buffer holds, and a bound if a sender floods it."""
+
+
+class JobSession:
+    """A :class:`netsum.progress.Session`, to which the flows of calls submit their blocks.
+
+    Attributes:
+        window: of the current epoch.
+    """
+
+    name = "communicator"
+
+    def __init__(
+        self,
+        window: Window,
+        transport: Transport,
+        explain: Callable[[int], BlockedOn] | None = None,
+        recovery: Recovery | None = None,
+        log: MemberLog | None = None,
+    ) -> None:
+        """``explain(block_id)`` queries the controller for whom a block waits: a sentence and the ranks. ``recovery`` queries it
+        for what has become of the job when the switch refuses this rank."""
+        self.window = window
+        self._transport = transport
+        self._recovery = recovery
+        self._log = log or MemberLog(None, None)
+        self._diagnosis = TimeoutDiagnosis(explain)
+        self._inactivity = InactivityTimer(window.active_size)
+        self._calls: deque[CallProgress] = deque()  # in the order of their blocks
+        self._limit_to_buffer()
+
+    def _limit_to_buffer(self) -> None:
+        if (number := self.fileno()) is not None:
+            self.window.fit(partial(packets_held, number))
+
+    # What flows need.
+
+    def submit(self, block: Block) -> None:
+        self.window.submit_all((block,))
+
+    def submit_all(self, blocks: Sequence[Block]) -> None:
+        self.window.submit_all(blocks)
+
+    @property
+    def queued(self) -> int:
+        return self.window.queued
+
+    @property
+    def combiner(self) -> str:
+        return self.window.combiner
+
+    @property
+    def by_chain(self) -> bool:
+        return self.window.by_chain
+
+    def send_mismatch(self) -> None:
+        """Tell the others through the blocks that they wait for: the switch takes MISMATCH whatever the fingerprint."""
+        for _ in range(GOODBYE_REPEATS):
+            self._transport.send(self.window.abort_outstanding(Status.MISMATCH))
+
+    # What the engine needs.
+
+    def begin(self, call: CallProgress) -> None:
+        window, calls = self.window, self._calls
+        base = window.block_id(window.base)
+        while len(calls) > 1 and id_distance(base, calls[1].first or 0) >= 0:  # every result of the first one is held
+            calls.popleft()
+        call.first = window.block_id(window.submitted)
+        calls.append(call)
+
+    @property
+    def rtt(self) -> float:
+        return self.window.stats.rtt
+
+    @property
+    def awaited(self) -> int:
+        return 0 if self.window.by_chain else self.window.next_serial - self.window.base
+
+    @property
+    def needs_background_progress(self) -> bool:
+        return self.window.needs_background_progress
+
+    def fileno(self) -> int | None:
+        return self._transport.fileno()
+
+    def next_deadline(self) -> float | None:
+        return self.window.next_deadline()
+
+    def recover(self) -> None:
+        """If the switch refuses this rank or is silent, query the controller, and move to the epoch that resumes this one."""
+        recovery, now = self._recovery, time.monotonic()
+        if recovery is None or not recovery.due(now):
+            return
+        window = self.window
+        descriptor = recovery.ask(window.block_id(window.prefix), now, window.waits())
+        if descriptor is None:
+            return
+        following = resume_window(window, descriptor)
+        if following is None:
+            raise DesynchronizedError(f"block {descriptor.first_block_id} is needed again and its contribution is gone")
+        self._transport.close()
+        self._transport = recovery.resumed(descriptor)
+        self.window = following
+        self._log.resumed(descriptor)
+        self._limit_to_buffer()
+
+    def send(self, now: float) -> None:
+        # A rank that has stopped begins nothing: what it told the controller stays true, and the others wait and query it too.
+        stopped = self._recovery is not None and self._recovery.stopped
+        try:
+            packets = self.window.outgoing(now) if stopped else self.window.poll(now)
+        except (BlockRejected, CallMismatch) as rejection:
+            self._rejected(rejection)
+            return
+        if packets:
+            self._transport.send(packets)
+
+    def receive(self, timeout: float) -> int:
+        packets = self._transport.recv(timeout)
+        try:
+            self.window.receive_all(packets, time.monotonic())
+        except (BlockRejected, CallMismatch) as rejection:
+            self._rejected(rejection)
+        return len(packets)
+
+    def listen(self) -> None:
+        """Receive what has arrived since the last call, and send nothing."""
+        for _ in range(_BATCHES):
+            packets = self._transport.recv(0.0)
+            if not packets:
+                return
+            try:
+                self.window.receive_all(packets, time.monotonic())
+            except BlockRejected:
+                return  # the next call will meet it
+
+    def progress(self) -> None:
+        self.window.progress(self._transport)
+
+    def overdue(self, works: Iterable[Work[Any]], now: float) -> Iterable[tuple[Work[Any], CallTimeoutError]]:
+        if not works and not self.window.polls_controller:
+            return  # nothing is waited for
+        window, recovery = self.window, self._recovery
+        late = self._inactivity.too_long(window.base, now, waiting=window.base < window.next_serial)
+        if recovery is not None and (late or (window.polls_controller and self._inactivity.look(now))):
+            recovery.wonder()
+        for work in works:
+            if work.over or work.deadline is None:
+                continue
+            self._diagnosis.foresee(work, window, self._inactivity, now)
+            if now >= work.deadline:
+                error = self._diagnosis.error(work, window, self._inactivity, now)
+                error.add(recovery.reason if recovery is not None else "")
+                if link := getattr(self._transport, "last_error", None):
+                    error.add(f"the link's last error: {link}")
+                yield work, error
+
+    def _rejected(self, rejection: BlockRejected | CallMismatch) -> None:
+        """Begin recovery if a new epoch may explain it; else raise the error of all calls."""
+        block = self.window.block_id(rejection.serial)
+        if isinstance(rejection, CallMismatch):
+            raise MismatchError(
+                f"block {block}: another rank made a different call, or failed in this one; {self._own_call(block)}"
+            ) from None
+        if self._recovery is not None and self._recovery.begin(rejection):
+            self._log.asks(block, str(rejection))
+            return
+        reason = rejection.reason
+        if reason is Outcome.FINGERPRINT_MISMATCH:
+            self.send_mismatch()
+            raise MismatchError(
+                f"block {block}: the other ranks made a different call (operation, type or size); {self._own_call(block)}"
+            ) from None
+        if reason in (Outcome.WRONG_PORT, Outcome.STALE):
+            known = "" if self._recovery is not None else ", with new descriptors: these may have been used before"
+            raise DesynchronizedError(f"block {block}: a new epoch of the job has begun; join again{known}") from None
+        name = reason.name if reason is not None else "unknown"
+        raise RejectedError(f"the switch refused block {block}: {name.lower().replace('_', ' ')}", name) from None
+
+    def _own_call(self, block: int) -> str:
+        """The call of this rank that a block belongs to, in words."""
+        begun = [call.call for call in self._calls if call.call and id_distance(block, call.first or 0) >= 0]
+        return f"this rank's is {begun[-1]}" if begun else "this rank has not begun one"
+
+    def abort(self) -> None:
+        with contextlib.suppress(NetsumError, OSError):
+            self.send_mismatch()
+
+    def failed(self, error: BaseException) -> None:
+        self._log.failed(error)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.window.leave(self._transport)
+        with contextlib.suppress(OSError):
+            self._transport.close()
