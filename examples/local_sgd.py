@@ -63,15 +63,15 @@ def elastic(comm, pull=0.9):
 
 def stale(comm):
     center = sent = np.zeros((64, 10), np.float32)
-    weights, under_way = center, None
+    weights, in_flight = center, None
     for first in range(0, STEPS, EVERY):
         weights = local_steps(weights, first, comm)
         progress = weights - sent
-        if under_way is not None:
-            center = center + under_way.wait()  # what all did in the round before
-        under_way = comm.allreduce_async(progress, "mean")
+        if in_flight is not None:
+            center = center + in_flight.wait()  # what all did in the round before
+        in_flight = comm.allreduce_async(progress, "mean")
         weights = sent = center + progress
-    return center + under_way.wait()
+    return center + in_flight.wait()
 
 
 with netsum.join() as comm:

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import numpy as np
 from netsum.communicator import Communicator
 from netsum.descriptor import SWITCH
-from netsum.fixed_point import Array
+from netsum.numeric.fixed_point import Array
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child, said_by

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import click
 import numpy as np
-from netsum.agent.tables import make_table, table_console
+from netsum.cli.tables import make_table, table_console
 from netsum.descriptor import SWITCH
 from netsum.transports.mmsg import MessageArray
 from netsum_controller.config.job_spec import JobSpec

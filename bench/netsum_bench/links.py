@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
-from netsum.agent.tables import make_table, table_console
+from netsum.cli.tables import make_table, table_console
 from netsum_controller.config.topology import load_topology
 from netsum_planner.topologies.files import exact, installed, to_yaml
 from netsum_planner.topologies.model import Pair, Topology

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
-from netsum.agent.tables import make_table, table_console
+from netsum.cli.tables import make_table, table_console
 from netsum.text import counted
 from netsum_testbed.checking import amount_option, count_option, names_of
 from netsum_testbed.links import FRAME_BYTES

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 import click
-from netsum.agent.tables import make_table, table_console
+from netsum.cli.tables import make_table, table_console
 from netsum.descriptor import SWITCH
 from netsum.extras import advice
 from netsum_controller.config.job_spec import JobSpec

@@ -7,6 +7,7 @@ Importing this package needs numpy and the standard library.
 """
 
 from netsum.communicator import Communicator, wait_all
+from netsum.core.progress import Work
 from netsum.descriptor import Descriptor
 from netsum.errors import (
     AbortedError,
@@ -37,7 +38,6 @@ from netsum.errors import (
     UnsupportedError,
 )
 from netsum.join import join
-from netsum.progress import Work
 from netsum.report import Report
 from netsum.stats import Stats
 

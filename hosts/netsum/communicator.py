@@ -19,8 +19,12 @@ from netsum.collectives.data_movement import Exchanges
 from netsum.collectives.history import History
 from netsum.collectives.opening import same_run
 from netsum.collectives.reductions import Reductions
+from netsum.core.endpoint import BlockedOn, Endpoint
+from netsum.core.endpoint_factory import open_endpoint
+from netsum.core.progress import ProgressEngine, Work
+from netsum.core.recovery import Recovery, Told
+from netsum.core.session import JobSession
 from netsum.descriptor import Descriptor
-from netsum.endpoint_factory import open_window
 from netsum.errors import (
     AbortedError,
     CallError,
@@ -31,18 +35,14 @@ from netsum.errors import (
     ResultLostError,
     UnsupportedError,
 )
-from netsum.fixed_point import Array
+from netsum.numeric.fixed_point import Array
 from netsum.peers.transport import PeerSocket
-from netsum.progress import ProgressEngine, Work
-from netsum.recovery import Recovery, Told
 from netsum.report import Report
-from netsum.session import JobSession
 from netsum.settings import DEFAULT_CALL_TIMEOUT, Settings, seconds
 from netsum.stats import Stats
 from netsum.telemetry import CallEnd, MemberLog, Watcher
 from netsum.transports.base import Transport
 from netsum.tuning import Tuner, overridden
-from netsum.window import BlockedOn, Window
 
 Explain = Callable[[int], BlockedOn]
 JOIN_TIMEOUT: Final = 30.0
@@ -107,8 +107,8 @@ class Communicator(Reductions, Exchanges):
         self._recovery = (
             Recovery(descriptor, membership.rejoin, membership.open_transport) if membership is not None else None
         )
-        window = open_window(descriptor, join_deadline if membership is None else 0.0)
-        self._session = JobSession(window, transport, self._explain, self._recovery, self._log)
+        endpoint = open_endpoint(descriptor, join_deadline if membership is None else 0.0)
+        self._session = JobSession(endpoint, transport, self._explain, self._recovery, self._log)
         self._engine: ProgressEngine[Work[Any]] = ProgressEngine(self._session)
         self._block_bytes = descriptor.block_bytes
         self._degrades = descriptor.block_exp_ms > 0
@@ -120,8 +120,8 @@ class Communicator(Reductions, Exchanges):
         self._log.joined(descriptor)
 
     @property
-    def _window(self) -> Window:
-        return self._session.window
+    def _endpoint(self) -> Endpoint:
+        return self._session.endpoint
 
     @property
     def descriptor(self) -> Descriptor:
@@ -131,12 +131,12 @@ class Communicator(Reductions, Exchanges):
     @property
     def active_size(self) -> int:
         """Number of ranks that the job waits for, by the last result: ``size`` minus those that were evicted."""
-        return self._window.active_size
+        return self._endpoint.active_size
 
     @property
     def stats(self) -> Stats:
         """Statistics of packets sent and received in this epoch so far; live."""
-        return self._window.stats
+        return self._endpoint.stats
 
     @property
     def report(self) -> Report:
@@ -150,7 +150,7 @@ class Communicator(Reductions, Exchanges):
         with self._engine.between_calls() as idle:
             if idle:
                 self._session.listen()
-        return max(0, self._window.heard - self._window.next_serial)
+        return max(0, self._endpoint.heard - self._endpoint.next_serial)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float = JOIN_TIMEOUT) -> Communicator | None:
         """Split the ranks into groups, each with a communicator of its own (MPI_Comm_split): ranks that give the same ``color``
@@ -230,10 +230,10 @@ class Communicator(Reductions, Exchanges):
             wrong = UnsupportedError(str(error))
             self._give_up("tune", wrong, timeout)
             raise wrong from None
-        return Tuner(self, self._use, timeout).tune(given, again=again)
+        return Tuner(self, self._apply, timeout).tune(given, again=again)
 
-    def _use(self, settings: Settings) -> None:
-        self._window.use(settings)
+    def _apply(self, settings: Settings) -> None:
+        self._endpoint.apply(settings)
         if settings.block_bytes != self._block_bytes:
             self._history.predictions.exponents.clear()  # they are those of other blocks
         self._block_bytes = settings.block_bytes
@@ -364,7 +364,7 @@ class Communicator(Reductions, Exchanges):
         self._opens = False
 
     def _count_redone(self, blocks: int) -> None:
-        self._window.stats.redone += blocks
+        self._endpoint.stats.redone += blocks
 
     def close(self) -> None:
         """Leave the job. Calls in progress raise ClosedError. May be called twice. In a forked process it does nothing, since

@@ -27,8 +27,9 @@ from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockPipeline
 from netsum.collectives.reductions import reduce_array
 from netsum.communicator import Communicator
+from netsum.core.progress import Flow, nested
 from netsum.errors import CallError, ResultLostError, UnsupportedError
-from netsum.fixed_point import (
+from netsum.numeric.fixed_point import (
     FLOATS,
     INTEGERS,
     Array,
@@ -40,7 +41,6 @@ from netsum.fixed_point import (
     pick,
     type_name,
 )
-from netsum.progress import Flow, nested
 from netsum.wire.schema import CHUNK_BYTES, Lane, Op
 
 Floats = NDArray[np.float32]

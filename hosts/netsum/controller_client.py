@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from netsum.controller_http import Asking, plain
+from netsum.core.recovery import Told
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
-from netsum.recovery import Told
 
 _REJOIN_TIMEOUT: Final = 1.0
 """Seconds. Short, because a call is in progress, and its own timeout must not be delayed."""

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from netsum.communicator import Communicator, Explain
 from netsum.controller_client import ControllerClient
+from netsum.core.endpoint_factory import open_transport
 from netsum.descriptor import KNOWN, Descriptor, Link, is_algorithm
-from netsum.endpoint_factory import open_transport
 from netsum.errors import JoinError
 from netsum.logs import configure
 from netsum.membership import ControllerMembership, JoinOptions, check_algorithm

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from netsum.communicator import Communicator
 from netsum.controller_client import ControllerClient
+from netsum.core.recovery import Told
 from netsum.descriptor import AUTO, PLAN, SWITCH, Descriptor, check_torus, of_some
 from netsum.errors import JoinError
 from netsum.peers.schedule_files import read_plan
 from netsum.peers.transport import PeerSocket, PeerTransport, own_address
-from netsum.recovery import Told
 from netsum.transports.base import Transport
 
 

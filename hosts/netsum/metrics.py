@@ -45,7 +45,7 @@ COUNTERS: Final = {
     "late": ("netsum_late_blocks", "Blocks whose result lacks this rank's part."),
     "lost": ("netsum_lost_blocks", "Blocks whose result was gone before this rank asked for it."),
     "ahead": ("netsum_ahead_results", "Results of blocks that this rank had not reached."),
-    "gave_way": ("netsum_gave_way_results", "Results that asked to give way to a job of a higher priority."),
+    "backoffs": ("netsum_backoff_results", "Results that asked to give way to a job of a higher priority."),
     "congested": ("netsum_congested_packets", "Packets received that a congested link had marked."),
     "stored": ("netsum_stored_bytes", "Bytes of results and partial sums written to this host's memory."),
     "reads": ("netsum_reads", "Questions for packets of chains that did not come."),

@@ -30,7 +30,7 @@ class Stats:
     """Blocks whose result was gone before this rank asked for it."""
     ahead: int = 0
     """Results of blocks that this rank had not reached: the others went on without it."""
-    gave_way: int = 0
+    backoffs: int = 0
     """Results that asked this rank to give way to a job of a higher priority."""
     congested: int = 0
     """Packets that a congested link has marked, on the way here or as another rank's contribution on its way to the switch."""

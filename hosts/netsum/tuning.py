@@ -23,8 +23,8 @@ import numpy as np
 
 from netsum.collectives.partition import GROUP
 from netsum.descriptor import AUTO, HOST_ALGORITHMS, Descriptor
-from netsum.fixed_point import Array
 from netsum.logs import logger_for
+from netsum.numeric.fixed_point import Array
 from netsum.peers.selection import PLACE_TABLE, choose
 from netsum.settings import Settings, Table, read_table
 from netsum.user_state import read_json, state_folder, write_json
@@ -96,11 +96,11 @@ class Tuner:
     """Tunes a group once."""
 
     def __init__(
-        self, group: Group, use: Callable[[Settings], None], timeout: float | None, folder: Path | None = None
+        self, group: Group, apply: Callable[[Settings], None], timeout: float | None, folder: Path | None = None
     ) -> None:
-        """``use``: makes the group's next calls with these settings."""
+        """``apply``: makes the group's next calls with these settings."""
         self._group = group
-        self._use = use
+        self._apply = apply
         self._job = group.descriptor
         self._timeout = timeout
         self._folder = state_folder() if folder is None else folder
@@ -126,7 +126,7 @@ class Tuner:
                 if self._group.rank == 0:
                     self._keep(settings, given)
             settings = overridden(settings, given, self._job)
-            self._use(settings)
+            self._apply(settings)
         return settings
 
     def _measured(self, settings: Settings, given: dict[str, Any], place: Any) -> Settings:
@@ -172,7 +172,7 @@ class Tuner:
         """Bytes a second of an allreduce, on every rank the same number; 0 once the time for measuring is over."""
         if self._spent > BUDGET:
             return 0.0
-        self._use(settings)
+        self._apply(settings)
         array = np.ones(nbytes // 4, np.float32)
         seconds = []
         for _ in range(CALLS + 1):
@@ -201,7 +201,7 @@ class Tuner:
         try:
             yield
         except BaseException:
-            self._use(Settings.of(self._job))
+            self._apply(Settings.of(self._job))
             raise
 
     # What rank 0 keeps.

@@ -140,7 +140,7 @@ class Pipeline:
         return None
 
     @property
-    def under_way(self) -> list[object]:
+    def in_flight(self) -> list[object]:
         """Packets that started over and are not done. Between two calls there are none, unless the engine is broken."""
         return []
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum.agent.tables import table_console
+from netsum.cli.tables import table_console
 from netsum.descriptor import SWITCH
 from netsum_controller.cli.options import Algorithm
 from rich.console import Console

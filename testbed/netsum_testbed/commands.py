@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum.agent.tables import table_console
+from netsum.cli.tables import table_console
 from netsum.text import counted
 from netsum_controller.config.topologies import star
 from netsum_controller.config.topology import Topology, load_topology

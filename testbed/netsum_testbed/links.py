@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from netsum.core.endpoint_factory import open_transport
 from netsum.descriptor import Descriptor, Link
-from netsum.endpoint_factory import open_transport
 from netsum.frames import PREFIX_BYTES
 from netsum.transports.base import Transport
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from netsum.core.endpoint_factory import open_transport
 from netsum.descriptor import Descriptor
-from netsum.endpoint_factory import open_transport
 from netsum.transports.base import Transport
 from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller

@@ -251,7 +251,7 @@ def test_why_follows_the_tree(fabric: FakeFabric, controller: Controller, job: J
     zero, one = found.blocks
     assert (zero.block, zero.state, zero.seen) == (first, "open", (0, 2, 3))
     assert [person["rank"] for person in zero.missing] == [1]
-    assert zero.under_way == (("leaf2", root),)
+    assert zero.in_flight == (("leaf2", root),)
     assert zero.switches == {"leaf1": "open", "leaf2": "sent"}
     assert [person["rank"] for person in one.missing] == [1, 2, 3]
     assert [source.rank for source in found.waiting_for] == [1, 2, 3]

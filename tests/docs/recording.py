@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netsum.agent import packet_format
+from netsum.cli import packet_format
 from netsum.transports.base import Packet, Transport
 from netsum.wire.codec import parse_header
 from netsum.wire.schema import HEADER_BYTES

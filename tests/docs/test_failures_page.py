@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from netsum import controller_client, errors, recovery
+from netsum import controller_client, errors
+from netsum.core import recovery, retransmit
 from netsum.settings import DEFAULT_CALL_TIMEOUT
-from netsum.window import retransmit
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.monitoring import switch_monitor

@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import pytest
-from netsum import controller_client, recovery
+from netsum import controller_client
 from netsum.communicator import Communicator
+from netsum.core import recovery
 from netsum.transports import Transport
 from netsum_controller import JobSpec, Topology
 from netsum_controller.config.topologies import star

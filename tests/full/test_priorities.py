@@ -48,7 +48,7 @@ def sent(communicators: Sequence[Communicator]) -> int:
 
 def told(communicators: Sequence[Communicator]) -> int:
     """Results that told a rank to give way."""
-    return sum(comm.stats.gave_way for comm in communicators)
+    return sum(comm.stats.backoffs for comm in communicators)
 
 
 def test_a_job_gives_way_to_one_of_a_higher_class_and_still_ends(members: Members) -> None:
@@ -109,7 +109,7 @@ def test_in_a_tree_those_give_way_who_share_a_switch() -> None:
             for _ in range(10):
                 results(on_all(high, call))
             end(works, 1000)
-            assert (low[0].stats.gave_way > 0, low[1].stats.gave_way) == (True, 0)
+            assert (low[0].stats.backoffs > 0, low[1].stats.backoffs) == (True, 0)
             assert told(high) == 0
             for comm in low:
                 comm.close()

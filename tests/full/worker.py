@@ -10,7 +10,7 @@ from typing import Any
 
 import netsum
 import numpy as np
-from netsum.endpoint_factory import open_transport
+from netsum.core.endpoint_factory import open_transport
 from netsum.frames import FrameFormat
 from netsum.transports.packet import PacketTransport
 from netsum_testbed.netns import call_inside

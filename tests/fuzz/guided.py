@@ -31,8 +31,8 @@ _WATCHED = {
     "pipeline": ["netsum_switch.pipeline", "netsum_switch.codegen.engine"],
     "cpu_port": ["netsum_switch.pipeline"],
     "wire": ["netsum.wire", "netsum.frames", "netsum.packets", "scapy.fields", "scapy.layers.l2"],
-    "window": ["netsum.window.switch_window"],
-    "memory_window": ["netsum.memory.window", "netsum.memory.run", "netsum.wire.codec"],
+    "window": ["netsum.core.switch_endpoint"],
+    "memory_window": ["netsum.memory.endpoint", "netsum.memory.run", "netsum.wire.codec"],
     "peers": ["netsum.peers"],
     "descriptor": ["netsum.descriptor", "json"],
     "yaml_files": [

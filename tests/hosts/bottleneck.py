@@ -7,13 +7,13 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from netsum.window.congestion import CongestionWindow
+from netsum.core.congestion import CongestionWindow
 
 
 class Flow(Protocol):
     """Sends as much as it may, for ever."""
 
-    under_way: int
+    in_flight: int
 
     def room(self, now: float) -> int:
         """How many packets to send now."""
@@ -33,21 +33,21 @@ class Member:
 
     def __init__(self, window: int, rtt: float) -> None:
         self.congestion = CongestionWindow(window)
-        self.under_way = 0
+        self.in_flight = 0
         self._rtt = rtt
 
     def room(self, now: float) -> int:
-        room = max(self.congestion.room(now, self.under_way, self._rtt), 0)
+        room = max(self.congestion.room(now, self.in_flight, self._rtt), 0)
         self.congestion.sent(room)
         return room
 
     def acknowledged(self, marked: bool) -> None:
         if marked:
-            self.congestion.marked(1, self.under_way + 1)
+            self.congestion.marked(1, self.in_flight + 1)
         self.congestion.arrived(1)
 
     def lost(self) -> None:
-        self.congestion.lost(self.under_way)
+        self.congestion.lost(self.in_flight)
 
     def wakes(self) -> float:
         return self.congestion.until
@@ -57,13 +57,13 @@ class Reno:
     """TCP as in RFC 5681, which takes a mark like a loss (RFC 3168)."""
 
     def __init__(self) -> None:
-        self.under_way = 0
+        self.in_flight = 0
         self.window = 10.0
         self._threshold = 1e9
         self._cut_holdoff = 0
 
     def room(self, now: float) -> int:  # noqa: ARG002
-        return max(int(self.window) - self.under_way, 0)
+        return max(int(self.window) - self.in_flight, 0)
 
     def acknowledged(self, marked: bool) -> None:
         if marked:
@@ -76,7 +76,7 @@ class Reno:
     def lost(self) -> None:
         if not self._cut_holdoff:
             self.window = self._threshold = max(self.window / 2, 2.0)
-            self._cut_holdoff = self.under_way + 1
+            self._cut_holdoff = self.in_flight + 1
 
     def wakes(self) -> float:
         return 0.0
@@ -111,7 +111,7 @@ class Bottleneck:
     def _send(self, number: int) -> None:
         flow = self.flows[number]
         for _ in range(flow.room(self.now)):
-            flow.under_way += 1
+            flow.in_flight += 1
             self._enqueue(number)
         wakes = flow.wakes()
         if wakes > self.now:
@@ -128,12 +128,12 @@ class Bottleneck:
         self._at(self._free + self._delay, lambda: self._deliver(number, waiting >= self._ecn))
 
     def _deliver(self, number: int, marked: bool) -> None:
-        self.flows[number].under_way -= 1
+        self.flows[number].in_flight -= 1
         self.delivered[number] += 1
         self.flows[number].acknowledged(marked)
         self._send(number)
 
     def _lose(self, number: int) -> None:
-        self.flows[number].under_way -= 1
+        self.flows[number].in_flight -= 1
         self.flows[number].lost()
         self._send(number)

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 from netsum.communicator import Communicator
+from netsum.core import retransmit
 from netsum.transports import Transport
-from netsum.window import retransmit
 
 from tests.hosts.calls import closing_all
 from tests.hosts.network import MemoryNetwork

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from netsum import Communicator, Descriptor, DesynchronizedError, EvictedError, NotReadyError
-from netsum.recovery import Stopped, Told
+from netsum.core.recovery import Stopped, Told
 from netsum.transports import InMemoryTransport, Transport
 from netsum.wire.codec import Header
 

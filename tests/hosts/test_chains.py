@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum import CallTimeoutError, Communicator, MismatchError
+from netsum.core.blocks import Block
+from netsum.core.endpoint_factory import resume_endpoint
 from netsum.descriptor import CHAIN, MULTICAST
-from netsum.endpoint_factory import resume_window
-from netsum.peers import peer_window
+from netsum.peers import peer_endpoint
 from netsum.peers.chain_route import added, parse_hop, shortened
-from netsum.peers.peer_window import PeerWindow
+from netsum.peers.peer_endpoint import PeerEndpoint
 from netsum.peers.wire import DATAGRAM_HEAD, is_datagram
-from netsum.window.blocks import Block
 from netsum.wire.memory import Flag, Instruction, LaneType, MemoryHeader, pack_memory, parse_memory
 from netsum.wire.schema import EVERYONE, Lane, Op
 
@@ -32,7 +32,7 @@ class Members:
 
     def __init__(self, workers: int, lose: Callable[[bytes], bool] = lambda _: False, **changes: Any) -> None:
         given = {"window": 256, "algorithm": CHAIN, "mtu": 1200, **changes}
-        self.windows = [PeerWindow(peer_descriptor(rank, workers, **given)) for rank in range(workers)]
+        self.endpoints = [PeerEndpoint(peer_descriptor(rank, workers, **given)) for rank in range(workers)]
         self.transports = memory_peers(range(workers))
         self.datagrams: list[bytes] = []
         self.now = 0.0
@@ -53,24 +53,24 @@ class Members:
     def submit(self, arrays: list[Array], op: Op = Op.SUM, lane: Lane = Lane.L32, **fields: Any) -> list[list[bytes]]:
         """Rows of each rank's array as blocks; where the results will be."""
         got: list[list[bytes]] = [[b""] * len(rows) for rows in arrays]
-        for rank, (window, rows) in enumerate(zip(self.windows, arrays, strict=True)):
+        for rank, (endpoint, rows) in enumerate(zip(self.endpoints, arrays, strict=True)):
             for number, row in enumerate(rows):
                 block = Block(0, op, lane, row.tobytes(), more=number < len(rows) - 1, **fields)
                 block.on_result = lambda _, payload, to=got[rank], at=number: to.__setitem__(at, bytes(payload))
-                window.submit(block)
+                endpoint.submit(block)
         return got
 
     def run(self, turns: int = 60) -> bool:
         for _ in range(turns):
-            for rank, window in enumerate(self.windows):
-                self.transports[rank].send(window.poll(self.now))
-                window.receive_all(self.transports[rank].recv(0.0), self.now)
-            if all(window.idle for window in self.windows):
+            for rank, endpoint in enumerate(self.endpoints):
+                self.transports[rank].send(endpoint.poll(self.now))
+                endpoint.receive_all(self.transports[rank].recv(0.0), self.now)
+            if all(endpoint.idle for endpoint in self.endpoints):
                 return True
         return False
 
     def total(self, name: str) -> int:
-        return sum(getattr(window.stats, name) for window in self.windows)
+        return sum(getattr(endpoint.stats, name) for endpoint in self.endpoints)
 
 
 def rows_of(workers: int, rows: int) -> list[Array]:
@@ -152,14 +152,14 @@ def test_sums_are_the_switchs_bit_for_bit(dtype: str) -> None:
 
 
 def test_floats_do_not_move_to_who_cannot_add_them() -> None:
-    window = Members(2).windows[0]
+    endpoint = Members(2).endpoints[0]
     block = Block(0, Op.SUM, Lane.L32, bytes(1024))
     for floats in (False, True):
         block.floats = floats
-        window.submit(block)
-        moved = resume_window(window, peer_descriptor(0, 2, algorithm="ring", window=256))
+        endpoint.submit(block)
+        moved = resume_endpoint(endpoint, peer_descriptor(0, 2, algorithm="ring", window=256))
         assert (moved is None) == floats
-        assert resume_window(window, peer_descriptor(0, 2, algorithm=CHAIN, window=256)) is not None
+        assert resume_endpoint(endpoint, peer_descriptor(0, 2, algorithm=CHAIN, window=256)) is not None
 
 
 # Bytes
@@ -210,7 +210,7 @@ def test_a_copy_that_does_not_come_is_asked_for_at_its_source() -> None:
     assert members.run()
     assert got == [[row.tobytes() for row in summed(rows_of(4, 12)).astype(">u4")]] * 4
     assert len(lost) == 4
-    assert members.total("retransmissions") == members.windows[0].stats.reads == 3  # its own it has
+    assert members.total("retransmissions") == members.endpoints[0].stats.reads == 3  # its own it has
 
 
 @pytest.mark.parametrize(("mtu", "packets"), [(1200, 32), (2300, 16), (9000, 4)])
@@ -300,8 +300,8 @@ def test_packets_that_are_altered_or_of_another_epoch_are_no_members() -> None:
     members, others = Members(2), Members(2, peer_key="00" * 16)
     for each in (members, others):
         each.submit(rows_of(2, 2))
-        each.transports[0].send(each.windows[0].poll(0.0))
-    window = members.windows[1]
+        each.transports[0].send(each.endpoints[0].poll(0.0))
+    endpoint = members.endpoints[1]
     good_one = members.datagrams[0]
     frames = [
         others.datagrams[0],
@@ -312,10 +312,10 @@ def test_packets_that_are_altered_or_of_another_epoch_are_no_members() -> None:
         b"",
     ]
     for frame in frames:
-        window.receive(memoryview(b"\0\x80" + frame), 0.0)
-    assert window.stats.malformed == len(frames)
+        endpoint.receive(memoryview(b"\0\x80" + frame), 0.0)
+    assert endpoint.stats.malformed == len(frames)
     assert members.run()
-    assert window.stats.malformed == len(frames)
+    assert endpoint.stats.malformed == len(frames)
 
 
 def test_chains_on_other_tori_are_a_mismatch() -> None:
@@ -328,7 +328,7 @@ def test_chains_on_other_tori_are_a_mismatch() -> None:
 
 def test_whoever_leaves_waits_until_its_packets_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of rank 0's last packets the first ones are lost; it has its result, and leaves."""
-    monkeypatch.setattr(peer_window, "LINGER", math.inf)  # it waits for the packets, not for a while
+    monkeypatch.setattr(peer_endpoint, "LINGER", math.inf)  # it waits for the packets, not for a while
     network = ChainNetwork(3)
     comms = network.communicators()
     lost: list[bytes] = []

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netsum import Communicator, wait_all
 from netsum.collectives.pipeline import BlockPipeline
-from netsum.peers.peer_window import PeerWindow
-from netsum.window.switch_window import SwitchWindow
+from netsum.core.switch_endpoint import SwitchEndpoint
+from netsum.peers.peer_endpoint import PeerEndpoint
 from netsum.wire.schema import HEADER_BYTES
 from netsum_testbed.verify.cells import COLLECTIVES, KINDS, Cell, Kind
 from netsum_testbed.verify.check import Checker
@@ -48,8 +48,8 @@ def test_every_operation_and_type(name: str) -> None:
     st.integers(0, 10**6),
 )
 def test_any_cell(kind: Kind, workers: int, size: int, blocks: tuple[int, int], seed: int) -> None:
-    block_bytes, window = blocks
-    with ranks(workers, block_bytes=block_bytes, window=window) as communicators:
+    block_bytes, endpoint = blocks
+    with ranks(workers, block_bytes=block_bytes, window=endpoint) as communicators:
         check(communicators, [cell_of(kind, workers, size, seed)])
 
 
@@ -186,11 +186,11 @@ def test_out_is_written_before_the_end_only_if_x_survives_an_error(dtype: str, m
 
 def payloads(comm: Communicator) -> list[bytes]:
     """Of the contributions that the rank keeps."""
-    window = comm._window
-    assert isinstance(window, PeerWindow | SwitchWindow)
-    if isinstance(window, PeerWindow):
-        return [bytes(block.payload) for block in window._blocks.values()]
-    return [bytes(sent.block(serial).payload) for sent in window._kept for serial in range(sent.start, sent.end)]
+    endpoint = comm._endpoint
+    assert isinstance(endpoint, PeerEndpoint | SwitchEndpoint)
+    if isinstance(endpoint, PeerEndpoint):
+        return [bytes(block.payload) for block in endpoint._blocks.values()]
+    return [bytes(sent.block(serial).payload) for sent in endpoint._kept for serial in range(sent.start, sent.end)]
 
 
 def test_results_are_new_arrays_and_what_was_given_may_change_afterwards() -> None:

@@ -73,7 +73,7 @@ def test_what_cannot_be_is_refused_and_takes_one_id_on_every_rank(what: str) -> 
         for outcome in on_each(communicators, call):
             assert isinstance(outcome, UnsupportedError)
             assert re.search(match, str(outcome))
-        assert [comm._window.submitted for comm in communicators] == [1, 1]
+        assert [comm._endpoint.submitted for comm in communicators] == [1, 1]
         assert [total.tolist() for total in on_each(communicators, lambda comm: comm.allreduce(X))] == [
             (2 * X).tolist()
         ] * 2

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.core.congestion import AHEAD, BURST, MIN_LOSS_WINDOW, MIN_WINDOW, CongestionWindow
 from netsum.frames import CE, ECT, FrameFormat
 from netsum.packet_batch import ReceiveBatch, congested
 from netsum.transports import UdpTransport
-from netsum.window.congestion import AHEAD, BURST, MIN_LOSS_WINDOW, MIN_WINDOW, CongestionWindow
 
 from tests.hosts.bottleneck import Bottleneck, Flow, Member, Reno
 from tests.hosts.test_transports import HOST, SWITCH, udp_pair

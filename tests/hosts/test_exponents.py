@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum import exponents, fixed_point
+from netsum.numeric import exponents, fixed_point
 from netsum.wire.schema import Lane
 
 MAGNITUDES = st.one_of(st.integers(0, 64), st.integers(0, 2**63))

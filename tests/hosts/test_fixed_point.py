@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from netsum import exponents, fixed_point
-from netsum.fixed_point import HOST_LANES, WIRE_LANES, Array
+from netsum.numeric import exponents, fixed_point
+from netsum.numeric.fixed_point import HOST_LANES, WIRE_LANES, Array
 from netsum.wire.schema import Lane
 from numpy.typing import NDArray
 

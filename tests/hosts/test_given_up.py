@@ -10,8 +10,8 @@ import pytest
 from netsum.collectives import abort
 from netsum.collectives.partition import GROUP
 from netsum.communicator import Communicator
+from netsum.core.progress import Work
 from netsum.errors import AbortedError, InvalidTimeoutError, MismatchError, UnsupportedError
-from netsum.progress import Work
 
 from tests.hosts.calls import allreduce, closing_all, good, on_each, over_a_bad_network
 from tests.hosts.forking import outcome

@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import pytest
-from netsum import controller_http, progress, recovery, session
-from netsum.progress import Flow, ProgressEngine, Work
-from netsum.recovery import SPREAD, InactivityTimer, Recovery
-from netsum.session import JobSession
+from netsum import controller_http
+from netsum.core import progress, recovery, session
+from netsum.core.blocks import Block
+from netsum.core.progress import Flow, ProgressEngine, Work
+from netsum.core.recovery import SPREAD, InactivityTimer, Recovery
+from netsum.core.session import JobSession
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.transports import InMemoryTransport
 from netsum.transports.base import Packet
-from netsum.window.blocks import Block
-from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import CHUNK_BYTES, Lane, Op
 
 from tests.hosts.network import JOB_ID, contribution, descriptor, job, reply_bytes
@@ -52,7 +53,7 @@ class Rank(InMemoryTransport):
         self._network, self._rank = network, rank
         first = descriptor(rank, RANKS)
         asks = Recovery(first, network.hang, lambda _descriptor: self)
-        self.session = JobSession(SwitchWindow(first), self, recovery=asks)
+        self.session = JobSession(SwitchEndpoint(first), self, recovery=asks)
         self.session._inactivity = InactivityTimer(RANKS, seed=rank)
         self.engine: ProgressEngine[Work[Any]] = ProgressEngine(self.session)
         self.call: Work[Any] | None = None
@@ -66,10 +67,10 @@ class Rank(InMemoryTransport):
         self.call = self.engine.start(Work(self.engine, self._flow(gen), gen, 60.0), background=False)
 
     def _flow(self, gen: int) -> Flow:
-        window = self.session.window
+        endpoint = self.session.endpoint
         for op in (Op.MAX, Op.SUM):
-            window.submit(Block(gen, op, Lane.L32, bytes(CHUNK_BYTES)))
-            yield lambda: window.base == window.submitted
+            endpoint.submit(Block(gen, op, Lane.L32, bytes(CHUNK_BYTES)))
+            yield lambda: endpoint.base == endpoint.submitted
 
 
 class Network:
@@ -105,7 +106,7 @@ class Network:
             self.at(self.clock.now + LINK, lambda there=there: self._step(there))  # type: ignore[misc]
 
     def _step(self, rank: Rank) -> None:
-        if rank.call is not None and not rank.call.over and rank.session.window.submitted:
+        if rank.call is not None and not rank.call.over and rank.session.endpoint.submitted:
             rank.engine._turn(wait=False)
 
     def _glance(self, rank: Rank) -> None:

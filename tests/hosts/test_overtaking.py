@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netsum.window.retransmit import REORDERING, RackDetector
+from netsum.core.retransmit import REORDERING, RackDetector
 
 
 def send(overtaking: RackDetector, number: int) -> list[int]:

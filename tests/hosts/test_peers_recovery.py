@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum import Communicator, DesynchronizedError, recovery
+from netsum import Communicator, DesynchronizedError
+from netsum.core import recovery
+from netsum.core.recovery import MAX_PATIENCE, PATIENCE, InactivityTimer
 from netsum.descriptor import CHAIN, HOST_ALGORITHMS, Descriptor
-from netsum.peers.peer_window import PeerWindow
-from netsum.recovery import MAX_PATIENCE, PATIENCE, InactivityTimer
+from netsum.peers.peer_endpoint import PeerEndpoint
 from netsum.transports import ImpairedTransport, Impairment, Transport
 
 from tests.hosts.calls import allreduce, closing_all, good, on_each, running
@@ -96,7 +97,7 @@ def test_the_switch_dies_in_the_middle_and_another_comes(algorithm: str, window:
         network.die()
         network.move(by_switch=False)
         training.go_on()
-        assert all(isinstance(comm._window, PeerWindow) for comm in communicators)
+        assert all(isinstance(comm._endpoint, PeerEndpoint) for comm in communicators)
         network.move(by_switch=True)
         until_resumed(communicators, 2)
         training.go_on()
@@ -124,8 +125,8 @@ class BadNetwork(MovingNetwork):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_any_moves_over_a_bad_network(seed: int) -> None:
     rng = random.Random(seed)
-    workers, window = rng.choice([2, 3, 5]), rng.choice([1, 3, 8, 64])
-    network = BadNetwork(workers, window, algorithm=rng.choice((*HOST_ALGORITHMS, CHAIN)))
+    workers, endpoint = rng.choice([2, 3, 5]), rng.choice([1, 3, 8, 64])
+    network = BadNetwork(workers, endpoint, algorithm=rng.choice((*HOST_ALGORITHMS, CHAIN)))
     with closing_all(network.communicators()) as communicators:
         training = Training(communicators)
         for moves in range(1, 7):

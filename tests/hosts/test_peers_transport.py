@@ -12,7 +12,7 @@ import netsum
 import numpy as np
 import pytest
 from netsum import Communicator, Descriptor, JoinError
-from netsum.endpoint_factory import open_transport
+from netsum.core.endpoint_factory import open_transport
 from netsum.peers.transport import PeerSocket, PeerTransport, own_address
 from netsum.peers.wire import FRAME, GREETING, SIZE, Identity, framed
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.fixed_point import Array
 from netsum.membership import with_algorithm
+from netsum.numeric.fixed_point import Array
 from netsum.peers.plan import Ranks
 from netsum.peers.schedule_files import load_plan, parse_plan
 from netsum.peers.wire import algorithm_number

@@ -56,7 +56,7 @@ class Network:
         for rank, plan in enumerate(plans):
             rows = [Row(of_rank(rank), of_rank(rank) if source in (EVERYONE, rank) else None) for source in sources]
             self.members.append(Member(plan, rows))
-        self.under_way: dict[tuple[int, int], deque[tuple[int, Rows, list[Row]]]] = defaultdict(deque)
+        self.in_flight: dict[tuple[int, int], deque[tuple[int, Rows, list[Row]]]] = defaultdict(deque)
 
     def run(self, order: random.Random) -> None:
         """Deliver messages until nothing moves any more."""
@@ -68,10 +68,10 @@ class Network:
 
     def _steps(self) -> list[Callable[[], bool]]:
         advances: list[Callable[[], bool]] = [partial(self._advance, rank) for rank in range(len(self.members))]
-        return advances + [partial(self._deliver, *pair) for pair, waiting in self.under_way.items() if waiting]
+        return advances + [partial(self._deliver, *pair) for pair, waiting in self.in_flight.items() if waiting]
 
     def _deliver(self, sender: int, receiver: int) -> bool:
-        waiting = self.under_way[sender, receiver]
+        waiting = self.in_flight[sender, receiver]
         if not waiting:
             return False
         self.members[receiver].inboxes[sender].append(waiting.popleft())
@@ -92,7 +92,7 @@ class Network:
                 ]
                 member.rows_sent += sum(row.payload is not None for row in rows)
                 member.headers_sent += sum(row.payload is None for row in rows)
-                self.under_way[rank, send.peer].append((member.time, send.rows, rows))
+                self.in_flight[rank, send.peer].append((member.time, send.rows, rows))
             member.sent = True
             return True
         needed = Counter(receive.peer for receive in one.receives)
@@ -129,7 +129,7 @@ class Network:
                 if self.dests[number] in (EVERYONE, rank):
                     source = sources[number]
                     assert row.payload == (everybody if source == EVERYONE else of_rank(source))
-        assert not any(self.under_way.values())
+        assert not any(self.in_flight.values())
 
     @property
     def steps(self) -> int:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from netsum.collectives.call import Context
 from netsum.collectives.one_block import OneBlock
 from netsum.communicator import Communicator
-from netsum.exponents import coarseness
-from netsum.fixed_point import float_lane, scale_bits
-from netsum.progress import Flow
+from netsum.core.progress import Flow
+from netsum.numeric.exponents import coarseness
+from netsum.numeric.fixed_point import float_lane, scale_bits
 from netsum.transports.base import Packet, Transport
 from netsum.wire.schema import Lane
 

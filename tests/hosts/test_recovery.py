@@ -17,9 +17,9 @@ from netsum import (
     NotReadyError,
     UnknownRankError,
 )
-from netsum.recovery import PAUSE, Recovery, Stopped, Told
+from netsum.core.blocks import BlockRejected
+from netsum.core.recovery import PAUSE, Recovery, Stopped, Told
 from netsum.transports import InMemoryTransport
-from netsum.window.blocks import BlockRejected
 from netsum.wire.schema import Outcome
 
 from tests.hosts.calls import allreduce, good, on_each, running

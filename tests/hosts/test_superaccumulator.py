@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.superaccumulator import ExactLanes
+from netsum.numeric.superaccumulator import ExactLanes
 
 from tests.hosts.calls import Array
 from tests.hosts.nearest import FORMATS, expected

@@ -10,14 +10,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from netsum import CallTimeoutError, NotReadyError, Work, recovery
+from netsum import CallTimeoutError, NotReadyError, Work
+from netsum.core import recovery
+from netsum.core.blocks import Block
+from netsum.core.progress import CallProgress
+from netsum.core.recovery import ANSWER, InactivityTimer, TimeoutDiagnosis, Told
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.peers import messenger
-from netsum.peers.peer_window import PeerWindow
-from netsum.progress import CallProgress
-from netsum.recovery import ANSWER, InactivityTimer, TimeoutDiagnosis, Told
+from netsum.peers.peer_endpoint import PeerEndpoint
 from netsum.transports import Transport
-from netsum.window.blocks import Block
-from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import Lane, Op
 
 from tests.hosts.calls import closing_all, on_each, once_known
@@ -134,26 +135,26 @@ def test_blocks_done_are_those_of_data_in_this_call() -> None:
     assert progress.describe(11) == "allreduce: 410 of 24,400 blocks done"
 
 
-def waiting(timeout: float) -> tuple[Work[Any], SwitchWindow, InactivityTimer]:
+def waiting(timeout: float) -> tuple[Work[Any], SwitchEndpoint, InactivityTimer]:
     """A call whose first block has waited since the moment 0; its time is over at ``timeout``."""
-    window = SwitchWindow(descriptor(0, 2))
-    window.submit(Block(0, Op.SUM, Lane.L32))
-    window.poll(0.0)
+    endpoint = SwitchEndpoint(descriptor(0, 2))
+    endpoint.submit(Block(0, Op.SUM, Lane.L32))
+    endpoint.poll(0.0)
     work: Work[Any] = Work(None, iter(()), 0, timeout)  # type: ignore[arg-type]
     work.deadline = timeout
     silence = InactivityTimer()
-    silence.too_long(window.base, 0.0, waiting=True)
-    return work, window, silence
+    silence.too_long(endpoint.base, 0.0, waiting=True)
+    return work, endpoint, silence
 
 
 def test_who_does_not_answer_ahead_of_the_deadline_is_not_waited_for(hung: Hung) -> None:
-    work, window, silence = waiting(60.0)
+    work, endpoint, silence = waiting(60.0)
     one = TimeoutDiagnosis(hung.explain)
-    one.foresee(work, window, silence, 60.0 - ANSWER - 0.1)
+    one.foresee(work, endpoint, silence, 60.0 - ANSWER - 0.1)
     assert not hung.asked
     for now in (60.0 - ANSWER, 59.0):
-        one.foresee(work, window, silence, now)
-    error = one.error(work, window, silence, 60.0)
+        one.foresee(work, endpoint, silence, now)
+    error = one.error(work, endpoint, silence, 60.0)
     assert hung.asked == [4096]
     assert (error.block_id, error.missing) == (4096, ())
     assert "not known" in str(error)
@@ -161,32 +162,32 @@ def test_who_does_not_answer_ahead_of_the_deadline_is_not_waited_for(hung: Hung)
 
 def test_who_answers_is_asked_again_at_the_end() -> None:
     answers = [("waiting for rank 1", (1,)), ("waiting for rank 2", (2,))]
-    work, window, silence = waiting(60.0)
+    work, endpoint, silence = waiting(60.0)
     one = TimeoutDiagnosis(lambda _block: answers.pop(0))
-    one.foresee(work, window, silence, 58.0)
+    one.foresee(work, endpoint, silence, 58.0)
     assert one._early is not None
     assert one._early.answered(10.0)
-    assert one.error(work, window, silence, 60.0).missing == (2,)
+    assert one.error(work, endpoint, silence, 60.0).missing == (2,)
 
 
 def test_nobody_is_asked_about_while_results_come() -> None:
-    work, window, silence = waiting(60.0)
+    work, endpoint, silence = waiting(60.0)
     silence.too_long(7, 59.5, waiting=True)
     one = TimeoutDiagnosis(lambda _block: ("waiting for rank 1", (1,)))
-    one.foresee(work, window, silence, 60.0)
+    one.foresee(work, endpoint, silence, 60.0)
     assert one._early is None
-    assert one.error(work, window, silence, 60.0).missing == ()
+    assert one.error(work, endpoint, silence, 60.0).missing == ()
 
 
 class Peers:
     """The window of rank 0 of three; the test speaks for the others."""
 
     def __init__(self) -> None:
-        self.window = PeerWindow(peer_descriptor(0, 3, algorithm="ring"))
-        self.others = {rank: PeerWindow(peer_descriptor(rank, 3, algorithm="ring")) for rank in (1, 2)}
+        self.endpoint = PeerEndpoint(peer_descriptor(0, 3, algorithm="ring"))
+        self.others = {rank: PeerEndpoint(peer_descriptor(rank, 3, algorithm="ring")) for rank in (1, 2)}
 
-    def begin(self, window: PeerWindow) -> None:
-        window.submit(Block(0, Op.SUM, Lane.L32, bytes(256)))
+    def begin(self, endpoint: PeerEndpoint) -> None:
+        endpoint.submit(Block(0, Op.SUM, Lane.L32, bytes(256)))
 
     def wait(self, until: float, answering: Sequence[int]) -> None:
         """Let rank 0 wait in steps of 10 ms, while only those ranks answer."""
@@ -194,7 +195,7 @@ class Peers:
             self.step(step / 100, answering)
 
     def step(self, now: float, answering: Sequence[int]) -> None:
-        for datagram in self.window.poll(now):
+        for datagram in self.endpoint.poll(now):
             packet = b"".join(datagram)
             if packet[0] in answering:
                 self.others[packet[0]].receive(memoryview(b"\0" + packet[1:]), now)
@@ -202,55 +203,55 @@ class Peers:
             for datagram in self.others[rank].poll(now):
                 packet = b"".join(datagram)
                 if packet[0] == 0:
-                    self.window.receive(memoryview(bytes([rank]) + packet[1:]), now)
+                    self.endpoint.receive(memoryview(bytes([rank]) + packet[1:]), now)
 
 
 def test_only_who_says_so_or_says_nothing_is_late() -> None:
     peers = Peers()
-    peers.begin(peers.window)
+    peers.begin(peers.endpoint)
     peers.begin(peers.others[1])
     peers.wait(0.04, (1, 2))
-    assert peers.window.explain(0.04) == (
+    assert peers.endpoint.explain(0.04) == (
         "whom it waits for is not known: rank 1, 2 cannot have answered yet",
         (),
     ), "nobody was asked yet"
     peers.wait(0.5, (1, 2))
-    assert peers.window.explain(0.5) == ("waiting for rank 2, which has not come to it", (2,))
+    assert peers.endpoint.explain(0.5) == ("waiting for rank 2, which has not come to it", (2,))
     silent = Peers()
-    silent.begin(silent.window)
+    silent.begin(silent.endpoint)
     silent.wait(1.0, ())
-    assert silent.window.explain(1.0)[1] == (1, 2)
-    assert "from which nothing has come" in silent.window.explain(1.0)[0]
+    assert silent.endpoint.explain(1.0)[1] == (1, 2)
+    assert "from which nothing has come" in silent.endpoint.explain(1.0)[0]
 
 
 def test_a_member_that_was_stopped_itself_blames_nobody() -> None:
     """It has heard nothing for long, and has not asked either."""
     peers = Peers()
-    for one in (peers.window, *peers.others.values()):
+    for one in (peers.endpoint, *peers.others.values()):
         peers.begin(one)
     peers.wait(0.3, (1, 2))
-    assert peers.window.explain(0.3)[1] == ()
+    assert peers.endpoint.explain(0.3)[1] == ()
     peers.step(60.0, ())
-    assert peers.window.explain(60.0)[1] == ()
+    assert peers.endpoint.explain(60.0)[1] == ()
     for now in np.arange(60.0, 60.0 + 4 * messenger.ASK_AFTER, 0.01):
         peers.step(float(now), (2,))
-    assert peers.window.explain(62.0)[1] == (1,)
+    assert peers.endpoint.explain(62.0)[1] == (1,)
 
 
 def test_a_rank_that_has_done_its_part_and_left_is_not_blamed_for_another() -> None:
     peers = Peers()
-    for one in (peers.window, peers.others[1]):
+    for one in (peers.endpoint, peers.others[1]):
         peers.begin(one)
     peers.wait(0.5, (1, 2))
-    peers.window.messenger.gone.add(1)
-    assert peers.window.explain(0.5)[1] == (2,)
-    peers.window.messenger.others_at[2] = peers.window.block_id(5)
-    assert peers.window.explain(0.5) == ("waiting for rank 1, which has left", (1,))
+    peers.endpoint.messenger.gone.add(1)
+    assert peers.endpoint.explain(0.5)[1] == (2,)
+    peers.endpoint.messenger.others_at[2] = peers.endpoint.block_id(5)
+    assert peers.endpoint.explain(0.5) == ("waiting for rank 1, which has left", (1,))
 
 
 def test_an_evicted_rank_is_not_waited_for() -> None:
-    window = PeerWindow(replace(peer_descriptor(0, 3, algorithm="ring"), evicted=(2,)))
-    window.submit(Block(0, Op.SUM, Lane.L32, bytes(256)))
+    endpoint = PeerEndpoint(replace(peer_descriptor(0, 3, algorithm="ring"), evicted=(2,)))
+    endpoint.submit(Block(0, Op.SUM, Lane.L32, bytes(256)))
     for step in range(100):
-        window.poll(step / 100)
-    assert window.explain(1.0)[1] == (1,)
+        endpoint.poll(step / 100)
+    assert endpoint.explain(1.0)[1] == (1,)

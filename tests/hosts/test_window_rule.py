@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.window.blocks import Block
-from netsum.window.switch_window import SwitchWindow
+from netsum.core.blocks import Block
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import HEADER_BYTES, Lane, Op, Status
 
@@ -23,7 +23,7 @@ BLOCKS = 40
 def test_a_block_leaves_only_when_every_result_up_to_a_window_before_is_held(
     size: int, first: int, events: list[tuple[str, object]]
 ) -> None:
-    window = SwitchWindow(descriptor(0, 2, window=size, first_block_id=first))
+    window = SwitchEndpoint(descriptor(0, 2, window=size, first_block_id=first))
     held: set[int] = set()
     flying: list[int] = []
     now = 0.0

@@ -131,12 +131,12 @@ def test_where_every_rank_is_wrong_the_call_takes_one_id(combiner: str) -> None:
     """Each in another way. Where members combine, one of them believes that the call has several blocks."""
     with closing_all(make_network(3).communicators()) as communicators:
         good(on_each(communicators, KINDS["predicted, one block"]))
-        before = communicators[0]._window.submitted
+        before = communicators[0]._endpoint.submitted
         wrong = [WRONG["out of a predicted call"], WRONG["type"], WRONG["timeout of an exact call"]]
         outcomes = on_each(communicators, lambda comm: wrong[comm.rank][0](comm))
         if combiner == "switch":
             assert [type(each) for each in outcomes] == [error for _, error in wrong]
-            assert [comm._window.submitted - before for comm in communicators] == [1] * 3
+            assert [comm._endpoint.submitted - before for comm in communicators] == [1] * 3
             still_works(communicators, KINDS["predicted, one block"])
         else:
             assert all(

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
+from netsum.core.progress import Flow
 from netsum.errors import CallTimeoutError, MismatchError, UnsupportedError
 from netsum.memory.parameters import Parameters, Step
 from netsum.memory.run import Task
-from netsum.progress import Flow
 from netsum.transports import Transport
 from netsum.wire.memory import Instruction, LaneType, MemoryHeader
 from netsum_memory.optimizer_rules import Floats, LocalOptimizer, Options, elastic

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.core.progress import Flow
 from netsum.memory.array import MemoryArray
 from netsum.memory.parameters import Parameters
 from netsum.memory.run import Run, Task
-from netsum.progress import Flow
 from netsum.wire.memory import MAX_MESSAGE, Flag, Instruction, LaneType, MemoryStatus
 from netsum_memory import message
 from netsum_memory.execute import Result
@@ -62,7 +62,7 @@ class Net:
         self.pending: list[Pending] = []
         self.waiting: dict[tuple[int, int], Pending] = {}
         self.sequence = self.life = 0
-        self.window = self
+        self.endpoint = self
 
     def positions(self, region: int, shards: int) -> NDArray[np.uint64]:  # noqa: ARG002
         """Nothing that it was told is ever gone here."""

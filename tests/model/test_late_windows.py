@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.window.blocks import Block
+from netsum.core.blocks import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, AgeOp, BlockState, Lane, Op
 
@@ -23,7 +23,7 @@ Taken = dict[int, tuple[Header, bytes] | None]
 @st.composite
 def late_runs(draw: st.DrawFn) -> Setting:
     """Up to 5 workers, windows up to 8, a quorum, up to 10 % of packets lost, and up to three sleeps."""
-    workers, window = draw(st.integers(2, 5)), draw(st.integers(1, 8))
+    workers, endpoint = draw(st.integers(2, 5)), draw(st.integers(1, 8))
     block_exp = draw(st.sampled_from([0.01, 0.05]))
     sleep = st.builds(
         lambda rank, begin, time: (rank, begin, begin + time),
@@ -31,8 +31,8 @@ def late_runs(draw: st.DrawFn) -> Setting:
     )
     return Setting(
         workers=workers,
-        window=window,
-        slots=draw(st.sampled_from([1, 4])) << (2 * window - 1).bit_length(),
+        window=endpoint,
+        slots=draw(st.sampled_from([1, 4])) << (2 * endpoint - 1).bit_length(),
         first_block_id=draw(st.sampled_from([0, 0x7FFFFFF8, 0xFFFFFFF0])),
         loss=draw(st.sampled_from([0.0, 0.01, 0.1])),
         duplication=draw(st.sampled_from([0.0, 0.1])),
@@ -50,10 +50,10 @@ def play(
     """Rank r's payload of a block is the number with only bit 4r set; some pass. The windows' results, and who passed."""
     rng = random.Random(run.seed)
     network = Network(run, rng)
-    taken: list[Taken] = [{} for _ in network.windows]
-    passes = [[rng.random() < passing_rate for _ in network.windows] for _ in range(blocks)]
+    taken: list[Taken] = [{} for _ in network.endpoints]
+    passes = [[rng.random() < passing_rate for _ in network.endpoints] for _ in range(blocks)]
     for number in range(blocks):
-        for rank, window in enumerate(network.windows):
+        for rank, endpoint in enumerate(network.endpoints):
             passing = passes[number][rank]
             payload = b"" if passing else (1 << 4 * rank).to_bytes(CHUNK_BYTES, "big")
             block = Block(
@@ -69,7 +69,7 @@ def play(
                 mine[number] = None
 
             block.on_result, block.on_lost = take, lose
-            window.submit(block)
+            endpoint.submit(block)
     network.play()
     return network, taken, passes
 
@@ -98,9 +98,9 @@ def test_whoever_holds_a_result_holds_the_same_true_one(run: Setting, blocks: in
     network, taken, passes = play(run, blocks)
     for number in range(blocks):
         check(run, number, taken, passes[number])
-    for window, mine in zip(network.windows, taken, strict=True):
+    for endpoint, mine in zip(network.endpoints, taken, strict=True):
         assert set(mine) == set(range(blocks))
-        assert window.stats.lost == sum(got is None for got in mine.values())
+        assert endpoint.stats.lost == sum(got is None for got in mine.values())
 
 
 def play_many(run: Setting, seeds: int) -> None:

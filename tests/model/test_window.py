@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from netsum.window.blocks import Block, BlockRejected
+from netsum.core.blocks import Block, BlockRejected
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
 
@@ -20,10 +20,10 @@ def test_windows_are_exact_over_the_models_switch(run: Setting) -> None:
     rng = random.Random(run.seed)
     network = Network(run, rng)
     blocks = rng.randrange(1, 40)
-    got: list[dict[int, tuple[Header, bytes]]] = [{} for _ in network.windows]
+    got: list[dict[int, tuple[Header, bytes]]] = [{} for _ in network.endpoints]
     expected: list[tuple[int, int, bytes]] = []
     for number in range(blocks):
-        statuses = [rng.choice((Status.OK,) * 12 + (Status.RANGE, Status.ABORT)) for _ in network.windows]
+        statuses = [rng.choice((Status.OK,) * 12 + (Status.RANGE, Status.ABORT)) for _ in network.endpoints]
         sent = [contribution(rng, status) for status in statuses]
         payloads = [int.from_bytes(block.payload, "big") for block in sent if block.payload]
         total = (sum(payloads) % (1 << (8 * CHUNK_BYTES))).to_bytes(CHUNK_BYTES, "big")
@@ -36,9 +36,9 @@ def test_windows_are_exact_over_the_models_switch(run: Setting) -> None:
                 got[rank][number] = (header, bytes(payload))
 
             block.on_result = take
-            network.windows[rank].submit(block)
+            network.endpoints[rank].submit(block)
     network.play()
-    assert not any(window.stats.malformed for window in network.windows)
+    assert not any(endpoint.stats.malformed for endpoint in network.endpoints)
     for results in got:
         for number, right in enumerate(expected):
             header, payload = results[number]
@@ -50,9 +50,9 @@ def play_many(run: Setting, seeds: int) -> None:
     """Barriers over many networks."""
     for seed in range(seeds):
         network = Network(run, random.Random(seed))
-        for window in network.windows:
+        for endpoint in network.endpoints:
             for _ in range(20):
-                window.submit(Block(3, Op.SUM, Lane.L32))
+                endpoint.submit(Block(3, Op.SUM, Lane.L32))
         network.play()
 
 

@@ -9,9 +9,9 @@ import random
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
+from netsum.core.blocks import Block
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.descriptor import Descriptor, HostAddress, SwitchAddress
-from netsum.window.blocks import Block
-from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
 
@@ -87,7 +87,7 @@ class Network:
         self.switch = SwitchModel({JOB_ID: Job(1, run.first_block_id, run.slots, 0, members, *aging)}, rules=run.rules)
         self.began: dict[int, float] = {}  # when a block's first contribution came, by id
         self.scanned = 0.0
-        self.windows = [SwitchWindow(descriptor(run, rank)) for rank in range(run.workers)]
+        self.endpoints = [SwitchEndpoint(descriptor(run, rank)) for rank in range(run.workers)]
         self._serials = itertools.count()
 
     def fly(self, item: Packet | Reply) -> None:
@@ -100,7 +100,7 @@ class Network:
 
     def send(self, rank: int) -> None:
         """What a window wants to send."""
-        for packet in self.windows[rank].poll(self.now):
+        for packet in self.endpoints[rank].poll(self.now):
             data = b"".join(packet)
             chunks = (int.from_bytes(data[HEADER_BYTES:], "big"),) if len(data) > HEADER_BYTES else ()
             # The window's fetch asks with room for the largest block: one chunk of it is enough for the model's ints.
@@ -122,7 +122,7 @@ class Network:
                 self.fly(reply)
             return
         data = pack_header(item.header) + b"".join(chunk.to_bytes(CHUNK_BYTES, "big") for chunk in item.payload)
-        self.windows[item.port - 1].receive(memoryview(data), self.now)
+        self.endpoints[item.port - 1].receive(memoryview(data), self.now)
         self.send(item.port - 1)
 
     def scan(self) -> None:
@@ -141,14 +141,14 @@ class Network:
         """Until everybody holds everything."""
         for rank in range(self.run.workers):
             self.send(rank)
-        while not all(window.idle for window in self.windows):
+        while not all(endpoint.idle for endpoint in self.endpoints):
             self.turn()
             assert self.now < SECONDS, "somebody waits for ever"
 
     def turn(self) -> None:
         """The next event: something arrives, a timer fires, a scan is due, somebody wakes up."""
-        times = [max(due, self.awake(rank)) for rank, window in enumerate(self.windows)
-                 if (due := window.next_deadline()) is not None]  # fmt: skip
+        times = [max(due, self.awake(rank)) for rank, endpoint in enumerate(self.endpoints)
+                 if (due := endpoint.next_deadline()) is not None]  # fmt: skip
         scanning = self.run.block_exp > 0 and self.run.scans
         if scanning:
             times.append(self.scanned + self.run.block_exp / 2)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.frames import PREFIX_BYTES
-from netsum.window.switch_window import SwitchWindow
 from netsum.wire.schema import HEADER_BYTES
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.network import Network, Wire
@@ -58,7 +58,7 @@ def test_packets_and_flows_agree_where_nothing_is_lost(topology: Topology) -> No
 
 
 def test_hosts_have_netsums_own_window() -> None:
-    assert PacketHost.__init__.__globals__["SwitchWindow"] is SwitchWindow
+    assert PacketHost.__init__.__globals__["SwitchEndpoint"] is SwitchEndpoint
 
 
 @pytest.mark.parametrize(

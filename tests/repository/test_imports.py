@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.repository.tree import ROOT, ROOTS, imports, name_of, packages
 
 # Parts of netsum that the library never imports: they have dependencies of their own.
-APART = ("packets.py", "metrics.py", "agent", "integrations", "torch")
+APART = ("packets.py", "metrics.py", "cli", "integrations", "torch")
 
 
 def modules(package: str) -> list[Path]:
@@ -49,7 +49,7 @@ def test_scapy_is_imported_in_one_module() -> None:
 
 def test_command_line_packages_stay_out_of_netsum() -> None:
     users = {name_of(path) for path in modules("netsum") if packages(path) & {"click", "rich"}}
-    assert users <= {"hosts/netsum/agent/commands.py", "hosts/netsum/agent/tables.py"}
+    assert users <= {"hosts/netsum/cli/commands.py", "hosts/netsum/cli/tables.py"}
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.agent.tables import FittingTable, make_table, table_console
+from netsum.cli.tables import FittingTable, make_table, table_console
 from netsum_controller.cli import options
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -88,5 +88,5 @@ def test_all_tables_are_such() -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Table"
     ]
-    assert not wrong, "make a FittingTable (netsum.agent.tables)"
+    assert not wrong, "make a FittingTable (netsum.cli.tables)"
     assert options.console().is_terminal or options.console().width > 1000

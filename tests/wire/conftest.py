@@ -13,7 +13,7 @@ from scapy.utils import PcapWriter
 
 Dissect = Callable[..., list[list[str]]]
 ETHERNET = 1
-AGENT = [sys.executable, "-u", "-c", "from netsum.agent.commands import packet; packet()"]
+AGENT = [sys.executable, "-u", "-c", "from netsum.cli.commands import packet; packet()"]
 """``netsum packet`` as a separate process."""
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from netsum.agent.commands import packet
+from netsum.cli.commands import packet
 from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
 from netsum.frames import FrameFormat
 from netsum.wire.codec import Header, pack_header, parse_header

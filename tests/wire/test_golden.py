@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
-from netsum.agent import packet_format
+from netsum.cli import packet_format
 from netsum.packets import dissect
 from netsum.wire.codec import Header, pack_header, parse_header, value_name
 from netsum.wire.schema import HEADER_BYTES, Lane, Op, Outcome, Status

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from netsum.agent.tables import FittingTable, table_console
+from netsum.cli.tables import FittingTable, table_console
 from netsum.descriptor import ALGORITHMS, CHAIN, PLAN, is_algorithm, torus_sides
 from netsum.user_state import state_folder
 from rich import box

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import click
-from netsum.agent.tables import FittingTable
+from netsum.cli.tables import FittingTable
 from rich import box
 from rich.console import Group, RenderableType
 from rich.live import Live

@@ -191,9 +191,9 @@ def _aging_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> I
         yield f"block {late[0].block_id} should have aged out: `netsum serve` sends the scans; is it running?"
 
 
-def path_hints(under_way: Iterable[tuple[str, str]]) -> Iterator[str]:
+def path_hints(in_flight: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Partial sums that have left a switch and not arrived at the next."""
-    for child, parent in under_way:
+    for child, parent in in_flight:
         yield f"the partial sum of switch {child} has not come to {parent}: its members' retransmissions send it again"
 
 

@@ -101,7 +101,7 @@ class BlockReport:
     """One block: its slot where its result is made, its state and who is not in it. The states: ``open``; ``done``;
     ``absent``, no contribution has come; ``recycled``, it was finished and its slot holds a later block; ``unknown``, no
     switch has the job. ``age_ms``: time since its first packet, None if unknown. ``switches``: its state on each switch that
-    knows it; ``under_way``: (child, parent) switches between which its partial sum is."""
+    knows it; ``in_flight``: (child, parent) switches between which its partial sum is."""
 
     block: int
     slot: int
@@ -111,7 +111,7 @@ class BlockReport:
     missing: tuple[dict[str, Any], ...]
     record: dict[str, Any] | None
     switches: dict[str, str] = field(default_factory=dict)
-    under_way: tuple[tuple[str, str], ...] = ()
+    in_flight: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def diagnose(context: ControllerContext, name: str, block: int | None = None) ->
     hints = [
         *trouble,
         *(source.sentence for source in late),
-        *path_hints(blocks[0].under_way if waiting else ()),
+        *path_hints(blocks[0].in_flight if waiting else ()),
         *seat_hints(job, {source.rank for source in late}),
         *refusal_hints(total({switch: state.outcomes for switch, state in states.items()})),
     ]
@@ -239,7 +239,7 @@ class _Search:
         assert part is not None
         later = newest is not None and 0 < (newest.block_id - block) % SERIAL < SERIAL // 2
         records = {name: there for name in self.states if (there := self._record(name, block)) is not None}
-        missing, under_way = ([], []) if later else self._missing(root, block)
+        missing, in_flight = ([], []) if later else self._missing(root, block)
         shown = records.get(root) or next(iter(records.values()), None)
         waits = any(record.state in IN_PROGRESS for record in records.values())
         state = shown.state.name.lower() if shown is not None else "recycled" if later else "absent"
@@ -256,7 +256,7 @@ class _Search:
             ),
             record=None if shown is None else _details(shown),
             switches={name: record.state.name.lower() for name, record in records.items()},
-            under_way=tuple(under_way),
+            in_flight=tuple(in_flight),
         )
 
     def _in_slot(self, switch: str, block: int) -> Record | None:
@@ -274,7 +274,7 @@ class _Search:
             return [], []
         record = self._record(switch, block)
         missing: list[int] = []
-        under_way: list[tuple[str, str]] = []
+        in_flight: list[tuple[str, str]] = []
         for child in self.trees.nodes[switch].children:
             if record is not None and record.seen >> child.src_id & 1:
                 continue
@@ -282,12 +282,12 @@ class _Search:
             if child.switch is None:
                 missing += child.ranks
             elif below is not None and below.state is not BlockState.OPEN:
-                under_way.append((child.switch, switch))
+                in_flight.append((child.switch, switch))
             else:
                 more, ways = self._missing(child.switch, block)
                 missing += more
-                under_way += ways
-        return missing, under_way
+                in_flight += ways
+        return missing, in_flight
 
     def _is_in(self, seat: Seat, block: int, missing: Sequence[int]) -> bool:
         record = self._record(home_of(self.job, seat.rank), block)

@@ -6,10 +6,10 @@ from typing import Final
 
 from netsum.collectives.call import Context
 from netsum.collectives.partition import GROUP
+from netsum.core.blocks import Block
+from netsum.core.progress import Flow
 from netsum.errors import CallError, DesynchronizedError, MismatchError
-from netsum.exponents import CODE_LANE
-from netsum.progress import Flow
-from netsum.window.blocks import Block
+from netsum.numeric.exponents import CODE_LANE
 from netsum.wire.codec import Header
 from netsum.wire.schema import CALL_BITS, GIVING_UP, Lane, Op, Status
 
@@ -43,7 +43,7 @@ def take_rest(context: Context, call: int, begun: int, op: Op, lane: Lane) -> Fl
     are there. ``call``: that of the first block's result. Raises MismatchError, on every rank, if the ids cannot be counted."""
     blocks = blocks_of(call)
     if blocks is None or blocks < begun:
-        context.window.send_mismatch()
+        context.session.send_mismatch()
         raise MismatchError(
             "a rank has given the call up, and the ranks cannot agree on how many blocks it had: "
             f"their calls differed, too; this rank's is {context.progress.call or 'wrong'}"
@@ -59,9 +59,9 @@ def abort(context: Context, numbers: range, op: Op, lane: Lane) -> Flow:
         last = number + 1 == numbers.stop or not (number + 1) % GROUP
         block = Block(context.gen, op, lane, status=Status.ABORT, more=not last)
         block.on_result, block.on_lost = (lambda header, _: results.append(header)), lambda: results.append(None)
-        context.window.submit(block)
+        context.session.submit(block)
         if last:
-            yield lambda: context.window.queued < GROUP
+            yield lambda: context.session.queued < GROUP
     return results
 
 
@@ -78,7 +78,7 @@ def give_up(context: Context, error: CallError, blocks: int = 1, op: Op = Op.MAX
     Raises ``error``; MismatchError if it cannot be told how many blocks the others' call has; DesynchronizedError if, in a job
     that degrades, the others finished the opening without this rank.
     """
-    begun = min(blocks, GROUP) if context.window.combiner == "others" else 1
+    begun = min(blocks, GROUP) if context.session.combiner == "others" else 1
     results = yield from abort(context, range(begun), op, lane)
     yield lambda: bool(results)
     first = results[0]

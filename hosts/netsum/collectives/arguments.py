@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from netsum.collectives.call import Context
+from netsum.core.progress import Flow
 from netsum.errors import CallError, UnsupportedError
-from netsum.fixed_point import Array
-from netsum.progress import Flow
+from netsum.numeric.fixed_point import Array
 
 
 def as_array(x: Any) -> Array:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from netsum.collectives.history import Fingerprint, History
+from netsum.core.blocks import Block
+from netsum.core.progress import CallProgress, Flow, Work
 from netsum.descriptor import Descriptor
 from netsum.errors import CallError
-from netsum.fixed_point import Array
-from netsum.progress import CallProgress, Flow, Work
+from netsum.numeric.fixed_point import Array
 from netsum.report import Report
-from netsum.window.blocks import Block
 
 Result = TypeVar("Result")
 PART_OF: Final[ContextVar[Fingerprint]] = ContextVar("PART_OF", default=())
@@ -33,7 +33,7 @@ def part_of(*what: object) -> Iterator[None]:
 
 
 class Submission(Protocol):
-    """The window to which blocks are submitted."""
+    """The session to which blocks are submitted."""
 
     def submit(self, block: Block) -> object:
         """Queue the next block."""
@@ -62,7 +62,7 @@ class Context:
     """The view of a communicator that a flow needs.
 
     Attributes:
-        window: takes the call's blocks.
+        session: takes the call's blocks.
         gen: the call's generation number.
         call: what the call is and how many blocks it has, which these carry if there is no opening block to say that; else 0.
         whole: what the call is part of (:func:`part_of`), which the ranks compare too.
@@ -72,7 +72,7 @@ class Context:
         out: the caller's array for the result, if it may be written to before the end; ``filled``: that is done.
     """
 
-    window: Submission
+    session: Submission
     rank: int
     workers: int
     block_bytes: int
@@ -126,8 +126,8 @@ class Caller(ABC):
         return self._history
 
     def compose(self, collective: str, prepare: Callable[[], Call[Result]], timeout: float | None) -> Result:
-        """Make one call whose flow is composed of several (:func:`netsum.progress.nested`), and wait for its result. ``prepare``
-        checks its arguments; if they are wrong, the other ranks are told."""
+        """Make one call whose flow is composed of several (:func:`netsum.core.progress.nested`), and wait for its result.
+        ``prepare`` checks its arguments; if they are wrong, the other ranks are told."""
         return self._begin(collective, prepare, timeout).wait()
 
     @abstractmethod

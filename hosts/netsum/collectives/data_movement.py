@@ -30,9 +30,9 @@ from netsum.collectives.call import Call, Caller, Context
 from netsum.collectives.negotiation import NO_CODES, negotiate, ranks_present
 from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockPipeline
+from netsum.core.progress import SUBMITTED, Flow, Work
 from netsum.errors import AbortedError, ResultLostError, UnsupportedError
-from netsum.fixed_point import Array
-from netsum.progress import SUBMITTED, Flow, Work
+from netsum.numeric.fixed_point import Array
 from netsum.wire.schema import EVERYONE, Lane, Op
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from netsum.collectives.abort import give_up, take_rest
 from netsum.collectives.call import Context
 from netsum.collectives.pipeline import BlockGroup, BlockPipeline
+from netsum.core.progress import Flow
 from netsum.errors import CallError
-from netsum.fixed_point import Array
-from netsum.progress import Flow
+from netsum.numeric.fixed_point import Array
 from netsum.wire.schema import Status
 
 Encode = Callable[[range], tuple[Array, Sequence[Status] | None]]

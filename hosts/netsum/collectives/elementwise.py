@@ -14,9 +14,9 @@ from netsum.collectives.nonfinite import ordered
 from netsum.collectives.options import ORDER, Options
 from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockPipeline
+from netsum.core.progress import Flow
 from netsum.errors import AbortedError, CallError, NotFiniteError, SumOverflowError
-from netsum.fixed_point import INTEGERS, Array, OwnLanes
-from netsum.progress import Flow
+from netsum.numeric.fixed_point import INTEGERS, Array, OwnLanes
 from netsum.wire.schema import COMBINING, Op
 
 # Minimum, maximum, and, or, xor: the switch combines the values' own bits, lane by lane. Exact.

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from netsum import exponents, fixed_point
 from netsum.collectives.call import Context
 from netsum.collectives.eager import send_at_once
 from netsum.collectives.history import Carried, Fingerprint, History
@@ -18,11 +17,12 @@ from netsum.collectives.options import Options
 from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockPipeline
 from netsum.collectives.residual import keeping
+from netsum.core.progress import SUBMITTED, Flow
 from netsum.errors import CallError, SumOverflowError, UnsupportedError
-from netsum.exponents import ZERO_CODE, predicted_exponents
-from netsum.fixed_point import Array, Counts, FloatLanes, IntegerLanes, Numbers, OwnLanes
-from netsum.progress import SUBMITTED, Flow
-from netsum.superaccumulator import ExactLanes
+from netsum.numeric import exponents, fixed_point
+from netsum.numeric.exponents import ZERO_CODE, predicted_exponents
+from netsum.numeric.fixed_point import Array, Counts, FloatLanes, IntegerLanes, Numbers, OwnLanes
+from netsum.numeric.superaccumulator import ExactLanes
 from netsum.wire.schema import Lane, Op, Status
 
 # Sums and means of floats at exponents that the ranks agree on before they send the data.
@@ -128,7 +128,7 @@ def chained_sum(
     context: Context, array: Array, layout: Layout, options: Options, fingerprint: Fingerprint, error: CallError | None
 ) -> Flow:
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
-    if not context.window.by_chain:
+    if not context.session.by_chain:
         error = error or UnsupportedError(
             f"scale='float' adds floats one rank after the other, which only chains do: {ADVICE}"
         )

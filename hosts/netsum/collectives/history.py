@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.fixed_point import Array
+from netsum.numeric.fixed_point import Array
 
 KINDS: Final = 1024
 """The number of kinds of calls that predictions are kept for."""

@@ -13,8 +13,10 @@ from netsum.collectives.abort import FINGERPRINT_BITS, call_of, take_rest
 from netsum.collectives.call import Context
 from netsum.collectives.history import KINDS, Fingerprint
 from netsum.collectives.partition import chunked
+from netsum.core.blocks import Block
+from netsum.core.progress import Condition, Flow
 from netsum.errors import AbortedError, CallError, DesynchronizedError, MismatchError
-from netsum.exponents import (
+from netsum.numeric.exponents import (
     CODE_LANE,
     FINGERPRINT_LANES,
     FIRST_CODES,
@@ -30,9 +32,7 @@ from netsum.exponents import (
     other_call,
     spoken,
 )
-from netsum.fixed_point import WIRE_LANES, Numbers, pick
-from netsum.progress import Condition, Flow
-from netsum.window.blocks import Block
+from netsum.numeric.fixed_point import WIRE_LANES, Numbers, pick
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, AgeOp, Lane, Op, Status
 
@@ -232,7 +232,7 @@ def _open(context: Context, fingerprint: Fingerprint, codes: Codes, own_error: C
     else:
         block.passing, block.room = True, CHUNK_BYTES
     block.on_result, block.on_lost = agreed.record_first, agreed.record_first_lost
-    context.window.submit(block)
+    context.session.submit(block)
     return agreed
 
 
@@ -252,7 +252,7 @@ def negotiate(context: Context, fingerprint: Fingerprint, codes: Codes, own_erro
         yield from take_rest(context, agreed.call, 1, Op.MAX, CODE_LANE)
     agreed.check(own_error)
     agreed.missing = _submit_codes(context, codes, min(len(codes), FIRST_CODES), agreed)
-    if context.window.combiner == "others":  # a message of codes would wait behind those of data, at each of its steps
+    if context.session.combiner == "others":  # a message of codes would wait behind those of data, at each of its steps
         yield agreed.complete
     return agreed
 
@@ -272,7 +272,7 @@ def ranks_present(context: Context, agreed: Negotiation) -> Flow:
     block.on_result = lambda _header, payload: heard.append(np.flatnonzero(np.frombuffer(payload, np.uint8)).tolist())
     block.on_lost = lambda: heard.append([])
     context.progress.opening += 1
-    context.window.submit(block)
+    context.session.submit(block)
     yield lambda: bool(heard)
     (there,) = heard
     if not there:
@@ -307,7 +307,7 @@ def _submit_codes(context: Context, codes: Codes, start: int, agreed: Negotiatio
         block.on_result = partial(agreed.record_codes, first, len(part))
         block.on_lost = partial(agreed.record_lost, first, len(part))
         block.more = first + per_block < len(codes)
-        context.window.submit(block)
+        context.session.submit(block)
         blocks += 1
     context.progress.opening += blocks
     return blocks

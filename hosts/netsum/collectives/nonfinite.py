@@ -12,10 +12,10 @@ from netsum.collectives.call import Context
 from netsum.collectives.negotiation import negotiate_codes
 from netsum.collectives.partition import BlockPartition, Layout
 from netsum.collectives.pipeline import BlockPipeline
+from netsum.core.progress import Flow
 from netsum.errors import CallError, NotFiniteError
-from netsum.exponents import NOT_FINITE, Codes, float_codes, magnitudes
-from netsum.fixed_point import FLOATS, Array, type_name
-from netsum.progress import Flow
+from netsum.numeric.exponents import NOT_FINITE, Codes, float_codes, magnitudes
+from netsum.numeric.fixed_point import FLOATS, Array, type_name
 from netsum.wire.schema import Lane, Op
 
 # Sums, minima and maxima need finite numbers.

@@ -18,10 +18,10 @@ from netsum.collectives.call import Context
 from netsum.collectives.options import Options
 from netsum.collectives.partition import Layout, chunked
 from netsum.collectives.pipeline import BlockGroup
-from netsum.exponents import smallest_sum
-from netsum.fixed_point import HOST_LANES, SIGNED_LANES, WIRE_LANES, Array, bias, quantum, scale_bits
-from netsum.progress import Flow
-from netsum.window.blocks import Block
+from netsum.core.blocks import Block
+from netsum.core.progress import Flow
+from netsum.numeric.exponents import smallest_sum
+from netsum.numeric.fixed_point import HOST_LANES, SIGNED_LANES, WIRE_LANES, Array, bias, quantum, scale_bits
 from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Lane, Op, Status
 
@@ -81,7 +81,7 @@ class OneBlock:
         context = self._context
         block = Block(context.gen, Op.SUM, self._form.lane, self._encoded(), no_aging=context.no_aging, final=True)
         block.call_fingerprint, block.on_result = context.call, self._record_result
-        context.window.submit(block)
+        context.session.submit(block)
         yield lambda: self._header is not None
         if (header := self._header) is not None and header.status == Status.ABORT:
             yield from take_rest(context, header.call_fingerprint, 1, Op.SUM, self._form.lane)

@@ -19,8 +19,8 @@ from netsum.collectives.history import History
 from netsum.collectives.options import Options
 from netsum.collectives.partition import Layout
 from netsum.collectives.reductions import reduce_array
+from netsum.core.progress import Flow, nested
 from netsum.errors import CallError, DesynchronizedError
-from netsum.progress import Flow, nested
 
 
 def same_run(context: Context) -> Flow:

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from netsum.errors import UnsupportedError
-from netsum.fixed_point import FLOATS, INTEGERS, Array, bias, float_lane, type_name
-from netsum.superaccumulator import TYPES as EXACT
+from netsum.numeric.fixed_point import FLOATS, INTEGERS, Array, bias, float_lane, type_name
+from netsum.numeric.superaccumulator import TYPES as EXACT
 from netsum.wire.schema import COMBINING, Lane
 
 ARITHMETIC: Final = ("sum", "mean")

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.fixed_point import Array, Numbers
+from netsum.numeric.fixed_point import Array, Numbers
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE
 
 GROUP: Final = 64

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from netsum.collectives.call import Context
 from netsum.collectives.negotiation import Negotiation, Verdict
 from netsum.collectives.partition import GROUP, Layout
+from netsum.core.blocks import Block, BlockBatch
+from netsum.core.progress import SUBMITTED, Condition, Flow
 from netsum.errors import DesynchronizedError
-from netsum.fixed_point import HOST_LANES, WIRE_LANES, Array, Counts, Numbers
+from netsum.numeric.fixed_point import HOST_LANES, WIRE_LANES, Array, Counts, Numbers
 from netsum.packet_batch import Rows
-from netsum.progress import SUBMITTED, Condition, Flow
 from netsum.report import Report
-from netsum.window.blocks import Block, BlockBatch
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
 
 
 class Lanes(Protocol):
-    """Converts the values of a call to lanes and back: :mod:`netsum.fixed_point` has one for each kind of arithmetic."""
+    """Converts the values of a call to lanes and back: :mod:`netsum.numeric.fixed_point` has one for each kind of arithmetic."""
 
     @property
     def lane(self) -> Lane:
@@ -239,8 +239,8 @@ class BlockPipeline:
 
     def room(self) -> Condition:
         """The condition that the window has taken most of what was submitted, so that the next group can be converted."""
-        window = self._context.window
-        return lambda: window.queued < GROUP
+        session = self._context.session
+        return lambda: session.queued < GROUP
 
     def submit(
         self,
@@ -268,7 +268,7 @@ class BlockPipeline:
         like.dest, like.more, like.source = self.partition.owner[numbers[0]], more, source
         like.call_fingerprint = self._context.call
         like.floats, like.number = self._floats, int(numbers[0])  # floats are never left out
-        if self._floats and not self._context.window.by_chain:
+        if self._floats and not self._context.session.by_chain:
             raise DesynchronizedError(
                 "the job's members no longer add floats, in the middle of a call with scale='float'"
             )
@@ -285,7 +285,7 @@ class BlockPipeline:
                 run[row].status, run[row].payload = statuses[row], b""
         if final:
             run[-1].final = True
-        self._context.window.submit_all(run)
+        self._context.session.submit_all(run)
         return group
 
     def submit_empty(self, numbers: Numbers, *, source: int, more: bool = False) -> BlockGroup:
@@ -304,5 +304,5 @@ class BlockPipeline:
         for row in self.partition.irregular(numbers):
             if self.partition.owner[numbers[row]] != like.dest:
                 run[row].dest = self.partition.owner[numbers[row]]
-        self._context.window.submit_all(run)
+        self._context.session.submit_all(run)
         return group

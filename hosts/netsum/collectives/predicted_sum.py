@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum import fixed_point
 from netsum.collectives.call import Context
 from netsum.collectives.eager import send_at_once
 from netsum.collectives.history import Fingerprint, History
@@ -24,8 +23,10 @@ from netsum.collectives.options import Options
 from netsum.collectives.partition import GROUP, Layout
 from netsum.collectives.pipeline import BlockGroup, BlockPipeline
 from netsum.collectives.residual import keeping
+from netsum.core.progress import Flow
 from netsum.errors import CallError
-from netsum.exponents import (
+from netsum.numeric import fixed_point
+from netsum.numeric.exponents import (
     LOWEST,
     NOT_FINITE,
     ZERO_CODE,
@@ -37,8 +38,7 @@ from netsum.exponents import (
     smallest_sum,
     within,
 )
-from netsum.fixed_point import Array, FloatLanes, Numbers, pick
-from netsum.progress import Flow
+from netsum.numeric.fixed_point import Array, FloatLanes, Numbers, pick
 from netsum.wire.schema import Op, Status
 
 

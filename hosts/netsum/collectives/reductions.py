@@ -27,9 +27,9 @@ from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_
 from netsum.collectives.partition import Layout
 from netsum.collectives.predicted_sum import predicted_sum
 from netsum.collectives.residual import with_residual
+from netsum.core.progress import SUBMITTED, Flow, Work
 from netsum.errors import CallError, DegradedError, ResultLostError, UnsupportedError
-from netsum.fixed_point import INTEGERS, Array, type_name
-from netsum.progress import SUBMITTED, Flow, Work
+from netsum.numeric.fixed_point import INTEGERS, Array, type_name
 from netsum.wire.schema import EVERYONE
 
 

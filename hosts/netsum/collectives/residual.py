@@ -11,7 +11,7 @@ import numpy as np
 from netsum.collectives.options import Options
 from netsum.collectives.partition import BlockPartition
 from netsum.errors import UnsupportedError
-from netsum.fixed_point import FLOATS, Array, Counts, FloatLanes, Numbers
+from netsum.numeric.fixed_point import FLOATS, Array, Counts, FloatLanes, Numbers
 from netsum.wire.schema import Lane
 
 

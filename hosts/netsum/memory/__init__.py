@@ -10,9 +10,9 @@ from netsum.memory.array import MemoryArray, Swapped
 from netsum.memory.client import MemoryClient, MemoryWork
 from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.embedding import Table, table
+from netsum.memory.endpoint import MemoryStats
 from netsum.memory.opening import open  # noqa: A004 - netsum.memory.open, like io.open
 from netsum.memory.parameters import Parameters, Step, parameters
-from netsum.memory.window import MemoryStats
 
 __all__ = [
     "MemoryArray",

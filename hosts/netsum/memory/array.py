@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum.collectives.arguments import as_array, wrong_out
+from netsum.core.progress import Flow
 from netsum.errors import UnsupportedError
-from netsum.fixed_point import Array
 from netsum.memory.client import MemoryClient, MemoryWork
 from netsum.memory.descriptor import RegionDescriptor
+from netsum.memory.endpoint import MemoryStats
 from netsum.memory.run import OnReply, Run, Task
 from netsum.memory.spans import Cut, Index, Spans, cut, cut_pair, spans
-from netsum.memory.window import MemoryStats
-from netsum.progress import Flow
+from netsum.numeric.fixed_point import Array
 from netsum.settings import seconds
 from netsum.wire.memory import WITHOUT_PAYLOAD, Instruction, LaneType, MemoryHeader
 
@@ -257,7 +257,7 @@ class MemoryArray:
             segments=segments,
             on_reply=on_reply,
             spread=(self.descriptor.granule, self.descriptor.shards),
-            positions=self.client.window.positions(self.descriptor.id, self.descriptor.shards),
+            positions=self.client.endpoint.positions(self.descriptor.id, self.descriptor.shards),
         )
 
     def _run(

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum.core.progress import CallProgress, Condition, Flow, ProgressEngine, Work
 from netsum.errors import CallTimeoutError
+from netsum.memory.endpoint import MemoryEndpoint, MemoryStats
 from netsum.memory.run import Run, Task
-from netsum.memory.window import MemoryStats, MemoryWindow
-from netsum.progress import CallProgress, Condition, Flow, ProgressEngine, Work
 from netsum.transports.base import Transport
 from netsum.transports.peer_filter import Address
 from netsum.transports.udp import Joins
@@ -88,7 +88,7 @@ class MemoryWork(Work[Any]):
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
         if self.task.left:
             self.task.error = self.task.error or error
-            self._client.window.give_up(self.task)
+            self._client.endpoint.give_up(self.task)
         super().finish(value, error)
         self._call_back()
 
@@ -99,13 +99,13 @@ class MemoryWork(Work[Any]):
 
 
 class MemorySession:
-    """A client's window and the transport under it: a :class:`netsum.progress.Session`."""
+    """A client's endpoint and the transport under it: a :class:`netsum.core.progress.Session`."""
 
     name = "client of memory"
     needs_background_progress = False
 
-    def __init__(self, window: MemoryWindow, transport: Transport) -> None:
-        self.window = window
+    def __init__(self, endpoint: MemoryEndpoint, transport: Transport) -> None:
+        self.endpoint = endpoint
         self.transport = transport
 
     def begin(self, call: CallProgress) -> None:
@@ -113,17 +113,17 @@ class MemorySession:
 
     @property
     def rtt(self) -> float:
-        return self.window.stats.rtt
+        return self.endpoint.stats.rtt
 
     @property
     def awaited(self) -> int:
-        return self.window.under_way
+        return self.endpoint.in_flight
 
     def fileno(self) -> int | None:
         return self.transport.fileno()
 
     def next_deadline(self) -> float | None:
-        return self.window.next_deadline()
+        return self.endpoint.next_deadline()
 
     def recover(self) -> None:
         """Nothing to do: what a device refuses is refused for good."""
@@ -131,19 +131,19 @@ class MemorySession:
     progress = abort = recover
 
     def send(self, now: float) -> None:
-        if packets := self.window.poll(now):
+        if packets := self.endpoint.poll(now):
             self.transport.send(packets)
 
     def receive(self, timeout: float) -> int:
         packets = self.transport.recv(timeout)
-        self.window.receive_all(packets, time.monotonic())
+        self.endpoint.receive_all(packets, time.monotonic())
         return len(packets)
 
     def overdue(self, works: Iterable[MemoryWork], now: float) -> Iterable[tuple[MemoryWork, CallTimeoutError]]:
         for work in works:
             if work.over or work.deadline is None or now < work.deadline:
                 continue
-            oldest = self.window.give_up(work.task)
+            oldest = self.endpoint.give_up(work.task)
             text = f"memory: nothing to wait for in {work.timeout} s"
             if oldest is not None:
                 region, address, what, tries = oldest
@@ -166,19 +166,19 @@ class MemorySession:
 
 
 class MemoryClient:
-    """One client's window, transport and calls. Thread-safe. Regions may share one; each then waits for the others' replies once
-    256 instructions are in flight."""
+    """One client's endpoint, transport and calls. Thread-safe. Regions may share one; each then waits for the others' replies
+    once 256 instructions are in flight."""
 
     def __init__(self, transport: Transport, *, timeout: float | None = None, shards: int = 1) -> None:
         """``timeout``: seconds that a call may take. ``shards`` is how many parts the memory is in."""
         self.timeout = timeout
-        self.window = MemoryWindow(shards)
-        self._session = MemorySession(self.window, transport)
+        self.endpoint = MemoryEndpoint(shards)
+        self._session = MemorySession(self.endpoint, transport)
         self.engine: ProgressEngine[MemoryWork] = ProgressEngine(self._session, "netsum memory")
 
     @property
     def stats(self) -> MemoryStats:
-        return self.window.stats
+        return self.endpoint.stats
 
     def join(self, group: Address) -> None:
         """From now on take also what devices send to this group. Raises OSError if the transport has no multicast."""
@@ -190,7 +190,7 @@ class MemoryClient:
 
     def submit(self, run: Run) -> None:
         """Queue instructions; for flows."""
-        self.window.submit(run)
+        self.endpoint.submit(run)
 
     def start(self, flow: Callable[[Task], Flow], timeout: float | None = None, *, background: bool) -> MemoryWork:
         """Begin a call: a flow submits runs of its task, and yields conditions that it waits for, such as ``task.done``."""

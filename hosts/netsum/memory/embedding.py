@@ -10,13 +10,13 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum.core.progress import Flow, Work
 from netsum.errors import UnsupportedError
 from netsum.memory.array import MemoryArray
 from netsum.memory.client import Keys, shards_of
 from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.opening import open as open_region
 from netsum.memory.run import Task
-from netsum.progress import Flow, Work
 from netsum.wire.memory import Instruction, LaneType, MemoryHeader
 
 Floats = NDArray[np.float32]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from netsum.collectives.call import part_of
 from netsum.communicator import Communicator
+from netsum.core.progress import Flow
 from netsum.errors import AbortedError, InstructionRejectedError, UnsupportedError
 from netsum.memory.array import FlowOf, MemoryArray
 from netsum.memory.blocks import Blocks, Settings
@@ -19,7 +20,6 @@ from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.group import Group
 from netsum.memory.opening import open as open_region
 from netsum.memory.run import Task
-from netsum.progress import Flow
 from netsum.wire.memory import Instruction, LaneType, MemoryHeader
 
 Floats = NDArray[np.float32]

@@ -194,7 +194,7 @@ class Flight:
     """Instructions that were sent together: ``run``'s rows from ``row`` on have the numbers from ``first`` on.
 
     Attributes:
-        time, order, tries: as in :class:`netsum.window.blocks.InFlight`.
+        time, order, tries: as in :class:`netsum.core.blocks.InFlight`.
         number: tells this flight from others.
     """
 

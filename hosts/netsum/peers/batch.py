@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.fixed_point import WIRE_LANES, Array
+from netsum.core.blocks import Block
+from netsum.numeric.fixed_point import WIRE_LANES, Array
 from netsum.peers.plan import Rows
 from netsum.peers.wire import HERE, MESSAGE, RECORD, SIGNED
-from netsum.window.blocks import Block
 from netsum.wire.codec import Header
 from netsum.wire.schema import COMBINING, EVERYONE, GIVING_UP, AgeOp, Lane, Op, Status
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from netsum.core.blocks import ID_MASK, Block, id_distance
 from netsum.descriptor import IP_UDP_BYTES, MULTICAST, Descriptor
 from netsum.peers.batch import Batch
 from netsum.peers.chain_route import ChainHop, ChainRoute, Lanes, added, parse_hop, shortened
@@ -29,7 +30,6 @@ from netsum.peers.rings import rings_of
 from netsum.peers.stream import Gap, Incoming, Outgoing
 from netsum.peers.wire import DATAGRAM, RANK
 from netsum.stats import Stats
-from netsum.window.blocks import ID_MASK, Block, id_distance
 from netsum.wire.memory import (
     MAX_PAYLOAD,
     MAX_SEGMENTS,

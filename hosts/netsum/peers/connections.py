@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Final, NamedTuple
 
+from netsum.core.retransmit import RttEstimator
 from netsum.fork_guard import fork_guarded
 from netsum.peers.wire import GREETING, HEAD, HELLO, BrokenError, Flag, FrameAuth, FrameReader, Identity, framed
 from netsum.stats import Stats
 from netsum.transports.base import Packet
 from netsum.transports.peer_filter import Address
-from netsum.window.retransmit import RttEstimator
 
 # One member's end of a conversation with another: every message once and in order, although connections may break.
 #

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Generic, TypeVar
 
-from netsum.window.blocks import ID_MASK, id_distance
-from netsum.window.retransmit import RttEstimator
+from netsum.core.blocks import ID_MASK, id_distance
+from netsum.core.retransmit import RttEstimator
 
 Kept = TypeVar("Kept")
 

@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from netsum.core.blocks import Payload
 from netsum.descriptor import ALGORITHMS, PLAN, torus_sides
 from netsum.peers.schedule_files import read_plan
 from netsum.transports.base import Packet
-from netsum.window.blocks import Payload
 
 # What members say to each other, byte by byte; big-endian (docs/wire.md, "Between members").
 #

@@ -13,7 +13,7 @@ from torch import Tensor, distributed
 from torch.distributed import ReduceOp
 
 from netsum.errors import NetsumError, UnsupportedError
-from netsum.fixed_point import Array
+from netsum.numeric.fixed_point import Array
 
 # torch's exceptions with netsum's words.
 

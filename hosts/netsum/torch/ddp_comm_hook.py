@@ -16,8 +16,8 @@ from torch import Tensor, distributed
 from netsum.communicator import Communicator
 from netsum.compression import ErrorFeedback
 from netsum.errors import JoinError
-from netsum.fixed_point import widened
 from netsum.join import join
+from netsum.numeric.fixed_point import widened
 from netsum.report import Report
 from netsum.torch.arguments import as_torch_raises
 from netsum.torch.numpy_view import Lent, lend

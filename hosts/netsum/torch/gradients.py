@@ -21,7 +21,7 @@ import torch
 
 from netsum.collectives.call import part_of
 from netsum.communicator import Communicator
-from netsum.progress import Work
+from netsum.core.progress import Work
 from netsum.torch.numpy_view import shapes_of
 from netsum.torch.sparse import reduce_sparse
 

@@ -12,7 +12,7 @@ import numpy as np
 from torch import distributed
 
 from netsum.communicator import Communicator
-from netsum.fixed_point import Array
+from netsum.numeric.fixed_point import Array
 from netsum.torch.arguments import Tensors
 from netsum.torch.numpy_view import After
 from netsum.torch.p2p import PointToPoint

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from netsum.errors import CallError, UnsupportedError
-from netsum.fixed_point import Array
+from netsum.numeric.fixed_point import Array
 
 _KNOWN: Final = frozenset(
     getattr(torch, name)

@@ -19,10 +19,11 @@ from typing import Any, Final
 import numpy as np
 
 from netsum.communicator import Communicator
+from netsum.core.progress import BackgroundProgress
 from netsum.descriptor import ALGORITHMS
 from netsum.errors import CallError, CallTimeoutError, ClosedError, JoinError, UnsupportedError
-from netsum.fixed_point import Array
-from netsum.peers.messenger import BackgroundProgress, Messenger
+from netsum.numeric.fixed_point import Array
+from netsum.peers.messenger import Messenger
 from netsum.peers.transport import PeerSocket, PeerTransport
 from netsum.peers.wire import Flag, message_bytes
 from netsum.stats import Stats
@@ -50,7 +51,7 @@ class PointToPoint:
         self._lock = threading.RLock()
         self._closed = False
         self._transport: PeerTransport | None = None
-        self._keeper: BackgroundProgress | None = None
+        self._background: BackgroundProgress | None = None
         self._sendings: dict[tuple[int, int], Sending] = {}  # by receiver and number, those that have asked
         self._cleared: deque[Sending] = deque()
         self._open: list[Receiving] = []  # in the order of the calls
@@ -83,7 +84,7 @@ class PointToPoint:
             else:
                 self._sendings[rank, sending.number] = sending
                 self._post(rank, Letter(Kind.ASK, tag, sending.number, len(data)))
-        self._tend()
+        self._progress()
         return parcel
 
     def receive(self, rank: int | None, tag: int, array: Array, timeout: float) -> Parcel:
@@ -102,7 +103,7 @@ class PointToPoint:
                 self._unexpected.remove(found)
                 self._take(receiving, found)
         if rank != self._rank:
-            self._tend()
+            self._progress()
         return parcel
 
     def _check(self) -> None:
@@ -174,12 +175,12 @@ class PointToPoint:
             others = [rank for rank in range(self._size) if rank != self._rank]
             self._mailer = Messenger(others, _ALGORITHM, 0, Stats())
             self._most = message_bytes(own.block_bytes) - LETTER.size
-            self._keeper = BackgroundProgress(self._tend, self._transport.fileno)
+            self._background = BackgroundProgress(self._progress, self._transport.fileno)
 
     def _post(self, rank: int, letter: Letter, data: bytes = b"") -> None:
         self._mailer.post(rank, LETTER.pack(*letter) + data)
 
-    def _tend(self) -> bool:
+    def _progress(self) -> bool:
         """Send and receive whatever is due."""
         with self._lock:
             transport, now = self._transport, time.monotonic()
@@ -255,8 +256,8 @@ class PointToPoint:
             waiting += [each.parcel for each in (*self._sendings.values(), *self._cleared)]
             for parcel in waiting:
                 parcel.finish(ClosedError("the process group was shut down"))
-        if self._keeper is not None:
-            self._keeper.stop()
+        if self._background is not None:
+            self._background.stop()
         if transport is not None:
             transport.close()
         elif self._socket is not None:

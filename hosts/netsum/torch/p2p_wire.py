@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from netsum.fixed_point import Array
+from netsum.numeric.fixed_point import Array
 
 
 class Kind(IntEnum):

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 
 from netsum.collectives.arguments import check_root
-from netsum.fixed_point import Array
+from netsum.numeric.fixed_point import Array
 from netsum.torch.arguments import (
     Operation,
     Tensors,

@@ -16,8 +16,8 @@ from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_
 from netsum.collectives.partition import Layout
 from netsum.collectives.reductions import reduce_array
 from netsum.communicator import Communicator
+from netsum.core.progress import Flow, nested
 from netsum.errors import UnsupportedError
-from netsum.progress import Flow, nested
 from netsum.torch.arguments import Operation
 from netsum.torch.numpy_view import lend
 

@@ -131,9 +131,9 @@ class Job(NamedTuple):
     def memory(self, sizes: Sizes) -> float:
         """Bytes that the neediest worker needs: its parameters' state, and the activations of the microbatches in progress, one
         for each layer."""
-        under_way = min(self.microbatches(sizes), sizes.pp) * self.samples(sizes) / self.microbatches(sizes)
+        in_flight = min(self.microbatches(sizes), sizes.pp) * self.samples(sizes) / self.microbatches(sizes)
         return max(
-            self.state(stage, sizes) + len(stage) * self.activation * under_way / sizes.tp
+            self.state(stage, sizes) + len(stage) * self.activation * in_flight / sizes.tp
             for stage in self.stages(sizes.pp)
         )
 

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from netsum.collectives.partition import GROUP
 from netsum.descriptor import HOST_ALGORITHMS
-from netsum.exponents import FIRST_CODES
+from netsum.numeric.exponents import FIRST_CODES
 from netsum.peers.schedules import make_plan, two_trees
 from netsum.wire.schema import EVERYONE, MAX_WORKERS
 
@@ -159,14 +159,14 @@ def _by_hosts(
 ) -> list[int]:
     """Batch after batch, as many at a time as the window holds. The opening block is a batch of its own, and so are the codes
     that it has no room for."""
-    under_way = max(1, call.wire.window // rows)
+    in_flight = max(1, call.wire.window // rows)
     done = list(ready)
     for _ in range(1 if batches * rows <= FIRST_CODES else 2):
         done = _batch(schedule, call, parts, done, call.wire.block_bytes / rows / 16)
     finished: list[list[int]] = []
     row = call.nbytes / (batches * rows)
     for number in range(batches):
-        begins = finished[number - under_way] if number >= under_way else done
+        begins = finished[number - in_flight] if number >= in_flight else done
         ended = _batch(schedule, call, parts, begins, row)
         before = finished[-1] if finished else done
         finished.append(

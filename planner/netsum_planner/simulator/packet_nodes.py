@@ -8,10 +8,10 @@ from enum import Enum
 from typing import Any, Final
 
 from netsum.collectives.partition import GROUP
+from netsum.core.blocks import Block, id_distance
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.descriptor import Descriptor
 from netsum.packet_batch import ReceiveBatch
-from netsum.window.blocks import Block, id_distance
-from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op
 
@@ -174,7 +174,7 @@ class SumSwitch:
         self._send(self.name, to, part, job.overhead + part.header.payload_bytes, marked)
 
 
-# A rank of a job, packet by packet: netsum's own window (:mod:`netsum.window`), which is told the simulated time.
+# A rank of a job, packet by packet: netsum's own window (:mod:`netsum.core.endpoint`), which is told the simulated time.
 
 
 SendContribution = Callable[[Contribution, bool], None]
@@ -206,7 +206,7 @@ class PacketHost:
     ) -> None:
         self.name = name
         self.rank = descriptor.rank
-        self.window = SwitchWindow(descriptor)
+        self.window = SwitchEndpoint(descriptor)
         self.marked = 0
         self.calls = 0
         self._payload = memoryview(bytes(descriptor.block_bytes))

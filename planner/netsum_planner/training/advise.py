@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum.agent.tables import make_table, table_console
+from netsum.cli.tables import make_table, table_console
 from netsum.text import counted
 
 from netsum_planner.errors import PlanError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
-from netsum.fixed_point import FloatLanes
+from netsum.numeric.fixed_point import FloatLanes
 from netsum.wire.schema import Lane
 from netsum_controller.config.yaml_files import Closed, load_yaml, validate
 from netsum_controller.errors import InputError

@@ -94,7 +94,7 @@ class PythonPipeline(Pipeline):
         )
 
     @property
-    def under_way(self) -> list[object]:
+    def in_flight(self) -> list[object]:
         return list(self.pending)
 
     def process(self, port: int, frame: bytes) -> Sent:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from netsum.memory.endpoint import MemoryEndpoint
 from netsum.memory.run import Run, Task
-from netsum.memory.window import MemoryWindow
 from netsum.packet_batch import ReceiveBatch
 from netsum.wire.codec import without_zeros
 from netsum.wire.memory import Flag, Instruction, MemoryHeader, MemoryStatus, pack_memory
@@ -26,26 +26,26 @@ def target() -> FuzzTarget:
 
 
 def _receive(packets: list[bytes], *, together: bool) -> None:
-    window, tasks = MemoryWindow(4, lambda: _CLIENT), [Task(), Task()]
+    endpoint, tasks = MemoryEndpoint(4, lambda: _CLIENT), [Task(), Task()]
     into = np.full(_ROWS * _BYTES, 0xEE, np.uint8)
     addresses = np.uint64(1 << 40) + np.arange(_ROWS, dtype=np.uint64) * np.uint64(_BYTES)
     read = MemoryHeader(Instruction.READ, length=_BYTES)
-    window.submit(Run(tasks[0], "r", read, addresses, into=into))
+    endpoint.submit(Run(tasks[0], "r", read, addresses, into=into))
     write = MemoryHeader(Instruction.WRITE, length=_BYTES)
-    window.submit(Run(tasks[1], "r", write, addresses, data=np.ones(_ROWS * _BYTES, np.uint8)))
-    window.poll(0.0)
+    endpoint.submit(Run(tasks[1], "r", write, addresses, data=np.ones(_ROWS * _BYTES, np.uint8)))
+    endpoint.poll(0.0)
     if together and packets:
-        window.receive_all(ReceiveBatch.of(packets), 0.001)
+        endpoint.receive_all(ReceiveBatch.of(packets), 0.001)
     for packet in () if together else packets:
-        window.receive(memoryview(packet), 0.001)
+        endpoint.receive(memoryview(packet), 0.001)
     left = [task.left for task in tasks]
     assert all(0 <= number <= _ROWS for number in left)
-    assert window.under_way == sum(left), "an instruction is neither complete nor in flight"
-    assert window.stats.packets_received == len(packets)
+    assert endpoint.in_flight == sum(left), "an instruction is neither complete nor in flight"
+    assert endpoint.stats.packets_received == len(packets)
     untouched = np.count_nonzero((into.reshape(_ROWS, _BYTES) == 0xEE).all(axis=1))
     assert left[0] or tasks[0].error or not untouched, "a READ is done, and brought nothing"
-    assert window.base > _ROWS or left[0], "what is complete keeps the window back"
-    window.poll(10.0)
+    assert endpoint.base > _ROWS or left[0], "what is complete keeps the window back"
+    endpoint.poll(10.0)
 
 
 def _seeds() -> list[list[bytes]]:

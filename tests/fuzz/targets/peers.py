@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from netsum.core.blocks import Block, BlockRejected, CallMismatch
 from netsum.errors import MismatchError
-from netsum.peers.peer_window import PeerWindow
-from netsum.window.blocks import Block, BlockRejected, CallMismatch
+from netsum.peers.peer_endpoint import PeerEndpoint
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
 
@@ -26,35 +26,35 @@ def target() -> FuzzTarget:
 
     def take(data: bytes) -> None:
         settled: Counter[int] = Counter()
-        window = _window(0, data[0] if data else 0, settled)
+        endpoint = _endpoint(0, data[0] if data else 0, settled)
         now = 0.0
         datagrams = cut(data[1:], 2000)
         try:
-            window.poll(now)
+            endpoint.poll(now)
             for datagram in datagrams:
                 now += 0.001
-                window.receive(memoryview(datagram), now)
-                window.poll(now)
+                endpoint.receive(memoryview(datagram), now)
+                endpoint.poll(now)
         except (BlockRejected, CallMismatch, MismatchError):  # the call ends, and says why
             return
         assert all(count == 1 for count in settled.values()), "a block was settled twice"
-        assert window.idle == (len(settled) == _BLOCKS), "idle, and blocks are open"
-        assert window.stats.packets_received == len(datagrams)
-        window.explain(now)
+        assert endpoint.idle == (len(settled) == _BLOCKS), "idle, and blocks are open"
+        assert endpoint.stats.packets_received == len(datagrams)
+        endpoint.explain(now)
 
     return FuzzTarget(take, [bytes((kind,)) + joined(_seed(kind)) for kind in range(len(_ALGORITHMS))], 4000)
 
 
-def _window(rank: int, kind: int, settled: Counter[int]) -> PeerWindow:
+def _endpoint(rank: int, kind: int, settled: Counter[int]) -> PeerEndpoint:
     algorithm = _ALGORITHMS[kind % len(_ALGORITHMS)]
     addresses = tuple(f"127.0.0.1:{9000 + each}" for each in range(_RANKS))
     described = replace(
         DESCRIPTOR, rank=rank, workers=_RANKS, window=8, algorithm=algorithm, peers=addresses, peer_key="00" * 8
     )
-    window = PeerWindow(described)
+    endpoint = PeerEndpoint(described)
     for serial in range(_BLOCKS):
-        window.submit(_block(serial, settled))
-    return window
+        endpoint.submit(_block(serial, settled))
+    return endpoint
 
 
 def _block(serial: int, settled: Counter[int]) -> Block:
@@ -71,15 +71,15 @@ def _block(serial: int, settled: Counter[int]) -> Block:
 
 def _seed(kind: int) -> list[bytes]:
     """What rank 0 receives when all goes well."""
-    windows = [_window(rank, kind, Counter()) for rank in range(_RANKS)]
+    endpoints = [_endpoint(rank, kind, Counter()) for rank in range(_RANKS)]
     transports = memory_peers(range(_RANKS))
     received = []
     for step in range(40):
-        for rank, window in enumerate(windows):
-            transports[rank].send(window.poll(step / 1000))
+        for rank, endpoint in enumerate(endpoints):
+            transports[rank].send(endpoint.poll(step / 1000))
             for datagram in transports[rank].recv(0.0):
-                window.receive(datagram, step / 1000)
+                endpoint.receive(datagram, step / 1000)
                 if rank == 0:
                     received.append(bytes(datagram))
-    assert windows[0].idle
+    assert endpoints[0].idle
     return received

@@ -38,7 +38,7 @@ def target() -> FuzzTarget:
         else:
             assert all(each == frame for _, each in sent), "other people's frame was changed"
         assert all(values == held for values, held in registers), "a register was changed"
-        assert not pipeline.under_way, "a packet goes round"
+        assert not pipeline.in_flight, "a packet goes round"
 
     packets = make_batch(expectation, 0, 0, 120).packets
     return FuzzTarget(take, [bytes((PORTS.index(port),)) + frame for port, frame in packets if len(frame) < 1000])

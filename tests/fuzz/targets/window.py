@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from netsum.window.blocks import Block, BlockRejected, CallMismatch
-from netsum.window.switch_window import SwitchWindow
+from netsum.core.blocks import Block, BlockRejected, CallMismatch
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.schema import CHUNK_BYTES, GIVING_UP, Lane, Op, Outcome, Status
 
@@ -24,21 +24,21 @@ def target() -> FuzzTarget:
     def take(data: bytes) -> None:
         descriptor = jobs[data[0] & 1 if data else 0]
         settled: Counter[int] = Counter()
-        window = SwitchWindow(descriptor)
+        endpoint = SwitchEndpoint(descriptor)
         for serial in range(6):
-            window.submit(_block(serial, settled))
+            endpoint.submit(_block(serial, settled))
         now = 0.0
-        window.poll(now)
+        endpoint.poll(now)
         try:
             for packet in cut(data[1:], 600):
                 now += 0.001
-                window.receive(memoryview(packet), now)
-                window.poll(now)
+                endpoint.receive(memoryview(packet), now)
+                endpoint.poll(now)
         except (BlockRejected, CallMismatch):  # the call ends, and says why
             return
         assert all(count == 1 for count in settled.values()), "a block was settled twice"
-        assert window.idle == (len(settled) == 6), "idle, and blocks are open"
-        assert window.stats.packets_received == len(cut(data[1:], 600))
+        assert endpoint.idle == (len(settled) == 6), "idle, and blocks are open"
+        assert endpoint.stats.packets_received == len(cut(data[1:], 600))
 
     return FuzzTarget(take, [bytes((kind,)) + joined(packets) for kind in (0, 1) for packets in _seeds()], 2000)
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from netsum import errors
+from netsum.core.retransmit import INITIAL_RTO
 from netsum.memory import MemoryArray, wait_all
 from netsum.memory import open as open_memory
-from netsum.memory.window import refusal
+from netsum.memory.endpoint import refusal
 from netsum.transports import Impairment, InMemoryTransport
-from netsum.window.retransmit import INITIAL_RTO
 from netsum.wire.memory import AGAIN, LaneType, MemoryStatus
 
 from tests.hosts.memory.near import BASE, READ_KEY, SIZE, NearTransport, array, descriptor, device

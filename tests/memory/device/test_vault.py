@@ -50,7 +50,7 @@ class Model:
         self.random = random.Random(seed)
         self.memory = np.zeros(SIZE, np.uint8)
         self.answered: list[tuple[Message, Answer]] = []
-        self.under_way: Message | None = None
+        self.in_flight: Message | None = None
 
     def next(self, desk: Desk) -> Message:
         """A random instruction that changes memory."""
@@ -90,16 +90,16 @@ class Model:
 
     def step(self, desk: Desk) -> None:
         """Ask for something, or once more for what was in flight when the device ended."""
-        if self.under_way is None:
-            self.under_way = self.next(desk)
-        (got,) = desk.send(self.under_way)
-        assert (got.status, got.payload) == self.answer(self.under_way)
-        self.answered.append((self.under_way, got))
-        self.under_way = None
+        if self.in_flight is None:
+            self.in_flight = self.next(desk)
+        (got,) = desk.send(self.in_flight)
+        assert (got.status, got.payload) == self.answer(self.in_flight)
+        self.answered.append((self.in_flight, got))
+        self.in_flight = None
 
     def check(self, desk: Desk) -> None:
         """All memory is as it should be, and what was answered lately is answered so again, and not done again."""
-        if self.under_way is not None:
+        if self.in_flight is not None:
             self.step(desk)
         lately = [each for each in self.answered if each[0].header.sequence > desk.sequence - CLIENT_WINDOW]
         for packet, answer in lately:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import click
-from netsum.agent.tables import make_table, table_console
+from netsum.cli.tables import make_table, table_console
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabrics import RootlessFabric

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 import ml_dtypes  # noqa: F401 - numpy knows bfloat16 by name from here on
 import numpy as np
-from netsum.agent.tables import table_console
+from netsum.cli.tables import table_console
 from netsum.descriptor import SWITCH
 from netsum.transports.impairment import Impairment
 from netsum_controller.config.job_spec import JobSpec

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import click
-from netsum.agent.tables import make_table, table_console
+from netsum.cli.tables import make_table, table_console
 from netsum.descriptor import SWITCH
 from netsum_bench.collectives import Calls, time_ranks
 from netsum_controller.config.job_spec import JobSpec

@@ -21,16 +21,16 @@ def one_step(comm: Communicator, asked: dict[str, Any], arrays: list[np.ndarray[
     """Seconds of a forward pass, and a backward pass in which each bucket's call begins when the bucket is there."""
     comm.barrier()
     start = time.perf_counter()
-    ready, under_way = start + asked["forward"], []
+    ready, in_flight = start + asked["forward"], []
     for (_, work), array in zip(asked["buckets"], arrays, strict=True):
         ready += work * asked["backward"]
         if asked["overlap"]:
             _sleep_until(ready)
-            under_way.append(comm.allreduce_async(array))
+            in_flight.append(comm.allreduce_async(array))
     _sleep_until(ready)
     if not asked["overlap"]:
-        under_way = [comm.allreduce_async(array) for array in arrays]
-    for work in under_way:
+        in_flight = [comm.allreduce_async(array) for array in arrays]
+    for work in in_flight:
         work.wait()
     return time.perf_counter() - start
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
-from netsum.agent.tables import make_table, table_console
+from netsum.cli.tables import make_table, table_console
 from netsum_controller.config.job_spec import MAX_BLOCK_EXP, MIN_BLOCK_EXP
 from netsum_controller.config.topologies import star
 from netsum_testbed.checking import amount_option, count_option, list_option, seed_option, switch_option

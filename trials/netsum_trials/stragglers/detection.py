@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import click
 import numpy as np
-from netsum.agent.tables import make_table, table_console
+from netsum.cli.tables import make_table, table_console
+from netsum.core.retransmit import MIN_RTO
 from netsum.transports.base import Transport
-from netsum.window.retransmit import MIN_RTO
 from netsum.wire.codec import Header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, RECORD_FIELDS, AgeOp, Status
 from netsum_bench.traffic_generator import contribution

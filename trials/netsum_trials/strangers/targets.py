@@ -65,7 +65,7 @@ class InProcess(targets.InProcess):
             found[name] = [(entry.match, entry.action, entry.params) for entry in table.entries()]
         found["multicast group"] = sorted(pipeline.pre.multicast.items())
         found["clone session"] = sorted(pipeline.pre.clones.items())
-        found["packet in flight"] = pipeline.under_way
+        found["packet in flight"] = pipeline.in_flight
         return found
 
     def counts(self) -> Counter[str]:

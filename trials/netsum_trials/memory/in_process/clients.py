@@ -1,4 +1,4 @@
-"""A client: the host library's window, with random instructions."""
+"""A client: the host library's endpoint, with random instructions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from netsum.errors import MemoryLostError
+from netsum.memory.endpoint import MemoryEndpoint
 from netsum.memory.run import Run, Task
-from netsum.memory.window import MemoryWindow
 from netsum.wire.memory import MemoryHeader
 from netsum_controller.memory.model import Region
 from netsum_memory.message import Address
@@ -44,7 +44,7 @@ class Client:
         self._next = 0.0
         self._switch, self._network = switch, network
         numbers = iter(range(1 + (asker.client << 32), 1 << 62))
-        self.window = MemoryWindow(max(region.shards for region in plan.regions), new_client=numbers.__next__)
+        self.endpoint = MemoryEndpoint(max(region.shards for region in plan.regions), new_client=numbers.__next__)
         self._address: Address = (f"10.1.0.{asker.client + 1}", PORT)
         switch.plug(self._address, self._receive)
         self._tasks: list[tuple[Task, Asking]] = []
@@ -66,7 +66,7 @@ class Client:
         return sum(not is_push(entry.asked) for _, (_, entry) in self._tasks) < self._depth
 
     def submit(self, number: int, entry: Entry) -> None:
-        """Give the window an instruction on a place."""
+        """Give the endpoint an instruction on a place."""
         place = self._plan.places[number]
         plan, region = self._plan.region(place.region), self._regions[place.region]
         asked, task = entry.asked, Task()
@@ -80,7 +80,7 @@ class Client:
         run = Run(task, place.region, header._replace(key=region.write_key), addresses, **fields)
         self._tasks.append((task, (number, entry)))
         self._lives.present[number].append(entry)
-        self.window.submit(run)
+        self.endpoint.submit(run)
 
     def turn(self) -> None:
         """Submit more, send what is due, and schedule the next turn."""
@@ -96,9 +96,9 @@ class Client:
             self.submit(*asking)
             self._next = now + self._rng.expovariate(1 / self._pause)
             self._network.later(self._next - now, self.turn)
-        for packet in self.window.poll(now):
+        for packet in self.endpoint.poll(now):
             self._switch.send(self._address, VIRTUAL, b"".join(packet))
-        due = self.window.next_deadline()
+        due = self.endpoint.next_deadline()
         if due is not None and due != self._alarm:
             self._alarm = due
             self._network.later(max(0.0, due - now), lambda: self._wake(due))
@@ -109,5 +109,5 @@ class Client:
             self.turn()
 
     def _receive(self, _source: Address, data: bytes) -> None:
-        self.window.receive_all([memoryview(data)], self._network.now)
+        self.endpoint.receive_all([memoryview(data)], self._network.now)
         self.turn()

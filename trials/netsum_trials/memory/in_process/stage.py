@@ -242,8 +242,8 @@ class Stage:
         totals.operations += self._answered
         totals.faults.update(self._network.counts)
         for client in self._clients:
-            totals.retransmissions += client.window.stats.retransmissions
-            totals.bytes += client.window.stats.bytes_sent + client.window.stats.bytes_received
+            totals.retransmissions += client.endpoint.stats.retransmissions
+            totals.bytes += client.endpoint.stats.bytes_sent + client.endpoint.stats.bytes_received
             for line in client.refused:
                 totals.wrong += 1
                 self._say(f"  WRONG: refused: {line}")

@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import numpy as np
+from netsum.core.progress import Flow
 from netsum.errors import MemoryLostError, NetsumError
 from netsum.memory.array import MemoryArray
 from netsum.memory.client import MemoryWork
 from netsum.memory.run import Task
-from netsum.progress import Flow
 from netsum.wire.memory import Instruction
 
 from netsum_trials.memory.judge import Lives

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.window.priority_backoff import LONGEST_PAUSE, SHORTEST_PAUSE, PriorityBackoff
+from netsum.core.priority_backoff import LONGEST_PAUSE, SHORTEST_PAUSE, PriorityBackoff
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import HEADER_BYTES
 
-from tests.hosts.test_window import LATENCY, Simulation
+from tests.hosts.test_switch_endpoint import LATENCY, Simulation
 
 WINDOW = 8
 
@@ -108,7 +108,7 @@ class Busy(Simulation):
         """Go on until then; blocks that rank 0 has sent by then."""
         while self.step(moment):
             pass
-        return self.hosts[0].window.next_serial
+        return self.hosts[0].endpoint.next_serial
 
 
 def test_a_window_that_gives_way_sends_a_block_now_and_then() -> None:
@@ -125,7 +125,7 @@ def test_a_window_that_gives_way_sends_a_block_now_and_then() -> None:
     assert ended - before > WINDOW, "free again"
     simulation.run()
     assert all(len(host.got) == 2000 for host in simulation.hosts)
-    assert all(host.window.stats.gave_way > 0 for host in simulation.hosts)
+    assert all(host.endpoint.stats.backoffs > 0 for host in simulation.hosts)
     assert simulation.sent == [2000, 2000], "and nothing was sent twice"
 
 
@@ -152,4 +152,4 @@ def test_giving_way_and_loss(workers: int, seed: int, loss: float, begin: float,
     simulation.run()
     for host in simulation.hosts:
         assert host.got == {serial: workers * serial for serial in range(30)}
-        assert host.window.stats.malformed == 0
+        assert host.endpoint.stats.malformed == 0

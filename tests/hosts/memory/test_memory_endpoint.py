@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from netsum.errors import InstructionRejectedError
+from netsum.memory.endpoint import MemoryEndpoint
 from netsum.memory.run import Run, Task
-from netsum.memory.window import MemoryWindow
 from netsum.packet_batch import Packet, ReceiveBatch
 from netsum.wire.memory import (
     CLIENT_WINDOW,
@@ -40,7 +40,7 @@ class Net:
         self.rng, self.now = random.Random(seed), 0.0
         self.loss, self.double, self.slowest = loss, double, slowest
         self.device: Device = device("int64", shards=shards)
-        self.windows = [MemoryWindow(shards) for _ in range(clients)]
+        self.endpoints = [MemoryEndpoint(shards) for _ in range(clients)]
         self._events: list[tuple[float, int, int, bool, bytes]] = []
         self._serial = 0
         self.complete: list[set[int]] = [set() for _ in range(clients)]
@@ -53,8 +53,8 @@ class Net:
             heapq.heappush(self._events, (due, self._serial, client, up, packet))
 
     def poll(self) -> None:
-        for client, window in enumerate(self.windows):
-            for packet in window.poll(self.now):
+        for client, endpoint in enumerate(self.endpoints):
+            for packet in endpoint.poll(self.now):
                 data = b"".join(packet)
                 self._check_rule(client, parse_memory(data))
                 self.send(client, data, up=True)
@@ -66,7 +66,7 @@ class Net:
 
     def step(self) -> None:
         self.poll()
-        moments = [moment for window in self.windows if (moment := window.next_deadline()) is not None]
+        moments = [moment for endpoint in self.endpoints if (moment := endpoint.next_deadline()) is not None]
         if self._events:
             moments.append(self._events[0][0])
         assert moments, "nothing will ever happen"
@@ -81,10 +81,10 @@ class Net:
                 replies.setdefault(client, []).append(packet)
         for client, packets in replies.items():
             self.complete[client] |= {parse_memory(packet).sequence for packet in packets}
-            self.windows[client].receive_all(ReceiveBatch.of(packets), self.now)
+            self.endpoints[client].receive_all(ReceiveBatch.of(packets), self.now)
 
     def run(self) -> None:
-        while not all(window.idle for window in self.windows):
+        while not all(endpoint.idle for endpoint in self.endpoints):
             assert self.now < 200
             self.step()
 
@@ -127,10 +127,10 @@ def run_of(
 def test_everything_is_done_exactly_once(seed: int, loss: float, double: float, slowest: float, shards: int) -> None:
     """Counters that three clients add to: nobody gets the number that another one got, and nobody's is left out."""
     net = Net(seed, loss=loss, double=double, slowest=slowest, clients=3, shards=shards)
-    cells = [net.rng.choices(range(5), k=200) for _ in net.windows]
-    found = [np.full(200, -1, np.int64) for _ in net.windows]
-    for window, mine, got in zip(net.windows, cells, found, strict=True):
-        window.submit(run_of(Task(), Instruction.FETCH_ADD, mine, np.ones(200, np.int64), got))
+    cells = [net.rng.choices(range(5), k=200) for _ in net.endpoints]
+    found = [np.full(200, -1, np.int64) for _ in net.endpoints]
+    for endpoint, mine, got in zip(net.endpoints, cells, found, strict=True):
+        endpoint.submit(run_of(Task(), Instruction.FETCH_ADD, mine, np.ones(200, np.int64), got))
     net.run()
     for cell in range(5):
         numbers = sorted(
@@ -150,13 +150,13 @@ def test_memory_holds_what_was_written_and_added(seed: int, loss: float, shards:
     model = np.zeros(CELLS, np.int64)
     rng = np.random.default_rng(seed)
     for _ in range(4):
-        for client, window in enumerate(net.windows):
+        for client, endpoint in enumerate(net.endpoints):
             each = int(rng.choice([1, 16, 512]))
             starts = rng.choice(CELLS // 2 // each, size=min(8, CELLS // 2 // each), replace=False) * each
             cells = starts + client * CELLS // 2
             instruction = [Instruction.WRITE, Instruction.ADD, Instruction.MIN, Instruction.MAX][int(rng.integers(4))]
             data = rng.integers(-50, 50, (len(cells), each)) * (rng.random((len(cells), each)) < rng.random())
-            window.submit(run_of(Task(), instruction, cells, data, each=each))
+            endpoint.submit(run_of(Task(), instruction, cells, data, each=each))
             for start, row in zip(cells, data, strict=True):
                 held = model[start : start + each]
                 done = {
@@ -168,13 +168,13 @@ def test_memory_holds_what_was_written_and_added(seed: int, loss: float, shards:
                 held[...] = done[instruction]
         net.run()
     into = np.empty(CELLS, np.int64)
-    net.windows[0].submit(run_of(Task(), Instruction.READ, np.arange(0, CELLS, 512), into=into, each=512))
+    net.endpoints[0].submit(run_of(Task(), Instruction.READ, np.arange(0, CELLS, 512), into=into, each=512))
     net.run()
     assert (into == model).all()
 
 
-def replies_to(window: MemoryWindow, near: Device, now: float) -> list[bytes]:
-    packets = [b"".join(packet) for packet in window.poll(now)]
+def replies_to(endpoint: MemoryEndpoint, near: Device, now: float) -> list[bytes]:
+    packets = [b"".join(packet) for packet in endpoint.poll(now)]
     return [reply for _, reply in near.receive([(("10.0.1.1", 1), packet) for packet in packets], now)]
 
 
@@ -183,11 +183,11 @@ def test_many_replies_at_once_are_as_one_by_one(rng: random.Random, number: int)
     """The same packets, foreign, malformed and doubled ones among them, in any order and in any batches."""
     results = []
     for batched in (True, False):
-        window, near = MemoryWindow(4, lambda: 99), device("int64", shards=4)
+        endpoint, near = MemoryEndpoint(4, lambda: 99), device("int64", shards=4)
         into, task = np.full(number, -1, np.int64), Task()
-        window.submit(run_of(task, Instruction.FETCH_ADD, np.arange(number) % 7, np.ones(number, np.int64), into))
+        endpoint.submit(run_of(task, Instruction.FETCH_ADD, np.arange(number) % 7, np.ones(number, np.int64), into))
         state = rng.getstate()
-        packets = replies_to(window, near, 0.0)
+        packets = replies_to(endpoint, near, 0.0)
         packets += rng.choices(packets, k=number // 3) + [packet[:60] for packet in rng.choices(packets, k=3)]
         packets += [packet[:24] + b"12345678" + packet[32:] for packet in rng.choices(packets, k=2)] + [b"x" * 64, b""]
         packets += [packet[:1] + b"\1" + packet[2:] for packet in rng.choices(packets[:number], k=2)]
@@ -196,37 +196,37 @@ def test_many_replies_at_once_are_as_one_by_one(rng: random.Random, number: int)
         while at < len(packets):
             size = rng.randint(1, 40)
             some = packets[at : at + size]
-            window.receive_all(ReceiveBatch.of(some) if batched else [memoryview(packet) for packet in some], 0.01)
+            endpoint.receive_all(ReceiveBatch.of(some) if batched else [memoryview(packet) for packet in some], 0.01)
             at += size
         assert task.done()
-        results.append((window.stats, into.tolist(), window.idle, window.base))
+        results.append((endpoint.stats, into.tolist(), endpoint.idle, endpoint.base))
         rng.setstate(state)
     assert results[0] == results[1]
 
 
-def answered(window: MemoryWindow, sequence: int, status: MemoryStatus, now: float) -> None:
+def answered(endpoint: MemoryEndpoint, sequence: int, status: MemoryStatus, now: float) -> None:
     reply = MemoryHeader(
-        Instruction.FETCH_ADD, client=window.client, sequence=sequence, flags=Flag.REPLY, status=status
+        Instruction.FETCH_ADD, client=endpoint.client, sequence=sequence, flags=Flag.REPLY, status=status
     )
-    window.receive_all([memoryview(pack_memory(reply))], now)
+    endpoint.receive_all([memoryview(pack_memory(reply))], now)
 
 
 @pytest.mark.parametrize("status", [MemoryStatus.BUSY, MemoryStatus.NOT_PRIMARY])
 def test_what_should_come_again_does_so_soon_and_ever_more_slowly(status: MemoryStatus) -> None:
-    window, into, now = MemoryWindow(), np.zeros(1, np.int64), 0.0
+    endpoint, into, now = MemoryEndpoint(), np.zeros(1, np.int64), 0.0
     task = Task()
-    window.submit(run_of(task, Instruction.FETCH_ADD, [0], np.ones(1, np.int64), into))
-    assert len(window.poll(now)) == 1
+    endpoint.submit(run_of(task, Instruction.FETCH_ADD, [0], np.ones(1, np.int64), into))
+    assert len(endpoint.poll(now)) == 1
     pauses = []
     for _ in range(8):
-        answered(window, 1, status, now)
+        answered(endpoint, 1, status, now)
         before = now
         packets: list[Packet] = []
         while not packets:
-            moment = window.next_deadline()
+            moment = endpoint.next_deadline()
             assert moment is not None
             now = max(now, moment)
-            packets = list(window.poll(now))
+            packets = list(endpoint.poll(now))
         assert parse_memory(b"".join(packets[0])).flags == Flag.REPEAT
         pauses.append(now - before)
     assert pauses[0] < 0.005
@@ -237,30 +237,30 @@ def test_what_should_come_again_does_so_soon_and_ever_more_slowly(status: Memory
 
 
 def test_a_refusal_ends_the_task_and_begins_no_more_of_it() -> None:
-    window, task = MemoryWindow(), Task()
-    window.submit(run_of(task, Instruction.FETCH_ADD, range(1000), np.ones(1000, np.int64), np.zeros(1000, np.int64)))
-    window.poll(0.0)
-    answered(window, 5, MemoryStatus.LOST, 0.01)
+    endpoint, task = MemoryEndpoint(), Task()
+    endpoint.submit(run_of(task, Instruction.FETCH_ADD, range(1000), np.ones(1000, np.int64), np.zeros(1000, np.int64)))
+    endpoint.poll(0.0)
+    answered(endpoint, 5, MemoryStatus.LOST, 0.01)
     assert isinstance(task.error, InstructionRejectedError)
     assert (task.error.status, task.error.address, task.error.region) == ("LOST", BASE + 4 * ITEM, "r")
-    first = window.give_up(task)
+    first = endpoint.give_up(task)
     assert first == ("r", BASE, "FETCH_ADD", 1)
-    assert window.idle
-    assert not window.poll(1.0)
+    assert endpoint.idle
+    assert not endpoint.poll(1.0)
 
 
 def test_a_client_takes_a_new_number_before_its_sequence_wraps() -> None:
     names = iter([5, 6])
-    window, near = MemoryWindow(1, lambda: next(names)), device("int64")
-    window.base = window.next = LAST_SEQUENCE - 400
+    endpoint, near = MemoryEndpoint(1, lambda: next(names)), device("int64")
+    endpoint.base = endpoint.next = LAST_SEQUENCE - 400
     into, seen = np.full(600, -1, np.int64), set()
-    window.submit(run_of(Task(), Instruction.FETCH_ADD, [3] * 600, np.ones(600, np.int64), into))
+    endpoint.submit(run_of(Task(), Instruction.FETCH_ADD, [3] * 600, np.ones(600, np.int64), into))
     for step in range(100):
-        packets = [b"".join(packet) for packet in window.poll(0.01 * step)]
+        packets = [b"".join(packet) for packet in endpoint.poll(0.01 * step)]
         seen |= {(parse_memory(packet).client, parse_memory(packet).sequence) for packet in packets}
         replies = near.receive([(("10.0.1.1", 1), packet) for packet in packets], 0.0)
-        window.receive_all([memoryview(reply) for _, reply in replies], 0.01 * step)
-    assert window.idle
+        endpoint.receive_all([memoryview(reply) for _, reply in replies], 0.01 * step)
+    assert endpoint.idle
     assert into.tolist() == list(range(600))
     assert {client for client, _ in seen} == {5, 6}
     assert max(sequence for _, sequence in seen) <= LAST_SEQUENCE
@@ -268,15 +268,15 @@ def test_a_client_takes_a_new_number_before_its_sequence_wraps() -> None:
 
 
 def test_a_late_reply_is_not_taken_for_that_of_the_instruction_in_its_place() -> None:
-    window, near, into = MemoryWindow(), device("int64"), np.full(300, -1, np.int64)
-    window.submit(run_of(Task(), Instruction.FETCH_ADD, [3] * 300, np.ones(300, np.int64), into))
-    early = replies_to(window, near, 0.0)
-    window.receive_all(ReceiveBatch.of(early), 0.001)
-    late = replies_to(window, near, 0.001)
+    endpoint, near, into = MemoryEndpoint(), device("int64"), np.full(300, -1, np.int64)
+    endpoint.submit(run_of(Task(), Instruction.FETCH_ADD, [3] * 300, np.ones(300, np.int64), into))
+    early = replies_to(endpoint, near, 0.0)
+    endpoint.receive_all(ReceiveBatch.of(early), 0.001)
+    late = replies_to(endpoint, near, 0.001)
     assert parse_memory(late[0]).sequence == CLIENT_WINDOW + 1
-    window.receive_all(ReceiveBatch.of([early[0], early[0], *late]), 0.002)
+    endpoint.receive_all(ReceiveBatch.of([early[0], early[0], *late]), 0.002)
     assert into.tolist() == list(range(300))
-    assert window.stats.duplicates == 2
+    assert endpoint.stats.duplicates == 2
 
 
 @pytest.mark.parametrize(("gap", "repeated"), [(0.004, 0), (0.012, 2), (0.033, 4), (0.1, 70)])
@@ -284,23 +284,23 @@ def test_a_slow_link_is_not_flooded_with_repeats(gap: float, repeated: int) -> N
     """The first instruction has it to itself; of the next 64 each takes longer than that."""
     net = Narrow(0.002)
     for net.gap, number in ((0.002, 1), (gap, 64)):
-        net.windows[0].submit(run_of(Task(), Instruction.READ, range(number), into=np.zeros(number, np.int64)))
+        net.endpoints[0].submit(run_of(Task(), Instruction.READ, range(number), into=np.zeros(number, np.int64)))
         net.run()
-    assert net.windows[0].stats.retransmissions <= repeated
+    assert net.endpoints[0].stats.retransmissions <= repeated
     assert net.now < 1.1 * 64 * gap + (gap if repeated <= 4 else 64 * gap)
 
 
 def test_what_is_lost_behind_pushes_that_wait_is_sent_again() -> None:
     """Nobody answers a gradient before the other workers' have come, and these may wait for what was lost."""
-    window, tasks, now = MemoryWindow(), [Task() for _ in range(4)], 0.0
+    endpoint, tasks, now = MemoryEndpoint(), [Task() for _ in range(4)], 0.0
     pushes = MemoryHeader(Instruction.OPTIMIZE, length=4, lane=LaneType.FLOAT32, argument=1 << 32)
     for task, header in zip(tasks, (pushes, pushes, pushes, MemoryHeader(Instruction.READ, length=4)), strict=True):
         data = np.zeros(4, np.uint8) if header.lane else None
-        window.submit(Run(task, "r", header, np.array([BASE], np.uint64), data=data))
+        endpoint.submit(Run(task, "r", header, np.array([BASE], np.uint64), data=data))
     sent: list[int] = []
     for _ in range(4):
-        sent += [parse_memory(b"".join(packet)).sequence for packet in window.poll(now)]
-        now = window.next_deadline() or now
+        sent += [parse_memory(b"".join(packet)).sequence for packet in endpoint.poll(now)]
+        now = endpoint.next_deadline() or now
     assert sent[:4] == [1, 2, 3, 4]
     assert sent[4:].count(1) == sent[4:].count(4) == 3  # each time the oldest push, and the oldest of all others
     assert {2, 3} < set(sent[4:])  # and in turn the other pushes

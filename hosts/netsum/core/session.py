@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from netsum.endpoint_factory import resume_window
+from netsum.core.blocks import Block, BlockRejected, CallMismatch, id_distance
+from netsum.core.endpoint import GOODBYE_REPEATS, BlockedOn, Endpoint
+from netsum.core.endpoint_factory import resume_endpoint
+from netsum.core.progress import CallProgress, Work
+from netsum.core.recovery import InactivityTimer, Recovery, TimeoutDiagnosis
 from netsum.errors import (
     CallTimeoutError,
     DesynchronizedError,
@@ -17,13 +21,9 @@ from netsum.errors import (
     NetsumError,
     RejectedError,
 )
-from netsum.progress import CallProgress, Work
-from netsum.recovery import InactivityTimer, Recovery, TimeoutDiagnosis
 from netsum.telemetry import MemberLog
 from netsum.transports.base import Transport
 from netsum.transports.sockets import packets_held
-from netsum.window import GOODBYE_REPEATS, BlockedOn, Window
-from netsum.window.blocks import Block, BlockRejected, CallMismatch, id_distance
 from netsum.wire.schema import Outcome, Status
 
 _BATCHES: Final = 256
@@ -31,17 +31,17 @@ _BATCHES: Final = 256
 
 
 class JobSession:
-    """A :class:`netsum.progress.Session`, to which the flows of calls submit their blocks.
+    """A :class:`netsum.core.progress.Session`, to which the flows of calls submit their blocks.
 
     Attributes:
-        window: of the current epoch.
+        endpoint: of the current epoch.
     """
 
     name = "communicator"
 
     def __init__(
         self,
-        window: Window,
+        endpoint: Endpoint,
         transport: Transport,
         explain: Callable[[int], BlockedOn] | None = None,
         recovery: Recovery | None = None,
@@ -49,87 +49,87 @@ class JobSession:
     ) -> None:
         """``explain(block_id)`` queries the controller for whom a block waits: a sentence and the ranks. ``recovery`` queries it
         for what has become of the job when the switch refuses this rank."""
-        self.window = window
+        self.endpoint = endpoint
         self._transport = transport
         self._recovery = recovery
         self._log = log or MemberLog(None, None)
         self._diagnosis = TimeoutDiagnosis(explain)
-        self._inactivity = InactivityTimer(window.active_size)
+        self._inactivity = InactivityTimer(endpoint.active_size)
         self._calls: deque[CallProgress] = deque()  # in the order of their blocks
         self._limit_to_buffer()
 
     def _limit_to_buffer(self) -> None:
         if (number := self.fileno()) is not None:
-            self.window.fit(partial(packets_held, number))
+            self.endpoint.limit_to_buffer(partial(packets_held, number))
 
     # What flows need.
 
     def submit(self, block: Block) -> None:
-        self.window.submit_all((block,))
+        self.endpoint.submit_all((block,))
 
     def submit_all(self, blocks: Sequence[Block]) -> None:
-        self.window.submit_all(blocks)
+        self.endpoint.submit_all(blocks)
 
     @property
     def queued(self) -> int:
-        return self.window.queued
+        return self.endpoint.queued
 
     @property
     def combiner(self) -> str:
-        return self.window.combiner
+        return self.endpoint.combiner
 
     @property
     def by_chain(self) -> bool:
-        return self.window.by_chain
+        return self.endpoint.by_chain
 
     def send_mismatch(self) -> None:
         """Tell the others through the blocks that they wait for: the switch takes MISMATCH whatever the fingerprint."""
         for _ in range(GOODBYE_REPEATS):
-            self._transport.send(self.window.abort_outstanding(Status.MISMATCH))
+            self._transport.send(self.endpoint.abort_outstanding(Status.MISMATCH))
 
     # What the engine needs.
 
     def begin(self, call: CallProgress) -> None:
-        window, calls = self.window, self._calls
-        base = window.block_id(window.base)
+        endpoint, calls = self.endpoint, self._calls
+        base = endpoint.block_id(endpoint.base)
         while len(calls) > 1 and id_distance(base, calls[1].first or 0) >= 0:  # every result of the first one is held
             calls.popleft()
-        call.first = window.block_id(window.submitted)
+        call.first = endpoint.block_id(endpoint.submitted)
         calls.append(call)
 
     @property
     def rtt(self) -> float:
-        return self.window.stats.rtt
+        return self.endpoint.stats.rtt
 
     @property
     def awaited(self) -> int:
-        return 0 if self.window.by_chain else self.window.next_serial - self.window.base
+        return 0 if self.endpoint.by_chain else self.endpoint.next_serial - self.endpoint.base
 
     @property
     def needs_background_progress(self) -> bool:
-        return self.window.needs_background_progress
+        return self.endpoint.needs_background_progress
 
     def fileno(self) -> int | None:
         return self._transport.fileno()
 
     def next_deadline(self) -> float | None:
-        return self.window.next_deadline()
+        return self.endpoint.next_deadline()
 
     def recover(self) -> None:
         """If the switch refuses this rank or is silent, query the controller, and move to the epoch that resumes this one."""
         recovery, now = self._recovery, time.monotonic()
         if recovery is None or not recovery.due(now):
             return
-        window = self.window
-        descriptor = recovery.ask(window.block_id(window.prefix), now, window.waits())
+        endpoint = self.endpoint
+        descriptor = recovery.ask(endpoint.block_id(endpoint.prefix), now, endpoint.waits())
         if descriptor is None:
             return
-        following = resume_window(window, descriptor)
+        following = resume_endpoint(endpoint, descriptor)
         if following is None:
             raise DesynchronizedError(f"block {descriptor.first_block_id} is needed again and its contribution is gone")
         self._transport.close()
         self._transport = recovery.resumed(descriptor)
-        self.window = following
+        self.endpoint = following
         self._log.resumed(descriptor)
         self._limit_to_buffer()
 
@@ -137,7 +137,7 @@ class JobSession:
         # A rank that has stopped begins nothing: what it told the controller stays true, and the others wait and query it too.
         stopped = self._recovery is not None and self._recovery.stopped
         try:
-            packets = self.window.outgoing(now) if stopped else self.window.poll(now)
+            packets = self.endpoint.outgoing(now) if stopped else self.endpoint.poll(now)
         except (BlockRejected, CallMismatch) as rejection:
             self._rejected(rejection)
             return
@@ -147,7 +147,7 @@ class JobSession:
     def receive(self, timeout: float) -> int:
         packets = self._transport.recv(timeout)
         try:
-            self.window.receive_all(packets, time.monotonic())
+            self.endpoint.receive_all(packets, time.monotonic())
         except (BlockRejected, CallMismatch) as rejection:
             self._rejected(rejection)
         return len(packets)
@@ -159,26 +159,26 @@ class JobSession:
             if not packets:
                 return
             try:
-                self.window.receive_all(packets, time.monotonic())
+                self.endpoint.receive_all(packets, time.monotonic())
             except BlockRejected:
                 return  # the next call will meet it
 
     def progress(self) -> None:
-        self.window.progress(self._transport)
+        self.endpoint.progress(self._transport)
 
     def overdue(self, works: Iterable[Work[Any]], now: float) -> Iterable[tuple[Work[Any], CallTimeoutError]]:
-        if not works and not self.window.polls_controller:
+        if not works and not self.endpoint.polls_controller:
             return  # nothing is waited for
-        window, recovery = self.window, self._recovery
-        late = self._inactivity.too_long(window.base, now, waiting=window.base < window.next_serial)
-        if recovery is not None and (late or (window.polls_controller and self._inactivity.look(now))):
+        endpoint, recovery = self.endpoint, self._recovery
+        late = self._inactivity.too_long(endpoint.base, now, waiting=endpoint.base < endpoint.next_serial)
+        if recovery is not None and (late or (endpoint.polls_controller and self._inactivity.look(now))):
             recovery.wonder()
         for work in works:
             if work.over or work.deadline is None:
                 continue
-            self._diagnosis.foresee(work, window, self._inactivity, now)
+            self._diagnosis.foresee(work, endpoint, self._inactivity, now)
             if now >= work.deadline:
-                error = self._diagnosis.error(work, window, self._inactivity, now)
+                error = self._diagnosis.error(work, endpoint, self._inactivity, now)
                 error.add(recovery.reason if recovery is not None else "")
                 if link := getattr(self._transport, "last_error", None):
                     error.add(f"the link's last error: {link}")
@@ -186,7 +186,7 @@ class JobSession:
 
     def _rejected(self, rejection: BlockRejected | CallMismatch) -> None:
         """Begin recovery if a new epoch may explain it; else raise the error of all calls."""
-        block = self.window.block_id(rejection.serial)
+        block = self.endpoint.block_id(rejection.serial)
         if isinstance(rejection, CallMismatch):
             raise MismatchError(
                 f"block {block}: another rank made a different call, or failed in this one; {self._own_call(block)}"
@@ -220,6 +220,6 @@ class JobSession:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            self.window.leave(self._transport)
+            self.endpoint.leave(self._transport)
         with contextlib.suppress(OSError):
             self._transport.close()

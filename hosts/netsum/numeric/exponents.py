@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.fixed_point import bias, scale_bits
+from netsum.numeric.fixed_point import bias, scale_bits
 from netsum.wire.schema import CHUNK_BYTES, Lane
 
 CODE_LANE: Final = Lane.L16

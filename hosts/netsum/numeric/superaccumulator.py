@@ -1,7 +1,7 @@
 """Floats as integers wide enough for the whole range of their type, so that the switch's sum of them is the true sum.
 
 A float32 is m * 2^-149 with an integer m below 2^277, a float16 m * 2^-24 with m below 2^40. A host cuts m into digits of D bits
-and sends each, with m's sign, in a lane of 64 bits of its own, as in any sum of integers (:mod:`netsum.fixed_point`); D
+and sends each, with m's sign, in a lane of 64 bits of its own, as in any sum of integers (:mod:`netsum.numeric.fixed_point`); D
 is such that no lane carries into the next. Sums of digits, times their powers, are the true sum, which is rounded once. That is
 Kulisch's superaccumulator, in words that overlap as Neal's do ("Fast exact summation using small and large superaccumulators",
 arXiv 1505.05571), with the additions in the network.
@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.fixed_point import Array, Counts, Numbers, bias, decode_integers, encode_integers, type_name
+from netsum.numeric.fixed_point import Array, Counts, Numbers, bias, decode_integers, encode_integers, type_name
 from netsum.wire.schema import CHUNK_BYTES, Lane
 
 LANE: Final = Lane.L64

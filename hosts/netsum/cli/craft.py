@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from netsum.core.endpoint_factory import open_transport
 from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
-from netsum.endpoint_factory import open_transport
 from netsum.packets import LANES, Netsum, Room
 from netsum.transports.base import Transport
 from netsum.wire.schema import CHUNK_BYTES, HEADER_FIELDS, MAX_CHUNKS, Lane

@@ -1,12 +1,12 @@
-"""The interface of a window: one member's half of the protocol, whether a switch or the members combine. A pure state machine:
-it has no thread, and the clock is passed in.
+"""The interface of an endpoint: one member's half of the protocol, whether a switch or the members combine. A pure state
+machine: it has no thread, and the clock is passed in.
 
 Blocks have *serials* 0, 1, 2… from the epoch's first block on; a block's id on the wire is ``first_block_id + serial`` modulo
 2^32. A block is sent only when every result up to one window before it is held, and contributions are kept for a window
 more. So no two ranks are more than a window apart, and all can go back to the first block that any of them lacks.
 
-There are two windows: :class:`netsum.window.switch_window.SwitchWindow`, and :class:`netsum.peers.peer_window.PeerWindow`, in
-which the members combine each other's contributions. No other code may need to know which one it has.
+There are two: :class:`netsum.core.switch_endpoint.SwitchEndpoint`, and :class:`netsum.peers.peer_endpoint.PeerEndpoint`, in which
+the members combine each other's contributions. No other code may need to know which one it has.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from netsum.core.blocks import Block
 from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
-from netsum.window.blocks import Block
 from netsum.wire.schema import Status
 
 BlockedOn = tuple[str, tuple[int, ...]]
@@ -40,8 +40,8 @@ GOODBYE_REPEATS: Final = 3
 """The number of GOODBYEs of a member that leaves: nothing repeats it later."""
 
 
-class Window(Protocol):
-    """One member's window over one epoch of a job.
+class Endpoint(Protocol):
+    """One member's endpoint in one epoch of a job.
 
     Attributes:
         stats: what was sent and received; an epoch may take over those of the one before.
@@ -98,7 +98,7 @@ class Window(Protocol):
         """Queue the next block; returns its serial."""
 
     def submit_all(self, blocks: Sequence[Block]) -> None:
-        """Queue the next blocks, which are not changed any more. Those of a :class:`~netsum.window.blocks.BlockBatch` may be sent
+        """Queue the next blocks, which are not changed any more. Those of a :class:`~netsum.core.blocks.BlockBatch` may be sent
         many at a time."""
 
     def poll(self, now: float) -> Sequence[Packet]:
@@ -111,8 +111,8 @@ class Window(Protocol):
         """The time when :meth:`poll` may have something to send although nothing has arrived. None: only when something does."""
 
     def receive(self, packet: memoryview, now: float) -> None:
-        """Take a packet; one that makes no sense is counted and ignored. Raises :class:`netsum.window.blocks.BlockRejected` if a
-        block is refused for good, :class:`netsum.window.blocks.CallMismatch` if a member's call differs; a window may leave
+        """Take a packet; one that makes no sense is counted and ignored. Raises :class:`netsum.core.blocks.BlockRejected` if a
+        block is refused for good, :class:`netsum.core.blocks.CallMismatch` if a member's call differs; an endpoint may leave
         both to :meth:`poll`."""
 
     def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
@@ -126,7 +126,7 @@ class Window(Protocol):
 
     def resume(self, first_block_id: int, roots: Sequence[int] = (), job_id: int | None = None) -> bool:
         """Continue in a new epoch of the same kind, from this block; under another ``job_id`` if its job has been elsewhere.
-        False: this window cannot, and a new one must take over its blocks."""
+        False: this endpoint cannot, and a new one must take over its blocks."""
 
     def progress(self, transport: Transport) -> None:
         """Receive and send for the others, and begin nothing."""
@@ -134,10 +134,10 @@ class Window(Protocol):
     def leave(self, transport: Transport) -> None:
         """Make sure that the others have what they need from this member, which is leaving."""
 
-    def use(self, settings: Settings) -> None:
+    def apply(self, settings: Settings) -> None:
         """Begin further blocks with these settings; the same on all ranks from the same block on, and between calls."""
 
-    def fit(self, holds: Callable[[int], int]) -> None:
+    def limit_to_buffer(self, holds: Callable[[int], int]) -> None:
         """Have no more blocks in flight than the link's receive buffer ``holds``, which tells how many packets of a size that
         is."""
 

@@ -59,21 +59,21 @@ class CongestionWindow:
         self.window, self._threshold = min(self.window, self._most), min(self._threshold, self._most)
         self._round = min(self._round, most)
 
-    def marked(self, number: int, under_way: int) -> None:
+    def marked(self, number: int, in_flight: int) -> None:
         """So many packets came with a mark; so many blocks are in flight."""
         if not self._cut_holdoff:
-            self._cut(self.share / 2, under_way, MIN_WINDOW)
+            self._cut(self.share / 2, in_flight, MIN_WINDOW)
         self._marks += number
 
-    def lost(self, under_way: int) -> None:
+    def lost(self, in_flight: int) -> None:
         """Blocks that are in progress were overtaken by later ones, so their packets, or those of other ranks, were lost."""
         if not self._cut_holdoff and self.window > MIN_LOSS_WINDOW:
-            self._cut(0.5, under_way, MIN_LOSS_WINDOW)
+            self._cut(0.5, in_flight, MIN_LOSS_WINDOW)
 
-    def _cut(self, part: float, under_way: int, least: float) -> None:
+    def _cut(self, part: float, in_flight: int, least: float) -> None:
         """Once in a round trip: what was sent before says nothing of the smaller window."""
         self.window = self._threshold = max(self.window * (1 - part), least)
-        self._cut_holdoff = max(under_way, 1)
+        self._cut_holdoff = max(in_flight, 1)
 
     def stalled(self) -> None:
         """The timer has expired again although what it repeated got through: all that is in progress may be lost, or wait for a
@@ -107,9 +107,9 @@ class CongestionWindow:
             self.window += 1 if self.window < self._threshold else 3 * cut / (2 - cut) / self.window
             self.window = min(self.window, self._most)
 
-    def room(self, now: float, under_way: int, rtt: float | None) -> int:
+    def room(self, now: float, in_flight: int, rtt: float | None) -> int:
         """The number of blocks that may leave now, with so many in flight; ``rtt`` is a round trip in seconds, if known."""
-        room = int(self.window) - under_way
+        room = int(self.window) - in_flight
         self.until = 0.0
         if self.window >= self._most or not rtt:
             self._filled, self._credit = now, self.window

@@ -1,6 +1,6 @@
-"""The window of a job without a switch, whose members combine each other's contributions.
+"""The endpoint of a job without a switch, whose members combine each other's contributions.
 
-Blocks that were submitted together (:attr:`netsum.window.blocks.Block.more`) form a *batch* of at most half a window. Batches are
+Blocks that were submitted together (:attr:`netsum.core.blocks.Block.more`) form a *batch* of at most half a window. Batches are
 the same on every rank, and so must the algorithm be. Each batch executes the algorithm's plan, several of them at a time.
 """
 
@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
+from netsum.core.blocks import ID_MASK, Block, BlockRejected, CallMismatch, fits, id_distance, is_of
+from netsum.core.endpoint import GOODBYE_REPEATS, WAIT_SLICE
 from netsum.descriptor import AUTO, PLAN, Descriptor, is_chain
 from netsum.errors import MismatchError
 from netsum.peers.batch import Batch, Message, unpack
@@ -25,8 +27,6 @@ from netsum.peers.wire import DATAGRAM_HEAD, LONGEST, Flag, algorithm_name, algo
 from netsum.settings import Settings, Table
 from netsum.stats import Stats
 from netsum.transports.base import Transport
-from netsum.window import GOODBYE_REPEATS, WAIT_SLICE
-from netsum.window.blocks import ID_MASK, Block, BlockRejected, CallMismatch, fits, id_distance, is_of
 from netsum.wire.codec import Header
 from netsum.wire.schema import EVERYONE, Outcome, Status
 
@@ -47,8 +47,8 @@ def _chunk(descriptor: Descriptor) -> int:
     return LONGEST if asked is None else max(1, asked // descriptor.block_bytes)
 
 
-class PeerWindow:
-    """One member's window over one epoch of a job without a switch (a :class:`netsum.window.Window`)."""
+class PeerEndpoint:
+    """One member's endpoint in one epoch of a job without a switch (an :class:`netsum.core.endpoint.Endpoint`)."""
 
     combiner = "others"
     needs_background_progress = True
@@ -310,10 +310,10 @@ class PeerWindow:
         for _ in range(GOODBYE_REPEATS):
             transport.send(self.messenger.say(Flag.BYE, self.messenger.at))
 
-    def use(self, settings: Settings) -> None:
+    def apply(self, settings: Settings) -> None:
         self._table = settings.table
 
-    def fit(self, holds: Callable[[int], int]) -> None:
+    def limit_to_buffer(self, holds: Callable[[int], int]) -> None:
         """Nothing to do: TCP sends no more than there is room for."""
 
     def waits(self) -> None:

@@ -1,4 +1,4 @@
-"""The blocks of a window: one, a batch of blocks that are alike, those in flight, and the payloads that arrive early."""
+"""The blocks of an endpoint: one, a batch of blocks that are alike, those in flight, and the payloads that arrive early."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from netsum import CallTimeoutError, ClosedError, Communicator, MismatchError
+from netsum.core.blocks import Block
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.descriptor import CHAIN, HOST_ALGORITHMS, MULTICAST
-from netsum.peers import peer_window
-from netsum.peers.peer_window import PeerWindow
-from netsum.window.blocks import Block
-from netsum.window.switch_window import SwitchWindow
+from netsum.peers import peer_endpoint
+from netsum.peers.peer_endpoint import PeerEndpoint
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, Lane, Op, Status
 from netsum_testbed.verify.cells import KINDS
@@ -45,42 +45,42 @@ def by_switch(batches: list[list[list[Block]]], workers: int) -> list[list[Resul
     # No block is ever old enough to be closed; so ranks may pass.
     patient = job(described[0])._replace(block_exp=1_000_000_000, quorum=workers, window=256)
     switch = SwitchModel({JOB_ID: patient})
-    windows = [SwitchWindow(each) for each in described]
-    got = collect(batches, windows)
+    endpoints = [SwitchEndpoint(each) for each in described]
+    got = collect(batches, endpoints)
     for _ in range(3):  # packets, then those with room for what came as a notice
-        for rank, window in enumerate(windows):
-            for packet in window.poll(0.0):
+        for rank, endpoint in enumerate(endpoints):
+            for packet in endpoint.poll(0.0):
                 for reply in switch.step(contribution(b"".join(packet), rank)).replies:
-                    windows[reply.port - 1].receive(memoryview(reply_bytes(reply)), 0.0)
-    assert all(window.idle for window in windows)
+                    endpoints[reply.port - 1].receive(memoryview(reply_bytes(reply)), 0.0)
+    assert all(endpoint.idle for endpoint in endpoints)
     return got
 
 
 def by_peers(batches: list[list[list[Block]]], workers: int, algorithm: str) -> list[list[Result]]:
     """What each rank gets when the members combine."""
-    windows = [
-        PeerWindow(peer_descriptor(rank, workers, job_id=JOB_ID, window=256, algorithm=algorithm))
+    endpoints = [
+        PeerEndpoint(peer_descriptor(rank, workers, job_id=JOB_ID, window=256, algorithm=algorithm))
         for rank in range(workers)
     ]
     transports = memory_peers(range(workers))
-    got = collect(batches, windows)
+    got = collect(batches, endpoints)
     for _ in range(200):
-        for rank, window in enumerate(windows):
-            transports[rank].send(window.poll(0.0))
+        for rank, endpoint in enumerate(endpoints):
+            transports[rank].send(endpoint.poll(0.0))
             for packet in transports[rank].recv(0.0):
-                window.receive(packet, 0.0)
-    assert all(window.idle for window in windows)
+                endpoint.receive(packet, 0.0)
+    assert all(endpoint.idle for endpoint in endpoints)
     return got
 
 
-def collect(batches: list[list[list[Block]]], windows: list[Any]) -> list[list[Result]]:
-    got: list[list[Result]] = [[] for _ in windows]
+def collect(batches: list[list[list[Block]]], endpoints: list[Any]) -> list[list[Result]]:
+    got: list[list[Result]] = [[] for _ in endpoints]
     for batch in batches:
         for rank, blocks in enumerate(batch):
             for number, block in enumerate(blocks):
                 submitted = replace(block, more=number < len(blocks) - 1)
                 submitted.on_result = lambda header, payload, to=got[rank]: to.append(of(header, payload))
-                windows[rank].submit(submitted)
+                endpoints[rank].submit(submitted)
     return got
 
 
@@ -177,7 +177,7 @@ def test_a_rank_that_does_not_come_is_named_where_nothing_has_come_from_it() -> 
 
 @pytest.fixture
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_window, "LINGER", 0.3)
+    monkeypatch.setattr(peer_endpoint, "LINGER", 0.3)
 
 
 @pytest.mark.usefixtures("_hurried")
@@ -224,7 +224,7 @@ def test_whoever_leaves_waits_until_the_others_have_what_it_sent_but_not_for_eve
     one.allreduce_async(np.ones(3))
     begun = time.monotonic()
     one.close()
-    assert time.monotonic() - begun >= peer_window.LINGER, "nothing was acknowledged"
+    assert time.monotonic() - begun >= peer_endpoint.LINGER, "nothing was acknowledged"
     other.close()
 
 

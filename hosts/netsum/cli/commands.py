@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from netsum import packets
-from netsum.agent import craft, packet_format
-from netsum.agent.tables import FittingTable, table_console
+from netsum.cli import craft, packet_format
+from netsum.cli.tables import FittingTable, table_console
 from netsum.descriptor import Descriptor
 from netsum.errors import NetsumError
 from netsum.packets import Netsum, Seen

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.core.blocks import Block, BlockBatch, BlockRejected, CallMismatch, ordinary
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.packet_batch import ReceiveBatch, Rows
-from netsum.window.blocks import Block, BlockBatch, BlockRejected, CallMismatch, ordinary
-from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
 
@@ -63,45 +63,45 @@ class Member:
     """A window, in ``batches`` or not, and what came of its blocks."""
 
     def __init__(self, batches: bool, **changes: Any) -> None:
-        self.window = SwitchWindow(descriptor(0, WORKERS, block_bytes=CHUNK_BYTES, **changes))
+        self.endpoint = SwitchEndpoint(descriptor(0, WORKERS, block_bytes=CHUNK_BYTES, **changes))
         self._batches = batches
         self.log: list[Any] = []
         self.runs: list[Results] = []
 
     def submit(self, rows: Rows, odd: dict[int, dict[str, Any]], op: Op, dest: int, empty: bool) -> None:
-        self.runs.append(Results(self.window.submitted, self.log))
+        self.runs.append(Results(self.endpoint.submitted, self.log))
         payload = b"" if empty else rows[0, HEADER_BYTES:].data
         like = Block(len(self.runs), op, Lane.L32, payload, dest=dest, room=CHUNK_BYTES if empty else 0)
         run = BlockBatch(like, rows.copy(), self.runs[-1])
         for row, changes in odd.items():
             for name, value in changes.items():
                 setattr(run[row], name, value)
-        self.window.submit_all(run)
+        self.endpoint.submit_all(run)
 
     def receive(self, packets: list[bytes], now: float) -> str:
         """The run's final state."""
         try:
             if self._batches:
-                self.window.receive_all(ReceiveBatch.of(packets), now)
+                self.endpoint.receive_all(ReceiveBatch.of(packets), now)
             for packet in () if self._batches else packets:
-                self.window.receive(memoryview(packet), now)
+                self.endpoint.receive(memoryview(packet), now)
         except (BlockRejected, CallMismatch) as error:
             return repr(error)
         return ""
 
     def state(self, now: float) -> tuple[Any, ...]:
-        window = self.window
-        sent = [b"".join(packet) for packet in window.poll(now)]
+        endpoint = self.endpoint
+        sent = [b"".join(packet) for packet in endpoint.poll(now)]
         counts = (
-            window.base,
-            window.prefix,
-            window.next_serial,
-            window.heard,
-            window.active_size,
-            window.queued,
-            window.idle,
+            endpoint.base,
+            endpoint.prefix,
+            endpoint.next_serial,
+            endpoint.heard,
+            endpoint.active_size,
+            endpoint.queued,
+            endpoint.idle,
         )
-        return sent, counts, window.next_deadline(), window.stats, self.log
+        return sent, counts, endpoint.next_deadline(), endpoint.stats, self.log
 
 
 class Story:
@@ -138,7 +138,7 @@ class Story:
 
     def packets(self) -> list[bytes]:
         """Mostly results in order; some come twice, late, or say something else."""
-        sent, many = self.members[0].window.next_serial, []
+        sent, many = self.members[0].endpoint.next_serial, []
         for _ in range(self.rng.choice([1, 3, 20])):
             if self.rng.random() < self._odd:
                 self._next += self.rng.choice([-3, -1, 1, 2])
@@ -182,7 +182,7 @@ class Story:
     def play(self) -> int:
         """How many results were taken together."""
         for _ in range(40):
-            if not self._gens or (self.members[0].window.queued < 20 and self.rng.random() < 0.3):
+            if not self._gens or (self.members[0].endpoint.queued < 20 and self.rng.random() < 0.3):
                 self.submit()
             self._now += self.rng.choice([0.0, 0.001, 0.001, 0.5])
             if self.rng.random() < self._odd / 4:
@@ -199,16 +199,16 @@ class Story:
 
     def look(self) -> None:
         """Ask for blocks that are in flight, as the end of a call and recovery do."""
-        first, second = (member.window for member in self.members)
+        first, second = (member.endpoint for member in self.members)
         overruled = [
-            [b"".join(packet) for packet in window.abort_outstanding(Status.ABORT)] for window in (first, second)
+            [b"".join(packet) for packet in endpoint.abort_outstanding(Status.ABORT)] for endpoint in (first, second)
         ]
         assert overruled[0] == overruled[1]
         assert self._told(first) == self._told(second)
 
-    def _told(self, window: SwitchWindow) -> list[tuple[Any, ...]] | None:
+    def _told(self, endpoint: SwitchEndpoint) -> list[tuple[Any, ...]] | None:
         """Return what the window would send again in another epoch."""
-        blocks = window.blocks_from(window.block_id(max(0, window.base - 2)))
+        blocks = endpoint.blocks_from(endpoint.block_id(max(0, endpoint.base - 2)))
         return (
             None
             if blocks is None
@@ -231,24 +231,24 @@ def test_most_results_are_taken_together() -> None:
 @pytest.mark.parametrize("back", [0, 3, 6])
 def test_what_was_sent_together_is_sent_again_from_any_block(back: int) -> None:
     member = Member(batches=True, window=8)
-    window = member.window
+    endpoint = member.endpoint
     rows = np.repeat(np.arange(8, dtype=np.uint8)[:, None], HEADER_BYTES + CHUNK_BYTES, axis=1)
     member.submit(rows, {}, Op.SUM, EVERYONE, empty=False)
 
     def sent() -> list[bytes]:
-        return [b"".join(packet) for packet in window.poll(0.0)]
+        return [b"".join(packet) for packet in endpoint.poll(0.0)]
 
     def result(packet: bytes) -> bytes:
         return pack_header(parse_header(packet)._replace(src_cnt=WORKERS, data_cnt=WORKERS)) + packet[HEADER_BYTES:]
 
     packets = sent()
     member.receive([result(packet) for packet in packets[:6]], 0.1)
-    assert (window.base, member.runs[0].together) == (6, 6)
+    assert (endpoint.base, member.runs[0].together) == (6, 6)
     for _ in range(2):
-        assert window.resume(window.block_id(back))
+        assert endpoint.resume(endpoint.block_id(back))
         assert sent() == packets[back:]
     member.receive([result(packet) for packet in packets[back:]], 0.2)
-    assert window.idle
+    assert endpoint.idle
     assert [(row, payload[0]) for row, _, payload in member.log] == [(row, row) for row in range(8)]
 
 
@@ -261,7 +261,7 @@ def test_the_property_can_fail(forgotten: str, monkeypatch: pytest.MonkeyPatch) 
         harmless = {"gen_id": block.gen} if forgotten == "gen_id" else harmless
         return ordinary(block, header._replace(**harmless), *more, **named)
 
-    monkeypatch.setattr("netsum.window.switch_window.ordinary", careless)
+    monkeypatch.setattr("netsum.core.switch_endpoint.ordinary", careless)
     stories = [Story(seed) for seed in range(200)]
     with pytest.raises(AssertionError):
         sum(story.play() for story in stories)

@@ -8,14 +8,14 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.core.blocks import BlockRejected
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.descriptor import Descriptor
-from netsum.window.blocks import BlockRejected
-from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Outcome
 
 from tests.hosts.network import FIRST_UDP_PORT, JOB_ID, contribution, descriptor, job, reply_bytes
-from tests.hosts.test_window import Host
+from tests.hosts.test_switch_endpoint import Host
 from tests.model.rules import SwitchModel
 
 MASK = 0xFFFFFFFF
@@ -34,7 +34,7 @@ class Member(Host):
     """Which has a port, too, and an epoch in which it is."""
 
     def __init__(self, first: Descriptor, values: list[int]) -> None:
-        super().__init__(SwitchWindow(first))
+        super().__init__(SwitchEndpoint(first))
         self.epoch = first.epoch
         self.port = first.host.udp_port
         self.asking = False
@@ -75,19 +75,19 @@ class Story:
             host.asking = False
             return
         if self.waiting:
-            self.needs[rank] = host.window.block_id(host.window.prefix)
+            self.needs[rank] = host.endpoint.block_id(host.endpoint.prefix)
             if len(self.needs) < len(self.hosts):
                 return
             self.first = min(self.needs.values(), key=lambda need: (need - self.first) & MASK)
             members = tuple(each._replace(udp_port=self.ports + each.rank) for each in self.whole.members)
             self.switch.jobs[JOB_ID] = self.whole._replace(epoch=self.epoch, first_block_id=self.first, members=members)
             self.waiting = False
-        assert host.window.resume(self.first), "a contribution that is needed again is gone"
+        assert host.endpoint.resume(self.first), "a contribution that is needed again is gone"
         host.epoch, host.port, host.asking = self.epoch, self.ports + rank, False
 
     def poll(self, rank: int) -> None:
         host = self.hosts[rank]
-        self.flying += [Flying(rank, True, host.port, b"".join(packet)) for packet in host.window.poll(self.now)]
+        self.flying += [Flying(rank, True, host.port, b"".join(packet)) for packet in host.endpoint.poll(self.now)]
 
     def arrive(self, packet: Flying) -> None:
         if packet.up:
@@ -98,7 +98,7 @@ class Story:
         if packet.port != host.port:
             return
         try:
-            host.window.receive(memoryview(packet.data), self.now)
+            host.endpoint.receive(memoryview(packet.data), self.now)
         except BlockRejected as refusal:
             self.refused.add(refusal.reason)
             host.asking = True
@@ -108,7 +108,7 @@ class Story:
         rng = self.random
         rank = rng.randrange(len(self.hosts))
         host = self.hosts[rank]
-        done = host.window.idle and host.epoch != self.epoch  # its next call would tell it
+        done = host.endpoint.idle and host.epoch != self.epoch  # its next call would tell it
         if (host.asking or done) and rng.random() < 0.5:
             self.ask(rank)
         self.poll(rank)
@@ -120,12 +120,12 @@ class Story:
                 self.flying.append(packet)
             self.arrive(packet)
         else:
-            deadlines = [host.window.next_deadline() for host in self.hosts]
+            deadlines = [host.endpoint.next_deadline() for host in self.hosts]
             self.now = max(self.now, min((each for each in deadlines if each is not None), default=self.now))
 
     @property
     def over(self) -> bool:
-        return all(host.window.idle for host in self.hosts)
+        return all(host.endpoint.idle for host in self.hosts)
 
 
 @given(
@@ -149,12 +149,12 @@ def test_results_are_exact_and_come_once_whenever_the_switch_restarts(
         if story.over:
             break
         story.step(loss)
-    assert story.over, [(host.window.base, host.asking, host.epoch) for host in story.hosts]
+    assert story.over, [(host.endpoint.base, host.asking, host.epoch) for host in story.hosts]
     for host in story.hosts:
         assert host.got == {serial: sum(mine[serial] for mine in story.values) for serial in range(blocks)}
-        assert host.window.stats.malformed == 0
+        assert host.endpoint.stats.malformed == 0
     assert story.refused <= {Outcome.UNKNOWN_JOB, Outcome.WRONG_PORT}
-    assert all(host.window.stats.resumes <= story.restarts for host in story.hosts)
+    assert all(host.endpoint.stats.resumes <= story.restarts for host in story.hosts)
 
 
 def test_a_rank_that_holds_everything_helps_those_that_do_not() -> None:
@@ -183,10 +183,10 @@ def test_a_rank_that_holds_everything_helps_those_that_do_not() -> None:
 def test_contributions_go_back_one_window(first: int, possible: bool) -> None:
     """A rank with a window of 4 has sent 40 blocks, from 4096 on, and has their results."""
     (host,) = Story(1, 1, 40, 4, 4096).hosts
-    while not host.window.idle:
-        for packet in host.window.poll(0.0):
+    while not host.endpoint.idle:
+        for packet in host.endpoint.poll(0.0):
             result = parse_header(b"".join(packet)[:HEADER_BYTES])
-            host.window.receive(memoryview(pack_header(result) + bytes(CHUNK_BYTES)), 0.0)
-    assert host.window.block_id(host.window.prefix) == 4136
-    assert host.window.resume(first) is possible
-    assert len(host.window.poll(0.0)) == (4136 - first if possible else 0)
+            host.endpoint.receive(memoryview(pack_header(result) + bytes(CHUNK_BYTES)), 0.0)
+    assert host.endpoint.block_id(host.endpoint.prefix) == 4136
+    assert host.endpoint.resume(first) is possible
+    assert len(host.endpoint.poll(0.0)) == (4136 - first if possible else 0)

@@ -10,10 +10,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from netsum.core import retransmit
+from netsum.core.blocks import Block, BlockRejected
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.packet_batch import ReceiveBatch
-from netsum.window import retransmit
-from netsum.window.blocks import Block, BlockRejected
-from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
 
@@ -32,11 +32,11 @@ def payload(value: int) -> bytes:
 class Host:
     """A member: its window and what it has got, serial by serial."""
 
-    window: SwitchWindow
+    endpoint: SwitchEndpoint
     got: dict[int, int] = field(default_factory=dict)
 
     def submit(self, value: int) -> None:
-        serial = self.window.submitted
+        serial = self.endpoint.submitted
 
         def take(header: Header, data: memoryview) -> None:
             assert serial not in self.got, "a result was handed over twice"
@@ -44,7 +44,7 @@ class Host:
             assert len({bytes(data)[at : at + 4] for at in range(0, CHUNK_BYTES, 4)}) == 1
             self.got[serial] = int.from_bytes(data[:4], "big")
 
-        self.window.submit(Block(serial & 0xFFFF, Op.SUM, Lane.L32, payload(value), on_result=take))
+        self.endpoint.submit(Block(serial & 0xFFFF, Op.SUM, Lane.L32, payload(value), on_result=take))
 
 
 class Simulation:
@@ -53,7 +53,7 @@ class Simulation:
     def __init__(self, workers: int, seed: int, *, loss: float = 0, again: float = 0, late: float = 0, **changes: Any):
         described = [descriptor(rank, workers, **changes) for rank in range(workers)]
         self.switch = SwitchModel({JOB_ID: job(described[0])})
-        self.hosts = [Host(SwitchWindow(each)) for each in described]
+        self.hosts = [Host(SwitchEndpoint(each)) for each in described]
         self.size = described[0].window
         self.random = random.Random(seed)
         self.loss, self.again, self.late = loss, again, late
@@ -79,15 +79,17 @@ class Simulation:
 
     def poll(self) -> None:
         for rank, host in enumerate(self.hosts):
-            for packet in host.window.poll(self.now):
+            for packet in host.endpoint.poll(self.now):
                 self.sent[rank] += 1
-                assert host.window.next_serial <= host.window.base + self.size, "a block was sent ahead of the window"
+                assert host.endpoint.next_serial <= host.endpoint.base + self.size, (
+                    "a block was sent ahead of the window"
+                )
                 self._travel(rank, True, b"".join(packet))
 
     def step(self, until: float = float("inf")) -> bool:
         """Advance to the next event, at most to ``until``; False if that is reached."""
         self.poll()
-        moments = [host.window.next_deadline() for host in self.hosts]
+        moments = [host.endpoint.next_deadline() for host in self.hosts]
         upcoming = [moment for moment in moments if moment is not None]
         upcoming += [self._network[0][0]] if self._network else []
         moment = min(upcoming, default=until)
@@ -101,12 +103,12 @@ class Simulation:
                 for reply in self.switch.step(contribution(data, rank)).replies:
                     self._travel(reply.port - 1, False, reply_bytes(reply))
             else:
-                self.hosts[rank].window.receive(memoryview(data), self.now)
+                self.hosts[rank].endpoint.receive(memoryview(data), self.now)
         return True
 
     def run(self, limit: float = 300.0) -> None:
-        while not all(host.window.idle for host in self.hosts):
-            assert self.step(limit), f"not done after {limit} s: {[host.window.base for host in self.hosts]}"
+        while not all(host.endpoint.idle for host in self.hosts):
+            assert self.step(limit), f"not done after {limit} s: {[host.endpoint.base for host in self.hosts]}"
 
 
 def lossless(**changes: Any) -> Simulation:
@@ -118,7 +120,7 @@ def test_nothing_is_sent_twice_on_a_good_network() -> None:
     simulation.submit(500)
     simulation.run()
     assert simulation.sent == [500, 500]
-    assert all(host.window.stats.retransmissions == 0 for host in simulation.hosts)
+    assert all(host.endpoint.stats.retransmissions == 0 for host in simulation.hosts)
 
 
 def test_waiting_for_a_straggler_is_no_storm() -> None:
@@ -141,19 +143,19 @@ def test_a_lost_packet_is_missed_when_later_ones_have_results() -> None:
     simulation = lossless()
     simulation.submit(8)
     first, second = simulation.hosts
-    for rank, packets in enumerate((first.window.poll(0.0)[1:], second.window.poll(0.0))):
+    for rank, packets in enumerate((first.endpoint.poll(0.0)[1:], second.endpoint.poll(0.0))):
         for packet in packets:
             simulation._travel(rank, True, b"".join(packet))
     simulation.run()
     assert simulation.now < retransmit.INITIAL_RTO, "the loss was found by the timer"
-    assert first.window.stats.fast_retransmissions >= 1
+    assert first.endpoint.stats.fast_retransmissions >= 1
 
 
 def test_a_whole_lost_flight_comes_back_in_a_few_timeouts() -> None:
     simulation = lossless()
     simulation.submit(8)
     for host in simulation.hosts:
-        host.window.poll(0.0)  # and none of it arrives
+        host.endpoint.poll(0.0)  # and none of it arrives
     simulation.run()
     assert simulation.now < 1.0
     assert simulation.hosts[0].got == {serial: 2 * serial for serial in range(8)}
@@ -173,56 +175,56 @@ def test_the_timeout_follows_the_round_trip_time_and_backs_off_to_a_cap() -> Non
     simulation = lossless()
     simulation.submit(50)
     simulation.run()
-    window = simulation.hosts[0].window
-    assert window.stats.rtt == pytest.approx(2 * LATENCY, rel=0.5)
+    endpoint = simulation.hosts[0].endpoint
+    assert endpoint.stats.rtt == pytest.approx(2 * LATENCY, rel=0.5)
     simulation.hosts[0].submit(1)
     now, gaps = simulation.now, []
-    window.poll(now)
+    endpoint.poll(now)
     for _ in range(14):
-        deadline = window.next_deadline()
+        deadline = endpoint.next_deadline()
         assert deadline is not None
         gaps.append(deadline - now)
         now = deadline
-        assert len(window.poll(now)) == 1
+        assert len(endpoint.poll(now)) == 1
     assert gaps[0] == pytest.approx(retransmit.MIN_RTO)
     assert all(later == pytest.approx(min(2 * gap, retransmit.MAX_RTO)) for gap, later in pairwise(gaps))
 
 
 def test_a_block_that_was_sent_twice_tells_no_round_trip_time() -> None:
-    window, statuses = lonely()
-    deadline = window.next_deadline()
+    endpoint, statuses = lonely()
+    deadline = endpoint.next_deadline()
     assert deadline is not None
-    window.poll(deadline)
-    window.receive(memoryview(pack_header(RESULT) + payload(2)), deadline + 0.001)
+    endpoint.poll(deadline)
+    endpoint.receive(memoryview(pack_header(RESULT) + payload(2)), deadline + 0.001)
     assert statuses == [Status.OK]
-    assert window.stats.rtt == 0.0
+    assert endpoint.stats.rtt == 0.0
 
 
 def test_who_was_kept_waiting_once_is_not_slow_for_long() -> None:
     """Another rank came half a second late, and the links are congested: round trips without it set the pace."""
-    window = SwitchWindow(descriptor(0, 2))
-    window.submit_all([Block(9, Op.SUM, Lane.L32, payload(1)) for _ in range(100)])
+    endpoint = SwitchEndpoint(descriptor(0, 2))
+    endpoint.submit_all([Block(9, Op.SUM, Lane.L32, payload(1)) for _ in range(100)])
     now, latency = 0.0, 0.5
-    while not window.idle:
-        sent = [parse_header(bytes(packet[0])) for packet in window.poll(now)]
+    while not endpoint.idle:
+        sent = [parse_header(bytes(packet[0])) for packet in endpoint.poll(now)]
         if sent:
             now, latency = now + latency, 2 * LATENCY
             results = [pack_header(RESULT._replace(block_id=header.block_id)) + payload(2) for header in sent]
-            window.receive_all(ReceiveBatch.of(results, congested=len(results)), now)
+            endpoint.receive_all(ReceiveBatch.of(results, congested=len(results)), now)
         else:
-            deadline = window.next_deadline()
+            deadline = endpoint.next_deadline()
             assert deadline is not None
             now = deadline
     assert now < 1.0
 
 
-def lonely(**changes: Any) -> tuple[SwitchWindow, list[int]]:
+def lonely(**changes: Any) -> tuple[SwitchEndpoint, list[int]]:
     """A window with one block sent, and the list of statuses that its result brings."""
-    window = SwitchWindow(descriptor(0, 2, **changes), join_deadline=5.0)
+    endpoint = SwitchEndpoint(descriptor(0, 2, **changes), join_deadline=5.0)
     statuses: list[int] = []
-    window.submit(Block(9, Op.SUM, Lane.L32, payload(1), on_result=lambda header, _: statuses.append(header.status)))
-    window.poll(0.0)
-    return window, statuses
+    endpoint.submit(Block(9, Op.SUM, Lane.L32, payload(1), on_result=lambda header, _: statuses.append(header.status)))
+    endpoint.poll(0.0)
+    return endpoint, statuses
 
 
 RESULT = Header(job_id=JOB_ID, block_id=4096, src_cnt=2, gen_id=9, grad_cnt=64, op=Op.SUM, lane=Lane.L32, data_cnt=2)
@@ -248,51 +250,51 @@ RESULT = Header(job_id=JOB_ID, block_id=4096, src_cnt=2, gen_id=9, grad_cnt=64, 
     ids=str,
 )
 def test_a_result_that_makes_no_sense_is_counted_and_ignored(changes: dict[str, int]) -> None:
-    window, statuses = lonely()
-    window.receive(memoryview(pack_header(RESULT._replace(**changes)) + payload(2)), 0.1)
-    assert (window.stats.malformed, window.base, statuses) == (1, 0, [])
-    window.receive(memoryview(pack_header(RESULT) + payload(2)), 0.1)
-    assert (window.stats.malformed, window.base, statuses) == (1, 1, [Status.OK])
+    endpoint, statuses = lonely()
+    endpoint.receive(memoryview(pack_header(RESULT._replace(**changes)) + payload(2)), 0.1)
+    assert (endpoint.stats.malformed, endpoint.base, statuses) == (1, 0, [])
+    endpoint.receive(memoryview(pack_header(RESULT) + payload(2)), 0.1)
+    assert (endpoint.stats.malformed, endpoint.base, statuses) == (1, 1, [Status.OK])
 
 
 @pytest.mark.parametrize("length", [0, 1, HEADER_BYTES - 1, HEADER_BYTES + 64])
 def test_a_short_packet_is_counted_and_ignored(length: int) -> None:
-    window, statuses = lonely()
-    window.receive(memoryview((pack_header(RESULT) + payload(2))[:length]), 0.1)
-    assert (window.stats.malformed, window.base, statuses) == (1, 0, [])
+    endpoint, statuses = lonely()
+    endpoint.receive(memoryview((pack_header(RESULT) + payload(2))[:length]), 0.1)
+    assert (endpoint.stats.malformed, endpoint.base, statuses) == (1, 0, [])
 
 
 def test_a_second_result_is_a_duplicate() -> None:
-    window, statuses = lonely()
+    endpoint, statuses = lonely()
     for _ in range(2):
-        window.receive(memoryview(pack_header(RESULT) + payload(2)), 0.1)
-    assert (window.stats.duplicates, statuses) == (1, [Status.OK])
+        endpoint.receive(memoryview(pack_header(RESULT) + payload(2)), 0.1)
+    assert (endpoint.stats.duplicates, statuses) == (1, [Status.OK])
     # So is STALE for a block whose result is held.
-    window.receive(memoryview(pack_header(RESULT._replace(status=Status.STALE, grad_cnt=0))), 0.1)
-    assert window.stats.duplicates == 2
+    endpoint.receive(memoryview(pack_header(RESULT._replace(status=Status.STALE, grad_cnt=0))), 0.1)
+    assert endpoint.stats.duplicates == 2
 
 
 def test_a_notice_is_answered_by_asking_again() -> None:
-    window, statuses = lonely()
-    window.receive(memoryview(pack_header(RESULT._replace(grad_cnt=0))), 0.1)
-    assert (window.stats.notices, statuses) == (1, [])
-    assert len(window.poll(0.1)) == 1
+    endpoint, statuses = lonely()
+    endpoint.receive(memoryview(pack_header(RESULT._replace(grad_cnt=0))), 0.1)
+    assert (endpoint.stats.notices, statuses) == (1, [])
+    assert len(endpoint.poll(0.1)) == 1
 
 
 def test_a_switch_that_asks_again_gets_the_contribution_with_room() -> None:
     """A leaf's partial needs room for the sum, which an empty contribution brings as padding; at once, and as often as asked."""
-    window = SwitchWindow(descriptor(0, 2, block_bytes=1024))
-    window.submit(Block(9, Op.SUM, Lane.L32))
-    (packet,) = window.poll(0.0)
+    endpoint = SwitchEndpoint(descriptor(0, 2, block_bytes=1024))
+    endpoint.submit(Block(9, Op.SUM, Lane.L32))
+    (packet,) = endpoint.poll(0.0)
     assert sum(map(len, packet)) == HEADER_BYTES
     again = RESULT._replace(status=Status.AGAIN, src_cnt=0, data_cnt=0)
     for _ in range(2):
-        window.receive(memoryview(pack_header(again)), 0.1)
-        (padded,) = window.poll(0.1)
+        endpoint.receive(memoryview(pack_header(again)), 0.1)
+        (padded,) = endpoint.poll(0.1)
         assert padded[0] == packet[0]
         assert sum(map(len, padded)) == HEADER_BYTES + 1024
-    window.receive(memoryview(pack_header(again._replace(gen_id=8))), 0.1)
-    assert (window.poll(0.1), window.stats.malformed) == ([], 1)
+    endpoint.receive(memoryview(pack_header(again._replace(gen_id=8))), 0.1)
+    assert (endpoint.poll(0.1), endpoint.stats.malformed) == ([], 1)
 
 
 def refusal(reason: int, status: Status = Status.REFUSED) -> memoryview:
@@ -301,13 +303,13 @@ def refusal(reason: int, status: Status = Status.REFUSED) -> memoryview:
 
 @pytest.mark.parametrize("reason", [Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER])
 def test_a_switch_that_does_not_know_us_yet_is_asked_again_until_the_join_deadline(reason: Outcome) -> None:
-    window, _ = lonely()
-    window.receive(refusal(reason), 1.0)
-    deadline = window.next_deadline()
+    endpoint, _ = lonely()
+    endpoint.receive(refusal(reason), 1.0)
+    deadline = endpoint.next_deadline()
     assert deadline is not None
-    assert len(window.poll(deadline)) == 1
+    assert len(endpoint.poll(deadline)) == 1
     with pytest.raises(BlockRejected) as caught:
-        window.receive(refusal(reason), 5.0)
+        endpoint.receive(refusal(reason), 5.0)
     assert caught.value.reason is reason
 
 
@@ -315,24 +317,24 @@ def test_a_switch_that_does_not_know_us_yet_is_asked_again_until_the_join_deadli
     "reason", [Outcome.WRONG_PORT, Outcome.FINGERPRINT_MISMATCH, Outcome.OUT_OF_WINDOW, Outcome.UNSUPPORTED]
 )
 def test_other_refusals_are_final(reason: Outcome) -> None:
-    window, _ = lonely()
+    endpoint, _ = lonely()
     with pytest.raises(BlockRejected) as caught:
-        window.receive(refusal(reason), 0.1)
+        endpoint.receive(refusal(reason), 0.1)
     assert caught.value.reason is reason
-    assert window.stats.refusals == {reason.name: 1}
+    assert endpoint.stats.refusals == {reason.name: 1}
 
 
 def test_stale_for_a_block_that_is_needed_is_final() -> None:
-    window, _ = lonely()
+    endpoint, _ = lonely()
     with pytest.raises(BlockRejected):
-        window.receive(refusal(0, Status.STALE), 0.1)
+        endpoint.receive(refusal(0, Status.STALE), 0.1)
 
 
 def test_contributions_are_kept_for_a_window_more() -> None:
     simulation = lossless()
     simulation.submit(30)
     simulation.run()
-    assert [sent.start for sent in simulation.hosts[0].window._kept] == list(range(22, 30))
+    assert [sent.start for sent in simulation.hosts[0].endpoint._kept] == list(range(22, 30))
 
 
 @pytest.mark.parametrize("window", [1, 16])
@@ -341,27 +343,27 @@ def test_a_switch_that_turns_slow_is_not_stormed(window: int) -> None:
     simulation = Simulation(3, 7, window=window, block_bytes=256)
     for latency in (LATENCY, 200 * LATENCY):
         simulation.latency = latency
-        before = sum(host.window.stats.retransmissions for host in simulation.hosts)
+        before = sum(host.endpoint.stats.retransmissions for host in simulation.hosts)
         simulation.submit(300)
         simulation.run(1000.0)
-    repeated = sum(host.window.stats.retransmissions for host in simulation.hosts) - before
+    repeated = sum(host.endpoint.stats.retransmissions for host in simulation.hosts) - before
     assert 0 < repeated < 3 * 60, f"{repeated} of 900 contributions were sent again, and none was lost"
-    assert simulation.hosts[0].window.stats.rtt > 0.1
+    assert simulation.hosts[0].endpoint.stats.rtt > 0.1
 
 
 FIRST = 4096
 
 
-def straggler(blocks: int) -> tuple[SwitchWindow, list[int]]:
+def straggler(blocks: int) -> tuple[SwitchEndpoint, list[int]]:
     """A window that has sent so many blocks at time 0, and the serials that are reported lost."""
-    window = SwitchWindow(descriptor(0, 3, block_exp_ms=50.0, quorum=1, window=8))
+    endpoint = SwitchEndpoint(descriptor(0, 3, block_exp_ms=50.0, quorum=1, window=8))
     lost: list[int] = []
     for serial in range(blocks):
         block = Block(1, Op.SUM, Lane.L32, bytes(CHUNK_BYTES))
         block.on_lost = lambda serial=serial: lost.append(serial)
-        window.submit(block)
-    assert len(window.poll(0.0)) == blocks
-    return window, lost
+        endpoint.submit(block)
+    assert len(endpoint.poll(0.0)) == blocks
+    return endpoint, lost
 
 
 def stale(serial: int) -> memoryview:
@@ -372,25 +374,25 @@ def stale(serial: int) -> memoryview:
 @pytest.mark.parametrize("blocks", [2, 3, 8])
 def test_a_lone_stale_does_not_stop_the_timer(blocks: int) -> None:
     """Everything was lost on the way: whatever is still outstanding must be asked for again, although nothing else comes."""
-    window, lost = straggler(blocks)
+    endpoint, lost = straggler(blocks)
     now = 0.0
-    while not window.idle:
-        deadline = window.next_deadline()
+    while not endpoint.idle:
+        deadline = endpoint.next_deadline()
         assert deadline is not None, f"nothing will ever ask for what is missing (lost so far: {lost})"
         now = max(now, deadline)
         # Only one of the packets gets through.
-        for packet in window.poll(now)[:1]:
-            window.receive(stale(parse_header(bytes(packet[0])).block_id - FIRST), now)
+        for packet in endpoint.poll(now)[:1]:
+            endpoint.receive(stale(parse_header(bytes(packet[0])).block_id - FIRST), now)
     assert sorted(lost) == list(range(blocks))
-    assert window.stats.lost == blocks
+    assert endpoint.stats.lost == blocks
     assert now < 2.0
 
 
 def test_a_flight_of_stale_answers_is_no_storm() -> None:
-    window, lost = straggler(8)
+    endpoint, lost = straggler(8)
     for serial in range(8):
-        window.receive(stale(serial), 0.001)
+        endpoint.receive(stale(serial), 0.001)
     assert lost == list(range(8))
-    assert window.poll(0.002) == []
-    assert window.next_deadline() is None
-    assert window.idle
+    assert endpoint.poll(0.002) == []
+    assert endpoint.next_deadline() is None
+    assert endpoint.idle

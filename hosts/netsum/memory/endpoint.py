@@ -5,11 +5,11 @@ and the clock is passed in.
   the last 256 replies of a client can answer whatever is repeated, and does everything once.
 * It is complete when its reply is there, when it was refused for good, or when its caller has given it up (then it is not known
   whether it was done).
-* What is lost is sent again (:mod:`netsum.window.retransmit`); replies of the same shard should come in the order in which the
-  instructions were sent. :mod:`netsum.window.congestion` holds instructions back while links are congested.
+* What is lost is sent again (:mod:`netsum.core.retransmit`); replies of the same shard should come in the order in which the
+  instructions were sent. :mod:`netsum.core.congestion` holds instructions back while links are congested.
 
 Packets stand in a ring, one place for each instruction in flight. Most replies are ordinary: OK, whole, with nothing left out.
-They are taken many at a time, and that changes nothing else: :meth:`MemoryWindow.receive` says what a reply means, one by one.
+They are taken many at a time, and that changes nothing else: :meth:`MemoryEndpoint.receive` says what a reply means, one by one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum.core.congestion import CongestionWindow
+from netsum.core.retransmit import Retransmitter
 from netsum.errors import (
     ForbiddenError,
     InstructionRejectedError,
@@ -35,8 +37,6 @@ from netsum.errors import (
 from netsum.memory.run import Flight, Run, Task
 from netsum.packet_batch import ReceiveBatch, SendBatch, congested
 from netsum.transports.base import Packet
-from netsum.window.congestion import CongestionWindow
-from netsum.window.retransmit import Retransmitter
 from netsum.wire.codec import with_zeros
 from netsum.wire.memory import (
     AGAIN,
@@ -104,25 +104,25 @@ class Shared:
     """One window's instructions with the flag SHARED, of which an address has one at a time."""
 
     def __init__(self) -> None:
-        self._under_way: dict[int, tuple[int, Run]] = {}
+        self._in_flight: dict[int, tuple[int, Run]] = {}
 
     def sent(self, run: Run, number: int, first: int) -> None:
         """The next rows of a run, and the serial number of the first."""
         if run.header.flags & Flag.SHARED:
             for place, address in enumerate(run.addresses[run.begun : run.begun + number].tolist()):
-                self._under_way[address] = first + place, run
+                self._in_flight[address] = first + place, run
 
     def settled(self, run: Run, row: int, sequence: int) -> None:
         """It is over."""
-        if self._under_way:
+        if self._in_flight:
             address = int(run.addresses[row])
-            if self._under_way.get(address, (0, run))[0] == sequence:
-                del self._under_way[address]
+            if self._in_flight.get(address, (0, run))[0] == sequence:
+                del self._in_flight[address]
 
     def own(self, client: int, header: MemoryHeader, packet: memoryview) -> MemoryHeader | None:
         """A packet's header as if it answered this client's instruction alone; None if it answers none. Any host can send such
         packets."""
-        sequence, run = self._under_way.get(header.address, (0, None))
+        sequence, run = self._in_flight.get(header.address, (0, None))
         if run is None or (header.version, header.status) != (MEMORY_VERSION, MemoryStatus.OK):
             return None
         try:
@@ -145,7 +145,7 @@ _HEAD: Final = MEMORY_HEADER_BYTES
 _FLAGS: Final = OFFSETS["flags"]
 
 
-class MemoryWindow:
+class MemoryEndpoint:
     """One client's instructions."""
 
     def __init__(self, shards: int = 1, new_client: Callable[[], int] = lambda: secrets.randbits(63) + 1) -> None:
@@ -176,7 +176,7 @@ class MemoryWindow:
         return not self._queue and not self._sent
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """The number of instructions that have been sent and are not complete."""
         return len(self._sent)
 

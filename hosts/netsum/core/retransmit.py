@@ -129,7 +129,7 @@ class RackDetector:
 # This works in two ways, both TCP's. A block is *overtaken* when the result of a later one arrives
 # (:class:`RackDetector`): it is repeated at once. When nothing arrives, a timer repeats the oldest block alone, so
 # that waiting for a straggler causes no storm. If its result comes and the timer then expires again, everything is to
-# be repeated, as fast as :mod:`netsum.window.congestion` allows after that: a block, then twice as many with each round
+# be repeated, as fast as :mod:`netsum.core.congestion` allows after that: a block, then twice as many with each round
 # trip. The timer follows RFC 6298 (Karn's rule, exponential backoff up to a cap), but learns the lowest of several
 # samples, and allows for the time between results, which on a slow link is longer than a round trip of one packet. A
 # repeated block that gets two results was repeated too early: the backoff then grows until a block gets its result at
@@ -143,7 +143,7 @@ GAPS: Final = 3
 
 
 class Sent(Protocol):
-    """Blocks that were sent together, see :class:`netsum.window.blocks.InFlight`."""
+    """Blocks that were sent together, see :class:`netsum.core.blocks.InFlight`."""
 
     time: float
     order: int

@@ -11,6 +11,7 @@ drives them in the background as long as calls are outstanding.
 from __future__ import annotations
 
 import contextlib
+import select
 import threading
 import time
 from collections import deque
@@ -18,16 +19,20 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from netsum.core.blocks import id_distance
+from netsum.core.endpoint import LONE_SLICE, WAIT_SLICE
 from netsum.errors import CallError, CallTimeoutError, ClosedError, CommunicatorError, MismatchError, NetsumError
 from netsum.fork_guard import ForkGuard
-from netsum.peers.messenger import BackgroundProgress
 from netsum.report import Report
 from netsum.settings import seconds
-from netsum.window import LONE_SLICE, WAIT_SLICE
-from netsum.window.blocks import id_distance
 
 _SHARES: Final = 8
 """Results are taken a share of a window at a time, if they come more slowly than that: the rest of it keeps the links busy."""
+
+_IDLE: Final = 0.02
+"""Most seconds between two calls of ``progress``."""
+_BUSY: Final = 0.005
+"""The same, if there is no descriptor to poll, or another thread is doing the work."""
 
 Condition = Callable[[], bool]
 Flow = Generator[Condition | object, None, Any]
@@ -204,6 +209,35 @@ class Session(Protocol[AnyWork]):
 
     def close(self) -> None:
         """Leave, and close the transport."""
+
+
+class BackgroundProgress:
+    """A thread that calls ``progress`` when something has arrived, and now and then. It keeps a member in touch with the others
+    between its calls: it repeats what they have not received, and acknowledges what they send."""
+
+    def __init__(self, progress: Callable[[], bool], fileno: Callable[[], int | None]) -> None:
+        """``progress()`` sends and receives whatever is due, or returns False if another thread does. ``fileno()`` is a
+        descriptor that is readable when something has arrived, or None."""
+        self._progress = progress
+        self._fileno = fileno
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="netsum peers", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            fileno = self._fileno() if self._progress() else None
+            if fileno is None:
+                self._stopped.wait(_BUSY)
+                continue
+            readable = select.poll()
+            readable.register(fileno, select.POLLIN)
+            readable.poll(int(_IDLE * 1000))
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
 
 class ProgressEngine(Generic[AnyWork]):

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from netsum.controller_http import Question
+from netsum.core.blocks import BlockRejected
+from netsum.core.endpoint import BlockedOn, Endpoint, Waits
+from netsum.core.progress import Work
 from netsum.descriptor import Descriptor
 from netsum.errors import CallTimeoutError, CommunicatorError, NetsumError, NotReadyError
-from netsum.progress import Work
 from netsum.transports.base import Transport
-from netsum.window import BlockedOn, Waits, Window
-from netsum.window.blocks import BlockRejected
 from netsum.wire.schema import Outcome
 
 # Notices when a member hears nothing new: the job may have moved on without it.
@@ -82,44 +82,44 @@ class TimeoutDiagnosis:
         self._explain = explain
         self._early: Question[BlockedOn] | None = None
 
-    def foresee(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> None:
+    def foresee(self, work: Work[Any], endpoint: Endpoint, silence: InactivityTimer, now: float) -> None:
         """Ask ahead of the deadline, if there is time: no call then waits for a controller that does not answer."""
         if work.timeout is None or work.deadline is None or work.timeout < 2 * ANSWER or now < work.deadline - ANSWER:
             return
-        if self._early is None and self._waits(work, window, silence, now):
-            self._early = self._ask(window, now)
+        if self._early is None and self._waits(work, endpoint, silence, now):
+            self._early = self._ask(endpoint, now)
 
-    def _waits(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> bool:
+    def _waits(self, work: Work[Any], endpoint: Endpoint, silence: InactivityTimer, now: float) -> bool:
         assert work.timeout is not None
-        return window.base < window.next_serial and now - silence.moved >= min(STILL, work.timeout / 2)
+        return endpoint.base < endpoint.next_serial and now - silence.moved >= min(STILL, work.timeout / 2)
 
-    def _ask(self, window: Window, now: float) -> Question[BlockedOn] | None:
-        explain, block = self._explain, window.block_id(window.base)
-        return None if explain is None or window.explain(now) is not None else Question(lambda: explain(block))
+    def _ask(self, endpoint: Endpoint, now: float) -> Question[BlockedOn] | None:
+        explain, block = self._explain, endpoint.block_id(endpoint.base)
+        return None if explain is None or endpoint.explain(now) is not None else Question(lambda: explain(block))
 
-    def error(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> CallTimeoutError:
+    def error(self, work: Work[Any], endpoint: Endpoint, silence: InactivityTimer, now: float) -> CallTimeoutError:
         """The error of a call that has timed out; waits for the controller's answer, at most :data:`ANSWER`."""
         within = f"within {work.timeout:g} s"
-        progress = work.progress.describe(window.block_id(window.base))
-        if window.base == window.next_serial:
+        progress = work.progress.describe(endpoint.block_id(endpoint.base))
+        if endpoint.base == endpoint.next_serial:
             return CallTimeoutError("; ".join(filter(None, [f"the call did not end {within}", progress])))
-        block = window.block_id(window.base)
-        sentence, missing = self._whom(work, window, silence, now)
+        block = endpoint.block_id(endpoint.base)
+        sentence, missing = self._whom(work, endpoint, silence, now)
         reasons = [f"no result for block {block} (generation {work.gen}) {within}", progress, sentence]
-        if not window.stats.packets_received:
-            reasons.append(f"nothing at all has come from the {window.combiner}")
+        if not endpoint.stats.packets_received:
+            reasons.append(f"nothing at all has come from the {endpoint.combiner}")
         return CallTimeoutError("; ".join(filter(None, reasons)), block, missing)
 
-    def _whom(self, work: Work[Any], window: Window, silence: InactivityTimer, now: float) -> BlockedOn:
-        if not self._waits(work, window, silence, now):
+    def _whom(self, work: Work[Any], endpoint: Endpoint, silence: InactivityTimer, now: float) -> BlockedOn:
+        if not self._waits(work, endpoint, silence, now):
             return "results were still arriving: it needs more time", ()
-        known = window.explain(now)
+        known = endpoint.explain(now)
         if known is not None:
             return known
         early, self._early = self._early, None
         if early is not None and not early.answered():
             return _UNKNOWN
-        question = self._ask(window, now)  # the early answer may no longer be true
+        question = self._ask(endpoint, now)  # the early answer may no longer be true
         if question is None:
             return "", ()
         return question.answer() if question.answered(ANSWER) else _UNKNOWN

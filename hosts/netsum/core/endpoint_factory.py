@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from netsum.core.endpoint import Endpoint
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.descriptor import Descriptor, is_chain
 from netsum.errors import JoinError
-from netsum.peers.peer_window import PeerWindow
+from netsum.peers.peer_endpoint import PeerEndpoint
 from netsum.peers.transport import PeerSocket, PeerTransport
 from netsum.transports.base import Transport
 from netsum.transports.factory import open_link
-from netsum.window import Window
-from netsum.window.switch_window import SwitchWindow
 
 
-def open_window(descriptor: Descriptor, join_deadline: float = 0.0) -> Window:
-    """The window of an epoch. ``join_deadline``: see :class:`SwitchWindow`."""
-    return SwitchWindow(descriptor, join_deadline) if descriptor.by_switch else PeerWindow(descriptor)
+def open_endpoint(descriptor: Descriptor, join_deadline: float = 0.0) -> Endpoint:
+    """The endpoint of an epoch. ``join_deadline``: see :class:`SwitchEndpoint`."""
+    return SwitchEndpoint(descriptor, join_deadline) if descriptor.by_switch else PeerEndpoint(descriptor)
 
 
-def resume_window(window: Window, descriptor: Descriptor) -> Window | None:
-    """The window of an epoch that resumes that of ``window``: everything from its ``first_block_id`` on is submitted to it again.
-    None if a contribution is gone, or cannot be made there."""
-    blocks = window.blocks_from(descriptor.first_block_id)
+def resume_endpoint(endpoint: Endpoint, descriptor: Descriptor) -> Endpoint | None:
+    """The endpoint of an epoch that resumes that of ``endpoint``: everything from its ``first_block_id`` on is submitted to it
+    again. None if a contribution is gone, or cannot be made there."""
+    blocks = endpoint.blocks_from(descriptor.first_block_id)
     if blocks is None or (not is_chain(descriptor.algorithm) and any(block.floats for block in blocks)):
         return None
-    if descriptor.by_switch and window.resume(descriptor.first_block_id, descriptor.roots, descriptor.job_id):
-        return window
-    following = open_window(descriptor)
-    following.stats = window.stats
+    if descriptor.by_switch and endpoint.resume(descriptor.first_block_id, descriptor.roots, descriptor.job_id):
+        return endpoint
+    following = open_endpoint(descriptor)
+    following.stats = endpoint.stats
     for block in blocks:
         following.submit(block)
     following.stats.resumes += 1

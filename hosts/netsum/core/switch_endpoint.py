@@ -1,21 +1,21 @@
-"""The window of a job whose blocks a switch combines: the host's half of the protocol (:mod:`netsum.window`).
+"""The endpoint of a job whose blocks a switch combines: the host's half of the protocol (:mod:`netsum.core.endpoint`).
 
 One window W serves all calls of a job together:
 
 * block b is sent only when every result up to b - W is held (this lets the switch reuse slots, docs/protocol.md);
 * a contribution is repeated until the block's result is held, and kept for W more blocks after that;
 * a result is matched to its block by job, block id within the live window, and generation;
-* a COPY's payload may come ahead of its result, which is then a header (:mod:`netsum.window.blocks`);
-* results tell when to give way to another job (:mod:`netsum.window.priority_backoff`), and when links are congested
-  (:mod:`netsum.window.congestion`);
+* a COPY's payload may come ahead of its result, which is then a header (:mod:`netsum.core.blocks`);
+* results tell when to give way to another job (:mod:`netsum.core.priority_backoff`), and when links are congested
+  (:mod:`netsum.core.congestion`);
 * in a job that degrades, a result may be partial, and a block whose result the switch has recycled (STALE) counts as settled;
-* after a switch restart all ranks send again from the first block that some rank lacks (:meth:`SwitchWindow.resume`).
+* after a switch restart all ranks send again from the first block that some rank lacks (:meth:`SwitchEndpoint.resume`).
 
-What is lost is sent again (:mod:`netsum.window.retransmit`).
+What is lost is sent again (:mod:`netsum.core.retransmit`).
 
-Blocks of a run that are alike (:mod:`netsum.window.blocks`) are sent many at a time, and their results taken many at a time if
-they are ordinary: the next that are waited for, whole and OK. That changes nothing else: :meth:`SwitchWindow.receive` says what a
-result means, one by one.
+Blocks of a run that are alike (:mod:`netsum.core.blocks`) are sent many at a time, and their results taken many at a time if
+they are ordinary: the next that are waited for, whole and OK. That changes nothing else: :meth:`SwitchEndpoint.receive` says
+what a result means, one by one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,7 @@ from typing import Final
 
 import numpy as np
 
-from netsum.descriptor import Descriptor
-from netsum.packet_batch import ReceiveBatch, SendBatch, congested
-from netsum.settings import Settings
-from netsum.stats import Stats
-from netsum.transports.base import Packet, Transport
-from netsum.window import Waits
-from netsum.window.blocks import (
+from netsum.core.blocks import (
     ID_MASK,
     Block,
     BlockBatch,
@@ -47,9 +41,15 @@ from netsum.window.blocks import (
     is_of,
     ordinary,
 )
-from netsum.window.congestion import CongestionWindow
-from netsum.window.priority_backoff import PriorityBackoff
-from netsum.window.retransmit import Retransmitter
+from netsum.core.congestion import CongestionWindow
+from netsum.core.endpoint import Waits
+from netsum.core.priority_backoff import PriorityBackoff
+from netsum.core.retransmit import Retransmitter
+from netsum.descriptor import Descriptor
+from netsum.packet_batch import ReceiveBatch, SendBatch, congested
+from netsum.settings import Settings
+from netsum.stats import Stats
+from netsum.transports.base import Packet, Transport
 from netsum.wire.codec import Header, count_alike, parse_header
 from netsum.wire.schema import (
     EVERYONE,
@@ -67,8 +67,8 @@ from netsum.wire.schema import (
 _RETRIED: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER})
 
 
-class SwitchWindow:
-    """One member's window over one epoch of a job."""
+class SwitchEndpoint:
+    """One member's endpoint in one epoch of a job."""
 
     combiner = "switch"
     by_chain = False
@@ -158,7 +158,7 @@ class SwitchWindow:
         self.stats.fast_retransmissions += self._retransmitter.look(self._sent, now)
         if self._retransmitter.stalled:
             self._congestion.stalled()
-        room = self._congestion.room(now, self._under_way, self._retransmitter.trip.shortest)
+        room = self._congestion.room(now, self._in_flight, self._retransmitter.trip.shortest)
         if self._retransmitter.again:
             room -= self._repeat_all(max(room, self._retransmitter.due), packets)
         room = min(room, self._way.room(now) - len(self._sent), self.base + self._size - self.next_serial)
@@ -176,7 +176,7 @@ class SwitchWindow:
         return packets
 
     @property
-    def _under_way(self) -> int:
+    def _in_flight(self) -> int:
         """The number of blocks that have been sent and are not about to be repeated."""
         again = self._retransmitter.again
         return len(self._sent) - (sum(serial in self._sent for serial in again) if again else 0)
@@ -197,7 +197,7 @@ class SwitchWindow:
         """So many blocks turn out to be overtaken by later ones."""
         if found:
             self.stats.fast_retransmissions += found
-            self._congestion.lost(self._under_way)
+            self._congestion.lost(self._in_flight)
 
     def _repeat(self, serial: int, packets: SendBatch) -> None:
         sent = self._sent.pop(serial).alone(serial)
@@ -236,10 +236,10 @@ class SwitchWindow:
 
     leave = progress
 
-    def use(self, settings: Settings) -> None:
+    def apply(self, settings: Settings) -> None:
         self._way.narrow(settings.window)
 
-    def fit(self, holds: Callable[[int], int]) -> None:
+    def limit_to_buffer(self, holds: Callable[[int], int]) -> None:
         self._congestion.limit(holds(HEADER_BYTES + self._largest))
 
     def waits(self) -> Waits | None:
@@ -275,7 +275,7 @@ class SwitchWindow:
     def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
         if marked := congested(packets):
             self.stats.congested += marked
-            self._congestion.marked(marked, self._under_way)
+            self._congestion.marked(marked, self._in_flight)
         at, number = 0, len(packets)
         while at < number:
             taken = self._take(packets, at, now) if isinstance(packets, ReceiveBatch) else 0
@@ -424,7 +424,7 @@ class SwitchWindow:
         self._retransmitter.arrived(serial, 1, sent, now, others=len(self._sent) > 1)
         self.stats.rtt = self._retransmitter.trip.srtt or 0.0
         self._way.heard(bool(header.backoff), now)
-        self.stats.gave_way += header.backoff
+        self.stats.backoffs += header.backoff
         if not block.delivered:
             block.delivered = True
             self.stats.degraded += header.degraded

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 from netsum import ClosedError, Communicator, CommunicatorError, MismatchError, wait_all
 from netsum.collectives.history import KINDS, Predictions
-from netsum.progress import SUBMITTED, Flow, ProgressEngine, Work
-from netsum.session import JobSession
+from netsum.core.blocks import Block
+from netsum.core.progress import SUBMITTED, Flow, ProgressEngine, Work
+from netsum.core.session import JobSession
+from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.transports import Transport
 from netsum.transports.base import Packet
 from netsum.transports.sockets import packets_held
-from netsum.window.blocks import Block
-from netsum.window.switch_window import SwitchWindow
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Status
 
@@ -131,9 +131,9 @@ def test_a_link_that_fails_ends_the_communicator_with_one_sentence() -> None:
 class Driven:
     """A session, and the engine that drives its calls."""
 
-    def __init__(self, window: SwitchWindow, transport: Transport) -> None:
-        self.window = window
-        self.session = JobSession(window, transport)
+    def __init__(self, endpoint: SwitchEndpoint, transport: Transport) -> None:
+        self.endpoint = endpoint
+        self.session = JobSession(endpoint, transport)
         self.engine: ProgressEngine[Work[Any]] = ProgressEngine(self.session)
 
     def start(self, flow: Flow, gen: int, timeout: float | None) -> Work[Any]:
@@ -144,8 +144,8 @@ class Driven:
 def engines() -> Iterator[list[Driven]]:
     """Of two ranks."""
     network = MemoryNetwork(2)
-    windows = map(SwitchWindow, network.descriptors)
-    made = [Driven(window, transport) for window, transport in zip(windows, network.transports, strict=True)]
+    endpoints = map(SwitchEndpoint, network.descriptors)
+    made = [Driven(endpoint, transport) for endpoint, transport in zip(endpoints, network.transports, strict=True)]
     yield made
     for each in made:
         each.engine.close()
@@ -156,7 +156,7 @@ def test_a_rank_that_was_stopped_asks_for_nothing_that_is_there_already(engines:
 
     def flow(engine: Driven) -> Flow:
         block = Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), on_result=lambda header, _: results.append(header))
-        engine.window.submit(block)
+        engine.endpoint.submit(block)
         yield SUBMITTED
         yield lambda: len(results) >= 2
 
@@ -164,11 +164,11 @@ def test_a_rank_that_was_stopped_asks_for_nothing_that_is_there_already(engines:
     engines[0].engine.drive(stopped, 0.001)
     engines[1].engine.drive(other, 0.1)
     assert len(results) == 1
-    while (engines[0].window.next_deadline() or 0) > time.monotonic():
+    while (engines[0].endpoint.next_deadline() or 0) > time.monotonic():
         time.sleep(0.01)
     engines[0].engine.drive(stopped, 0.001)
     assert len(results) == 2
-    assert engines[0].window.stats.retransmissions == 0
+    assert engines[0].endpoint.stats.retransmissions == 0
 
 
 def test_a_call_that_fails_half_way_is_told_to_the_others(engines: list[Driven]) -> None:
@@ -180,7 +180,7 @@ def test_a_call_that_fails_half_way_is_told_to_the_others(engines: list[Driven])
             if breaks and number == 1:
                 raise MemoryError("no room")
             block = Block(0, Op.SUM, Lane.L32, bytes(CHUNK_BYTES), on_result=lambda header, _: held.append(header))
-            engine.window.submit(block)
+            engine.endpoint.submit(block)
             yield lambda: len(held) > number  # noqa: B023
         yield SUBMITTED
 
@@ -204,53 +204,53 @@ def test_ranks_that_differ_by_blocks_and_generations_all_learn_it() -> None:
         assert {header.status for header in told} == {Status.MISMATCH}
 
 
-def result(window: SwitchWindow, serial: int, **changes: Any) -> memoryview:
-    fields = {"job_id": JOB_ID, "block_id": window.block_id(serial), "src_cnt": 2, "gen_id": 5, "op": Op.SUM}
+def result(endpoint: SwitchEndpoint, serial: int, **changes: Any) -> memoryview:
+    fields = {"job_id": JOB_ID, "block_id": endpoint.block_id(serial), "src_cnt": 2, "gen_id": 5, "op": Op.SUM}
     return memoryview(pack_header(Header(**(fields | changes))))
 
 
 def test_an_abort_is_taken_whatever_its_generation() -> None:
-    window = SwitchWindow(descriptor(0, 2))
+    endpoint = SwitchEndpoint(descriptor(0, 2))
     taken: list[int] = []
-    window.submit(Block(5, Op.SUM, Lane.L32, on_result=lambda header, _: taken.append(header.status)))
-    window.poll(0.0)
-    window.receive(result(window, 0, gen_id=4), 0.1)
-    assert (taken, window.stats.malformed) == ([], 1)
-    window.receive(result(window, 0, gen_id=4, status=Status.ABORT), 0.1)
+    endpoint.submit(Block(5, Op.SUM, Lane.L32, on_result=lambda header, _: taken.append(header.status)))
+    endpoint.poll(0.0)
+    endpoint.receive(result(endpoint, 0, gen_id=4), 0.1)
+    assert (taken, endpoint.stats.malformed) == ([], 1)
+    endpoint.receive(result(endpoint, 0, gen_id=4, status=Status.ABORT), 0.1)
     assert taken == [Status.ABORT]
 
 
 def test_a_refusal_of_another_call_is_not_ours() -> None:
-    window = SwitchWindow(descriptor(0, 2))
-    window.submit(Block(5, Op.SUM, Lane.L32))
-    window.poll(0.0)
-    window.receive(result(window, 0, gen_id=4, status=Status.REFUSED, age_op=11), 0.1)
-    window.receive(result(window, 0, gen_id=4, status=Status.STALE), 0.1)
-    assert window.stats.malformed == 2
-    assert not window.idle
+    endpoint = SwitchEndpoint(descriptor(0, 2))
+    endpoint.submit(Block(5, Op.SUM, Lane.L32))
+    endpoint.poll(0.0)
+    endpoint.receive(result(endpoint, 0, gen_id=4, status=Status.REFUSED, age_op=11), 0.1)
+    endpoint.receive(result(endpoint, 0, gen_id=4, status=Status.STALE), 0.1)
+    assert endpoint.stats.malformed == 2
+    assert not endpoint.idle
 
 
 @pytest.mark.parametrize("chunks", [1, 5])
 def test_a_notice_is_fetched_with_room_that_fits_the_way(chunks: int) -> None:
     size = chunks * CHUNK_BYTES
-    window = SwitchWindow(descriptor(0, 2, block_bytes=size, mtu=size + HEADER_BYTES + 28))
-    window.submit(Block(5, Op.SUM, Lane.L32))
-    (first,) = window.poll(0.0)
+    endpoint = SwitchEndpoint(descriptor(0, 2, block_bytes=size, mtu=size + HEADER_BYTES + 28))
+    endpoint.submit(Block(5, Op.SUM, Lane.L32))
+    (first,) = endpoint.poll(0.0)
     assert sum(map(len, first)) == HEADER_BYTES
-    window.receive(result(window, 0, data_cnt=1), 0.1)
-    (fetch,) = window.poll(0.1)
+    endpoint.receive(result(endpoint, 0, data_cnt=1), 0.1)
+    (fetch,) = endpoint.poll(0.1)
     assert sum(map(len, fetch)) == HEADER_BYTES + size
 
 
 def test_overruling_reaches_the_block_that_the_others_wait_for_next() -> None:
-    window = SwitchWindow(descriptor(0, 2, window=3))
+    endpoint = SwitchEndpoint(descriptor(0, 2, window=3))
     for _ in range(2):
-        window.submit(Block(5, Op.SUM, Lane.L32, bytes(CHUNK_BYTES)))
-    window.poll(0.0)
+        endpoint.submit(Block(5, Op.SUM, Lane.L32, bytes(CHUNK_BYTES)))
+    endpoint.poll(0.0)
     told = [
-        parse_header(b"".join(bytes(part) for part in packet)) for packet in window.abort_outstanding(Status.MISMATCH)
+        parse_header(b"".join(bytes(part) for part in packet)) for packet in endpoint.abort_outstanding(Status.MISMATCH)
     ]
-    assert [header.block_id for header in told] == [window.block_id(serial) for serial in range(3)]
+    assert [header.block_id for header in told] == [endpoint.block_id(serial) for serial in range(3)]
     assert {(header.status, header.grad_cnt, header.data_cnt) for header in told} == {(Status.MISMATCH, 0, 0)}
 
 
@@ -262,7 +262,7 @@ def test_no_more_blocks_are_under_way_than_the_receive_buffer_holds() -> None:
         with socket.socket(fileno=os.dup(number)) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 40_000)
         held = packets_held(number, HEADER_BYTES + 4096)
-        driven = Driven(SwitchWindow(descriptor(0, 2, window=64, block_bytes=4096)), here)
+        driven = Driven(SwitchEndpoint(descriptor(0, 2, window=64, block_bytes=4096)), here)
 
         def flow() -> Flow:
             for _ in range(64):

@@ -1,0 +1,1 @@
+"""Arithmetic on arrays: fixed point, its exponents, and exact sums. It knows no packet."""
