@@ -8,6 +8,8 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum.wire.codec import count_alike
+
 Packet = Sequence[bytes | bytearray | memoryview]
 """One packet in parts, which are sent one after the other without being copied together."""
 Rows = NDArray[np.uint8]
@@ -79,6 +81,12 @@ class ReceiveBatch(Sequence[memoryview]):
             return ReceiveBatch(self.rows[at], self.sizes[at])
         packet: memoryview = self.rows[at, : self.sizes[at]].data
         return packet
+
+    def alike(self, at: int, most: int) -> Rows:
+        """The packet at this place, and at most ``most`` in all that follow it and differ only in block ids that count up, one a
+        row."""
+        rows, sizes = self.rows[at : at + most], self.sizes[at : at + most]
+        return rows[: count_alike(rows, sizes), : sizes[0]]
 
 
 def congested(packets: Sequence[memoryview]) -> int:

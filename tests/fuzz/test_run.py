@@ -43,9 +43,16 @@ def test_strangers_change_nothing(target: Target) -> None:
     assert tally.packets == PACKETS
     assert sum(tally.outcomes.values()) + tally.forwarded + tally.forged + tally.arp == PACKETS
     refusals = {outcome.name.lower() for outcome in Outcome if outcome >= Outcome.DUPLICATE}
-    changing = {"aged", "scanned", "returned", "resent", "told", "brought"}  # no partial is on its way
-    changing |= {"lacking"}  # nor has a payload gone ahead of one
-    changing |= {"asked"}  # and the leaf's job waits, so that it has nothing to ask
+    changing = {
+        "aged",
+        "scanned",
+        "parent_result",
+        "resent",
+        "parent_status",
+        "early_payload",
+    }  # no partial is on its way
+    changing |= {"payload_missing"}  # nor has a payload gone ahead of one
+    changing |= {"queried_parent"}  # and the leaf's job waits, so that it has nothing to query
     assert set(tally.outcomes) == refusals - changing, "a run this long meets every reason"
     assert 0 < tally.bytes_out < tally.bytes_in
 

@@ -64,7 +64,7 @@ class Members:
         for _ in range(turns):
             for rank, endpoint in enumerate(self.endpoints):
                 self.transports[rank].send(endpoint.poll(self.now))
-                endpoint.receive_all(self.transports[rank].recv(0.0), self.now)
+                endpoint.receive(self.transports[rank].recv(0.0), self.now)
             if all(endpoint.idle for endpoint in self.endpoints):
                 return True
         return False
@@ -312,7 +312,7 @@ def test_packets_that_are_altered_or_of_another_epoch_are_no_members() -> None:
         b"",
     ]
     for frame in frames:
-        endpoint.receive(memoryview(b"\0\x80" + frame), 0.0)
+        endpoint.receive([memoryview(b"\0\x80" + frame)], 0.0)
     assert endpoint.stats.malformed == len(frames)
     assert members.run()
     assert endpoint.stats.malformed == len(frames)

@@ -133,7 +133,7 @@ def test_what_makes_no_sense_is_counted_and_changes_nothing(kind: str, packet: b
     endpoint = make(kind)
     endpoint.submit(block())
     endpoint.poll(0.0)
-    endpoint.receive(memoryview(packet), 0.1)
+    endpoint.receive([memoryview(packet)], 0.1)
     assert (endpoint.base, endpoint.next_serial, endpoint.heard) == (0, 1, 0)
     assert endpoint.stats.malformed == 1
 
@@ -190,7 +190,7 @@ def test_every_result_comes_once_and_in_the_same_bits(kind: str) -> None:
         for endpoint, transport in zip(endpoints, network.transports, strict=True):
             transport.send(endpoint.poll(time.monotonic()))
             for packet in transport.recv(0.0):
-                endpoint.receive(packet, time.monotonic())
+                endpoint.receive([packet], time.monotonic())
     assert sorted(got[0]) == sorted(got[1])
     assert [each for each, _ in sorted(got[0])] == [endpoints[0].block_id(serial) for serial in range(3 * WINDOW)]
     assert sorted(got[0])[7][1] == (2 * 0x07070707).to_bytes(4, "big") * (CHUNK_BYTES // 4)

@@ -98,7 +98,7 @@ class Story:
         if packet.port != host.port:
             return
         try:
-            host.endpoint.receive(memoryview(packet.data), self.now)
+            host.endpoint.receive([memoryview(packet.data)], self.now)
         except BlockRejected as refusal:
             self.refused.add(refusal.reason)
             host.asking = True
@@ -186,7 +186,7 @@ def test_contributions_go_back_one_window(first: int, possible: bool) -> None:
     while not host.endpoint.idle:
         for packet in host.endpoint.poll(0.0):
             result = parse_header(b"".join(packet)[:HEADER_BYTES])
-            host.endpoint.receive(memoryview(pack_header(result) + bytes(CHUNK_BYTES)), 0.0)
+            host.endpoint.receive([memoryview(pack_header(result) + bytes(CHUNK_BYTES))], 0.0)
     assert host.endpoint.block_id(host.endpoint.prefix) == 4136
     assert host.endpoint.resume(first) is possible
     assert len(host.endpoint.poll(0.0)) == (4136 - first if possible else 0)

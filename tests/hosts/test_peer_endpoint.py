@@ -51,7 +51,7 @@ def by_switch(batches: list[list[list[Block]]], workers: int) -> list[list[Resul
         for rank, endpoint in enumerate(endpoints):
             for packet in endpoint.poll(0.0):
                 for reply in switch.step(contribution(b"".join(packet), rank)).replies:
-                    endpoints[reply.port - 1].receive(memoryview(reply_bytes(reply)), 0.0)
+                    endpoints[reply.port - 1].receive([memoryview(reply_bytes(reply))], 0.0)
     assert all(endpoint.idle for endpoint in endpoints)
     return got
 
@@ -68,7 +68,7 @@ def by_peers(batches: list[list[list[Block]]], workers: int, algorithm: str) -> 
         for rank, endpoint in enumerate(endpoints):
             transports[rank].send(endpoint.poll(0.0))
             for packet in transports[rank].recv(0.0):
-                endpoint.receive(packet, 0.0)
+                endpoint.receive([packet], 0.0)
     assert all(endpoint.idle for endpoint in endpoints)
     return got
 

@@ -214,9 +214,9 @@ def test_an_abort_is_taken_whatever_its_generation() -> None:
     taken: list[int] = []
     endpoint.submit(Block(5, Op.SUM, Lane.L32, on_result=lambda header, _: taken.append(header.status)))
     endpoint.poll(0.0)
-    endpoint.receive(result(endpoint, 0, gen_id=4), 0.1)
+    endpoint.receive([result(endpoint, 0, gen_id=4)], 0.1)
     assert (taken, endpoint.stats.malformed) == ([], 1)
-    endpoint.receive(result(endpoint, 0, gen_id=4, status=Status.ABORT), 0.1)
+    endpoint.receive([result(endpoint, 0, gen_id=4, status=Status.ABORT)], 0.1)
     assert taken == [Status.ABORT]
 
 
@@ -224,8 +224,8 @@ def test_a_refusal_of_another_call_is_not_ours() -> None:
     endpoint = SwitchEndpoint(descriptor(0, 2))
     endpoint.submit(Block(5, Op.SUM, Lane.L32))
     endpoint.poll(0.0)
-    endpoint.receive(result(endpoint, 0, gen_id=4, status=Status.REFUSED, age_op=11), 0.1)
-    endpoint.receive(result(endpoint, 0, gen_id=4, status=Status.STALE), 0.1)
+    endpoint.receive([result(endpoint, 0, gen_id=4, status=Status.REFUSED, age_op=11)], 0.1)
+    endpoint.receive([result(endpoint, 0, gen_id=4, status=Status.STALE)], 0.1)
     assert endpoint.stats.malformed == 2
     assert not endpoint.idle
 
@@ -237,7 +237,7 @@ def test_a_notice_is_fetched_with_room_that_fits_the_way(chunks: int) -> None:
     endpoint.submit(Block(5, Op.SUM, Lane.L32))
     (first,) = endpoint.poll(0.0)
     assert sum(map(len, first)) == HEADER_BYTES
-    endpoint.receive(result(endpoint, 0, data_cnt=1), 0.1)
+    endpoint.receive([result(endpoint, 0, data_cnt=1)], 0.1)
     (fetch,) = endpoint.poll(0.1)
     assert sum(map(len, fetch)) == HEADER_BYTES + size
 

@@ -103,7 +103,7 @@ class Simulation:
                 for reply in self.switch.step(contribution(data, rank)).replies:
                     self._travel(reply.port - 1, False, reply_bytes(reply))
             else:
-                self.hosts[rank].endpoint.receive(memoryview(data), self.now)
+                self.hosts[rank].endpoint.receive([memoryview(data)], self.now)
         return True
 
     def run(self, limit: float = 300.0) -> None:
@@ -195,7 +195,7 @@ def test_a_block_that_was_sent_twice_tells_no_round_trip_time() -> None:
     deadline = endpoint.next_deadline()
     assert deadline is not None
     endpoint.poll(deadline)
-    endpoint.receive(memoryview(pack_header(RESULT) + payload(2)), deadline + 0.001)
+    endpoint.receive([memoryview(pack_header(RESULT) + payload(2))], deadline + 0.001)
     assert statuses == [Status.OK]
     assert endpoint.stats.rtt == 0.0
 
@@ -210,7 +210,7 @@ def test_who_was_kept_waiting_once_is_not_slow_for_long() -> None:
         if sent:
             now, latency = now + latency, 2 * LATENCY
             results = [pack_header(RESULT._replace(block_id=header.block_id)) + payload(2) for header in sent]
-            endpoint.receive_all(ReceiveBatch.of(results, congested=len(results)), now)
+            endpoint.receive(ReceiveBatch.of(results, congested=len(results)), now)
         else:
             deadline = endpoint.next_deadline()
             assert deadline is not None
@@ -251,32 +251,32 @@ RESULT = Header(job_id=JOB_ID, block_id=4096, src_cnt=2, gen_id=9, grad_cnt=64, 
 )
 def test_a_result_that_makes_no_sense_is_counted_and_ignored(changes: dict[str, int]) -> None:
     endpoint, statuses = lonely()
-    endpoint.receive(memoryview(pack_header(RESULT._replace(**changes)) + payload(2)), 0.1)
+    endpoint.receive([memoryview(pack_header(RESULT._replace(**changes)) + payload(2))], 0.1)
     assert (endpoint.stats.malformed, endpoint.base, statuses) == (1, 0, [])
-    endpoint.receive(memoryview(pack_header(RESULT) + payload(2)), 0.1)
+    endpoint.receive([memoryview(pack_header(RESULT) + payload(2))], 0.1)
     assert (endpoint.stats.malformed, endpoint.base, statuses) == (1, 1, [Status.OK])
 
 
 @pytest.mark.parametrize("length", [0, 1, HEADER_BYTES - 1, HEADER_BYTES + 64])
 def test_a_short_packet_is_counted_and_ignored(length: int) -> None:
     endpoint, statuses = lonely()
-    endpoint.receive(memoryview((pack_header(RESULT) + payload(2))[:length]), 0.1)
+    endpoint.receive([memoryview((pack_header(RESULT) + payload(2))[:length])], 0.1)
     assert (endpoint.stats.malformed, endpoint.base, statuses) == (1, 0, [])
 
 
 def test_a_second_result_is_a_duplicate() -> None:
     endpoint, statuses = lonely()
     for _ in range(2):
-        endpoint.receive(memoryview(pack_header(RESULT) + payload(2)), 0.1)
+        endpoint.receive([memoryview(pack_header(RESULT) + payload(2))], 0.1)
     assert (endpoint.stats.duplicates, statuses) == (1, [Status.OK])
     # So is STALE for a block whose result is held.
-    endpoint.receive(memoryview(pack_header(RESULT._replace(status=Status.STALE, grad_cnt=0))), 0.1)
+    endpoint.receive([memoryview(pack_header(RESULT._replace(status=Status.STALE, grad_cnt=0)))], 0.1)
     assert endpoint.stats.duplicates == 2
 
 
 def test_a_notice_is_answered_by_asking_again() -> None:
     endpoint, statuses = lonely()
-    endpoint.receive(memoryview(pack_header(RESULT._replace(grad_cnt=0))), 0.1)
+    endpoint.receive([memoryview(pack_header(RESULT._replace(grad_cnt=0)))], 0.1)
     assert (endpoint.stats.notices, statuses) == (1, [])
     assert len(endpoint.poll(0.1)) == 1
 
@@ -289,11 +289,11 @@ def test_a_switch_that_asks_again_gets_the_contribution_with_room() -> None:
     assert sum(map(len, packet)) == HEADER_BYTES
     again = RESULT._replace(status=Status.AGAIN, src_cnt=0, data_cnt=0)
     for _ in range(2):
-        endpoint.receive(memoryview(pack_header(again)), 0.1)
+        endpoint.receive([memoryview(pack_header(again))], 0.1)
         (padded,) = endpoint.poll(0.1)
         assert padded[0] == packet[0]
         assert sum(map(len, padded)) == HEADER_BYTES + 1024
-    endpoint.receive(memoryview(pack_header(again._replace(gen_id=8))), 0.1)
+    endpoint.receive([memoryview(pack_header(again._replace(gen_id=8)))], 0.1)
     assert (endpoint.poll(0.1), endpoint.stats.malformed) == ([], 1)
 
 
@@ -304,12 +304,12 @@ def refusal(reason: int, status: Status = Status.REFUSED) -> memoryview:
 @pytest.mark.parametrize("reason", [Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER])
 def test_a_switch_that_does_not_know_us_yet_is_asked_again_until_the_join_deadline(reason: Outcome) -> None:
     endpoint, _ = lonely()
-    endpoint.receive(refusal(reason), 1.0)
+    endpoint.receive([refusal(reason)], 1.0)
     deadline = endpoint.next_deadline()
     assert deadline is not None
     assert len(endpoint.poll(deadline)) == 1
     with pytest.raises(BlockRejected) as caught:
-        endpoint.receive(refusal(reason), 5.0)
+        endpoint.receive([refusal(reason)], 5.0)
     assert caught.value.reason is reason
 
 
@@ -319,7 +319,7 @@ def test_a_switch_that_does_not_know_us_yet_is_asked_again_until_the_join_deadli
 def test_other_refusals_are_final(reason: Outcome) -> None:
     endpoint, _ = lonely()
     with pytest.raises(BlockRejected) as caught:
-        endpoint.receive(refusal(reason), 0.1)
+        endpoint.receive([refusal(reason)], 0.1)
     assert caught.value.reason is reason
     assert endpoint.stats.refusals == {reason.name: 1}
 
@@ -327,7 +327,7 @@ def test_other_refusals_are_final(reason: Outcome) -> None:
 def test_stale_for_a_block_that_is_needed_is_final() -> None:
     endpoint, _ = lonely()
     with pytest.raises(BlockRejected):
-        endpoint.receive(refusal(0, Status.STALE), 0.1)
+        endpoint.receive([refusal(0, Status.STALE)], 0.1)
 
 
 def test_contributions_are_kept_for_a_window_more() -> None:
@@ -382,7 +382,7 @@ def test_a_lone_stale_does_not_stop_the_timer(blocks: int) -> None:
         now = max(now, deadline)
         # Only one of the packets gets through.
         for packet in endpoint.poll(now)[:1]:
-            endpoint.receive(stale(parse_header(bytes(packet[0])).block_id - FIRST), now)
+            endpoint.receive([stale(parse_header(bytes(packet[0])).block_id - FIRST)], now)
     assert sorted(lost) == list(range(blocks))
     assert endpoint.stats.lost == blocks
     assert now < 2.0
@@ -391,7 +391,7 @@ def test_a_lone_stale_does_not_stop_the_timer(blocks: int) -> None:
 def test_a_flight_of_stale_answers_is_no_storm() -> None:
     endpoint, lost = straggler(8)
     for serial in range(8):
-        endpoint.receive(stale(serial), 0.001)
+        endpoint.receive([stale(serial)], 0.001)
     assert lost == list(range(8))
     assert endpoint.poll(0.002) == []
     assert endpoint.next_deadline() is None

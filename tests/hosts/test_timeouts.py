@@ -198,12 +198,12 @@ class Peers:
         for datagram in self.endpoint.poll(now):
             packet = b"".join(datagram)
             if packet[0] in answering:
-                self.others[packet[0]].receive(memoryview(b"\0" + packet[1:]), now)
+                self.others[packet[0]].receive([memoryview(b"\0" + packet[1:])], now)
         for rank in answering:
             for datagram in self.others[rank].poll(now):
                 packet = b"".join(datagram)
                 if packet[0] == 0:
-                    self.endpoint.receive(memoryview(bytes([rank]) + packet[1:]), now)
+                    self.endpoint.receive([memoryview(bytes([rank]) + packet[1:])], now)
 
 
 def test_only_who_says_so_or_says_nothing_is_late() -> None:

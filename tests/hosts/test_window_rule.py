@@ -44,7 +44,7 @@ def test_a_block_leaves_only_when_every_result_up_to_a_window_before_is_held(
 
     def receive(serial: int, gen: int = 1) -> None:
         header = Header(JOB_ID, window.block_id(serial), src_cnt=2, gen_id=gen, op=Op.MAX, lane=Lane.L16)
-        window.receive(memoryview(pack_header(header)), now)
+        window.receive([memoryview(pack_header(header))], now)
 
     send()
     for kind, rng in events:
@@ -56,7 +56,7 @@ def test_a_block_leaves_only_when_every_result_up_to_a_window_before_is_held(
                 receive(chosen)
                 receive(chosen)
                 stale = Header(JOB_ID, window.block_id(chosen), gen_id=1, status=Status.STALE)
-                window.receive(memoryview(pack_header(stale)), now)
+                window.receive([memoryview(pack_header(stale))], now)
             case "old":
                 receive(min(flying))
             case "foreign":

@@ -122,7 +122,7 @@ class Network:
                 self.fly(reply)
             return
         data = pack_header(item.header) + b"".join(chunk.to_bytes(CHUNK_BYTES, "big") for chunk in item.payload)
-        self.endpoints[item.port - 1].receive(memoryview(data), self.now)
+        self.endpoints[item.port - 1].receive([memoryview(data)], self.now)
         self.send(item.port - 1)
 
     def scan(self) -> None:

@@ -157,6 +157,10 @@ class InFlight:
     def block(self, serial: int) -> Block:
         return self.blocks[serial - self.origin]
 
+    def like(self, serial: int) -> Block:
+        """The block, or one that differs from it only in its payload."""
+        return self.block(serial) if (run := self.run) is None else run.like
+
     @property
     def run(self) -> BlockBatch | None:
         """The blocks, if they are alike."""
@@ -235,18 +239,13 @@ def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -
     )
 
 
-def ordinary(block: Block, header: Header, size: int, workers: int, degrade: bool, *, for_me: bool) -> bool:
-    """True if a result with ``size`` bytes after its header is this block's, OK, whole, and says nothing besides. ``for_me``:
-    this member gets the payload."""
+def ordinary(header: Header, size: int) -> bool:
+    """True if a result with ``size`` bytes after its header is OK and whole, and every rank is in it."""
     return (
-        is_of(block, header)
-        and header.status == Status.OK
+        header.status == Status.OK
         and not header.degraded
         and header.age_op == AgeOp.NORMAL
-        and not header.backoff
         and size == header.payload_bytes
-        and (size > 0 or not header.data_cnt or not for_me)
-        and fits(block, header, size, workers, degrade)
     )
 
 

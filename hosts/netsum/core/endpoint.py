@@ -110,13 +110,10 @@ class Endpoint(Protocol):
     def next_deadline(self) -> float | None:
         """The time when :meth:`poll` may have something to send although nothing has arrived. None: only when something does."""
 
-    def receive(self, packet: memoryview, now: float) -> None:
-        """Take a packet; one that makes no sense is counted and ignored. Raises :class:`netsum.core.blocks.BlockRejected` if a
-        block is refused for good, :class:`netsum.core.blocks.CallMismatch` if a member's call differs; an endpoint may leave
-        both to :meth:`poll`."""
-
-    def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
-        """Take packets in this order, as :meth:`receive` does each."""
+    def receive(self, packets: Sequence[memoryview], now: float) -> None:
+        """Take packets in this order; one that makes no sense is counted and ignored. Raises
+        :class:`netsum.core.blocks.BlockRejected` if a block is refused for good, :class:`netsum.core.blocks.CallMismatch` if a
+        member's call differs; an endpoint may leave both to :meth:`poll`."""
 
     def abort_outstanding(self, status: Status) -> Sequence[Packet]:
         """Packets that tell the others that this member will not finish the blocks that they wait for."""

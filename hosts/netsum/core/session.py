@@ -147,7 +147,7 @@ class JobSession:
     def receive(self, timeout: float) -> int:
         packets = self._transport.recv(timeout)
         try:
-            self.endpoint.receive_all(packets, time.monotonic())
+            self.endpoint.receive(packets, time.monotonic())
         except (BlockRejected, CallMismatch) as rejection:
             self._rejected(rejection)
         return len(packets)
@@ -159,7 +159,7 @@ class JobSession:
             if not packets:
                 return
             try:
-                self.endpoint.receive_all(packets, time.monotonic())
+                self.endpoint.receive(packets, time.monotonic())
             except BlockRejected:
                 return  # the next call will meet it
 

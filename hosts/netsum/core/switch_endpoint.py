@@ -13,9 +13,8 @@ One window W serves all calls of a job together:
 
 What is lost is sent again (:mod:`netsum.core.retransmit`).
 
-Blocks of a run that are alike (:mod:`netsum.core.blocks`) are sent many at a time, and their results taken many at a time if
-they are ordinary: the next that are waited for, whole and OK. That changes nothing else: :meth:`SwitchEndpoint.receive` says
-what a result means, one by one.
+Blocks that are alike (:mod:`netsum.core.blocks`) are sent many at a time, and their results taken many at a time if they are
+ordinary.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
-
-import numpy as np
 
 from netsum.core.blocks import (
     ID_MASK,
@@ -50,7 +47,7 @@ from netsum.packet_batch import ReceiveBatch, SendBatch, congested
 from netsum.settings import Settings
 from netsum.stats import Stats
 from netsum.transports.base import Packet, Transport
-from netsum.wire.codec import Header, count_alike, parse_header
+from netsum.wire.codec import Header, parse_header
 from netsum.wire.schema import (
     EVERYONE,
     GIVING_UP,
@@ -272,120 +269,103 @@ class SwitchEndpoint:
             for at, was in blocks.items()
         ]
 
-    def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
+    def receive(self, packets: Sequence[memoryview], now: float) -> None:
         if marked := congested(packets):
             self.stats.congested += marked
             self._congestion.marked(marked, self._in_flight)
-        at, number = 0, len(packets)
+        batch = packets if isinstance(packets, ReceiveBatch) else ReceiveBatch.of(packets)
+        stats, at, number = self.stats, 0, len(batch)
         while at < number:
-            taken = self._take(packets, at, now) if isinstance(packets, ReceiveBatch) else 0
-            if not taken:
-                self.receive(packets[at], now)
-            at += taken or 1
+            size = int(batch.sizes[at])
+            stats.packets_received += 1
+            stats.bytes_received += size
+            taken = self._take(batch, at, size, now)
+            stats.packets_received += taken - 1
+            stats.bytes_received += (taken - 1) * size
+            at += taken
 
-    def _take(self, packets: ReceiveBatch, at: int, now: float) -> int:
-        """If the next packets are the ordinary results of the oldest blocks, or payloads that come ahead of results, do with them
-        what :meth:`receive` does with each; returns how many they are."""
-        first = self.base
-        sent = self._sent.get(first)
-        if sent is None or sent.packet is not None or (run := sent.run) is None or self._retransmitter.spurious_rto:
-            return 0
-        size = int(packets.sizes[at])
-        if size < HEADER_BYTES:
-            return 0
-        header = parse_header(packets.rows[at, :HEADER_BYTES].data)
-        if (header.version, header.job_id) != (VERSION, self._job_id):
-            return 0
-        if is_early(header):
-            return self._take_early(packets, at, header)
-        if header.block_id != self.block_id(first):
-            return 0
-        for_me = header.dest in (EVERYONE, self._rank)
-        notice = for_me and header.data_cnt > 0 and size == HEADER_BYTES and header.op == Op.COPY
-        whole = for_me and not notice
-        if not ordinary(run.like, header, size - HEADER_BYTES, self._workers, self._degrade, for_me=whole):
-            return 0
-        row = first - sent.origin
-        most = min(run.alike(row), sent.end - first)
-        if not most:
-            return 0
-        rows = packets.rows[at : at + most, :size]
-        number = count_alike(rows, packets.sizes[at : at + len(rows)])
-        payloads = rows[:number, HEADER_BYTES:]
-        if notice and not run.like.payload:
-            payloads = self._copies.of(first, header, number)
-            number = len(payloads)
-            if not number:
-                return 0
-        self.stats.packets_received += number
-        self.stats.bytes_received += number * size
-        self._retransmitter.arrived(first, number, sent, now, others=len(self._sent) > number)
-        self.stats.rtt = self._retransmitter.trip.srtt or 0.0
-        self._way.heard(False, now, number)
-        self.active_size = header.src_cnt
-        self.stats.stored += payloads.size
-        run.deliver(row, header, payloads)
-        self._settle(first, number)
-        return number
-
-    def _take_early(self, packets: ReceiveBatch, at: int, header: Header) -> int:
-        rows = packets.rows[at : at + self._size, : packets.sizes[at]]
-        rows = rows[: count_alike(rows, packets.sizes[at : at + len(rows)])]
-        self.stats.packets_received += len(rows)
-        self.stats.bytes_received += rows.size
-        self._copies.put(self._serial(header.block_id), header, rows, self.base, self.stats)
-        return len(rows)
-
-    def receive(self, packet: memoryview, now: float) -> None:
-        stats = self.stats
-        stats.packets_received += 1
-        stats.bytes_received += len(packet)
-        if len(packet) < HEADER_BYTES:
-            stats.malformed += 1
-            return
-        header = parse_header(packet)
-        if header.version != VERSION or header.job_id != self._job_id:
-            stats.malformed += 1
-            return
+    def _take(self, batch: ReceiveBatch, at: int, size: int, now: float) -> int:
+        """Take the packet at this place, and those after it that differ only in their block ids and mean the same; returns how
+        many."""
+        header = parse_header(batch.rows[at, :size].data) if size >= HEADER_BYTES else None
+        if header is None or header.version != VERSION or header.job_id != self._job_id:
+            self.stats.malformed += 1
+            return 1
         serial = self._serial(header.block_id)
         if is_early(header):
-            self._copies.put(serial, header, np.frombuffer(packet, np.uint8)[None], self.base, self.stats)
-        elif serial not in self._sent:
+            rows = batch.alike(at, self._size)
+            self._copies.put(serial, header, rows, self.base, self.stats)
+            return len(rows)
+        sent = self._sent.get(serial)
+        if sent is None:
             self._not_waited_for(serial, header)
-        else:
-            self._about(serial, header, packet, now)
-
-    def _about(self, serial: int, header: Header, packet: memoryview, now: float) -> None:
-        """A packet about a block that is waited for."""
-        stats = self.stats
-        sent = self._sent[serial]
-        if sent.packet is None:
-            sent = self._sent[serial] = sent.alone(serial)
-        block = sent.block(serial)
-        alike = is_of(block, header)
-        if alike and header.status == Status.OK:
-            self._result(serial, sent, block, header, packet[HEADER_BYTES:], now)
-        elif not alike and header.status not in GIVING_UP:  # which may have another fingerprint
-            stats.malformed += 1
+            return 1
+        like = sent.like(serial)
+        of_it = is_of(like, header)
+        if of_it and header.status == Status.OK:
+            if fits(like, header, size - HEADER_BYTES, self._workers, self._degrade):
+                return self._take_results(serial, sent, header, batch, at, now)
+            self.stats.malformed += 1
+        elif not of_it and header.status not in GIVING_UP:  # which may have another fingerprint
+            self.stats.malformed += 1
             if self._degrade and header.status in MEMBER_STATUSES:
-                raise BlockRejected(
-                    serial, Outcome.FINGERPRINT_MISMATCH
-                )  # the others made another call, and closed it before this rank came
-        elif header.status == Status.REFUSED:
-            self._refused(serial, header, now)
-        elif header.status == Status.STALE:
-            stats.stale += 1
-            if not self._degrade:
-                raise BlockRejected(serial, Outcome.STALE)  # still needed: the epoch has moved on without us
-            self._lose(serial, sent, now)
-        elif header.status == Status.MISMATCH:
-            raise CallMismatch(serial)
-        elif header.status == Status.AGAIN:
-            self._fetch(serial, sent)
-        elif header.status not in MEMBER_STATUSES:
-            stats.malformed += 1
+                # The others made another call, and closed it before this rank came.
+                raise BlockRejected(serial, Outcome.FINGERPRINT_MISMATCH)
+        elif header.status in MEMBER_STATUSES and header.status != Status.MISMATCH:
+            return self._take_results(serial, sent, header, batch, at, now)
         else:
-            self._result(serial, sent, block, header, packet[HEADER_BYTES:], now)
+            self._not_a_result(serial, header, now)
+        return 1
+
+    def _take_results(
+        self, serial: int, sent: InFlight, header: Header, batch: ReceiveBatch, at: int, now: float
+    ) -> int:
+        """Take the result of a block that is waited for. If it is the oldest and ordinary, and blocks that are alike
+        follow, take the results of those too that are in the next packets."""
+        size = int(batch.sizes[at]) - HEADER_BYTES
+        run = sent.run
+        alike = 0 if run is None else run.alike(serial - sent.origin)
+        if run is not None and not (alike and ordinary(header, size) and not self._retransmitter.spurious_rto):
+            sent, run = self._alone(serial), None
+        rows = batch.rows[at : at + 1]
+        if run is not None and serial == self.base:
+            rows, number = batch.alike(at, min(alike, sent.end - serial)), 1
+            while number < len(rows) and self._sent.get(serial + number) is sent:
+                number += 1
+            rows = rows[:number]
+        payloads = rows[:, HEADER_BYTES : HEADER_BYTES + min(header.payload_bytes, size)]
+        like = sent.like(serial)
+        for_me = header.dest in (EVERYONE, self._rank)
+        notice = for_me and header.status == Status.OK and header.data_cnt and not payloads.shape[1]
+        if notice and not (like.op == Op.COPY and like.payload):  # a COPY's source needs no copy of its own
+            payloads = self._copies.of(serial, header, len(rows))
+            if not len(payloads):
+                self._fetch(serial)
+                return 1
+        number, stats = len(payloads), self.stats
+        self._retransmitter.arrived(serial, number, sent, now, others=len(self._sent) > number)
+        stats.rtt = self._retransmitter.trip.srtt or 0.0
+        self._way.heard(bool(header.backoff), now, number)
+        stats.backoffs += header.backoff * number
+        if not header.degraded and header.status == Status.OK:
+            self.active_size = header.src_cnt
+        if run is not None:
+            stats.stored += payloads.size
+            run.deliver(serial - sent.origin, header, payloads)
+        elif not like.delivered:
+            like.delivered = True
+            stats.degraded += header.degraded
+            stats.late += header.age_op == AgeOp.LATE
+            stats.stored += payloads.size
+            if like.on_result is not None:
+                like.on_result(header, payloads[0].data)
+        self._settle(serial, number)
+        return number
+
+    def _alone(self, serial: int) -> InFlight:
+        """A block that is waited for, which from now on is no longer like the others."""
+        self._sent[serial] = alone = self._sent[serial].alone(serial)
+        return alone
 
     def _not_waited_for(self, serial: int, header: Header) -> None:
         if 0 <= serial < self.next_serial:
@@ -394,6 +374,22 @@ class SwitchEndpoint:
         elif self._degrade and serial >= self.next_serial and header.status in MEMBER_STATUSES:
             self.stats.ahead += 1
             self.heard = max(self.heard, serial + 1)
+        else:
+            self.stats.malformed += 1
+
+    def _not_a_result(self, serial: int, header: Header, now: float) -> None:
+        """The switch's answer to a block that has no result, or not yet."""
+        if header.status == Status.REFUSED:
+            self._refused(serial, header, now)
+        elif header.status == Status.STALE:
+            self.stats.stale += 1
+            if not self._degrade:
+                raise BlockRejected(serial, Outcome.STALE)  # still needed: the epoch has moved on without us
+            self._lose(serial, now)
+        elif header.status == Status.MISMATCH:
+            raise CallMismatch(serial)
+        elif header.status == Status.AGAIN:
+            self._fetch(serial)
         else:
             self.stats.malformed += 1
 
@@ -406,38 +402,9 @@ class SwitchEndpoint:
             return  # the timer repeats it
         raise refusal
 
-    def _result(
-        self, serial: int, sent: InFlight, block: Block, header: Header, payload: memoryview, now: float
-    ) -> None:
-        if header.status == Status.OK and not fits(block, header, len(payload), self._workers, self._degrade):
-            self.stats.malformed += 1
-            return
-        size = min(header.payload_bytes, len(payload))
-        for_me = header.dest in (EVERYONE, self._rank)
-        notice = header.status == Status.OK and for_me and header.data_cnt and not size
-        if notice and not (block.op == Op.COPY and block.payload):  # a COPY's source needs no copy of its own
-            copies = self._copies.of(serial, header, 1)
-            if not len(copies):
-                self._fetch(serial, sent)
-                return
-            payload, size = copies[0].data, copies.size
-        self._retransmitter.arrived(serial, 1, sent, now, others=len(self._sent) > 1)
-        self.stats.rtt = self._retransmitter.trip.srtt or 0.0
-        self._way.heard(bool(header.backoff), now)
-        self.stats.backoffs += header.backoff
-        if not block.delivered:
-            block.delivered = True
-            self.stats.degraded += header.degraded
-            self.stats.late += header.age_op == AgeOp.LATE
-            self.stats.stored += min(size, len(payload))
-            if not header.degraded and header.status == Status.OK:
-                self.active_size = header.src_cnt
-            if block.on_result is not None:
-                block.on_result(header, payload[:size])
-        self._settle(serial)
-
-    def _lose(self, serial: int, sent: InFlight, now: float) -> None:
+    def _lose(self, serial: int, now: float) -> None:
         """The others went on without us and the result is gone."""
+        sent = self._alone(serial)
         self.stats.lost += 1
         self._retransmitter.gone(serial, sent, now, others=len(self._sent) > 1)
         block = sent.block(serial)
@@ -446,8 +413,9 @@ class SwitchEndpoint:
             block.on_lost()
         self._settle(serial)
 
-    def _fetch(self, serial: int, sent: InFlight) -> None:
+    def _fetch(self, serial: int) -> None:
         """The result is in the slot but did not fit into the packet that announced it: repeat with one that has room."""
+        sent = self._alone(serial)
         self.stats.notices += 1
         block = sent.block(serial)
         if not block.payload:
@@ -455,11 +423,11 @@ class SwitchEndpoint:
         self._retransmitter.again[serial] = None
 
     def _settle(self, serial: int, number: int = 1) -> None:
-        """Nothing more is to be done about a block, or about so many from the oldest on."""
+        """Nothing more is to be done about a block, or about so many from this one on."""
         for at in range(serial, serial + number):
             del self._sent[at]
         if serial != self.base:
-            self._held.add(serial)
+            self._held.update(range(serial, serial + number))
         else:
             self.base += number
             while self.base in self._held:

@@ -136,7 +136,7 @@ class MemorySession:
 
     def receive(self, timeout: float) -> int:
         packets = self.transport.recv(timeout)
-        self.endpoint.receive_all(packets, time.monotonic())
+        self.endpoint.receive(packets, time.monotonic())
         return len(packets)
 
     def overdue(self, works: Iterable[MemoryWork], now: float) -> Iterable[tuple[MemoryWork, CallTimeoutError]]:

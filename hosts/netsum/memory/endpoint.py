@@ -9,7 +9,7 @@ and the clock is passed in.
   instructions were sent. :mod:`netsum.core.congestion` holds instructions back while links are congested.
 
 Packets stand in a ring, one place for each instruction in flight. Most replies are ordinary: OK, whole, with nothing left out.
-They are taken many at a time, and that changes nothing else: :meth:`MemoryEndpoint.receive` says what a reply means, one by one.
+They are taken many at a time, and that changes nothing else.
 """
 
 from __future__ import annotations
@@ -312,22 +312,22 @@ class MemoryEndpoint:
             moments.append(self._congestion.until)
         return min(moments, default=None)
 
-    def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
-        """Take packets in this order, as :meth:`receive` does each."""
+    def receive(self, packets: Sequence[memoryview], now: float) -> None:
+        """Take packets in this order; one that makes no sense is counted and ignored."""
         if marked := congested(packets):
             self.stats.congested += marked
             self._congestion.marked(marked, len(self._sent))
         if isinstance(packets, ReceiveBatch) and len(packets) > 1:
-            for at in self._take(packets, now):
-                self.receive(packets[at], now)
+            for at in self._take_ordinary(packets, now):
+                self._take_one(packets[at], now)
         else:
             for packet in packets:
-                self.receive(packet, now)
+                self._take_one(packet, now)
         if found := self._retransmitter.find_overtaken(self._sent):
             self.stats.fast_retransmissions += found
             self._congestion.lost(len(self._sent))
 
-    def _take(self, packets: ReceiveBatch, now: float) -> Sequence[int]:
+    def _take_ordinary(self, packets: ReceiveBatch, now: float) -> Sequence[int]:
         """Take the ordinary replies among these packets; returns which others there are."""
         rows, sizes = packets.rows, packets.sizes
         if rows.shape[1] < _HEAD:
@@ -376,8 +376,7 @@ class MemoryEndpoint:
         self._complete(first, number, flight, now)
         return True
 
-    def receive(self, packet: memoryview, now: float) -> None:
-        """Take a packet; one that makes no sense is counted and ignored."""
+    def _take_one(self, packet: memoryview, now: float) -> None:
         stats = self.stats
         stats.packets_received += 1
         stats.bytes_received += len(packet)

@@ -197,8 +197,13 @@ class PeerEndpoint:
             self._parts[first] = chains.begin(self.block_id(first), blocks, apart, batch)
         return ScheduleExecution(self.block_id(first), batch, plan, self._ranks, self.messenger.post)
 
-    def receive(self, packet: memoryview, now: float) -> None:
-        """Take a frame from another member. Trouble is left to :meth:`poll`, for the caller that waits there."""
+    def receive(self, packets: Sequence[memoryview], now: float) -> None:
+        """Take frames from other members. Trouble is left to :meth:`poll`, for the caller that waits there."""
+        self._listened = not packets
+        for packet in packets:
+            self._take_frame(packet, now)
+
+    def _take_frame(self, packet: memoryview, now: float) -> None:
         if is_datagram(packet):
             self._receive_datagram(packet[DATAGRAM_HEAD:], now)
             return
@@ -227,11 +232,6 @@ class PeerEndpoint:
         for first in [first for first, part in self._parts.items() if not part.left or part.batch.given_up]:
             if first in self._executions:
                 self._advance(first)
-
-    def receive_all(self, packets: Sequence[memoryview], now: float) -> None:
-        self._listened = not packets
-        for packet in packets:
-            self.receive(packet, now)
 
     def _take(self, first: int, rank: int, message: Message) -> None:
         try:
@@ -291,7 +291,7 @@ class PeerEndpoint:
     def progress(self, transport: Transport, timeout: float = 0.0) -> None:
         packets = transport.recv(timeout)
         now = time.monotonic()
-        self.receive_all(packets, now)
+        self.receive(packets, now)
         transport.send(self.outgoing(now))
 
     @property

@@ -268,9 +268,9 @@ class PacketHost:
 
     def _take(self, data: bytes, marked: bool) -> None:
         if marked:
-            self.window.receive_all(ReceiveBatch.of([data], 1), self._clock.now)
+            self.window.receive(ReceiveBatch.of([data], 1), self._clock.now)
         else:
-            self.window.receive(memoryview(data), self._clock.now)
+            self.window.receive([memoryview(data)], self._clock.now)
         self._refill()
         self._pump()
 

@@ -35,9 +35,9 @@ def _receive(packets: list[bytes], *, together: bool) -> None:
     endpoint.submit(Run(tasks[1], "r", write, addresses, data=np.ones(_ROWS * _BYTES, np.uint8)))
     endpoint.poll(0.0)
     if together and packets:
-        endpoint.receive_all(ReceiveBatch.of(packets), 0.001)
+        endpoint.receive(ReceiveBatch.of(packets), 0.001)
     for packet in () if together else packets:
-        endpoint.receive(memoryview(packet), 0.001)
+        endpoint.receive([memoryview(packet)], 0.001)
     left = [task.left for task in tasks]
     assert all(0 <= number <= _ROWS for number in left)
     assert endpoint.in_flight == sum(left), "an instruction is neither complete nor in flight"

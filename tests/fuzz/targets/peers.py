@@ -33,7 +33,7 @@ def target() -> FuzzTarget:
             endpoint.poll(now)
             for datagram in datagrams:
                 now += 0.001
-                endpoint.receive(memoryview(datagram), now)
+                endpoint.receive([memoryview(datagram)], now)
                 endpoint.poll(now)
         except (BlockRejected, CallMismatch, MismatchError):  # the call ends, and says why
             return
@@ -78,7 +78,7 @@ def _seed(kind: int) -> list[bytes]:
         for rank, endpoint in enumerate(endpoints):
             transports[rank].send(endpoint.poll(step / 1000))
             for datagram in transports[rank].recv(0.0):
-                endpoint.receive(datagram, step / 1000)
+                endpoint.receive([datagram], step / 1000)
                 if rank == 0:
                     received.append(bytes(datagram))
     assert endpoints[0].idle

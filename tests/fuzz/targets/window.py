@@ -32,7 +32,7 @@ def target() -> FuzzTarget:
         try:
             for packet in cut(data[1:], 600):
                 now += 0.001
-                endpoint.receive(memoryview(packet), now)
+                endpoint.receive([memoryview(packet)], now)
                 endpoint.poll(now)
         except (BlockRejected, CallMismatch):  # the call ends, and says why
             return

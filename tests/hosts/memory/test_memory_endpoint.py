@@ -81,7 +81,7 @@ class Net:
                 replies.setdefault(client, []).append(packet)
         for client, packets in replies.items():
             self.complete[client] |= {parse_memory(packet).sequence for packet in packets}
-            self.endpoints[client].receive_all(ReceiveBatch.of(packets), self.now)
+            self.endpoints[client].receive(ReceiveBatch.of(packets), self.now)
 
     def run(self) -> None:
         while not all(endpoint.idle for endpoint in self.endpoints):
@@ -196,7 +196,7 @@ def test_many_replies_at_once_are_as_one_by_one(rng: random.Random, number: int)
         while at < len(packets):
             size = rng.randint(1, 40)
             some = packets[at : at + size]
-            endpoint.receive_all(ReceiveBatch.of(some) if batched else [memoryview(packet) for packet in some], 0.01)
+            endpoint.receive(ReceiveBatch.of(some) if batched else [memoryview(packet) for packet in some], 0.01)
             at += size
         assert task.done()
         results.append((endpoint.stats, into.tolist(), endpoint.idle, endpoint.base))
@@ -208,7 +208,7 @@ def answered(endpoint: MemoryEndpoint, sequence: int, status: MemoryStatus, now:
     reply = MemoryHeader(
         Instruction.FETCH_ADD, client=endpoint.client, sequence=sequence, flags=Flag.REPLY, status=status
     )
-    endpoint.receive_all([memoryview(pack_memory(reply))], now)
+    endpoint.receive([memoryview(pack_memory(reply))], now)
 
 
 @pytest.mark.parametrize("status", [MemoryStatus.BUSY, MemoryStatus.NOT_PRIMARY])
@@ -259,7 +259,7 @@ def test_a_client_takes_a_new_number_before_its_sequence_wraps() -> None:
         packets = [b"".join(packet) for packet in endpoint.poll(0.01 * step)]
         seen |= {(parse_memory(packet).client, parse_memory(packet).sequence) for packet in packets}
         replies = near.receive([(("10.0.1.1", 1), packet) for packet in packets], 0.0)
-        endpoint.receive_all([memoryview(reply) for _, reply in replies], 0.01 * step)
+        endpoint.receive([memoryview(reply) for _, reply in replies], 0.01 * step)
     assert endpoint.idle
     assert into.tolist() == list(range(600))
     assert {client for client, _ in seen} == {5, 6}
@@ -271,10 +271,10 @@ def test_a_late_reply_is_not_taken_for_that_of_the_instruction_in_its_place() ->
     endpoint, near, into = MemoryEndpoint(), device("int64"), np.full(300, -1, np.int64)
     endpoint.submit(run_of(Task(), Instruction.FETCH_ADD, [3] * 300, np.ones(300, np.int64), into))
     early = replies_to(endpoint, near, 0.0)
-    endpoint.receive_all(ReceiveBatch.of(early), 0.001)
+    endpoint.receive(ReceiveBatch.of(early), 0.001)
     late = replies_to(endpoint, near, 0.001)
     assert parse_memory(late[0]).sequence == CLIENT_WINDOW + 1
-    endpoint.receive_all(ReceiveBatch.of([early[0], early[0], *late]), 0.002)
+    endpoint.receive(ReceiveBatch.of([early[0], early[0], *late]), 0.002)
     assert into.tolist() == list(range(300))
     assert endpoint.stats.duplicates == 2
 

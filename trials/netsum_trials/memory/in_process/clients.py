@@ -109,5 +109,5 @@ class Client:
             self.turn()
 
     def _receive(self, _source: Address, data: bytes) -> None:
-        self.endpoint.receive_all([memoryview(data)], self._network.now)
+        self.endpoint.receive([memoryview(data)], self._network.now)
         self.turn()
