@@ -15,7 +15,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -182,9 +182,8 @@ class Session(Protocol[AnyWork]):
     def fileno(self) -> int | None:
         """A descriptor that is readable when something has arrived, or None."""
 
-    def recover(self) -> None:
-        """Do what a refusal, or a long silence, calls for. Other members, or an endpoint and a transport that are new, may take
-        part from then on."""
+    def recover(self) -> bool:
+        """Do what a refusal, or a long silence, calls for. True if the endpoint and the transport are others now."""
 
     def next_deadline(self) -> float | None:
         """The time when :meth:`send` may have something to send although nothing has arrived. None: only when something does."""
@@ -198,7 +197,7 @@ class Session(Protocol[AnyWork]):
     def progress(self) -> None:
         """Between calls: receive and send what other members need."""
 
-    def overdue(self, works: Iterable[AnyWork], now: float) -> Iterable[tuple[AnyWork, CallTimeoutError]]:
+    def overdue(self, works: Sequence[AnyWork], now: float) -> Iterable[tuple[AnyWork, CallTimeoutError]]:
         """The calls whose time is over, with the errors that say so. ``works`` are all in progress."""
 
     def abort(self) -> None:
@@ -317,8 +316,8 @@ class ProgressEngine(Generic[AnyWork]):
         """Send, receive one batch (waiting for it at most ``until`` then), resume the flows whose results have arrived."""
         session = self._session
         try:
-            session.recover()
-            self._attend()
+            if session.recover():
+                self._attend()
             if self._unseen:
                 self._advance()
             due = session.next_deadline()
@@ -400,12 +399,13 @@ class ProgressEngine(Generic[AnyWork]):
                 work.waiting = yielded
 
     def _time_out(self, now: float) -> None:
-        for work, error in self._session.overdue(list(self._works), now):
+        works = self._works
+        for work, error in self._session.overdue(list(works), now):
             if not work.independent:
                 raise error
             work.finish(error=error)
-        while self._works and self._works[0].over:
-            self._works.popleft()
+        while works and works[0].over:
+            works.popleft()
 
     def _attend(self) -> None:
         if self._session.needs_background_progress and self._background is None:

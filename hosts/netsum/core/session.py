@@ -13,7 +13,7 @@ from netsum.core.blocks import Block, BlockRejected, CallMismatch, id_distance
 from netsum.core.endpoint import GOODBYE_REPEATS, BlockedOn, Endpoint
 from netsum.core.endpoint_factory import resume_endpoint
 from netsum.core.progress import CallProgress, Work
-from netsum.core.recovery import InactivityTimer, Recovery, TimeoutDiagnosis
+from netsum.core.recovery import ANSWER, InactivityTimer, Recovery, TimeoutDiagnosis
 from netsum.errors import (
     CallTimeoutError,
     DesynchronizedError,
@@ -115,15 +115,15 @@ class JobSession:
     def next_deadline(self) -> float | None:
         return self.endpoint.next_deadline()
 
-    def recover(self) -> None:
+    def recover(self) -> bool:
         """If the switch refuses this rank or is silent, query the controller, and move to the epoch that resumes this one."""
         recovery, now = self._recovery, time.monotonic()
         if recovery is None or not recovery.due(now):
-            return
+            return False
         endpoint = self.endpoint
         descriptor = recovery.ask(endpoint.block_id(endpoint.prefix), now, endpoint.waits())
         if descriptor is None:
-            return
+            return False
         following = resume_endpoint(endpoint, descriptor)
         if following is None:
             raise DesynchronizedError(f"block {descriptor.first_block_id} is needed again and its contribution is gone")
@@ -132,6 +132,7 @@ class JobSession:
         self.endpoint = following
         self._log.resumed(descriptor)
         self._limit_to_buffer()
+        return True
 
     def send(self, now: float) -> None:
         # A rank that has stopped begins nothing: what it told the controller stays true, and the others wait and query it too.
@@ -166,7 +167,7 @@ class JobSession:
     def progress(self) -> None:
         self.endpoint.progress(self._transport)
 
-    def overdue(self, works: Iterable[Work[Any]], now: float) -> Iterable[tuple[Work[Any], CallTimeoutError]]:
+    def overdue(self, works: Sequence[Work[Any]], now: float) -> Iterable[tuple[Work[Any], CallTimeoutError]]:
         if not works and not self.endpoint.polls_controller:
             return  # nothing is waited for
         endpoint, recovery = self.endpoint, self._recovery
@@ -174,7 +175,7 @@ class JobSession:
         if recovery is not None and (late or (endpoint.polls_controller and self._inactivity.look(now))):
             recovery.wonder()
         for work in works:
-            if work.over or work.deadline is None:
+            if work.over or work.deadline is None or now < work.deadline - ANSWER:
                 continue
             self._diagnosis.foresee(work, endpoint, self._inactivity, now)
             if now >= work.deadline:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -125,10 +125,13 @@ class MemorySession:
     def next_deadline(self) -> float | None:
         return self.endpoint.next_deadline()
 
-    def recover(self) -> None:
-        """Nothing to do: what a device refuses is refused for good."""
+    def recover(self) -> bool:
+        return False  # what a device refuses is refused for good
 
-    progress = abort = recover
+    def progress(self) -> None:
+        """Nothing to do: no other client waits for this one's packets."""
+
+    abort = progress
 
     def send(self, now: float) -> None:
         if packets := self.endpoint.poll(now):
@@ -139,7 +142,7 @@ class MemorySession:
         self.endpoint.receive(packets, time.monotonic())
         return len(packets)
 
-    def overdue(self, works: Iterable[MemoryWork], now: float) -> Iterable[tuple[MemoryWork, CallTimeoutError]]:
+    def overdue(self, works: Sequence[MemoryWork], now: float) -> Iterable[tuple[MemoryWork, CallTimeoutError]]:
         for work in works:
             if work.over or work.deadline is None or now < work.deadline:
                 continue
