@@ -22,7 +22,7 @@ from netsum.collectives.elementwise import lanewise
 from netsum.collectives.history import Fingerprint
 from netsum.collectives.negotiation import Negotiation, negotiate
 from netsum.collectives.nonfinite import not_finite
-from netsum.collectives.options import ARITHMETIC, Options
+from netsum.collectives.options import ARITHMETIC, ReductionOptions
 from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockPipeline
 from netsum.collectives.reductions import reduce_array
@@ -276,10 +276,10 @@ class TopBlocks:
                 norms = (rows**2).sum(axis=1)
             largest[np.argpartition(-norms, count - 1)[:count]] = True
         fingerprint = mine.fingerprint("top blocks", f"share {self._share}", f"block {self._block}")
-        marks, options = np.packbits(largest), Options("or", on_late="wait")
+        marks, options = np.packbits(largest), ReductionOptions("or", on_late="wait")
         (joined,) = yield from nested(lanewise(context, marks, Layout.whole(marks.size), options, fingerprint, None))
         marked = np.unpackbits(joined, count=len(rows)).astype(np.bool_)
-        sent, options = rows[marked], Options(mine.op, on_late="wait")
+        sent, options = rows[marked], ReductionOptions(mine.op, on_late="wait")
         layout = Layout.whole(sent.size)
         (summed,) = yield from reduce_array(context, "top blocks", sent, layout, options, self._comm.history)
         result = np.zeros_like(rows)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final, Generic, Protocol, TypeVar
+from functools import partial, update_wrapper
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
 from netsum.collectives.history import Fingerprint, History
 from netsum.core.blocks import Block
@@ -18,6 +20,7 @@ from netsum.numeric.fixed_point import Array
 from netsum.report import Report
 
 Result = TypeVar("Result")
+Given = ParamSpec("Given")
 PART_OF: Final[ContextVar[Fingerprint]] = ContextVar("PART_OF", default=())
 
 
@@ -91,8 +94,9 @@ class Context:
 
 @dataclass
 class Call(Generic[Result]):
-    """A collective whose arguments have been checked. ``flow`` makes the generator that the engine drives, ``nbytes`` is the
-    size of this rank's array; ``no_aging``, ``contribute`` and ``error`` are those of :class:`Context`."""
+    """A collective whose arguments have been checked. ``flow`` makes the generator that the engine drives, ``nbytes`` is the size
+    of this rank's array, ``timeout`` is in seconds (None: the communicator's); ``no_aging``, ``contribute`` and ``error`` are
+    those of :class:`Context`."""
 
     collective: str
     flow: Callable[[Context], Flow]
@@ -100,10 +104,11 @@ class Call(Generic[Result]):
     no_aging: bool = True
     contribute: bool = True
     error: CallError | None = None
+    timeout: float | None = None
 
 
 class Caller(ABC):
-    """The view of the communicator that the collectives need; they are its methods."""
+    """The view of the communicator that the collectives need; they are its methods (:func:`collective`)."""
 
     _descriptor: Descriptor
     _degrades: bool
@@ -153,4 +158,51 @@ class Caller(ABC):
         except Exception as error:
             self._give_up(collective, error, timeout, background=background)
             raise
-        return self._start(call, timeout, background=background)
+        return self._start(call, call.timeout if timeout is None else timeout, background=background)
+
+
+AnyCaller = TypeVar("AnyCaller", bound=Caller)
+Prepare = Callable[Concatenate[AnyCaller, Given], Call[Result]]
+
+
+def collective(prepare: Prepare[AnyCaller, Given, Result]) -> Callable[Concatenate[AnyCaller, Given], Result]:
+    """Make of a method that prepares a call one that makes it and returns its result. It has a keyword ``timeout``."""
+
+    def method(self: AnyCaller, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        return _work(prepare, self, args, kwargs, background=False).wait()
+
+    _describe(method, prepare, "{}")
+    return method
+
+
+def in_background(
+    method: Callable[Concatenate[AnyCaller, Given], Result],
+) -> Callable[Concatenate[AnyCaller, Given], Work[Result]]:
+    """Make the twin of a :func:`collective` that begins the call, and returns the work in progress."""
+    prepare: Prepare[AnyCaller, Given, Result] = method.__wrapped__  # type: ignore[attr-defined]  # by functools.wraps
+
+    def twin(self: AnyCaller, /, *args: Given.args, **kwargs: Given.kwargs) -> Work[Result]:
+        return _work(prepare, self, args, kwargs, background=True)
+
+    _describe(twin, prepare, "Work[{}]")
+    twin.__doc__ = (
+        f"Begin :meth:`{prepare.__name__}`; ``wait()`` on what this returns gives the result. What was given must not change "
+        "until then."
+    )
+    twin.__name__, twin.__qualname__ = f"{prepare.__name__}_async", f"{prepare.__qualname__}_async"
+    return twin
+
+
+def _work(
+    prepare: Callable[..., Call[Result]], caller: Caller, args: Any, kwargs: Any, *, background: bool
+) -> Work[Result]:
+    call = partial(prepare, caller, *args, **kwargs)
+    return caller._begin(prepare.__name__, call, kwargs.get("timeout"), background=background)
+
+
+def _describe(method: Any, prepare: Callable[..., object], returns: str) -> None:
+    """Give ``method`` the name, docstring and signature of ``prepare``, but what the call returns."""
+    update_wrapper(method, prepare)
+    signature = inspect.signature(prepare)
+    result = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
+    method.__signature__ = signature.replace(return_annotation=returns.format(result))

@@ -26,11 +26,11 @@ from netsum.collectives.arguments import (
     write_out,
     wrong_out,
 )
-from netsum.collectives.call import Call, Caller, Context
+from netsum.collectives.call import Call, Caller, Context, collective, in_background
 from netsum.collectives.negotiation import NO_CODES, negotiate, ranks_present
 from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockPipeline
-from netsum.core.progress import SUBMITTED, Flow, Work
+from netsum.core.progress import SUBMITTED, Flow
 from netsum.errors import AbortedError, ResultLostError, UnsupportedError
 from netsum.numeric.fixed_point import Array
 from netsum.wire.schema import EVERYONE, Lane, Op
@@ -124,13 +124,13 @@ def row_bytes(array: Array) -> int:
 
 
 def gather_rows(
-    context: Context, collective: str, array: Array, counts: Sequence[int], shape: tuple[int, ...] | None = None
+    context: Context, name: str, array: Array, counts: Sequence[int], shape: tuple[int, ...] | None = None
 ) -> Flow:
     """The flow that brings all ranks' rows to every rank, in the order of ranks. ``counts``: how many rows each rank has;
     ``shape``: what the ranks compare, if that is not the shape of a row."""
     size = row_bytes(array)
     parts = [Part(rank, EVERYONE, count * size) for rank, count in enumerate(counts)]
-    fingerprint = (collective, array.dtype, array.shape[1:] if shape is None else shape, tuple(counts))
+    fingerprint = (name, array.dtype, array.shape[1:] if shape is None else shape, tuple(counts))
     got = yield from exchange(context, fingerprint, parts, [as_bytes(array)])
     return join_rows(got, counts, array)
 
@@ -139,9 +139,10 @@ class Exchanges(Caller):
     """Methods of :class:`netsum.Communicator`, which raise :mod:`netsum.errors`. They carry bytes of any plain type, and wait for
     every rank even in a job that degrades. The arguments and errors of :meth:`broadcast` and :meth:`all_gather` apply to all."""
 
+    @collective
     def broadcast(
         self, x: ArrayLike, root: int = 0, out: Array | None = None, *, timeout: float | None = None
-    ) -> Array:
+    ) -> Call[Array]:
         """Every rank gets the root's ``x``, bit for bit.
 
         Args:
@@ -158,15 +159,6 @@ class Exchanges(Caller):
 
         Cost, for S bytes: S out of the root, S into every rank; two round trips.
         """
-        return self._begin("broadcast", partial(self._broadcast, x, root, out), timeout).wait()
-
-    def broadcast_async(
-        self, x: ArrayLike, root: int = 0, out: Array | None = None, *, timeout: float | None = None
-    ) -> Work[Array]:
-        """Begin :meth:`broadcast`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        return self._begin("broadcast", partial(self._broadcast, x, root, out), timeout, background=True)
-
-    def _broadcast(self, x: ArrayLike, root: int, out: Array | None) -> Call[Array]:
         array = as_array(x)
         check_plain(array)
         check_root(root, self.size)
@@ -179,8 +171,11 @@ class Exchanges(Caller):
             (result,) = yield from exchange(context, fingerprint, parts, mine)
             return array.copy() if context.rank == root else result.view(array.dtype).reshape(array.shape)
 
-        return Call("broadcast", write_out(out, flow), array.nbytes, error=error)
+        return Call("broadcast", write_out(out, flow), array.nbytes, error=error, timeout=timeout)
 
+    broadcast_async = in_background(broadcast)
+
+    @collective
     def all_gather(
         self,
         x: ArrayLike,
@@ -188,33 +183,22 @@ class Exchanges(Caller):
         *,
         counts: Sequence[int] | None = None,
         timeout: float | None = None,
-    ) -> Array:
+    ) -> Call[Array]:
         """Every rank gets all ranks' rows (along the first axis), in the order of ranks.
 
         ``counts`` is how many rows each rank has; default: as many as this one. Rows of evicted ranks are left out
         (``report.evicted``), here and in :meth:`gather` and :meth:`all_to_all`. Cost, for S bytes a rank: S out of each, n S
         in.
         """
-        return self._begin("all_gather", partial(self._all_gather, x, out, counts), timeout).wait()
-
-    def all_gather_async(
-        self,
-        x: ArrayLike,
-        out: Array | None = None,
-        *,
-        counts: Sequence[int] | None = None,
-        timeout: float | None = None,
-    ) -> Work[Array]:
-        """Begin :meth:`all_gather`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        return self._begin("all_gather", partial(self._all_gather, x, out, counts), timeout, background=True)
-
-    def _all_gather(self, x: ArrayLike, out: Array | None, counts: Sequence[int] | None) -> Call[Array]:
         array = as_rows(x)
         rows = rows_from_each(counts, len(array), self.rank, self.size)
         error = wrong_out(out, (sum(rows), *array.shape[1:]), array.dtype)
-        flow = partial(gather_rows, collective="all_gather", array=array, counts=rows)
-        return Call("all_gather", write_out(out, flow), array.nbytes, error=error)
+        flow = partial(gather_rows, name="all_gather", array=array, counts=rows)
+        return Call("all_gather", write_out(out, flow), array.nbytes, error=error, timeout=timeout)
 
+    all_gather_async = in_background(all_gather)
+
+    @collective
     def gather(
         self,
         x: ArrayLike,
@@ -223,27 +207,12 @@ class Exchanges(Caller):
         *,
         counts: Sequence[int] | None = None,
         timeout: float | None = None,
-    ) -> Array | None:
+    ) -> Call[Array | None]:
         """The root gets all ranks' rows (along the first axis), in the order of ranks; the others get None.
 
         ``counts`` as for :meth:`all_gather`. Cost, for S bytes a rank: S out of each but the root, (n - 1) S into the root;
         headers elsewhere.
         """
-        return self._begin("gather", partial(self._gather, x, root, out, counts), timeout).wait()
-
-    def gather_async(
-        self,
-        x: ArrayLike,
-        root: int = 0,
-        out: Array | None = None,
-        *,
-        counts: Sequence[int] | None = None,
-        timeout: float | None = None,
-    ) -> Work[Array | None]:
-        """Begin :meth:`gather`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        return self._begin("gather", partial(self._gather, x, root, out, counts), timeout, background=True)
-
-    def _gather(self, x: ArrayLike, root: int, out: Array | None, counts: Sequence[int] | None) -> Call[Array | None]:
         array = as_rows(x)
         check_root(root, self.size)
         rows = rows_from_each(counts, len(array), self.rank, self.size)
@@ -256,8 +225,11 @@ class Exchanges(Caller):
             got = yield from exchange(context, fingerprint, parts, [as_bytes(array)])
             return join_rows(got, rows, array) if context.rank == root else None
 
-        return Call("gather", write_out(out, flow), array.nbytes, error=error)
+        return Call("gather", write_out(out, flow), array.nbytes, error=error, timeout=timeout)
 
+    gather_async = in_background(gather)
+
+    @collective
     def scatter(
         self,
         x: ArrayLike,
@@ -266,28 +238,13 @@ class Exchanges(Caller):
         *,
         counts: Sequence[int] | None = None,
         timeout: float | None = None,
-    ) -> Array:
+    ) -> Call[Array]:
         """Each rank gets its rows (along the first axis) of the root's ``x``.
 
         At the root, ``x`` is all rows. Elsewhere its values do not count: it has the shape and type of what this rank gets (with
         ``counts``, only its rows must). ``counts`` is how many rows each rank gets; default: equal numbers. Cost, for S bytes at
         the root: S (n - 1)/n out of it, S/n into each other rank; headers elsewhere.
         """
-        return self._begin("scatter", partial(self._scatter, x, root, out, counts), timeout).wait()
-
-    def scatter_async(
-        self,
-        x: ArrayLike,
-        root: int = 0,
-        out: Array | None = None,
-        *,
-        counts: Sequence[int] | None = None,
-        timeout: float | None = None,
-    ) -> Work[Array]:
-        """Begin :meth:`scatter`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        return self._begin("scatter", partial(self._scatter, x, root, out, counts), timeout, background=True)
-
-    def _scatter(self, x: ArrayLike, root: int, out: Array | None, counts: Sequence[int] | None) -> Call[Array]:
         array = as_rows(x)
         check_root(root, self.size)
         if self.rank == root:
@@ -305,25 +262,19 @@ class Exchanges(Caller):
             got = yield from exchange(context, fingerprint, parts, mine)
             return got[context.rank].copy().view(array.dtype).reshape(shape)
 
-        return Call("scatter", write_out(out, flow), array.nbytes, error=error)
+        return Call("scatter", write_out(out, flow), array.nbytes, error=error, timeout=timeout)
 
+    scatter_async = in_background(scatter)
+
+    @collective
     def all_to_all(
         self, x: ArrayLike, out: Array | None = None, *, counts: ArrayLike | None = None, timeout: float | None = None
-    ) -> Array:
+    ) -> Call[Array]:
         """Each rank gets its rows (along the first axis) from every rank, in the order of ranks.
 
         ``counts`` is a matrix, the same on every rank: ``counts[i][j]`` rows go from rank i to rank j. Default: each rank's rows
         are divided equally. Cost, for S bytes a rank: S (n - 1)/n out of each, the same in; headers for what goes between others.
         """
-        return self._begin("all_to_all", partial(self._all_to_all, x, out, counts), timeout).wait()
-
-    def all_to_all_async(
-        self, x: ArrayLike, out: Array | None = None, *, counts: ArrayLike | None = None, timeout: float | None = None
-    ) -> Work[Array]:
-        """Begin :meth:`all_to_all`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        return self._begin("all_to_all", partial(self._all_to_all, x, out, counts), timeout, background=True)
-
-    def _all_to_all(self, x: ArrayLike, out: Array | None, counts: ArrayLike | None) -> Call[Array]:
         array, size = as_rows(x), self.size
         if counts is None:
             matrix: Array = np.tile(rows_to_each(None, len(array), size), (size, 1))
@@ -343,19 +294,18 @@ class Exchanges(Caller):
             column = [got[source * context.workers + context.rank] for source in ranks]
             return join_rows(column, [int(count) for count in matrix[:, context.rank]], array)
 
-        return Call("all_to_all", write_out(out, flow), array.nbytes, error=error)
+        return Call("all_to_all", write_out(out, flow), array.nbytes, error=error, timeout=timeout)
 
-    def barrier(self, timeout: float | None = None) -> None:
+    all_to_all_async = in_background(all_to_all)
+
+    @collective
+    def barrier(self, timeout: float | None = None) -> Call[None]:
         """Wait until every rank has called it. Cost: one round trip, one chunk each way."""
-        self._begin("barrier", self._barrier, timeout).wait()
 
-    def barrier_async(self, timeout: float | None = None) -> Work[None]:
-        """Begin :meth:`barrier`; ``wait()`` on the result waits until every rank has begun it."""
-        return self._begin("barrier", self._barrier, timeout, background=True)
-
-    def _barrier(self) -> Call[None]:
         def flow(context: Context) -> Flow:
             yield from negotiate(context, ("barrier",), NO_CODES)
             yield SUBMITTED
 
-        return Call("barrier", flow)
+        return Call("barrier", flow, timeout=timeout)
+
+    barrier_async = in_background(barrier)

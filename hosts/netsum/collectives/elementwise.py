@@ -11,7 +11,7 @@ from netsum.collectives.data_movement import gather_rows
 from netsum.collectives.history import Fingerprint
 from netsum.collectives.negotiation import NO_CODES, negotiate
 from netsum.collectives.nonfinite import ordered
-from netsum.collectives.options import ORDER, Options
+from netsum.collectives.options import ORDER, ReductionOptions
 from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockPipeline
 from netsum.core.progress import Flow
@@ -26,7 +26,12 @@ OPS: Final = {op.name.lower(): op for op in COMBINING if op is not Op.SUM}
 
 
 def lanewise(
-    context: Context, array: Array, layout: Layout, options: Options, fingerprint: Fingerprint, error: CallError | None
+    context: Context,
+    array: Array,
+    layout: Layout,
+    options: ReductionOptions,
+    fingerprint: Fingerprint,
+    error: CallError | None,
 ) -> Flow:
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     agreed = yield from negotiate(context, fingerprint, NO_CODES, error)

@@ -13,7 +13,7 @@ from netsum.collectives.eager import send_at_once
 from netsum.collectives.history import Carried, Fingerprint, History
 from netsum.collectives.negotiation import NO_CODES, Negotiation, begin_unopened, negotiate
 from netsum.collectives.nonfinite import Marks, checked_codes, not_finite
-from netsum.collectives.options import Options
+from netsum.collectives.options import ReductionOptions
 from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockPipeline
 from netsum.collectives.residual import keeping
@@ -34,7 +34,7 @@ def agreed_sum(
     context: Context,
     array: Array,
     layout: Layout,
-    options: Options,
+    options: ReductionOptions,
     fingerprint: Fingerprint,
     history: History,
     error: CallError | None,
@@ -125,7 +125,12 @@ class SumLanes(OwnLanes):
 
 
 def chained_sum(
-    context: Context, array: Array, layout: Layout, options: Options, fingerprint: Fingerprint, error: CallError | None
+    context: Context,
+    array: Array,
+    layout: Layout,
+    options: ReductionOptions,
+    fingerprint: Fingerprint,
+    error: CallError | None,
 ) -> Flow:
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     if not context.session.by_chain:

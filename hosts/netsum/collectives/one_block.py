@@ -15,7 +15,7 @@ import numpy as np
 
 from netsum.collectives.abort import take_rest
 from netsum.collectives.call import Context
-from netsum.collectives.options import Options
+from netsum.collectives.options import ReductionOptions
 from netsum.collectives.partition import Layout, chunked
 from netsum.collectives.pipeline import BlockGroup
 from netsum.core.blocks import Block
@@ -64,7 +64,7 @@ class OneBlock:
 
     @classmethod
     def of(
-        cls, context: Context, array: Array, layout: Layout, options: Options, lane: Lane, exponent: int
+        cls, context: Context, array: Array, layout: Layout, options: ReductionOptions, lane: Lane, exponent: int
     ) -> OneBlock | None:
         """None: the call is not plain."""
         plain = options.residual is None and not options.propagates and options.rounding == "nearest"

@@ -16,7 +16,7 @@ import numpy as np
 
 from netsum.collectives.call import Context
 from netsum.collectives.history import History
-from netsum.collectives.options import Options
+from netsum.collectives.options import ReductionOptions
 from netsum.collectives.partition import Layout
 from netsum.collectives.reductions import reduce_array
 from netsum.core.progress import Flow, nested
@@ -27,7 +27,7 @@ def same_run(context: Context) -> Flow:
     """The flow. Raises DesynchronizedError in a process whose file another process has used."""
     marks = np.zeros(context.workers, np.uint64)
     marks[context.rank] = mark = np.uint64(1 + secrets.randbits(63))
-    layout, options = Layout.whole(context.workers), Options("or", on_late="wait")
+    layout, options = Layout.whole(context.workers), ReductionOptions("or", on_late="wait")
     flow = reduce_array(context, "opening", marks, layout, options, History(lambda _: None))
     try:
         (table,) = yield from nested(flow)  # the next call waits until this one is over

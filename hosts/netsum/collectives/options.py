@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
@@ -36,24 +36,26 @@ TYPES: Final = {
 
 
 @dataclass(frozen=True)
-class Options:
-    """Options of a reduction. ``late`` says what to do about late ranks in a job that degrades; ``lane`` is the lane of a sum
-    of floats, if not that of their type; ``residual`` is where to leave what rounding keeps out of a sum."""
+class ReductionOptions:
+    """The keywords of a reduction; :meth:`netsum.Communicator.allreduce` says what they mean. Two are equal if the ranks' calls
+    may be: ``residual`` does not count."""
 
-    op: str
+    op: str = "sum"
     scale: str = "agreed"
-    on_late: str = "accept"
-    lane: Lane | None = None
+    bits: int | None = None
     rounding: str = "nearest"
+    exact: bool = False
     nonfinite: str = "raise"
-    residual: Array | None = None
+    on_late: str = "accept"
+    residual: Array | None = field(default=None, compare=False)
 
     @cached_property
     def agreed(self) -> tuple[object, ...]:
         """The options that must be the same on all ranks. The rounding is: it decides which blocks of a call with predicted
         exponents are in doubt, and so how many rounds that has."""
         unusual = [self.nonfinite] * self.propagates + [self.rounding] * (self.rounding != "nearest")
-        return self.op, self.scale, self.no_aging, self.lane, *unusual
+        scale = "exact" if self.exact else self.scale
+        return self.op, scale, self.no_aging, self.bits and LANES[self.bits], *unusual
 
     @property
     def propagates(self) -> bool:
@@ -61,7 +63,8 @@ class Options:
         return self.nonfinite == "propagate"
 
     def float_lane(self, dtype: np.dtype[Any]) -> Lane:
-        return float_lane(dtype) if self.lane is None else self.lane
+        """The lane of a sum of floats."""
+        return float_lane(dtype) if self.bits is None else LANES[self.bits]
 
     def dither(self, rank: int, gen: int) -> np.random.Generator | None:
         """The generator for stochastic rounding. It repeats on every run, but differs between ranks and calls."""
@@ -72,52 +75,30 @@ class Options:
         """True if the caller should wait for every rank."""
         return self.on_late == "wait"
 
+    def check(self, array: Array, *, workers: int, degrade: bool) -> ReductionOptions:
+        """The options that hold for this array, if it can be reduced that way; otherwise UnsupportedError, before anything is
+        sent. Those that change nothing for its type, or in a job that does not ``degrade``, have their defaults.
 
-def check_options(
-    dtype: np.dtype[Any],
-    op: str,
-    scale: str = "agreed",
-    on_late: str = "accept",
-    nonfinite: str = "raise",
-    bits: int | None = None,
-    rounding: str = "nearest",
-    *,
-    workers: int,
-    degrade: bool,
-) -> Options:
-    """The options, if values of this type can be reduced that way; otherwise UnsupportedError, before anything is sent. Sums
-    of floats are in lanes of so many ``bits`` (None: the type's own).
-
-    A job that degrades does not predict scales: all ranks would have to repeat a block that does not fit, even those that did
-    not see it fail.
-    """
-    try:
-        return _checked(dtype, op, scale, on_late, nonfinite, bits, rounding, workers, degrade)
-    except TypeError:  # something that cannot be a key; the errors say what
-        return _check(dtype, op, scale, on_late, nonfinite, bits, rounding, workers, degrade)
+        A job that degrades does not predict scales: all ranks would have to repeat a block that does not fit, even those that did
+        not see it fail.
+        """
+        given = self if self.residual is None else replace(self, residual=None)  # which the cache would keep
+        try:
+            options = _checked(given, array.dtype, workers, degrade)
+        except TypeError:  # something that cannot be a key; the errors say what
+            options = _check(given, array.dtype, workers, degrade)
+        if self.residual is None:
+            return options
+        _check_residual(options, array, self.residual)
+        return replace(options, residual=self.residual)
 
 
-def _check(
-    dtype: np.dtype[Any],
-    op: str,
-    scale: str,
-    on_late: str,
-    nonfinite: str,
-    bits: int | None,
-    rounding: str,
-    workers: int,
-    degrade: bool,
-) -> Options:
-    name = type_name(dtype)
-    given = {
-        "op": (op, OPERATIONS),
-        "scale": (scale, SCALES),
-        "on_late": (on_late, LATE),
-        "nonfinite": (nonfinite, NONFINITE),
-    }
-    for what, (value, known) in given.items():
-        if value not in known:
-            raise UnsupportedError(f"{what} {value!r} is not one of {', '.join(known)}")
+def _check(given: ReductionOptions, dtype: np.dtype[Any], workers: int, degrade: bool) -> ReductionOptions:
+    op, scale, on_late, nonfinite, name = given.op, given.scale, given.on_late, given.nonfinite, type_name(dtype)
+    known = {"op": OPERATIONS, "scale": SCALES, "on_late": LATE, "nonfinite": NONFINITE, "rounding": ROUNDINGS}
+    for keyword, values in known.items():
+        if (value := getattr(given, keyword)) not in values:
+            raise UnsupportedError(f"{keyword} {value!r} is not one of {', '.join(values)}")
     if name not in TYPES[op]:
         raise UnsupportedError(_why(dtype, op))
     if on_late == "carry" and (op not in ARITHMETIC or name in INTEGERS):
@@ -131,8 +112,17 @@ def _check(
     agreed = op not in ARITHMETIC or name in INTEGERS or (degrade and scale != "float")
     if scale == "float" and not agreed and name not in ADDED:
         raise UnsupportedError(f"scale='float' adds {' and '.join(sorted(ADDED))} as they are; this is {name}")
-    options = Options(op, "agreed" if agreed else scale, on_late if degrade else "accept", nonfinite=nonfinite)
-    return _compressed(options, dtype, bits, rounding, workers)
+    options = replace(
+        given,
+        scale="agreed" if agreed else scale,
+        on_late=on_late if degrade else "accept",
+        nonfinite=nonfinite,
+        exact=given.exact and name in FLOATS and op not in (*ORDER, *BITS),  # all others are exact already
+    )
+    _check_lanes(options, dtype, workers)
+    if options.exact:
+        _check_exact(given, options, dtype)
+    return options
 
 
 _checked: Final = lru_cache(maxsize=256)(_check)  # training makes the same calls again and again
@@ -146,38 +136,45 @@ def _why(dtype: np.dtype[Any], op: str) -> str:
     return f"dtype {dtype.str} cannot be reduced with op={op!r}; use one of {', '.join(sorted(TYPES[op]))}"
 
 
-def _compressed(options: Options, dtype: np.dtype[Any], bits: int | None, rounding: str, workers: int) -> Options:
-    if rounding not in ROUNDINGS:
-        raise UnsupportedError(f"rounding {rounding!r} is not one of {', '.join(ROUNDINGS)}")
-    if bits is None and rounding == "nearest":
-        return options
+def _check_lanes(options: ReductionOptions, dtype: np.dtype[Any], workers: int) -> None:
+    bits = options.bits
+    if bits is None and options.rounding == "nearest":
+        return
     if options.op not in ARITHMETIC or dtype.name not in FLOATS or options.scale == "float":
         raise UnsupportedError("bits and rounding are for sums and means of floats that have a common scale")
     if bits is None:
-        return replace(options, rounding=rounding)
+        return
     if bits not in LANES:
         raise UnsupportedError(f"bits is {bits!r}, not one of {', '.join(map(str, LANES))}")
     if bias(LANES[bits], workers) < 1:
         raise UnsupportedError(f"{workers} ranks are too many for a sum in lanes of {bits} bits")
-    return replace(options, lane=LANES[bits], rounding=rounding)
 
 
-def made_exact(options: Options, dtype: np.dtype[Any], scale: str) -> Options:
-    """The options for an exact sum or mean; UnsupportedError if there is none. All operations on integers are exact already,
-    and so are those that combine values bit by bit or in their order."""
-    if dtype.name not in FLOATS or options.op in (*ORDER, *BITS):
-        return options
+def _check_exact(given: ReductionOptions, options: ReductionOptions, dtype: np.dtype[Any]) -> None:
     if options.op not in ARITHMETIC or dtype.name not in EXACT:
         raise UnsupportedError(
             f"exact=True is for sums and means of {' and '.join(sorted(EXACT))}, not for op={options.op!r} of {dtype.name}"
         )
     others = {
-        "scale": scale != "agreed",
-        "bits": options.lane is not None,
+        "scale": given.scale != "agreed",
+        "bits": options.bits is not None,
         "rounding": options.rounding != "nearest",
-        "residual": options.residual is not None,
         "on_late": options.on_late == "carry",
     }
-    if wrong := [name for name, given in others.items() if given]:
+    if wrong := [name for name, is_given in others.items() if is_given]:
         raise UnsupportedError(f"an exact sum is not rounded until its end: leave {', '.join(wrong)} out")
-    return replace(options, scale="exact")
+
+
+def _check_residual(options: ReductionOptions, array: Array, residual: Any) -> None:
+    if options.op not in ARITHMETIC or array.dtype.name not in FLOATS or options.scale == "float":
+        raise UnsupportedError(
+            "only sums and means of floats at a common scale leave a residual; this is "
+            f"op={options.op!r} of {array.dtype.name} at scale={options.scale!r}"
+        )
+    fits = isinstance(residual, np.ndarray) and residual.shape == array.shape and residual.dtype.kind == "f"
+    if not fits or not residual.flags.c_contiguous or not residual.flags.writeable or np.shares_memory(residual, array):
+        raise UnsupportedError(
+            f"residual must be a contiguous array of floats of shape {array.shape}, and not x itself"
+        )
+    if options.exact:
+        raise UnsupportedError("an exact sum is not rounded until its end: leave residual out")

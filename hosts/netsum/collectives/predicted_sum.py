@@ -19,7 +19,7 @@ from netsum.collectives.history import Fingerprint, History
 from netsum.collectives.negotiation import begin_unopened, negotiate_codes
 from netsum.collectives.nonfinite import Marks, checked_codes
 from netsum.collectives.one_block import OneBlock
-from netsum.collectives.options import Options
+from netsum.collectives.options import ReductionOptions
 from netsum.collectives.partition import GROUP, Layout
 from netsum.collectives.pipeline import BlockGroup, BlockPipeline
 from netsum.collectives.residual import keeping
@@ -46,7 +46,7 @@ def predicted_sum(
     context: Context,
     array: Array,
     layout: Layout,
-    options: Options,
+    options: ReductionOptions,
     fingerprint: Fingerprint,
     history: History,
     error: CallError | None,
@@ -93,7 +93,7 @@ class _PredictedSum:
         context: Context,
         array: Array,
         pipeline: BlockPipeline,
-        options: Options,
+        options: ReductionOptions,
         exponents: NDArray[np.int64],
         error: CallError | None,
     ) -> None:

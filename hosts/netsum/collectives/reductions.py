@@ -17,28 +17,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from netsum.collectives.arguments import as_array, check_root, rows_to_each, write_out, wrong_out
-from netsum.collectives.call import Call, Caller, Context
+from netsum.collectives.call import Call, Caller, Context, collective, in_background
 from netsum.collectives.elementwise import lanewise, product
 from netsum.collectives.fixed_sums import agreed_sum, chained_sum, exact_sum, integer_sum
 from netsum.collectives.history import Fingerprint, History
 from netsum.collectives.negotiation import NO_CODES, negotiate
 from netsum.collectives.nonfinite import not_finite
-from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_options, made_exact
+from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, ReductionOptions
 from netsum.collectives.partition import Layout
 from netsum.collectives.predicted_sum import predicted_sum
-from netsum.collectives.residual import with_residual
-from netsum.core.progress import SUBMITTED, Flow, Work
+from netsum.core.progress import SUBMITTED, Flow
 from netsum.errors import CallError, DegradedError, ResultLostError, UnsupportedError
 from netsum.numeric.fixed_point import INTEGERS, Array, type_name
 from netsum.wire.schema import EVERYONE
 
 
 def reduce_array(
-    context: Context, collective: str, array: Array, layout: Layout, options: Options, history: History
+    context: Context, name: str, array: Array, layout: Layout, options: ReductionOptions, history: History
 ) -> Flow:
     """The flow of a reduction of a C-contiguous array, with the arithmetic that its operation and type need; returns the layout's
     segments as new flat arrays. The contents of those that this rank does not get are meaningless."""
-    fingerprint: Fingerprint = (collective, type_name(array.dtype), array.shape, options.agreed)
+    fingerprint: Fingerprint = (name, type_name(array.dtype), array.shape, options.agreed)
     if len(layout.counts) > 1 or layout.owners[0] != EVERYONE:
         fingerprint += (layout.counts, layout.owners)
     if not array.size:
@@ -50,7 +49,7 @@ def reduce_array(
     if not context.contribute:
         array = np.zeros_like(array)
     error = context.error
-    if options.scale == "exact":
+    if options.exact:
         parts = yield from exact_sum(context, array, layout, fingerprint, error, mean=options.op == "mean")
         return _checked(context, parts, options, error)
     if options.scale == "float":
@@ -68,7 +67,7 @@ def reduce_array(
     return _checked(context, parts, options, error)
 
 
-def _checked(context: Context, parts: list[Array], options: Options, error: CallError | None) -> list[Array]:
+def _checked(context: Context, parts: list[Array], options: ReductionOptions, error: CallError | None) -> list[Array]:
     """The segments, if the report says that they are good for the caller."""
     if error is not None:
         raise error  # the others do not know of it, since they finished without this rank
@@ -82,6 +81,7 @@ def _checked(context: Context, parts: list[Array], options: Options, error: Call
 class Reductions(Caller):
     """Methods of :class:`netsum.Communicator`, which raise :mod:`netsum.errors`."""
 
+    @collective
     def allreduce(
         self,
         x: ArrayLike,
@@ -97,7 +97,7 @@ class Reductions(Caller):
         on_late: str = "accept",
         contribute: bool = True,
         timeout: float | None = None,
-    ) -> Array:
+    ) -> Call[Array]:
         """Reduce ``x`` over all ranks; every rank gets the result.
 
         Args:
@@ -150,64 +150,17 @@ class Reductions(Caller):
 
         Cost: S bytes of lanes out and S in, whatever the number of ranks, in two round trips (one with predicted scales).
         """
-        prepare = partial(
-            self._allreduce, x, op, out, scale, bits, rounding, exact, residual, nonfinite, on_late, contribute
-        )
-        return self._begin("allreduce", prepare, timeout).wait()
-
-    def allreduce_async(
-        self,
-        x: ArrayLike,
-        op: str = "sum",
-        out: Array | None = None,
-        *,
-        scale: str = "agreed",
-        bits: int | None = None,
-        rounding: str = "nearest",
-        exact: bool = False,
-        residual: Array | None = None,
-        nonfinite: str = "raise",
-        on_late: str = "accept",
-        contribute: bool = True,
-        timeout: float | None = None,
-    ) -> Work[Array]:
-        """Begin :meth:`allreduce`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        prepare = partial(
-            self._allreduce, x, op, out, scale, bits, rounding, exact, residual, nonfinite, on_late, contribute
-        )
-        return self._begin("allreduce", prepare, timeout, background=True)
-
-    def _allreduce(
-        self,
-        x: ArrayLike,
-        op: str,
-        out: Array | None,
-        scale: str,
-        bits: int | None,
-        rounding: str,
-        exact: bool,
-        residual: Array | None,
-        nonfinite: str,
-        on_late: str,
-        contribute: bool,
-    ) -> Call[Array]:
         array = as_array(x)
-        workers, degrade = self.size, self._degrades
-        options = check_options(
-            array.dtype, op, scale, on_late, nonfinite, bits, rounding, workers=workers, degrade=degrade
-        )
-        if residual is not None:
-            options = with_residual(options, array, residual)
-        if exact:
-            options = made_exact(options, array.dtype, scale)
-        if not contribute and (not degrade or options.no_aging):
+        given = ReductionOptions(op, scale, bits, rounding, exact, nonfinite, on_late, residual)
+        options = given.check(array, workers=self.size, degrade=self._degrades)
+        if not contribute and (not self._degrades or options.no_aging):
             raise UnsupportedError(
                 "contribute=False is for calls of a job that degrades: elsewhere every rank is waited for"
             )
         error = wrong_out(out, array.shape, array.dtype)
         if op == "product":
             multiply = partial(product, array=array, propagates=options.propagates)
-            return Call("allreduce", write_out(out, multiply), array.nbytes, error=error)
+            return Call("allreduce", write_out(out, multiply), array.nbytes, error=error, timeout=timeout)
 
         def flow(context: Context) -> Flow:
             layout = Layout.whole(array.size)
@@ -221,8 +174,12 @@ class Reductions(Caller):
             no_aging=options.no_aging,
             contribute=contribute,
             error=error,
+            timeout=timeout,
         )
 
+    allreduce_async = in_background(allreduce)
+
+    @collective
     def reduce(
         self,
         x: ArrayLike,
@@ -233,34 +190,13 @@ class Reductions(Caller):
         nonfinite: str = "raise",
         on_late: str = "accept",
         timeout: float | None = None,
-    ) -> Array | None:
+    ) -> Call[Array | None]:
         """Reduce ``x`` over all ranks; ``root`` gets the result, the others None.
 
         Arguments, result and errors are those of :meth:`allreduce`; ``product`` and ``on_late="carry"`` are not offered, and only
         the root raises SumOverflowError. Cost: S bytes of lanes out of every rank, S into the root, a header for each block
         into the others.
         """
-        return self._begin("reduce", partial(self._reduce, x, root, op, out, nonfinite, on_late), timeout).wait()
-
-    def reduce_async(
-        self,
-        x: ArrayLike,
-        root: int = 0,
-        op: str = "sum",
-        out: Array | None = None,
-        *,
-        nonfinite: str = "raise",
-        on_late: str = "accept",
-        timeout: float | None = None,
-    ) -> Work[Array | None]:
-        """Begin :meth:`reduce`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        return self._begin(
-            "reduce", partial(self._reduce, x, root, op, out, nonfinite, on_late), timeout, background=True
-        )
-
-    def _reduce(
-        self, x: ArrayLike, root: int, op: str, out: Array | None, nonfinite: str, on_late: str
-    ) -> Call[Array | None]:
         array = as_array(x)
         options = self._options(array, op, nonfinite, on_late)
         check_root(root, self.size)
@@ -271,8 +207,13 @@ class Reductions(Caller):
             (result,) = yield from reduce_array(context, "reduce", array, layout, options, self._history)
             return result.reshape(array.shape) if context.rank == root else None
 
-        return Call("reduce", write_out(out, flow), array.nbytes, no_aging=options.no_aging, error=error)
+        return Call(
+            "reduce", write_out(out, flow), array.nbytes, no_aging=options.no_aging, error=error, timeout=timeout
+        )
 
+    reduce_async = in_background(reduce)
+
+    @collective
     def reduce_scatter(
         self,
         x: ArrayLike,
@@ -283,7 +224,7 @@ class Reductions(Caller):
         nonfinite: str = "raise",
         on_late: str = "accept",
         timeout: float | None = None,
-    ) -> Array:
+    ) -> Call[Array]:
         """Reduce ``x`` over all ranks; each rank gets its rows (along the first axis) of the result.
 
         ``counts`` is how many rows each rank gets, adding up to those of ``x``; default: equal numbers. The other arguments,
@@ -291,27 +232,6 @@ class Reductions(Caller):
         whose part does not fit raise SumOverflowError. Cost: S bytes of lanes out of every rank, S/n into it, and a header for
         each block of the others' parts.
         """
-        prepare = partial(self._reduce_scatter, x, op, out, counts, nonfinite, on_late)
-        return self._begin("reduce_scatter", prepare, timeout).wait()
-
-    def reduce_scatter_async(
-        self,
-        x: ArrayLike,
-        op: str = "sum",
-        out: Array | None = None,
-        *,
-        counts: Sequence[int] | None = None,
-        nonfinite: str = "raise",
-        on_late: str = "accept",
-        timeout: float | None = None,
-    ) -> Work[Array]:
-        """Begin :meth:`reduce_scatter`; ``wait()`` on what this returns gives the result. ``x`` must not change until then."""
-        prepare = partial(self._reduce_scatter, x, op, out, counts, nonfinite, on_late)
-        return self._begin("reduce_scatter", prepare, timeout, background=True)
-
-    def _reduce_scatter(
-        self, x: ArrayLike, op: str, out: Array | None, counts: Sequence[int] | None, nonfinite: str, on_late: str
-    ) -> Call[Array]:
         array = np.atleast_1d(as_array(x))
         options = self._options(array, op, nonfinite, on_late)
         rows = rows_to_each(counts, len(array), self.size)
@@ -324,12 +244,20 @@ class Reductions(Caller):
             parts = yield from reduce_array(context, "reduce_scatter", array, layout, options, self._history)
             return parts[context.rank].reshape(shape)
 
-        return Call("reduce_scatter", write_out(out, flow), array.nbytes, no_aging=options.no_aging, error=error)
+        return Call(
+            "reduce_scatter",
+            write_out(out, flow),
+            array.nbytes,
+            no_aging=options.no_aging,
+            error=error,
+            timeout=timeout,
+        )
 
-    def _options(self, array: Array, op: str, nonfinite: str, on_late: str) -> Options:
+    reduce_scatter_async = in_background(reduce_scatter)
+
+    def _options(self, array: Array, op: str, nonfinite: str, on_late: str) -> ReductionOptions:
         if on_late == "carry" or op == "product":
             what = "on_late='carry'" if on_late == "carry" else "op='product'"
             raise UnsupportedError(f"{what} is for allreduce, whose result every rank gets")
-        return check_options(
-            array.dtype, op, on_late=on_late, nonfinite=nonfinite, workers=self.size, degrade=self._degrades
-        )
+        given = ReductionOptions(op, nonfinite=nonfinite, on_late=on_late)
+        return given.check(array, workers=self.size, degrade=self._degrades)

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from netsum.collectives.options import Options
 from netsum.collectives.partition import BlockPartition
-from netsum.errors import UnsupportedError
-from netsum.numeric.fixed_point import FLOATS, Array, Counts, FloatLanes, Numbers
+from netsum.numeric.fixed_point import Array, Counts, FloatLanes, Numbers
 from netsum.wire.schema import Lane
 
 
@@ -51,18 +49,3 @@ def keeping(lanes: FloatLanes, partition: BlockPartition, residual: Array) -> Ke
     """The lanes, which leave the residual in this array."""
     residual[...] = 0  # blocks that are not sent leave none
     return Keeping(lanes, partition, residual.reshape(-1))
-
-
-def with_residual(options: Options, array: Array, residual: Any) -> Options:
-    """The options of a call that is to leave its residual in the array ``residual``; UnsupportedError if it cannot."""
-    if options.op not in ("sum", "mean") or array.dtype.name not in FLOATS or options.scale == "float":
-        raise UnsupportedError(
-            "only sums and means of floats at a common scale leave a residual; this is "
-            f"op={options.op!r} of {array.dtype.name} at scale={options.scale!r}"
-        )
-    fits = isinstance(residual, np.ndarray) and residual.shape == array.shape and residual.dtype.kind == "f"
-    if not fits or not residual.flags.c_contiguous or not residual.flags.writeable or np.shares_memory(residual, array):
-        raise UnsupportedError(
-            f"residual must be a contiguous array of floats of shape {array.shape}, and not x itself"
-        )
-    return replace(options, residual=residual)

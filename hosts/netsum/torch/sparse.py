@@ -12,7 +12,7 @@ from torch import Tensor
 
 from netsum.collectives.call import Call, Context
 from netsum.collectives.elementwise import lanewise
-from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, Options, check_options
+from netsum.collectives.options import ARITHMETIC, INTEGER_MEAN, ReductionOptions
 from netsum.collectives.partition import Layout
 from netsum.collectives.reductions import reduce_array
 from netsum.communicator import Communicator
@@ -52,9 +52,9 @@ def reduce_sparse(
 def _prepare(comm: Communicator, tensor: Tensor, op: str, options: dict[str, Any]) -> Call[Tensor]:
     _check_name(op)
     own = tensor.detach().coalesce().cpu()
-    dtype = lend(own.values()[:0], values=True).array.dtype
-    degrades = comm.descriptor.block_exp_ms > 0
-    checked = check_options(dtype, op, on_late="wait", workers=comm.size, degrade=degrades, **options)
+    given = ReductionOptions(op, on_late="wait", **options)
+    like, degrades = lend(own.values()[:0], values=True).array, comm.descriptor.block_exp_ms > 0
+    checked = given.check(like, workers=comm.size, degrade=degrades)
 
     def flow(context: Context) -> Flow:
         made = yield from _flow(context, comm, own, checked)
@@ -63,12 +63,12 @@ def _prepare(comm: Communicator, tensor: Tensor, op: str, options: dict[str, Any
     return Call(_NAME, flow, own.values().nbytes)
 
 
-def _flow(context: Context, comm: Communicator, own: Tensor, options: Options) -> Flow:
+def _flow(context: Context, comm: Communicator, own: Tensor, options: ReductionOptions) -> Flow:
     shape = tuple(own.shape[: own.sparse_dim()])
     mine = np.ravel_multi_index(tuple(own.indices().numpy()), shape)
     marks = np.zeros(math.prod(shape), np.bool_)
     marks[mine] = True
-    packed, either = np.packbits(marks), Options("or", on_late="wait")
+    packed, either = np.packbits(marks), ReductionOptions("or", on_late="wait")
     fingerprint = (_NAME, str(own.dtype), tuple(own.shape), options.agreed, f"{len(shape)} sparse")
     (joined,) = yield from nested(lanewise(context, packed, Layout.whole(packed.size), either, fingerprint, None))
     everyones = np.flatnonzero(np.unpackbits(joined, count=len(marks)))
