@@ -74,8 +74,7 @@ class Member:
         like = Block(len(self.runs), op, Lane.L32, payload, dest=dest, room=CHUNK_BYTES if empty else 0)
         run = BlockBatch(like, rows.copy(), self.runs[-1])
         for row, changes in odd.items():
-            for name, value in changes.items():
-                setattr(run[row], name, value)
+            run.change(row, **changes)
         self.endpoint.submit_all(run if self._batches else list(run))
 
     def receive(self, packets: list[bytes], now: float) -> str:

@@ -272,20 +272,20 @@ class BlockPipeline:
             raise DesynchronizedError(
                 "the job's members no longer add floats, in the middle of a call with scale='float'"
             )
-        run = BlockBatch(like, rows, group)
+        batch = BlockBatch(like, rows, group)
         for row in self.partition.irregular(numbers):
             number = numbers[row]
             if self.partition.sizes[number] != width or self.partition.owner[number] != like.dest:
-                run[row].payload = rows[row, HEADER_BYTES : HEADER_BYTES + self.partition.sizes[number]].data
-                run[row].dest = self.partition.owner[number]
+                payload = rows[row, HEADER_BYTES : HEADER_BYTES + self.partition.sizes[number]].data
+                batch.change(row, payload=payload, dest=self.partition.owner[number])
         for row in () if abstained is None else np.flatnonzero(abstained).tolist():
-            run[row].passing, run[row].room, run[row].payload = True, self.partition.sizes[numbers[row]], b""
+            batch.change(row, passing=True, room=self.partition.sizes[numbers[row]], payload=b"")
         if statuses is not None and any(statuses):
             for row in np.flatnonzero(statuses).tolist():
-                run[row].status, run[row].payload = statuses[row], b""
+                batch.change(row, status=statuses[row], payload=b"")
         if final:
-            run[-1].final = True
-        self._context.session.submit_all(run)
+            batch.change(len(numbers) - 1, final=True)
+        self._context.session.submit_all(batch)
         return group
 
     def submit_empty(self, numbers: Numbers, *, source: int, more: bool = False) -> BlockGroup:
@@ -300,9 +300,9 @@ class BlockPipeline:
             no_aging=self._context.no_aging,
         )
         like.more, like.source = more, source
-        run = BlockBatch(like, np.zeros((len(numbers), HEADER_BYTES), np.uint8), group)
+        batch = BlockBatch(like, np.zeros((len(numbers), HEADER_BYTES), np.uint8), group)
         for row in self.partition.irregular(numbers):
             if self.partition.owner[numbers[row]] != like.dest:
-                run[row].dest = self.partition.owner[numbers[row]]
-        self._context.session.submit_all(run)
+                batch.change(row, dest=self.partition.owner[numbers[row]])
+        self._context.session.submit_all(batch)
         return group

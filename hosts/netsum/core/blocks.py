@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, overload
+from typing import Any, Final, Protocol, overload
 
 import numpy as np
 
@@ -64,8 +64,8 @@ class Block:
 # Blocks that differ only in their payloads, as rows of an array.
 
 
-class Taker(Protocol):
-    """Takes the results of a run's blocks, by row."""
+class ResultRecorder(Protocol):
+    """Takes the results of a batch's blocks, by row."""
 
     def record_result(self, row: int, header: Header, payload: memoryview) -> None:
         """The result of one block."""
@@ -78,21 +78,25 @@ class Taker(Protocol):
 
 
 class BlockBatch(Sequence[Block]):
-    """A row is room for a header, and a payload, or in a run of empty contributions the room for their results. A block is an
-    object only once a caller reads it, and may then be changed; the others are *alike*, and can be sent and received many at
-    a time."""
+    """A row is room for a header, and a payload, or in a batch of empty contributions the room for their results. The blocks are
+    *alike*, but those that were changed before the batch was submitted: they can be sent and received many at a time."""
 
-    def __init__(self, like: Block, rows: Rows, taker: Taker) -> None:
+    def __init__(self, like: Block, rows: Rows, recorder: ResultRecorder) -> None:
         """``like`` is what the blocks have in common; its payload is as long as theirs."""
         self.like = like
         self.rows = rows
-        self._taker = taker
-        self._blocks: dict[int, Block] = {}
-        self._asked = bytearray(len(rows))
+        self._recorder = recorder
+        self._changed: dict[int, dict[str, Any]] = {}
+        self._differs = bytearray(len(rows))
         self._delivered = bytearray(len(rows))
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def change(self, row: int, **fields: Any) -> None:
+        """Make a block differ from the others in these fields of :class:`Block`."""
+        self._differs[row] = True
+        self._changed.setdefault(row, {}).update(fields)
 
     @overload
     def __getitem__(self, at: int) -> Block: ...
@@ -101,32 +105,36 @@ class BlockBatch(Sequence[Block]):
     def __getitem__(self, at: int | slice) -> Block | list[Block]:
         if isinstance(at, slice):
             return [self[row] for row in range(len(self))[at]]
-        row = range(len(self._asked))[at]
-        if not self._asked[row]:
-            self._asked[row] = True
-            like, payload = self.like, self.rows[row, HEADER_BYTES:].data if self.like.payload else b""
-            block = Block(
-                like.gen, like.op, like.lane, payload, like.status, like.dest, like.room, no_aging=like.no_aging
-            )
-            block.delivered, block.source = bool(self._delivered[row]), like.source
-            block.floats, block.number, block.call_fingerprint = like.floats, like.number + row, like.call_fingerprint
-            block.more = like.more or row < len(self._asked) - 1
-            block.on_result, block.on_lost = (
-                partial(self._taker.record_result, row),
-                partial(self._taker.record_loss, row),
-            )
-            self._blocks[row] = block
-        return self._blocks[row]
+        row, like = range(len(self))[at], self.like
+        payload = self.rows[row, HEADER_BYTES:].data if like.payload else b""
+        block = Block(
+            like.gen, like.op, like.lane, payload, like.status, like.dest, like.room, like.final, like.no_aging
+        )
+        block.on_result, block.on_lost = partial(self._record_result, row), partial(self._record_loss, row)
+        block.delivered, block.more = bool(self._delivered[row]), like.more or row < len(self) - 1
+        block.source, block.floats, block.number = like.source, like.floats, like.number + row
+        block.passing, block.call_fingerprint = like.passing, like.call_fingerprint
+        for name, value in self._changed.get(row, {}).items():
+            setattr(block, name, value)
+        return block
 
     def alike(self, row: int) -> int:
-        """The number of blocks from this one on that no caller has read."""
-        asked = self._asked.find(True, row)
-        return (len(self._asked) if asked < 0 else asked) - row
+        """The number of blocks from this one on that do not differ."""
+        differs = self._differs.find(True, row)
+        return (len(self) if differs < 0 else differs) - row
 
     def deliver(self, row: int, header: Header, payloads: Rows) -> None:
         """Hand over the results of blocks that are alike."""
         self._delivered[row : row + len(payloads)] = b"\1" * len(payloads)
-        self._taker.record_results(row, header, payloads)
+        self._recorder.record_results(row, header, payloads)
+
+    def _record_result(self, row: int, header: Header, payload: memoryview) -> None:
+        self._delivered[row] = True
+        self._recorder.record_result(row, header, payload)
+
+    def _record_loss(self, row: int) -> None:
+        self._delivered[row] = True
+        self._recorder.record_loss(row)
 
 
 # Blocks on their way to the switch, and the packets that carry them.
@@ -159,19 +167,18 @@ class InFlight:
 
     def like(self, serial: int) -> Block:
         """The block, or one that differs from it only in its payload."""
-        return self.block(serial) if (run := self.run) is None else run.like
+        return self.block(serial) if (batch := self.batch) is None else batch.like
 
     @property
-    def run(self) -> BlockBatch | None:
+    def batch(self) -> BlockBatch | None:
         """The blocks, if they are alike."""
         return self.blocks if self.packet is None and isinstance(self.blocks, BlockBatch) else None
 
     def alone(self, serial: int) -> InFlight:
         """One of the blocks, which from now on is no longer like the others."""
-        if (run := self.run) is None:
+        if (batch := self.batch) is None:
             return self
-        self.block(serial)  # now it has been asked for
-        packet = (run.rows[serial - self.origin].data,)
+        packet = (batch.rows[serial - self.origin].data,)
         return InFlight(self.blocks, self.origin, serial, serial + 1, self.time, self.order, packet, self.tries)
 
 
@@ -207,10 +214,10 @@ class Contributions:
             return header, block.payload
         return (header, bytes(room)) if room else (header,)
 
-    def rows(self, block_id: int, run: BlockBatch, row: int, number: int) -> Rows:
+    def rows(self, block_id: int, batch: BlockBatch, row: int, number: int) -> Rows:
         """The packets of so many blocks that are alike, the first of which has this id."""
-        rows = run.rows[row : row + number]
-        pack_headers(self.header(block_id, run.like), rows)
+        rows = batch.rows[row : row + number]
+        pack_headers(self.header(block_id, batch.like), rows)
         return rows
 
 

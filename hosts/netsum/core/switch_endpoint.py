@@ -211,8 +211,8 @@ class SwitchEndpoint:
         alike = min(blocks.alike(serial - origin), most) if type(blocks) is BlockBatch else 0
         number = alike or 1
         sent = InFlight(blocks, origin, serial, serial + number, now, self._retransmitter.next_order(number) - serial)
-        if alike and (run := sent.run) is not None:
-            packets.add_rows(self._contributions.rows(self.block_id(serial), run, serial - origin, number))
+        if alike and (batch := sent.batch) is not None:
+            packets.add_rows(self._contributions.rows(self.block_id(serial), batch, serial - origin, number))
         else:
             block = sent.block(serial)
             sent.packet = self._contributions.packet(self.block_id(serial), block, block.room)
@@ -243,8 +243,8 @@ class SwitchEndpoint:
         sent = self._sent.get(self.base)
         if sent is None:
             return None
-        packet, run = sent.packet, sent.run
-        octets = run.rows.shape[1] if run is not None else sum(memoryview(part).nbytes for part in packet or ())
+        packet, batch = sent.packet, sent.batch
+        octets = batch.rows.shape[1] if batch is not None else sum(memoryview(part).nbytes for part in packet or ())
         return Waits(self.block_id(self.base), sent.tries, octets)
 
     def explain(self, now: float) -> None:
@@ -273,27 +273,27 @@ class SwitchEndpoint:
         if marked := congested(packets):
             self.stats.congested += marked
             self._congestion.marked(marked, self._in_flight)
-        batch = packets if isinstance(packets, ReceiveBatch) else ReceiveBatch.of(packets)
-        stats, at, number = self.stats, 0, len(batch)
+        received = packets if isinstance(packets, ReceiveBatch) else ReceiveBatch.of(packets)
+        stats, at, number = self.stats, 0, len(received)
         while at < number:
-            size = int(batch.sizes[at])
+            size = int(received.sizes[at])
             stats.packets_received += 1
             stats.bytes_received += size
-            taken = self._take(batch, at, size, now)
+            taken = self._take(received, at, size, now)
             stats.packets_received += taken - 1
             stats.bytes_received += (taken - 1) * size
             at += taken
 
-    def _take(self, batch: ReceiveBatch, at: int, size: int, now: float) -> int:
+    def _take(self, packets: ReceiveBatch, at: int, size: int, now: float) -> int:
         """Take the packet at this place, and those after it that differ only in their block ids and mean the same; returns how
         many."""
-        header = parse_header(batch.rows[at, :size].data) if size >= HEADER_BYTES else None
+        header = parse_header(packets.rows[at, :size].data) if size >= HEADER_BYTES else None
         if header is None or header.version != VERSION or header.job_id != self._job_id:
             self.stats.malformed += 1
             return 1
         serial = self._serial(header.block_id)
         if is_early(header):
-            rows = batch.alike(at, self._size)
+            rows = packets.alike(at, self._size)
             self._copies.put(serial, header, rows, self.base, self.stats)
             return len(rows)
         sent = self._sent.get(serial)
@@ -304,7 +304,7 @@ class SwitchEndpoint:
         of_it = is_of(like, header)
         if of_it and header.status == Status.OK:
             if fits(like, header, size - HEADER_BYTES, self._workers, self._degrade):
-                return self._take_results(serial, sent, header, batch, at, now)
+                return self._take_results(serial, sent, header, packets, at, now)
             self.stats.malformed += 1
         elif not of_it and header.status not in GIVING_UP:  # which may have another fingerprint
             self.stats.malformed += 1
@@ -312,24 +312,23 @@ class SwitchEndpoint:
                 # The others made another call, and closed it before this rank came.
                 raise BlockRejected(serial, Outcome.FINGERPRINT_MISMATCH)
         elif header.status in MEMBER_STATUSES and header.status != Status.MISMATCH:
-            return self._take_results(serial, sent, header, batch, at, now)
+            return self._take_results(serial, sent, header, packets, at, now)
         else:
             self._not_a_result(serial, header, now)
         return 1
 
     def _take_results(
-        self, serial: int, sent: InFlight, header: Header, batch: ReceiveBatch, at: int, now: float
+        self, serial: int, sent: InFlight, header: Header, packets: ReceiveBatch, at: int, now: float
     ) -> int:
         """Take the result of a block that is waited for. If it is the oldest and ordinary, and blocks that are alike
         follow, take the results of those too that are in the next packets."""
-        size = int(batch.sizes[at]) - HEADER_BYTES
-        run = sent.run
-        alike = 0 if run is None else run.alike(serial - sent.origin)
-        if run is not None and not (alike and ordinary(header, size) and not self._retransmitter.spurious_rto):
-            sent, run = self._alone(serial), None
-        rows = batch.rows[at : at + 1]
-        if run is not None and serial == self.base:
-            rows, number = batch.alike(at, min(alike, sent.end - serial)), 1
+        size = int(packets.sizes[at]) - HEADER_BYTES
+        batch = sent.batch
+        if batch is not None and not (ordinary(header, size) and not self._retransmitter.spurious_rto):
+            sent, batch = self._alone(serial), None
+        rows = packets.rows[at : at + 1]
+        if batch is not None and serial == self.base:
+            rows, number = packets.alike(at, sent.end - serial), 1
             while number < len(rows) and self._sent.get(serial + number) is sent:
                 number += 1
             rows = rows[:number]
@@ -349,9 +348,9 @@ class SwitchEndpoint:
         stats.backoffs += header.backoff * number
         if not header.degraded and header.status == Status.OK:
             self.active_size = header.src_cnt
-        if run is not None:
+        if batch is not None:
             stats.stored += payloads.size
-            run.deliver(serial - sent.origin, header, payloads)
+            batch.deliver(serial - sent.origin, header, payloads)
         elif not like.delivered:
             like.delivered = True
             stats.degraded += header.degraded
