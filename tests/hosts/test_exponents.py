@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum.collectives import call_fingerprint
 from netsum.numeric import exponents, fixed_point
 from netsum.wire.schema import Lane
 
@@ -68,7 +69,7 @@ def test_a_maximum_of_codes_is_the_code_of_the_maximum(one: int, other: int) -> 
 
 def merged(*calls: tuple[object, ...]) -> bool:
     """Whether the ranks that make these calls find that they agree; all of them or none."""
-    own = [exponents.fingerprint_lanes(*call) for call in calls]
+    own = [call_fingerprint.fingerprint_lanes(*call) for call in calls]
     (verdict,) = {bool(np.array_equal(np.max(own, axis=0), lanes)) for lanes in own}
     return verdict
 
@@ -79,8 +80,8 @@ def test_signatures_agree_only_if_all_calls_are_equal(calls: list[tuple[object, 
 
 
 def test_signature_lanes_fit_the_first_block_beside_codes() -> None:
-    assert len(exponents.fingerprint_lanes("allreduce", (3, 4))) == exponents.FINGERPRINT_LANES
-    assert exponents.FINGERPRINT_LANES + exponents.FIRST_CODES == exponents.FIRST_LANES
+    assert len(call_fingerprint.fingerprint_lanes("allreduce", (3, 4))) == call_fingerprint.FINGERPRINT_LANES
+    assert call_fingerprint.FINGERPRINT_LANES + call_fingerprint.FIRST_CODES == call_fingerprint.FIRST_LANES
     assert not merged(("sum", "float32", (2, 3)), ("sum", "float32", (3, 2)))
     assert not merged(("sum", "float32", (6,)), ("sum", "float16", (6,)))
 
@@ -90,13 +91,15 @@ CALL = st.tuples(st.sampled_from(["sum", "gather"]), st.sampled_from(["int8", "f
 
 @given(st.lists(CALL, min_size=2, max_size=5), st.integers(0, 4))
 def test_what_the_others_called_is_known_where_there_are_two_calls(calls: list[tuple[Any, ...]], which: int) -> None:
-    own = [exponents.fingerprint_lanes(*call) for call in calls]
+    own = [call_fingerprint.fingerprint_lanes(*call) for call in calls]
     which %= len(calls)
     others = [call for call in calls if call != calls[which]]
-    heard = exponents.other_call(np.max(own, axis=0), own[which])
+    heard = call_fingerprint.other_call(np.max(own, axis=0), own[which])
     if len(set(others)) == 1:
-        assert heard == exponents.spoken(*others[0])
+        assert heard == call_fingerprint.call_text(*others[0])
     elif others:
-        assert heard is None or heard in {exponents.spoken(*call) for call in others}
-    late = exponents.other_call(own[0], own[which])  # in a job that degrades: the others have agreed without this one
-    assert late == exponents.spoken(*calls[0])
+        assert heard is None or heard in {call_fingerprint.call_text(*call) for call in others}
+    late = call_fingerprint.other_call(
+        own[0], own[which]
+    )  # in a job that degrades: the others have agreed without this one
+    assert late == call_fingerprint.call_text(*calls[0])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.collectives import abort
+from netsum.collectives import call_fingerprint
 from netsum.collectives.partition import GROUP
 from netsum.communicator import Communicator
 from netsum.core.progress import Work
@@ -70,7 +70,7 @@ def test_calls_under_way_in_the_background_keep_their_order() -> None:
 
 
 def test_a_sum_of_more_blocks_than_can_be_counted_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abort, "_MOST", 3)
+    monkeypatch.setattr(call_fingerprint, "_MOST", 3)
     with closing_all(MemoryNetwork(WORKERS).communicators()) as communicators:
         good(on_each(communicators, KINDS["predicted"]))
         outcomes = one_wrong(communicators, WRONG["type"][0], KINDS["predicted"])

@@ -1,47 +1,46 @@
-"""Calls that end with an error on every rank."""
+"""Calls that end with an error on every rank, and how the ranks learn of it.
+
+A rank that cannot make a call says ABORT in its blocks, and the switch passes that on in their results. It need not know what
+the others call: ABORT in the first block ends the call for everyone, and the result tells how many ids that takes
+(:func:`netsum.collectives.call_fingerprint.block_count`). Where the members combine, blocks travel together, and a rank that
+does not know how many can only end the communicator on every rank: MismatchError.
+"""
 
 from __future__ import annotations
 
-from typing import Final
-
 from netsum.collectives.call import Context
+from netsum.collectives.call_fingerprint import block_count
 from netsum.collectives.partition import GROUP
 from netsum.core.blocks import Block
 from netsum.core.progress import Flow
-from netsum.errors import CallError, DesynchronizedError, MismatchError
+from netsum.errors import AbortedError, CallError, DesynchronizedError, MismatchError
 from netsum.numeric.exponents import CODE_LANE
 from netsum.wire.codec import Header
-from netsum.wire.schema import CALL_BITS, GIVING_UP, Lane, Op, Status
-
-# How many block ids a call takes that a rank gives up: as many as if it had not failed, so that all ranks go on with
-# the same.
-#
-# The result of its first block says that the call is over, and which: ``call`` in its header is 0 if the call has an
-# opening, which is then all of it. Otherwise the call was sent at once, and ``call`` counts its blocks
-# (:func:`call_of`). So a rank may give up a call of which it knows nothing.
+from netsum.wire.schema import GIVING_UP, Lane, Op, Status
 
 
-_COUNT_BITS: Final = 24
-_MOST: Final = (1 << _COUNT_BITS) - 1
-"""Stands for this many blocks and more."""
-FINGERPRINT_BITS: Final = CALL_BITS - _COUNT_BITS
+class Verdict:
+    """The combined status of a call's results, which is the same on all ranks."""
+
+    def __init__(self) -> None:
+        self.highest = Status.OK
+
+    def add(self, status: int) -> None:
+        if status > self.highest:
+            self.highest = Status(status)
+
+    def raise_failure(self, own: CallError | None) -> None:
+        """Raise the error that the statuses call for; the member that failed raises its ``own``."""
+        if self.highest == Status.MISMATCH:
+            raise MismatchError("another rank made a different call (operation, type or size)")
+        if self.highest == Status.ABORT:
+            raise own if own is not None else AbortedError("another rank aborted the call; its own error says why")
 
 
-def call_of(digest: int, blocks: int) -> int:
-    """The call field in the blocks of a call that is sent at once: a digest of what it is, and how many they are."""
-    return digest << _COUNT_BITS | min(blocks, _MOST)
-
-
-def blocks_of(call: int) -> int | None:
-    """The number of ids that a call takes when it is given up; None if that is too many to say."""
-    blocks = call & _MOST or 1
-    return None if blocks == _MOST else blocks
-
-
-def take_rest(context: Context, call: int, begun: int, op: Op, lane: Lane) -> Flow:
+def take_remaining(context: Context, call: int, begun: int, op: Op, lane: Lane) -> Flow:
     """The flow that takes the ids that are left of an aborted call, of which this rank has begun so many; ends when their results
     are there. ``call``: that of the first block's result. Raises MismatchError, on every rank, if the ids cannot be counted."""
-    blocks = blocks_of(call)
+    blocks = block_count(call)
     if blocks is None or blocks < begun:
         context.session.send_mismatch()
         raise MismatchError(
@@ -65,13 +64,6 @@ def abort(context: Context, numbers: range, op: Op, lane: Lane) -> Flow:
     return results
 
 
-# Tells the others that this rank cannot make their call, so that no rank waits for it.
-#
-# This rank need not know what the others call: ABORT in the first block ends the call for everyone, and the result
-# tells how many ids that takes. Where the members combine, blocks travel together,
-# and a rank that does not know how many can only end the communicator on every rank: MismatchError.
-
-
 def give_up(context: Context, error: CallError, blocks: int = 1, op: Op = Op.MAX, lane: Lane = CODE_LANE) -> Flow:
     """The flow. ``blocks``, ``op`` and ``lane`` are those of the call that the others probably make.
 
@@ -86,6 +78,6 @@ def give_up(context: Context, error: CallError, blocks: int = 1, op: Op = Op.MAX
         raise DesynchronizedError(
             f"the others continued without this rank, which cannot make their call ({error}): resync(), or join again"
         )
-    yield from take_rest(context, first.call_fingerprint, begun, op, lane)
+    yield from take_remaining(context, first.call_fingerprint, begun, op, lane)
     yield lambda: len(results) == begun
     raise error

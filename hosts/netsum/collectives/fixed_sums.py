@@ -9,13 +9,12 @@ from typing import Any, Final
 import numpy as np
 
 from netsum.collectives.call import Context
-from netsum.collectives.eager import send_at_once
 from netsum.collectives.history import Carried, Fingerprint, History
 from netsum.collectives.negotiation import NO_CODES, Negotiation, begin_unopened, negotiate
 from netsum.collectives.nonfinite import Marks, checked_codes, not_finite
 from netsum.collectives.options import ReductionOptions
 from netsum.collectives.partition import Layout
-from netsum.collectives.pipeline import BlockPipeline
+from netsum.collectives.pipeline import BlockPipeline, send_at_once
 from netsum.collectives.residual import keeping
 from netsum.core.progress import SUBMITTED, Flow
 from netsum.errors import CallError, SumOverflowError, UnsupportedError

@@ -1,62 +1,39 @@
-"""The beginning of a collective: the ranks agree that they make the same call, and on how large its values are."""
+"""The beginning of a collective: the ranks agree that they make the same call, and on how large its values are, by an in-network
+MAX. Codes that do not fit the first block follow in blocks of their own."""
 
 from __future__ import annotations
 
 import zlib
-from functools import lru_cache, partial
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.collectives.abort import FINGERPRINT_BITS, call_of, take_rest
+from netsum.collectives.abort import Verdict, take_remaining
 from netsum.collectives.call import Context
-from netsum.collectives.history import KINDS, Fingerprint
-from netsum.collectives.partition import chunked
-from netsum.core.blocks import Block
-from netsum.core.progress import Condition, Flow
-from netsum.errors import AbortedError, CallError, DesynchronizedError, MismatchError
-from netsum.numeric.exponents import (
-    CODE_LANE,
+from netsum.collectives.call_fingerprint import (
+    CODE_WIRE,
     FINGERPRINT_LANES,
     FIRST_CODES,
     FIRST_LANES,
-    HASH_BYTES,
-    NOT_FINITE,
-    ZERO_CODE,
-    Codes,
-    call_fingerprint,
-    cut_short,
-    fingerprint_lanes,
-    float_exponents,
+    CallFingerprint,
+    header_fingerprint,
     other_call,
-    spoken,
+    truncated,
 )
+from netsum.collectives.history import Fingerprint
+from netsum.collectives.partition import chunked
+from netsum.core.blocks import Block
+from netsum.core.progress import Condition, Flow
+from netsum.errors import CallError, DesynchronizedError, MismatchError
+from netsum.numeric.exponents import CODE_LANE, NOT_FINITE, ZERO_CODE, Codes, float_exponents
 from netsum.numeric.fixed_point import WIRE_LANES, Numbers, pick
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, AgeOp, Lane, Op, Status
 
-_WIRE: Final = WIRE_LANES[CODE_LANE]
 NO_CODES: Final[Codes] = np.zeros(0, np.uint16)
 """The codes of a call whose values need no agreement."""
-
-
-class Verdict:
-    """The combined status of a call's results, which is the same on all ranks."""
-
-    def __init__(self) -> None:
-        self.highest = Status.OK
-
-    def add(self, status: int) -> None:
-        if status > self.highest:
-            self.highest = Status(status)
-
-    def raise_failure(self, own: CallError | None) -> None:
-        """Raise the error that the statuses call for; the member that failed raises its ``own``."""
-        if self.highest == Status.MISMATCH:
-            raise MismatchError("another rank made a different call (operation, type or size)")
-        if self.highest == Status.ABORT:
-            raise own if own is not None else AbortedError("another rank aborted the call; its own error says why")
 
 
 class Negotiation:
@@ -97,7 +74,7 @@ class Negotiation:
         if len(payload) >= CHUNK_BYTES:
             alike = payload[: len(self._opening)] == self._opening
             if len(self._own) or not alike:
-                self.first = np.frombuffer(payload, _WIRE, FIRST_LANES).astype(np.uint16)
+                self.first = np.frombuffer(payload, CODE_WIRE, FIRST_LANES).astype(np.uint16)
         else:
             alike = self.no_contributor
         self.differ = self.verdict.highest == Status.OK and not alike
@@ -126,9 +103,9 @@ class Negotiation:
         ours = f"this rank's is {self._call}"
         if self.first is None:
             others = "the others' are not known"
-        elif (theirs := other_call(self.first[:FINGERPRINT_LANES], np.frombuffer(self._opening, _WIRE))) is None:
+        elif (theirs := other_call(self.first[:FINGERPRINT_LANES], np.frombuffer(self._opening, CODE_WIRE))) is None:
             others = "the others made several"
-        elif theirs == cut_short(self._call):
+        elif theirs == truncated(self._call):
             others = "another rank's has other options, or counts"
         else:
             others = f"another rank's is {theirs}"
@@ -138,7 +115,7 @@ class Negotiation:
         self.verdict.add(header.status)
         self.late |= header.age_op == AgeOp.LATE
         if len(payload) >= count * CODE_LANE.bytes:
-            lanes = np.frombuffer(payload, _WIRE, count)
+            lanes = np.frombuffer(payload, CODE_WIRE, count)
             self.values[start : start + count] = lanes
         self.missing -= 1
 
@@ -181,54 +158,28 @@ class Negotiation:
         return float_exponents(pick(self.values, numbers))
 
 
-class _Told(NamedTuple):
-    """The beginning of the first block of a call, if it opens the call; the digest that its blocks carry if none does; the
-    call in words."""
-
-    opening: bytes
-    digest: int
-    words: str
-
-
-def _told(fingerprint: Fingerprint) -> _Told:
-    """The word that stands for calls with this fingerprint. (Parts at the same place have the same type, so equal ones have
-    equal words.)"""
-    try:
-        return _remembered(fingerprint)
-    except TypeError:  # it cannot be a key, since a list is part of it
-        return _made(fingerprint)
-
-
-def _made(fingerprint: Fingerprint) -> _Told:
-    digest = int.from_bytes(call_fingerprint(*fingerprint), "big") >> (8 * HASH_BYTES - FINGERPRINT_BITS)
-    return _Told(fingerprint_lanes(*fingerprint).astype(_WIRE).tobytes(), digest, spoken(*fingerprint))
-
-
-_remembered: Final = lru_cache(maxsize=KINDS)(_made)
-
-
 def begin_unopened(
     context: Context, fingerprint: Fingerprint, blocks: int, exponents: NDArray[np.int64] | None = None
 ) -> None:
     """Begin a call of so many blocks in which nothing is agreed on first. It has no opening: its blocks carry a digest of what
     the call is, with the ``exponents`` that were predicted for it, and the switch refuses them where another rank has made
     another call. Only for jobs that wait for every rank: elsewhere a late rank learns from the opening what the others do."""
-    told = _told(fingerprint + context.whole)
+    own = CallFingerprint.of(fingerprint + context.whole)
     state = 0 if exponents is None else zlib.crc32(exponents.astype("<i8", copy=False).data)
-    context.progress.call, context.call = told.words, call_of(told.digest ^ state, blocks)
+    context.progress.call, context.call = own.text, header_fingerprint(own.digest ^ state, blocks)
 
 
 def _open(context: Context, fingerprint: Fingerprint, codes: Codes, own_error: CallError | None) -> Negotiation:
     """Submit the first block of a call. Its result tells whether all ranks make the same call."""
-    told, _, words = _told(fingerprint + context.whole)
-    context.progress.call, context.progress.opening = words, 1
-    agreed = Negotiation(codes, told, words)
+    opening, _, text = CallFingerprint.of(fingerprint + context.whole)
+    context.progress.call, context.progress.opening = text, 1
+    agreed = Negotiation(codes, opening, text)
     agreed.abstains = not context.contribute
     block = Block(context.gen, Op.MAX, CODE_LANE, no_aging=context.no_aging)
     if own_error is not None:
         block.status = Status.ABORT
     elif context.contribute:
-        block.payload = (told + codes[:FIRST_CODES].astype(_WIRE).tobytes()).ljust(CHUNK_BYTES, b"\0")
+        block.payload = (opening + codes[:FIRST_CODES].astype(CODE_WIRE).tobytes()).ljust(CHUNK_BYTES, b"\0")
     else:
         block.passing, block.room = True, CHUNK_BYTES
     block.on_result, block.on_lost = agreed.record_first, agreed.record_first_lost
@@ -249,7 +200,7 @@ def negotiate(context: Context, fingerprint: Fingerprint, codes: Codes, own_erro
     agreed = _open(context, fingerprint, codes, own_error)
     yield lambda: agreed.answered
     if agreed.verdict.highest == Status.ABORT:
-        yield from take_rest(context, agreed.call, 1, Op.MAX, CODE_LANE)
+        yield from take_remaining(context, agreed.call, 1, Op.MAX, CODE_LANE)
     agreed.check(own_error)
     agreed.missing = _submit_codes(context, codes, min(len(codes), FIRST_CODES), agreed)
     if context.session.combiner == "others":  # a message of codes would wait behind those of data, at each of its steps
@@ -258,8 +209,8 @@ def negotiate(context: Context, fingerprint: Fingerprint, codes: Codes, own_erro
 
 
 def ranks_present(context: Context, agreed: Negotiation) -> Flow:
-    """The ranks that take part in a firm call, the same on every rank: all but those evicted before it. (A rank evicted later may
-    be among them.)
+    """The ranks that take part in a call that waits for every rank, the same on every rank: all but those evicted before it.
+    (A rank evicted later may be among them.)
 
     Cost: nothing if no rank was evicted; otherwise one round trip and one chunk, in which each rank says that it is there.
     """
@@ -297,7 +248,7 @@ def _submit_codes(context: Context, codes: Codes, start: int, agreed: Negotiatio
     blocks = 0
     for first in range(start, len(codes), per_block):
         part = codes[first : first + per_block]
-        lanes = np.zeros(chunked(len(part) * CODE_LANE.bytes) // CODE_LANE.bytes, _WIRE)
+        lanes = np.zeros(chunked(len(part) * CODE_LANE.bytes) // CODE_LANE.bytes, CODE_WIRE)
         lanes[: len(part)] = part
         block = Block(context.gen, Op.MAX, CODE_LANE, no_aging=context.no_aging)
         if agreed.abstains:

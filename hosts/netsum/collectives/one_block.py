@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from netsum.collectives.abort import take_rest
+from netsum.collectives.abort import take_remaining
 from netsum.collectives.call import Context
 from netsum.collectives.options import ReductionOptions
 from netsum.collectives.partition import Layout, chunked
@@ -84,7 +84,7 @@ class OneBlock:
         context.session.submit(block)
         yield lambda: self._header is not None
         if (header := self._header) is not None and header.status == Status.ABORT:
-            yield from take_rest(context, header.call_fingerprint, 1, Op.SUM, self._form.lane)
+            yield from take_remaining(context, header.call_fingerprint, 1, Op.SUM, self._form.lane)
 
     def _encoded(self) -> bytes:
         form = self._form

@@ -9,17 +9,21 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum.collectives.abort import Verdict, give_up, take_remaining
 from netsum.collectives.call import Context
-from netsum.collectives.negotiation import Negotiation, Verdict
+from netsum.collectives.negotiation import Negotiation
 from netsum.collectives.partition import GROUP, Layout
 from netsum.core.blocks import Block, BlockBatch
 from netsum.core.progress import SUBMITTED, Condition, Flow
-from netsum.errors import DesynchronizedError
+from netsum.errors import CallError, DesynchronizedError
 from netsum.numeric.fixed_point import HOST_LANES, WIRE_LANES, Array, Counts, Numbers
 from netsum.packet_batch import Rows
 from netsum.report import Report
 from netsum.wire.codec import Header
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
+
+Encode = Callable[[range], tuple[Array, Sequence[Status] | None]]
+"""Lanes and statuses of these blocks; None: all are OK."""
 
 
 class Lanes(Protocol):
@@ -306,3 +310,26 @@ class BlockPipeline:
                 batch.change(row, dest=self.partition.owner[numbers[row]])
         self._context.session.submit_all(batch)
         return group
+
+
+def send_at_once(context: Context, pipeline: BlockPipeline, encode: Encode, error: CallError | None) -> Flow:
+    """The flow that sends all blocks at once: nothing is agreed on first, and the call has no opening, which saves a round
+    trip and a packet. Only for jobs that wait for every rank. Returns the groups, complete. If the call has been given up,
+    those that are not in progress bring no values, and are not among them. ``error`` is why this rank gives it up, if it does,
+    and is raised."""
+    if error is not None:
+        yield from give_up(context, error, pipeline.partition.number, pipeline.op, pipeline.lane)
+    groups: list[BlockGroup] = []
+    begun = 0
+    for numbers in pipeline.partition.groups():
+        if groups and groups[0].aborted is not None:
+            break
+        lanes, statuses = encode(numbers)
+        begun, final = numbers.stop, numbers.stop == pipeline.partition.number
+        groups.append(pipeline.submit(lanes, numbers, statuses, final=final))
+        if not final:
+            yield pipeline.room()
+    yield lambda: not sum([group.missing for group in groups])
+    if (call := groups[0].aborted) is not None:
+        yield from take_remaining(context, call, begun, pipeline.op, pipeline.lane)
+    return groups

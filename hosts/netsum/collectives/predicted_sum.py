@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netsum.collectives.call import Context
-from netsum.collectives.eager import send_at_once
 from netsum.collectives.history import Fingerprint, History
 from netsum.collectives.negotiation import begin_unopened, negotiate_codes
 from netsum.collectives.nonfinite import Marks, checked_codes
 from netsum.collectives.one_block import OneBlock
 from netsum.collectives.options import ReductionOptions
 from netsum.collectives.partition import GROUP, Layout
-from netsum.collectives.pipeline import BlockGroup, BlockPipeline
+from netsum.collectives.pipeline import BlockGroup, BlockPipeline, send_at_once
 from netsum.collectives.residual import keeping
 from netsum.core.progress import Flow
 from netsum.errors import CallError

@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from netsum.collectives.call_fingerprint import FIRST_CODES
 from netsum.collectives.partition import GROUP
 from netsum.descriptor import HOST_ALGORITHMS
-from netsum.numeric.exponents import FIRST_CODES
 from netsum.peers.schedules import make_plan, two_trees
 from netsum.wire.schema import EVERYONE, MAX_WORKERS
 
