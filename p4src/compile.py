@@ -24,7 +24,7 @@ ROOT = HERE.parent
 COMPILER = "p4c-bm2-ss"
 HASH_FILE = "sources.sha256"
 # uninitialized-use: `top` and `shift` of aggregate.p4 are set and used under the same condition, which p4c cannot see.
-# unused: wire.p4 holds the whole schema.
+# unused: types.p4 holds the whole schema.
 WARNINGS_OFF = ("--Wdisable=uninitialized-use", "--Wdisable=unused")
 
 
@@ -104,8 +104,8 @@ def _json_text(program: dict[str, Any]) -> str:
 
 def check() -> list[str]:
     """The stale files, one sentence each."""
-    if (HERE / "include" / "wire.p4").read_text("utf-8") != p4_text():
-        return ["p4src/include/wire.p4 is not what hosts/netsum/wire/schema.py gives"]
+    if (HERE / "types.p4").read_text("utf-8") != p4_text():
+        return ["p4src/types.p4 is not what hosts/netsum/wire/schema.py gives"]
     return [problem for program in PROGRAMS for problem in program.problems()]
 
 
@@ -126,7 +126,7 @@ def main() -> int:
         _write(main.parent, compiled(main))
     if words.programs:
         return 0
-    (HERE / "include" / "wire.p4").write_text(p4_text(), "utf-8")
+    (HERE / "types.p4").write_text(p4_text(), "utf-8")
     for program in PROGRAMS:
         _write(program.output, program.compile())
     return 0

@@ -1,4 +1,4 @@
-"""Which packets come as far as a slot: what makes sense at all, and who may speak for whom (``p4src/stages/check.p4`` and
+"""Which packets come as far as a slot: what makes sense at all, and who may speak for whom (``p4src/control/check.p4`` and
 ``member.p4``)."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """When a block need not wait any longer, and whom the switch takes for late: the rules of degrade jobs and of eviction, as
-in ``p4src/include/state.p4`` and in ``p4src/stages/aging_scan.p4``.
+in ``p4src/state.p4`` and in ``p4src/control/aging_scan.p4``.
 
 There is no clock: ``old`` says whether the block began at least ``block_exp`` ago.
 """

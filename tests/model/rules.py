@@ -1,6 +1,6 @@
 """The switch's rules as a pure model: what a block record does when a contribution comes.
 
-It decides in the same order as ``p4src/stages/`` (check, job, member, block, aggregate, deliver, reply), on Python ints, with
+It decides in the same order as ``p4src/control/`` (check, job, member, block, aggregate, deliver, reply), on Python ints, with
 no frame and no clock, so that it can be explored exhaustively (``explore.py``) and compared byte for byte with the P4
 program (``tests/protocol``). The rules and their reasons are in ``docs/protocol.md``.
 What ages and what is scanned is in ``aging.py``, what only switches of a tree do in ``trees.py``.

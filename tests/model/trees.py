@@ -1,4 +1,4 @@
-"""What a leaf of a tree does besides what every switch does, as in ``p4src/stages/parent.p4`` and ``uplink.p4``: its complete
+"""What a leaf of a tree does besides what every switch does, as in ``p4src/control/parent.p4`` and ``uplink.p4``: its complete
 blocks are SENT, and what its parent says of them is stored and passed on. Rules: docs/protocol.md, "Trees"."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The wire format, defined once, as data.
 
 Everything that reads or writes a netsum packet is made from this file: the numpy codec (:mod:`netsum.wire.codec`),
-the scapy layer (:mod:`netsum.packets`), the P4 header file (``p4src/include/wire.p4``, by :mod:`netsum.wire.to_p4`)
+the scapy layer (:mod:`netsum.packets`), the P4 header file (``p4src/types.p4``, by :mod:`netsum.wire.to_p4`)
 and the Wireshark dissector (:mod:`netsum.wire.to_lua`).
 
 Ethernet / IPv4 / UDP / Trio-ML header (12 bytes) / netsum extension (12 bytes) / gradients; all fields big-endian.

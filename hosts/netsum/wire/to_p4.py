@@ -1,4 +1,4 @@
-"""Writes ``p4src/include/wire.p4`` from the schema: header types, record layout and every constant.
+"""Writes ``p4src/types.p4`` from the schema: header types, record layout and every constant.
 
 ``python -m netsum.wire.to_p4`` prints it; ``make p4`` puts it in place before compiling.
 """
@@ -16,8 +16,8 @@ _HEAD = """\
 // SPDX-License-Identifier: MIT
 // Generated from hosts/netsum/wire/schema.py and memory.py by `make p4`. Do not edit.
 
-#ifndef WIRE_P4
-#define WIRE_P4
+#ifndef TYPES_P4
+#define TYPES_P4
 """
 
 

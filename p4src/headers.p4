@@ -4,7 +4,7 @@
 #ifndef HEADERS_P4
 #define HEADERS_P4
 
-#include "wire.p4"
+#include "types.p4"
 #include "ids.p4"
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
@@ -138,8 +138,8 @@ struct metadata_t {
     bit<3>         reply;             // see REPLY_*
     @field_list(SCAN_FIELDS)
     bit<160>       aging_scan;        // what it knows from its earlier passes, see SCAN_*
-    progress_raw_t progress;          // of a job whose blocks age out, see PROGRESS_* in wire.p4
-    record_raw_t   record;            // the slot's block record, see RECORD_* and AS_* in wire.p4
+    progress_raw_t progress;          // of a job whose blocks age out, see PROGRESS_* in types.p4
+    record_raw_t   record;            // the slot's block record, see RECORD_* and AS_* in types.p4
 }
 
 // meta.job, as job.p4 puts it together.

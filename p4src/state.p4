@@ -9,7 +9,7 @@
 // run ingress on one thread, and for targets with several, netsum.p4 has the stages from block, parent or aging_scan up to and
 // including aggregate in one @atomic block (a record says what is in its slot's buffers, so they must change together).
 //
-// A cell is one number (RECORD_x and PROGRESS_x cut a field out, AS_x puts a value in its place; see wire.p4): BMv2 pays
+// A cell is one number (RECORD_x and PROGRESS_x cut a field out, AS_x puts a value in its place; see types.p4): BMv2 pays
 // for every field that is written, so adding a contribution is one assignment, not one for each counter.
 
 #ifndef STATE_P4

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Generated from hosts/netsum/wire/schema.py and memory.py by `make p4`. Do not edit.
 
-#ifndef WIRE_P4
-#define WIRE_P4
+#ifndef TYPES_P4
+#define TYPES_P4
 
 const bit<16> NETSUM_PORT = 12000;
 const bit<4> NETSUM_VERSION = 1;

@@ -27,7 +27,7 @@
                        wins = ((hdr.h.f & ~held) | (~(hdr.h.f ^ held) & low)) & top; \
                        wins = (wins - (wins >> shift)) | wins;
 
-// The operations themselves (SUM, MIN and so on, OPERATIONS and COMBINE) are in wire.p4: a row of the schema each.
+// The operations themselves (SUM, MIN and so on, OPERATIONS and COMBINE) are in types.p4: a row of the schema each.
 #define ACTIONS(n) \
     action store##n() { EACH##n(STORE, chunks##n) } \
     action load##n()  { hdr.chunks##n.setValid(); EACH##n(LOAD, chunks##n) } \
