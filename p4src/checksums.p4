@@ -45,8 +45,9 @@ control NetsumUpdateChecksum(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Memory: what a checksum changes by is a sum of 16-bit words, with each old word's complement. meta.slot is that of UDP, meta.epoch
-// that of IPv4. Both are needed up to here only, so each is folded where it is, and needs no variable.
+#ifdef WITH_MEMORY
+// Memory: what a checksum changes by is a sum of 16-bit words, with each old word's complement. Both sums are needed up to here
+// only, so each is folded where it is, and needs no variable.
 #define OLD(word)    (bit<32>)(~(word))
 #define OLD2(words)  (OLD(words[31:16]) + OLD(words[15:0]))
 #define NEW(word)    (bit<32>)(word)
@@ -59,10 +60,10 @@ control NetsumUpdateChecksum(inout headers_t hdr, inout metadata_t meta) {
 
 control AdjustChecksums(inout headers_t hdr, inout metadata_t meta) {
     action ipv4() {
-        ADJUST(hdr.ipv4.checksum, meta.epoch)
+        ADJUST(hdr.ipv4.checksum, meta.ipv4_change)
     }
     action udp() {
-        ADJUST(hdr.udp.checksum, meta.slot)
+        ADJUST(hdr.udp.checksum, meta.udp_change)
     }
     apply {
         ipv4();
@@ -74,5 +75,6 @@ control AdjustChecksums(inout headers_t hdr, inout metadata_t meta) {
         }
     }
 }
+#endif
 
 #endif

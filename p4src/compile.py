@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from netsum.wire.to_p4 import p4_text
+from netsum.wire.to_p4 import aggregate_text, types_text
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -60,6 +60,7 @@ class P4Program(NamedTuple):
         ]
 
 
+GENERATED = {HERE / "types.p4": types_text, HERE / "control" / "aggregate.p4": aggregate_text}
 ADDER = ROOT / "bench" / "netsum_bench" / "adder"
 PROGRAMS = (P4Program(HERE / "netsum.p4", HERE / "build" / "netsum_p4"), P4Program(ADDER / "adder.p4", ADDER))
 
@@ -104,8 +105,9 @@ def _json_text(program: dict[str, Any]) -> str:
 
 def check() -> list[str]:
     """The stale files, one sentence each."""
-    if (HERE / "types.p4").read_text("utf-8") != p4_text():
-        return ["p4src/types.p4 is not what hosts/netsum/wire/schema.py gives"]
+    for path, make in GENERATED.items():
+        if path.read_text("utf-8") != make():
+            return [f"{path.relative_to(ROOT)} is not what hosts/netsum/wire/schema.py gives"]
     return [problem for program in PROGRAMS for problem in program.problems()]
 
 
@@ -126,7 +128,8 @@ def main() -> int:
         _write(main.parent, compiled(main))
     if words.programs:
         return 0
-    (HERE / "types.p4").write_text(p4_text(), "utf-8")
+    for path, make in GENERATED.items():
+        path.write_text(make(), "utf-8")
     for program in PROGRAMS:
         _write(program.output, program.compile())
     return 0

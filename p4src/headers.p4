@@ -18,9 +18,13 @@ const bit<16> IPV4_BYTES     = 20;
 const bit<16> UDP_BYTES      = 8;
 const bit<16> HEADERS        = UDP_BYTES + NETSUM_HEADER_BYTES;    // what UDP's length counts besides the payload
 
+typedef bit<48> mac_addr_t;
+typedef bit<32> ipv4_addr_t;
+typedef bit<9>  port_id_t;
+
 header ethernet_h {
-    bit<48> dst_addr;
-    bit<48> src_addr;
+    mac_addr_t dst_addr;
+    mac_addr_t src_addr;
     bit<16> ether_type;
 }
 
@@ -29,10 +33,10 @@ header arp_h {                      // IPv4 over Ethernet
     bit<16> protocol;
     bit<16> lengths;
     bit<16> operation;
-    bit<48> sender_mac;
-    bit<32> sender_ip;
-    bit<48> target_mac;
-    bit<32> target_ip;
+    mac_addr_t sender_mac;
+    ipv4_addr_t sender_ip;
+    mac_addr_t target_mac;
+    ipv4_addr_t target_ip;
 }
 
 header ipv4_h {
@@ -42,8 +46,8 @@ header ipv4_h {
     bit<8>  ttl;
     bit<8>  protocol;
     bit<16> checksum;
-    bit<32> src_addr;
-    bit<32> dst_addr;
+    ipv4_addr_t src_addr;
+    ipv4_addr_t dst_addr;
 }
 
 // A congested link has marked the packet, CE (RFC 3168). The block's result bears the mark, whatever its outcome; nothing else
@@ -71,7 +75,9 @@ struct headers_t {
     ipv4_h       ipv4;
     udp_h        udp;
     netsum_h     netsum;
+#ifdef WITH_MEMORY
     memory_h     memory;                // never both
+#endif
     // A payload of k chunks is these headers by the bits of k: 16 chunks are one header, 5 are chunks4 and chunks1.
     chunks16_h   chunks16;
     chunks8_h    chunks8;
@@ -84,81 +90,81 @@ struct headers_t {
 const bit<32> RECIRCULATED = 4;
 
 // Who sends the packet.
-const bit<2> FROM_MEMBER     = 0;   // or a stranger: member.p4 finds out
-const bit<2> FROM_PARENT     = 1;
-const bit<2> FROM_CONTROLLER = 2;
-const bit<2> FROM_CLIENT     = 3;   // to memory's virtual address
-
-// How the payload of this packet meets the slot's buffer: block.p4 and parent.p4 decide, aggregate.p4 does it.
-const bit<8> COMBINE_NOTHING = 0;
-const bit<8> COMBINE_STORE   = 1;   // first payload: overwrite the buffer
-const bit<8> COMBINE_LOAD    = 2;   // the buffer becomes the packet's payload
-const bit<8> COMBINE_BY      = 16;  // plus the operation: buffer and payload both become what they combine to
+enum bit<2> sender_t {
+    MEMBER     = 0,     // or an untrusted sender: member.p4 finds out
+    PARENT     = 1,
+    CONTROLLER = 2,
+    CLIENT     = 3      // to memory's virtual address
+}
 
 // What the packet becomes, and for whom: deliver.p4 decides, reply.p4 writes it. An answer is STALE, REFUSED or AGAIN, without
 // payload; a result or a partial is what the slot holds.
-const bit<3> REPLY_NOTHING       = 0;
-const bit<3> REPLY_PARTIAL       = 1;   // for the switch's parent
-const bit<3> REPLY_ANSWER        = 2;   // for the sender of the packet
-const bit<3> REPLY_ANSWER_TO_ALL = 3;   // for the job's sources
-const bit<3> REPLY_EARLY         = 4;   // the same: a COPY's payload, ahead of its result
-const bit<3> REPLY_RESULT_TO_ALL = 5;   // the same
-const bit<3> REPLY_RESULT        = 6;   // for the source that sent the packet
-#define REPLY_IS_ANSWER(x)    (x == REPLY_ANSWER || x == REPLY_ANSWER_TO_ALL)
-#define REPLY_IS_RESULT(x)    (x >= REPLY_RESULT_TO_ALL)
-#define REPLY_TO_SOURCES(x)   (x >= REPLY_ANSWER_TO_ALL)    // rewrite.p4 knows their addresses
-
-// No stage has decided the packet's fate yet.
-const bit<5> OUTCOME_PENDING = 31;
+enum bit<3> reply_t {
+    NOTHING       = 0,
+    PARTIAL       = 1,  // for the switch's parent
+    ANSWER        = 2,  // for the sender of the packet
+    ANSWER_TO_ALL = 3,  // for the job's sources
+    EARLY         = 4,  // the same: a COPY's payload, ahead of its result
+    RESULT_TO_ALL = 5,  // the same
+    RESULT        = 6   // for the source that sent the packet
+}
+#define REPLY_IS_ANSWER(x)    (x == reply_t.ANSWER || x == reply_t.ANSWER_TO_ALL)
+#define REPLY_IS_RESULT(x)    ((bit<3>)(x) >= 5)
+#define REPLY_TO_SOURCES(x)   ((bit<3>)(x) >= 3)     // rewrite.p4 knows their addresses
 
 // What a scan keeps when it recirculates.
 const bit<8> SCAN_FIELDS = 0;
 
-// BMv2 clears every field for each packet and copies it for each replica, used or not: a field costs 0.3 % of a contribution
-// (docs/performance.md), so what few packets need shares one. The same goes for a control's variables, and for those that p4c adds
-// where an argument is not a plain field.
+// BMv2 clears every field for each packet and copies it for each replica, used or not (docs/performance.md). The same goes for a
+// control's variables, and for those that p4c adds where an argument is not a plain field.
 struct metadata_t {
-    bit<2>         from;              // see FROM_*
-    bit<5>         outcome;           // fate of a contribution, OUTCOME_PENDING until a stage decides
-    bit<48>        my_mac;            // the switch's own MAC, 0 when the packet is not for its address
+    sender_t       from;
+    outcome_t      outcome;           // fate of a contribution, PENDING until a stage decides
+    mac_addr_t     my_mac;            // the switch's own MAC, 0 when the packet is not for its address
     bit<1>         not_admitted;      // a contribution to another switch, or a packet from an address that is not behind its port
-    bit<32>        address;           // where a contribution or an instruction goes, or what an ARP request asks for; then, unless it is
-                                      // a contribution: where it is from
+    ipv4_addr_t    target_ip;         // where a contribution or an instruction goes, or what an ARP request asks for
+    ipv4_addr_t    sender_ip;         // of any other packet
     bit<16>        grad_cnt;          // lanes in the contribution, both parts joined
-    bit<32>        epoch;             // job: its epoch; claim: the last epoch that had been claimed; memory: see ADJUST in checksums.p4
-    bit<256>       all_sources;       // job: one bit for each source
-    bit<88>        job;               // job: what few packets ask for, see JOB_*
-    bit<56>        aging;             // job: when a block may be closed, see AGING_*; 0: never
+    // The job's record (job.p4).
+    bit<32>        epoch;
+    bit<256>       all_sources;       // one bit for each source
+    bit<32>        first_block;       // of the epoch
+    bit<32>        num_slots;         // how far apart the ids of two blocks of a slot are
+    bit<8>         stripe_mask;       // leaf: the bits of a block's id that say which parent it has
     bit<8>         stripe;            // leaf: which parent the block has
-    bit<256>       source;            // member: its bit
-    bit<32>        slot;              // index into the registers; claim: which epochs; deliver: index into the counters; memory: see ADJUST
-    bit<8>         combine;           // see COMBINE_*
+    role_t         role;              // what the switch does with a complete block
+    bit<8>         priority;          // class among jobs that compete; 0: it does not compete
+    bit<32>        block_exp;         // age at which a block may be closed, microseconds; 0: never
+    bit<8>         quorum;            // workers that a block needs for that
+    bit<16>        window;            // blocks that may be open at a time
+    // The sender, and its block.
+    bit<256>       source;            // its bit
+    bit<32>        slot;              // index into the registers
+    record_raw_t   record;            // the slot's block record, see RECORD_* and AS_* in types.p4
+    progress_raw_t progress;          // of a job whose blocks age out, see PROGRESS_* in types.p4
+    combine_t      combine;
     bit<5>         payload_capacity;  // chunks that the packet's UDP payload has room for
     bit<1>         header_only;       // the result, or this copy of it, goes out without payload
-    bit<3>         reply;             // see REPLY_*
+    reply_t        reply;
+    bit<32>        outcome_index;     // of the outcomes counter
+    // What a scan knows from its earlier passes.
     @field_list(SCAN_FIELDS)
-    bit<160>       aging_scan;        // what it knows from its earlier passes, see SCAN_*
-    progress_raw_t progress;          // of a job whose blocks age out, see PROGRESS_* in types.p4
-    record_raw_t   record;            // the slot's block record, see RECORD_* and AS_* in types.p4
+    bit<32>        scan_base;         // the job's first slot
+    @field_list(SCAN_FIELDS)
+    bit<32>        scan_first;        // block that it began with
+    @field_list(SCAN_FIELDS)
+    bit<32>        scan_range;        // how many blocks it looks at
+    @field_list(SCAN_FIELDS)
+    bit<48>        scan_now;          // when it began; a packet that recirculates has no timestamp
+    @field_list(SCAN_FIELDS)
+    bit<16>        scan_closed;       // blocks closed so far
+#ifdef WITH_MEMORY
+    ipv4_addr_t    virtual_ip;        // that a device's reply gets; 0: none
+    ipv4_addr_t    device_ip;         // of the device that an instruction goes to
+    bit<16>        device_group;      // multicast group of a shard's devices; 0: it has one
+    bit<32>        ipv4_change;       // what changes the checksums (checksums.p4)
+    bit<32>        udp_change;
+#endif
 }
-
-// meta.job, as job.p4 puts it together.
-#define JOB_FIRST_BLOCK(m) m.job[87:56]    // of the epoch
-#define JOB_NUM_SLOTS(m)         m.job[55:24]    // how many slots it has, so how far apart the ids of two blocks of a slot are
-#define JOB_STRIPES(m)     m.job[23:16]    // leaf: the bits of a block's id that say which parent it has
-#define JOB_ROLE(m)        m.job[15:8]     // see ROLE_*, what the switch does with a complete block
-#define JOB_PRIORITY(m)    m.job[7:0]      // its class among jobs that compete; 0: it does not compete
-
-// meta.aging
-#define AGING_EXP(m)      m.aging[55:24]    // age at which a block may be closed, microseconds
-#define AGING_QUORUM(m)   m.aging[23:16]    // workers that a block needs for that
-#define AGING_WINDOW(m)   m.aging[15:0]     // blocks that may be open at a time
-
-// meta.aging_scan
-#define SCAN_BASE(m)      m.aging_scan[159:128]    // the job's first slot
-#define SCAN_FIRST(m)     m.aging_scan[127:96]     // block that it began with
-#define SCAN_RANGE(m)     m.aging_scan[95:64]      // how many blocks it looks at
-#define SCAN_NOW(m)       m.aging_scan[63:16]      // when it began; a packet that recirculates has no timestamp
-#define SCAN_CLOSED(m)    m.aging_scan[15:0]       // blocks closed so far
 
 #endif

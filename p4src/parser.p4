@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Ethernet / ARP, or Ethernet / IPv4 / UDP / netsum / payload, or the same with memory's header for netsum's. A packet that leaves this path early is not netsum's and is
-// forwarded; control/check.p4 finds those that claim to be netsum's and are malformed.
+// Ethernet / ARP, or Ethernet / IPv4 / UDP / netsum / payload, or the same with memory's header for netsum's. A packet that leaves
+// this path early is not netsum's and is forwarded; control/check.p4 finds those that claim to be netsum's and are malformed.
 
 #ifndef PARSER_P4
 #define PARSER_P4
@@ -25,9 +25,9 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
     state cpu {
         packet.extract(hdr.packet_out);
-        meta.from = FROM_CONTROLLER;
+        meta.from = sender_t.CONTROLLER;
         transition select(hdr.packet_out.kind) {
-            KIND_SCAN: ethernet;
+            packet_out_kind_t.SCAN: ethernet;
             default:    accept;
         }
     }
@@ -47,7 +47,7 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
     state arp_request {
-        meta.address = hdr.arp.target_ip;
+        meta.target_ip = hdr.arp.target_ip;
         transition accept;
     }
     state ipv4 {
@@ -62,6 +62,7 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         packet.extract(hdr.udp);
         transition select(hdr.udp.dst_port) {
             NETSUM_PORT: netsum;
+#ifdef WITH_MEMORY
             MEMORY_PORT: memory;
             default:     other_udp;
         }
@@ -74,12 +75,17 @@ parser NetsumParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
     state memory {
         packet.extract(hdr.memory);
-        meta.address = hdr.ipv4.dst_addr;
+        meta.target_ip = hdr.ipv4.dst_addr;
         transition accept;
     }
+#else
+            default:     accept;
+        }
+    }
+#endif
     state netsum {
         packet.extract(hdr.netsum);
-        meta.address = hdr.ipv4.dst_addr;
+        meta.target_ip = hdr.ipv4.dst_addr;
         // UDP's length is that of the headers + 256 * chunks: bits 8..12 are the chunks.
         transition select(hdr.udp.length) {
             HEADERS + 0x1000:   chunks16;
@@ -144,7 +150,9 @@ control NetsumDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
         packet.emit(hdr.netsum);
+#ifdef WITH_MEMORY
         packet.emit(hdr.memory);
+#endif
         packet.emit(hdr.chunks16);
         packet.emit(hdr.chunks8);
         packet.emit(hdr.chunks4);

@@ -26,12 +26,22 @@ register<progress_raw_t, bit<8>>(256) job_progress_register;    // by job
 #define FINGERPRINT(h) (AS_CALL_FINGERPRINT(h.call_fingerprint) | AS_GEN_ID(h.gen_id) | AS_DEST(h.dest) | AS_OP(h.op) \
     | AS_LANE(h.lane))
 
+// A child switch that may not close a block asks whether its parent has: nothing of it is added.
+#define IS_QUESTION(h) (h.hop == hop_t.UP && h.final == 1)
+
+// But the payload of a COPY that comes with it is taken: it goes ahead of the contribution that counts it.
+#define BRINGS_COPY(h, m) (h.op == op_t.COPY && m.grad_cnt != 0)
+
+// From the packet's block to the job's newest, as a serial number.
+#define BEHIND(hdr, m) (PROGRESS_NEWEST_BLOCK(m.progress) - hdr.netsum.block_id)
+#define IS_NEWEST(hdr, m) (BEHIND(hdr, m) >= 0x80000000)
+
 // Whether an open block need not wait any longer: no source is missing (since a source was evicted, perhaps); or enough workers
 // have waited long enough for the late; or only stragglers are missing, who have not been heard of since they were late the
 // last time. A scan's time is that of its first pass, so a block may be younger than that: a difference would wrap.
 #define ALL_IN(m) ((RECORD_SEEN(m.record) & m.all_sources) == m.all_sources)
-#define MAY_CLOSE(m) (m.aging != 0 && HAS_NO_AGING(m.record, 0) && RECORD_SRC_CNT(m.record) >= AGING_QUORUM(m))
-#define EXPIRED(m, now) (MAY_CLOSE(m) && now >= RECORD_START(m.record) + (bit<48>)AGING_EXP(m))
+#define MAY_CLOSE(m) (m.block_exp != 0 && HAS_NO_AGING(m.record, 0) && RECORD_SRC_CNT(m.record) >= m.quorum)
+#define EXPIRED(m, now) (MAY_CLOSE(m) && now >= RECORD_START(m.record) + (bit<48>)m.block_exp)
 #define ALL_BUT_STRAGGLERS(m) (MAY_CLOSE(m) \
     && ((RECORD_SEEN(m.record) | PROGRESS_STRAGGLERS(m.progress)) & m.all_sources) == m.all_sources)
 
@@ -50,15 +60,15 @@ control StoreRecord(in metadata_t meta) {
 // A slot that is empty or was written in another epoch reads as the closed block one lap before the first lap.
 control ReadAsClosed(in headers_t hdr, inout metadata_t meta) {
     apply {
-        meta.record = AS_BLOCK_ID(JOB_FIRST_BLOCK(meta) - JOB_NUM_SLOTS(meta)
-            + ((hdr.netsum.block_id - JOB_FIRST_BLOCK(meta)) & (JOB_NUM_SLOTS(meta) - 1)));
+        meta.record = AS_BLOCK_ID(meta.first_block - meta.num_slots
+            + ((hdr.netsum.block_id - meta.first_block) & (meta.num_slots - 1)));
     }
 }
 
 control OpenBlock(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     apply {
         meta.record = AS_START(standard_metadata.ingress_global_timestamp) | AS_EPOCH(meta.epoch)
-            | AS_BLOCK_ID(hdr.netsum.block_id) | AS_STATE(STATE_OPEN);
+            | AS_BLOCK_ID(hdr.netsum.block_id) | AS_STATE(state_t.OPEN);
     }
 }
 
@@ -66,7 +76,7 @@ control OpenBlock(in headers_t hdr, inout metadata_t meta, in standard_metadata_
 // no result.
 control LoadResult(inout metadata_t meta) {
     apply {
-        meta.combine = COMBINE_LOAD;
+        meta.combine = combine_t.LOAD;
         if (HAS_DATA_CNT(meta.record, 0)) {
             meta.record = meta.record & ~PAYLOAD_BITS;
         }
@@ -76,14 +86,21 @@ control LoadResult(inout metadata_t meta) {
 // Ends an open block: a root's is DONE, a leaf's SENT.
 control CloseBlock(inout metadata_t meta) {
     apply {
-        meta.record = meta.record + AS_STATE(JOB_ROLE(meta));
+        meta.record = meta.record + AS_STATE(meta.role);
     }
 }
 
 // The same without those who are late: what is in it is partial.
 control CloseWithoutLate(inout metadata_t meta) {
     apply {
-        meta.record = (meta.record | AS_DEGRADED(1w1)) + AS_STATE(JOB_ROLE(meta));
+        meta.record = (meta.record | AS_DEGRADED(1w1)) + AS_STATE(meta.role);
+    }
+}
+
+// The highest status that was contributed is the block's.
+control RaiseStatus(in headers_t hdr, inout metadata_t meta) {
+    apply {
+        meta.record = meta.record + AS_STATUS((bit<4>)hdr.netsum.status - (bit<4>)RECORD_STATUS(meta.record));
     }
 }
 
@@ -93,7 +110,7 @@ control LoadProgress(in headers_t hdr, inout metadata_t meta) {
         job_progress_register.read(meta.progress, hdr.netsum.job_id);
         if (PROGRESS_EPOCH(meta.progress) != meta.epoch) {
             meta.progress = AS_PROGRESS_EPOCH(meta.epoch)
-                | AS_PROGRESS_NEWEST_BLOCK(JOB_FIRST_BLOCK(meta) + (bit<32>)AGING_WINDOW(meta) - 1);
+                | AS_PROGRESS_NEWEST_BLOCK(meta.first_block + (bit<32>)meta.window - 1);
         }
     }
 }

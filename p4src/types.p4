@@ -25,191 +25,202 @@ const chunk_t TOP_BITS_16 = 0x80008000800080008000800080008000800080008000800080
 const chunk_t TOP_BITS_32 = 0x80000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000800000008000000080000000;
 const chunk_t TOP_BITS_64 = 0x80000000000000008000000000000000800000000000000080000000000000008000000000000000800000000000000080000000000000008000000000000000800000000000000080000000000000008000000000000000800000000000000080000000000000008000000000000000800000000000000080000000000000008000000000000000800000000000000080000000000000008000000000000000800000000000000080000000000000008000000000000000800000000000000080000000000000008000000000000000800000000000000080000000000000008000000000000000800000000000000080000000000000008000000000000000;
 
-const bit<4> OP_SUM = 0;
-const bit<4> OP_MIN = 1;
-const bit<4> OP_MAX = 2;
-const bit<4> OP_AND = 3;
-const bit<4> OP_OR = 4;
-const bit<4> OP_XOR = 5;
-const bit<4> OP_COPY = 6;
+enum bit<4> op_t {
+    SUM                  = 0,
+    MIN                  = 1,
+    MAX                  = 2,
+    AND                  = 3,
+    OR                   = 4,
+    XOR                  = 5,
+    COPY                 = 6
+}
 
-const bit<4> LANE_L8 = 0;
-const bit<4> LANE_L16 = 1;
-const bit<4> LANE_L32 = 2;
-const bit<4> LANE_L64 = 3;
+enum bit<4> lane_t {
+    L8                   = 0,
+    L16                  = 1,
+    L32                  = 2,
+    L64                  = 3
+}
 
-const bit<4> STATUS_OK = 0;
-const bit<4> STATUS_RANGE = 1;
-const bit<4> STATUS_ABORT = 2;
-const bit<4> STATUS_MISMATCH = 3;
-const bit<4> STATUS_STALE = 8;
-const bit<4> STATUS_REFUSED = 9;
-const bit<4> STATUS_AGAIN = 10;
+enum bit<4> status_t {
+    OK                   = 0,
+    RANGE                = 1,
+    ABORT                = 2,
+    MISMATCH             = 3,
+    STALE                = 8,
+    REFUSED              = 9,
+    AGAIN                = 10
+}
 
-const bit<4> AGE_NORMAL = 0;
-const bit<4> AGE_AGED = 1;
-const bit<4> AGE_LATE = 2;
-const bit<4> AGE_EARLY = 3;
+enum bit<4> age_op_t {
+    NORMAL               = 0,
+    AGED                 = 1,
+    LATE                 = 2,
+    EARLY                = 3
+}
 
-const bit<2> HOP_HOST = 0;
-const bit<2> HOP_UP = 1;
-const bit<2> HOP_DOWN = 2;
+enum bit<2> hop_t {
+    HOST                 = 0,
+    UP                   = 1,
+    DOWN                 = 2
+}
 
-const bit<3> STATE_EMPTY = 0;
-const bit<3> STATE_OPEN = 1;
-const bit<3> STATE_DONE = 2;
-const bit<3> STATE_SENT = 3;
-const bit<3> STATE_DEAD = 4;
+enum bit<3> state_t {
+    EMPTY                = 0,
+    OPEN                 = 1,
+    DONE                 = 2,
+    SENT                 = 3,
+    DEAD                 = 4
+}
 
-const bit<8> ROLE_ROOT = 1;
-const bit<8> ROLE_LEAF = 2;
+enum bit<3> role_t {
+    ROOT                 = 1,
+    LEAF                 = 2
+}
 
-const bit<5> OUTCOME_ACCEPTED = 0;
-const bit<5> OUTCOME_COMPLETED = 1;
-const bit<5> OUTCOME_DUPLICATE = 2;
-const bit<5> OUTCOME_REPLAYED = 3;
-const bit<5> OUTCOME_STALE = 4;
-const bit<5> OUTCOME_AGED = 5;
-const bit<5> OUTCOME_SCANNED = 6;
-const bit<5> OUTCOME_UNKNOWN_JOB = 8;
-const bit<5> OUTCOME_NOT_MEMBER = 9;
-const bit<5> OUTCOME_WRONG_PORT = 10;
-const bit<5> OUTCOME_FINGERPRINT_MISMATCH = 11;
-const bit<5> OUTCOME_OUT_OF_WINDOW = 12;
-const bit<5> OUTCOME_UNSUPPORTED = 13;
-const bit<5> OUTCOME_MALFORMED = 16;
-const bit<5> OUTCOME_CHECKSUM = 17;
-const bit<5> OUTCOME_RESENT = 18;
-const bit<5> OUTCOME_PARENT_RESULT = 19;
-const bit<5> OUTCOME_PARENT_STATUS = 20;
-const bit<5> OUTCOME_IGNORED = 21;
-const bit<5> OUTCOME_QUERIED_PARENT = 22;
-const bit<5> OUTCOME_EARLY_PAYLOAD = 23;
-const bit<5> OUTCOME_PAYLOAD_MISSING = 24;
+enum bit<5> outcome_t {
+    ACCEPTED             = 0,
+    COMPLETED            = 1,
+    DUPLICATE            = 2,
+    REPLAYED             = 3,
+    STALE                = 4,
+    AGED                 = 5,
+    SCANNED              = 6,
+    UNKNOWN_JOB          = 8,
+    NOT_MEMBER           = 9,
+    WRONG_PORT           = 10,
+    FINGERPRINT_MISMATCH = 11,
+    OUT_OF_WINDOW        = 12,
+    UNSUPPORTED          = 13,
+    MALFORMED            = 16,
+    CHECKSUM             = 17,
+    RESENT               = 18,
+    PARENT_RESULT        = 19,
+    PARENT_STATUS        = 20,
+    IGNORED              = 21,
+    QUERIED_PARENT       = 22,
+    EARLY_PAYLOAD        = 23,
+    PAYLOAD_MISSING      = 24,
+    PENDING              = 31
+}
 
-const bit<8> KIND_QUERY = 0;
-const bit<8> KIND_SCAN = 1;
-const bit<8> KIND_CLAIM = 2;
+enum bit<8> packet_out_kind_t {
+    QUERY                = 0,
+    SCAN                 = 1,
+    CLAIM                = 2
+}
+
+// How the payload of a packet meets the slot's buffer. STORE: the first payload overwrites it; LOAD: it becomes the
+// packet's payload; an operation: both become what they combine to.
+enum bit<8> combine_t {
+    NOTHING              = 0,
+    STORE                = 1,
+    LOAD                 = 2,
+    SUM                  = 16,
+    MIN                  = 17,
+    MAX                  = 18,
+    AND                  = 19,
+    OR                   = 20,
+    XOR                  = 21
+}
+
+#define COMBINE_BY(op) (combine_t)(8w16 + (bit<8>)(bit<4>)(op))
 
 // Which values of a field belong together. Nothing else may ask for an order among them.
 
 // SUM, MIN, MAX, AND, OR, XOR, COPY
-#define OP_IS_KNOWN(x) (x <= 6)
+#define OP_IS_KNOWN(x) ((bit<4>)(x) <= 6)
 // MIN, MAX
-#define OP_COMPARES(x) (x >= 1 && x <= 2)
+#define OP_COMPARES(x) ((bit<4>)(x) >= 1 && (bit<4>)(x) <= 2)
 // L8, L16, L32, L64
-#define LANE_IS_KNOWN(x) (x <= 3)
+#define LANE_IS_KNOWN(x) ((bit<4>)(x) <= 3)
 // HOST, UP, DOWN
-#define HOP_IS_KNOWN(x) (x <= 2)
+#define HOP_IS_KNOWN(x) ((bit<2>)(x) <= 2)
 // OK, RANGE, ABORT, MISMATCH, STALE, REFUSED, AGAIN
-#define STATUS_IS_KNOWN(x) ((x <= 3) || (x >= 8 && x <= 10))
+#define STATUS_IS_KNOWN(x) (((bit<4>)(x) <= 3) || ((bit<4>)(x) >= 8 && (bit<4>)(x) <= 10))
 // OK, RANGE, ABORT, MISMATCH
-#define STATUS_IS_MEMBERS(x) (x <= 3)
+#define STATUS_IS_MEMBERS(x) ((bit<4>)(x) <= 3)
 // ABORT, MISMATCH
-#define STATUS_GIVES_UP(x) ((x & 0xe) == 2)
+#define STATUS_GIVES_UP(x) (((bit<4>)(x) & 0xe) == 2)
 // OPEN, SENT
-#define STATE_IS_IN_PROGRESS(x) ((x & 0x5) == 1)
+#define STATE_IS_IN_PROGRESS(x) (((bit<3>)(x) & 0x5) == 1)
 // COMPLETED, AGED
-#define OUTCOME_IS_CLOSING(x) ((x & 0x1b) == 1)
+#define OUTCOME_IS_CLOSING(x) (((bit<5>)(x) & 0x1b) == 1)
 // COMPLETED, AGED, RESENT, QUERIED_PARENT
-#define OUTCOME_GOES_UP(x) ((x == 1) || (x == 5) || (x == 18) || (x == 22))
+#define OUTCOME_GOES_UP(x) (((bit<5>)(x) == 1) || ((bit<5>)(x) == 5) || ((bit<5>)(x) == 18) || ((bit<5>)(x) == 22))
 // UNKNOWN_JOB, NOT_MEMBER, WRONG_PORT, FINGERPRINT_MISMATCH, OUT_OF_WINDOW, UNSUPPORTED
-#define OUTCOME_IS_REFUSAL(x) (x >= 8 && x <= 13)
+#define OUTCOME_IS_REFUSAL(x) ((bit<5>)(x) >= 8 && (bit<5>)(x) <= 13)
 // The reason that a REFUSED answer gives.
-#define REASON(x) x[3:0]
-
-// The operations.
-
-#define SUM(h, f, i) HOLD(h, f, i) hdr.h.f = hdr.h.f + held; STORE(h, f, i)
-#define MIN(h, f, i) HOLD(h, f, i) COMPARE(h, f, i) hdr.h.f = (held & wins) | (hdr.h.f & ~wins); STORE(h, f, i)
-#define MAX(h, f, i) HOLD(h, f, i) COMPARE(h, f, i) hdr.h.f = (hdr.h.f & wins) | (held & ~wins); STORE(h, f, i)
-#define AND(h, f, i) HOLD(h, f, i) hdr.h.f = hdr.h.f & held; STORE(h, f, i)
-#define OR(h, f, i) HOLD(h, f, i) hdr.h.f = hdr.h.f | held; STORE(h, f, i)
-#define XOR(h, f, i) HOLD(h, f, i) hdr.h.f = hdr.h.f ^ held; STORE(h, f, i)
-#define OPERATIONS(n) \
-    action sum##n() { EACH##n(SUM, chunks##n) } \
-    action min##n() { EACH##n(MIN, chunks##n) } \
-    action max##n() { EACH##n(MAX, chunks##n) } \
-    action and##n() { EACH##n(AND, chunks##n) } \
-    action or##n() { EACH##n(OR, chunks##n) } \
-    action xor##n() { EACH##n(XOR, chunks##n) }
-#define COMBINE(n) \
-    if (meta.combine == COMBINE_BY + (bit<8>)OP_SUM) { sum##n(); } \
-    else if (meta.combine == COMBINE_STORE) { store##n(); } \
-    else if (meta.combine == COMBINE_BY + (bit<8>)OP_MIN) { min##n(); } \
-    else if (meta.combine == COMBINE_BY + (bit<8>)OP_MAX) { max##n(); } \
-    else if (meta.combine == COMBINE_BY + (bit<8>)OP_AND) { and##n(); } \
-    else if (meta.combine == COMBINE_BY + (bit<8>)OP_OR) { or##n(); } \
-    else if (meta.combine == COMBINE_BY + (bit<8>)OP_XOR) { xor##n(); }
+#define REASON(x) ((bit<5>)(x))[3:0]
 
 header netsum_h {
-    bit<8>    job_id;          // the aggregation job
-    bit<32>   block_id;        // serial number of the block within the job; wraps
-    bit<4>    age_op;          // whether the block aged out, see AgeOp; on a REFUSED answer: the reason
-    bit<1>    final;           // last block of the generation (informative); of a switch's: it adds nothing, it asks
-    bit<1>    degraded;        // partial: fewer workers than the job has; on a contribution: than the source has
-    bit<1>    no_aging;        // the block waits for every source: it never ages out
-    bit<1>    backoff;         // on a result: a job of a higher priority is busy at the switch; else zero
-    bit<8>    src_id;          // the sender's source id at this switch; on a result: the receiver's
-    bit<8>    src_cnt;         // workers that have contributed, with or without payload
-    bit<16>   gen_id;          // generation: the collective call that the block belongs to
-    bit<2>    hop;             // between whom the packet travels, see Hop
-    bit<2>    grad_cnt_high;   // high bits of grad_cnt
-    bit<12>   grad_cnt;        // number of gradients (lanes) in the payload
-    bit<4>    version;         // version of this extension
-    bit<4>    op;              // how contributions combine
-    bit<4>    lane;            // log2 of the bytes in a lane
-    bit<4>    status;          // outcome, see Status
-    bit<8>    dest;            // rank that gets the result; 255: every member
-    bit<8>    data_cnt;        // how many of the src_cnt contributions carried a payload
-    bit<56>   call_fingerprint; // of what the call is; 0: its first block says that
-    bit<8>    reserved;        // zero
+    bit<8>             job_id;            // the aggregation job
+    bit<32>            block_id;          // serial number of the block within the job; wraps
+    age_op_t           age_op;            // whether the block aged out, see AgeOp; on a REFUSED answer: the reason
+    bit<1>             final;             // last block of the generation (informative); of a switch's: it adds nothing, it asks
+    bit<1>             degraded;          // partial: fewer workers than the job has; on a contribution: than the source has
+    bit<1>             no_aging;          // the block waits for every source: it never ages out
+    bit<1>             backoff;           // on a result: a job of a higher priority is busy at the switch; else zero
+    bit<8>             src_id;            // the sender's source id at this switch; on a result: the receiver's
+    bit<8>             src_cnt;           // workers that have contributed, with or without payload
+    bit<16>            gen_id;            // generation: the collective call that the block belongs to
+    hop_t              hop;               // between whom the packet travels, see Hop
+    bit<2>             grad_cnt_high;     // high bits of grad_cnt
+    bit<12>            grad_cnt;          // number of gradients (lanes) in the payload
+    bit<4>             version;           // version of this extension
+    op_t               op;                // how contributions combine
+    lane_t             lane;              // log2 of the bytes in a lane
+    status_t           status;            // outcome, see Status
+    bit<8>             dest;              // rank that gets the result; 255: every member
+    bit<8>             data_cnt;          // how many of the src_cnt contributions carried a payload
+    bit<56>            call_fingerprint;  // of what the call is; 0: its first block says that
+    bit<8>             reserved;          // zero
 }
 
 header chunks1_h {
-    bit<2048> f0;              // one chunk
+    bit<2048>          f0;                // one chunk
 }
 
 header chunks2_h {
-    bit<2048> f0;              // one chunk
-    bit<2048> f1;              // one chunk
+    bit<2048>          f0;                // one chunk
+    bit<2048>          f1;                // one chunk
 }
 
 header chunks4_h {
-    bit<2048> f0;              // one chunk
-    bit<2048> f1;              // one chunk
-    bit<2048> f2;              // one chunk
-    bit<2048> f3;              // one chunk
+    bit<2048>          f0;                // one chunk
+    bit<2048>          f1;                // one chunk
+    bit<2048>          f2;                // one chunk
+    bit<2048>          f3;                // one chunk
 }
 
 header chunks8_h {
-    bit<2048> f0;              // one chunk
-    bit<2048> f1;              // one chunk
-    bit<2048> f2;              // one chunk
-    bit<2048> f3;              // one chunk
-    bit<2048> f4;              // one chunk
-    bit<2048> f5;              // one chunk
-    bit<2048> f6;              // one chunk
-    bit<2048> f7;              // one chunk
+    bit<2048>          f0;                // one chunk
+    bit<2048>          f1;                // one chunk
+    bit<2048>          f2;                // one chunk
+    bit<2048>          f3;                // one chunk
+    bit<2048>          f4;                // one chunk
+    bit<2048>          f5;                // one chunk
+    bit<2048>          f6;                // one chunk
+    bit<2048>          f7;                // one chunk
 }
 
 header chunks16_h {
-    bit<2048> f0;              // one chunk
-    bit<2048> f1;              // one chunk
-    bit<2048> f2;              // one chunk
-    bit<2048> f3;              // one chunk
-    bit<2048> f4;              // one chunk
-    bit<2048> f5;              // one chunk
-    bit<2048> f6;              // one chunk
-    bit<2048> f7;              // one chunk
-    bit<2048> f8;              // one chunk
-    bit<2048> f9;              // one chunk
-    bit<2048> f10;             // one chunk
-    bit<2048> f11;             // one chunk
-    bit<2048> f12;             // one chunk
-    bit<2048> f13;             // one chunk
-    bit<2048> f14;             // one chunk
-    bit<2048> f15;             // one chunk
+    bit<2048>          f0;                // one chunk
+    bit<2048>          f1;                // one chunk
+    bit<2048>          f2;                // one chunk
+    bit<2048>          f3;                // one chunk
+    bit<2048>          f4;                // one chunk
+    bit<2048>          f5;                // one chunk
+    bit<2048>          f6;                // one chunk
+    bit<2048>          f7;                // one chunk
+    bit<2048>          f8;                // one chunk
+    bit<2048>          f9;                // one chunk
+    bit<2048>          f10;               // one chunk
+    bit<2048>          f11;               // one chunk
+    bit<2048>          f12;               // one chunk
+    bit<2048>          f13;               // one chunk
+    bit<2048>          f14;               // one chunk
+    bit<2048>          f15;               // one chunk
 }
 
 // The block record, 504 bits in one register cell:
@@ -233,63 +244,63 @@ header chunks16_h {
 //   no_aging         1  never ages out
 //   congested        1  a contribution came with the mark CE of a congested link (RFC 3168)
 
-#define RECORD_SEEN(r)         r[503:248]
-#define AS_SEEN(x)             ((record_raw_t)(x) << 248)
-#define RECORD_START(r)        r[247:200]
-#define AS_START(x)            ((record_raw_t)(x) << 200)
-#define RECORD_EPOCH(r)        r[199:168]
-#define AS_EPOCH(x)            ((record_raw_t)(x) << 168)
-#define RECORD_BLOCK_ID(r)     r[167:136]
-#define AS_BLOCK_ID(x)         ((record_raw_t)(x) << 136)
-#define RECORD_CALL_FINGERPRINT(r) r[135:80]
-#define AS_CALL_FINGERPRINT(x) ((record_raw_t)(x) << 80)
-#define RECORD_GEN_ID(r)       r[79:64]
-#define AS_GEN_ID(x)           ((record_raw_t)(x) << 64)
-#define RECORD_DEST(r)         r[63:56]
-#define AS_DEST(x)             ((record_raw_t)(x) << 56)
-#define RECORD_OP(r)           r[55:52]
-#define AS_OP(x)               ((record_raw_t)(x) << 52)
-#define RECORD_LANE(r)         r[51:48]
-#define AS_LANE(x)             ((record_raw_t)(x) << 48)
-#define RECORD_GRAD_CNT(r)     r[47:32]
-#define AS_GRAD_CNT(x)         ((record_raw_t)(x) << 32)
-#define RECORD_SRC_CNT(r)      r[31:24]
-#define AS_SRC_CNT(x)          ((record_raw_t)(x) << 24)
-#define RECORD_DATA_CNT(r)     r[23:16]
-#define AS_DATA_CNT(x)         ((record_raw_t)(x) << 16)
-#define RECORD_STATUS(r)       r[15:12]
-#define AS_STATUS(x)           ((record_raw_t)(x) << 12)
-#define RECORD_STATE(r)        r[11:9]
-#define AS_STATE(x)            ((record_raw_t)(x) << 9)
-#define RECORD_FINGERPRINTED(r) r[8:8]
-#define AS_FINGERPRINTED(x)    ((record_raw_t)(x) << 8)
-#define RECORD_DEGRADED(r)     r[7:7]
-#define AS_DEGRADED(x)         ((record_raw_t)(x) << 7)
-#define RECORD_CHUNKS(r)       r[6:2]
-#define AS_CHUNKS(x)           ((record_raw_t)(x) << 2)
-#define RECORD_NO_AGING(r)     r[1:1]
-#define AS_NO_AGING(x)         ((record_raw_t)(x) << 1)
-#define RECORD_CONGESTED(r)    r[0:0]
-#define AS_CONGESTED(x)        ((record_raw_t)(x) << 0)
-#define HAS_SEEN(r, x)         ((r & 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff00000000000000000000000000000000000000000000000000000000000000) == AS_SEEN(x))
-#define HAS_START(r, x)        ((r & 0xffffffffffff00000000000000000000000000000000000000000000000000) == AS_START(x))
-#define HAS_EPOCH(r, x)        ((r & 0xffffffff000000000000000000000000000000000000000000) == AS_EPOCH(x))
-#define HAS_BLOCK_ID(r, x)     ((r & 0xffffffff0000000000000000000000000000000000) == AS_BLOCK_ID(x))
-#define HAS_CALL_FINGERPRINT(r, x) ((r & 0xffffffffffffff00000000000000000000) == AS_CALL_FINGERPRINT(x))
-#define HAS_GEN_ID(r, x)       ((r & 0xffff0000000000000000) == AS_GEN_ID(x))
-#define HAS_DEST(r, x)         ((r & 0xff00000000000000) == AS_DEST(x))
-#define HAS_OP(r, x)           ((r & 0xf0000000000000) == AS_OP(x))
-#define HAS_LANE(r, x)         ((r & 0xf000000000000) == AS_LANE(x))
-#define HAS_GRAD_CNT(r, x)     ((r & 0xffff00000000) == AS_GRAD_CNT(x))
-#define HAS_SRC_CNT(r, x)      ((r & 0xff000000) == AS_SRC_CNT(x))
-#define HAS_DATA_CNT(r, x)     ((r & 0xff0000) == AS_DATA_CNT(x))
-#define HAS_STATUS(r, x)       ((r & 0xf000) == AS_STATUS(x))
-#define HAS_STATE(r, x)        ((r & 0xe00) == AS_STATE(x))
-#define HAS_FINGERPRINTED(r, x) ((r & 0x100) == AS_FINGERPRINTED(x))
-#define HAS_DEGRADED(r, x)     ((r & 0x80) == AS_DEGRADED(x))
-#define HAS_CHUNKS(r, x)       ((r & 0x7c) == AS_CHUNKS(x))
-#define HAS_NO_AGING(r, x)     ((r & 0x2) == AS_NO_AGING(x))
-#define HAS_CONGESTED(r, x)    ((r & 0x1) == AS_CONGESTED(x))
+#define RECORD_SEEN(r)                 r[503:248]
+#define AS_SEEN(x)                     ((record_raw_t)(x) << 248)
+#define RECORD_START(r)                r[247:200]
+#define AS_START(x)                    ((record_raw_t)(x) << 200)
+#define RECORD_EPOCH(r)                r[199:168]
+#define AS_EPOCH(x)                    ((record_raw_t)(x) << 168)
+#define RECORD_BLOCK_ID(r)             r[167:136]
+#define AS_BLOCK_ID(x)                 ((record_raw_t)(x) << 136)
+#define RECORD_CALL_FINGERPRINT(r)     r[135:80]
+#define AS_CALL_FINGERPRINT(x)         ((record_raw_t)(x) << 80)
+#define RECORD_GEN_ID(r)               r[79:64]
+#define AS_GEN_ID(x)                   ((record_raw_t)(x) << 64)
+#define RECORD_DEST(r)                 r[63:56]
+#define AS_DEST(x)                     ((record_raw_t)(x) << 56)
+#define RECORD_OP(r)                   (op_t)r[55:52]
+#define AS_OP(x)                       ((record_raw_t)(bit<4>)(x) << 52)
+#define RECORD_LANE(r)                 (lane_t)r[51:48]
+#define AS_LANE(x)                     ((record_raw_t)(bit<4>)(x) << 48)
+#define RECORD_GRAD_CNT(r)             r[47:32]
+#define AS_GRAD_CNT(x)                 ((record_raw_t)(x) << 32)
+#define RECORD_SRC_CNT(r)              r[31:24]
+#define AS_SRC_CNT(x)                  ((record_raw_t)(x) << 24)
+#define RECORD_DATA_CNT(r)             r[23:16]
+#define AS_DATA_CNT(x)                 ((record_raw_t)(x) << 16)
+#define RECORD_STATUS(r)               (status_t)r[15:12]
+#define AS_STATUS(x)                   ((record_raw_t)(bit<4>)(x) << 12)
+#define RECORD_STATE(r)                (state_t)r[11:9]
+#define AS_STATE(x)                    ((record_raw_t)(bit<3>)(x) << 9)
+#define RECORD_FINGERPRINTED(r)        r[8:8]
+#define AS_FINGERPRINTED(x)            ((record_raw_t)(x) << 8)
+#define RECORD_DEGRADED(r)             r[7:7]
+#define AS_DEGRADED(x)                 ((record_raw_t)(x) << 7)
+#define RECORD_CHUNKS(r)               r[6:2]
+#define AS_CHUNKS(x)                   ((record_raw_t)(x) << 2)
+#define RECORD_NO_AGING(r)             r[1:1]
+#define AS_NO_AGING(x)                 ((record_raw_t)(x) << 1)
+#define RECORD_CONGESTED(r)            r[0:0]
+#define AS_CONGESTED(x)                ((record_raw_t)(x) << 0)
+#define HAS_SEEN(r, x)                 ((r & 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff00000000000000000000000000000000000000000000000000000000000000) == AS_SEEN(x))
+#define HAS_START(r, x)                ((r & 0xffffffffffff00000000000000000000000000000000000000000000000000) == AS_START(x))
+#define HAS_EPOCH(r, x)                ((r & 0xffffffff000000000000000000000000000000000000000000) == AS_EPOCH(x))
+#define HAS_BLOCK_ID(r, x)             ((r & 0xffffffff0000000000000000000000000000000000) == AS_BLOCK_ID(x))
+#define HAS_CALL_FINGERPRINT(r, x)     ((r & 0xffffffffffffff00000000000000000000) == AS_CALL_FINGERPRINT(x))
+#define HAS_GEN_ID(r, x)               ((r & 0xffff0000000000000000) == AS_GEN_ID(x))
+#define HAS_DEST(r, x)                 ((r & 0xff00000000000000) == AS_DEST(x))
+#define HAS_OP(r, x)                   ((r & 0xf0000000000000) == AS_OP(x))
+#define HAS_LANE(r, x)                 ((r & 0xf000000000000) == AS_LANE(x))
+#define HAS_GRAD_CNT(r, x)             ((r & 0xffff00000000) == AS_GRAD_CNT(x))
+#define HAS_SRC_CNT(r, x)              ((r & 0xff000000) == AS_SRC_CNT(x))
+#define HAS_DATA_CNT(r, x)             ((r & 0xff0000) == AS_DATA_CNT(x))
+#define HAS_STATUS(r, x)               ((r & 0xf000) == AS_STATUS(x))
+#define HAS_STATE(r, x)                ((r & 0xe00) == AS_STATE(x))
+#define HAS_FINGERPRINTED(r, x)        ((r & 0x100) == AS_FINGERPRINTED(x))
+#define HAS_DEGRADED(r, x)             ((r & 0x80) == AS_DEGRADED(x))
+#define HAS_CHUNKS(r, x)               ((r & 0x7c) == AS_CHUNKS(x))
+#define HAS_NO_AGING(r, x)             ((r & 0x2) == AS_NO_AGING(x))
+#define HAS_CONGESTED(r, x)            ((r & 0x1) == AS_CONGESTED(x))
 const record_raw_t FINGERPRINT_BITS = 0xffffffffffffffffffffff000000000000;
 const record_raw_t SEEN_BITS = 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff00000000000000000000000000000000000000000000000000000000000000;
 const record_raw_t PAYLOAD_BITS = 0xffff0000007c;
@@ -299,27 +310,27 @@ const record_raw_t PAYLOAD_BITS = 0xffff0000007c;
 //   epoch           32  epoch of the job that this is about
 //   newest_block    32  the newest block that a source has come to
 
-#define PROGRESS_STRAGGLERS(r) r[319:64]
-#define AS_PROGRESS_STRAGGLERS(x) ((progress_raw_t)(x) << 64)
-#define PROGRESS_EPOCH(r)      r[63:32]
-#define AS_PROGRESS_EPOCH(x)   ((progress_raw_t)(x) << 32)
-#define PROGRESS_NEWEST_BLOCK(r) r[31:0]
-#define AS_PROGRESS_NEWEST_BLOCK(x) ((progress_raw_t)(x) << 0)
+#define PROGRESS_STRAGGLERS(r)         r[319:64]
+#define AS_PROGRESS_STRAGGLERS(x)      ((progress_raw_t)(x) << 64)
+#define PROGRESS_EPOCH(r)              r[63:32]
+#define AS_PROGRESS_EPOCH(x)           ((progress_raw_t)(x) << 32)
+#define PROGRESS_NEWEST_BLOCK(r)       r[31:0]
+#define AS_PROGRESS_NEWEST_BLOCK(x)    ((progress_raw_t)(x) << 0)
 
 @controller_header("packet_out")
 header packet_out_h {
-    bit<8>    kind;            // see PacketOutKind
-    bit<16>   slot;            // query: index into the record register; scan: the job's slot to begin with; claim: high half
-    bit<16>   cookie;          // returned as it came
-    bit<16>   closed;          // packet_in of a scan: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half
+    packet_out_kind_t  kind;              // see PacketOutKind
+    bit<16>            slot;              // query: index into the record register; scan: the job's slot to begin with; claim: high half
+    bit<16>            cookie;            // returned as it came
+    bit<16>            closed;            // packet_in of a scan: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half
 }
 
 @controller_header("packet_in")
 header packet_in_h {
-    bit<8>    kind;            // see PacketOutKind
-    bit<16>   slot;            // query: index into the record register; scan: the job's slot to begin with; claim: high half
-    bit<16>   cookie;          // returned as it came
-    bit<16>   closed;          // packet_in of a scan: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half
+    packet_out_kind_t  kind;              // see PacketOutKind
+    bit<16>            slot;              // query: index into the record register; scan: the job's slot to begin with; claim: high half
+    bit<16>            cookie;            // returned as it came
+    bit<16>            closed;            // packet_in of a scan: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half
 }
 
 // Memory in the network.
@@ -332,23 +343,25 @@ const bit<8> MAX_SEGMENTS = 16;
 const bit<16> SEGMENT_BYTES = 8;
 const bit<64> ADDRESS_STEP = 8192;
 
-const bit<8> INSTRUCTION_NOP = 0;
-const bit<8> INSTRUCTION_READ = 1;
-const bit<8> INSTRUCTION_WRITE = 2;
-const bit<8> INSTRUCTION_ADD = 3;
-const bit<8> INSTRUCTION_MIN = 4;
-const bit<8> INSTRUCTION_MAX = 5;
-const bit<8> INSTRUCTION_SUM_FORWARD = 6;
-const bit<8> INSTRUCTION_FETCH_ADD = 7;
-const bit<8> INSTRUCTION_COMPARE_SWAP = 8;
-const bit<8> INSTRUCTION_COPY = 9;
-const bit<8> INSTRUCTION_OPTIMIZE = 10;
-const bit<8> INSTRUCTION_LOOKUP = 11;
-const bit<8> INSTRUCTION_PUSH = 12;
-const bit<8> INSTRUCTION_ORDER = 16;
-const bit<8> INSTRUCTION_ACK = 17;
-const bit<8> INSTRUCTION_RECORD = 18;
-const bit<8> INSTRUCTION_STORE = 19;
+enum bit<8> instruction_t {
+    NOP                  = 0,
+    READ                 = 1,
+    WRITE                = 2,
+    ADD                  = 3,
+    MIN                  = 4,
+    MAX                  = 5,
+    SUM_FORWARD          = 6,
+    FETCH_ADD            = 7,
+    COMPARE_SWAP         = 8,
+    COPY                 = 9,
+    OPTIMIZE             = 10,
+    LOOKUP               = 11,
+    PUSH                 = 12,
+    ORDER                = 16,
+    ACK                  = 17,
+    RECORD               = 18,
+    STORE                = 19
+}
 
 const bit<8> FLAG_REPLY = 1;
 const bit<8> FLAG_REPLICATED = 2;
@@ -357,56 +370,50 @@ const bit<8> FLAG_REPEAT = 8;
 const bit<8> FLAG_SHARED = 16;
 const bit<8> FLAG_POSITION = 32;
 
-const bit<8> LANE_TYPE_BYTES = 0;
-const bit<8> LANE_TYPE_INT32 = 1;
-const bit<8> LANE_TYPE_INT64 = 2;
-const bit<8> LANE_TYPE_FLOAT32 = 3;
-const bit<8> LANE_TYPE_FLOAT64 = 4;
-const bit<8> LANE_TYPE_UINT32 = 5;
-const bit<8> LANE_TYPE_UINT64 = 6;
-
-const bit<8> MEMORY_STATUS_OK = 0;
-const bit<8> MEMORY_STATUS_MALFORMED = 1;
-const bit<8> MEMORY_STATUS_UNSUPPORTED = 2;
-const bit<8> MEMORY_STATUS_NO_REGION = 3;
-const bit<8> MEMORY_STATUS_FORBIDDEN = 4;
-const bit<8> MEMORY_STATUS_CROSSES = 5;
-const bit<8> MEMORY_STATUS_BOUNDS = 6;
-const bit<8> MEMORY_STATUS_ALIGNMENT = 7;
-const bit<8> MEMORY_STATUS_MISMATCH = 8;
-const bit<8> MEMORY_STATUS_NOT_PRIMARY = 10;
-const bit<8> MEMORY_STATUS_LOST = 11;
-const bit<8> MEMORY_STATUS_BUSY = 12;
-const bit<8> MEMORY_STATUS_EXPIRED = 13;
-const bit<8> MEMORY_STATUS_TYPE = 14;
+enum bit<8> memory_status_t {
+    OK                   = 0,
+    MALFORMED            = 1,
+    UNSUPPORTED          = 2,
+    NO_REGION            = 3,
+    FORBIDDEN            = 4,
+    CROSSES              = 5,
+    BOUNDS               = 6,
+    ALIGNMENT            = 7,
+    MISMATCH             = 8,
+    NOT_PRIMARY          = 10,
+    LOST                 = 11,
+    BUSY                 = 12,
+    EXPIRED              = 13,
+    TYPE                 = 14
+}
 
 // NOP, READ, WRITE, ADD, MIN, MAX, SUM_FORWARD, FETCH_ADD, COMPARE_SWAP, COPY, OPTIMIZE, LOOKUP, PUSH, ORDER, ACK, RECORD, STORE
-#define INSTRUCTION_IS_KNOWN(x) ((x <= 12) || (x >= 16 && x <= 19))
+#define INSTRUCTION_IS_KNOWN(x) (((bit<8>)(x) <= 12) || ((bit<8>)(x) >= 16 && (bit<8>)(x) <= 19))
 // NOP, READ, LOOKUP
-#define INSTRUCTION_IS_IDEMPOTENT(x) ((x <= 1) || (x == 11))
+#define INSTRUCTION_IS_IDEMPOTENT(x) (((bit<8>)(x) <= 1) || ((bit<8>)(x) == 11))
 // ORDER, ACK, RECORD, STORE
-#define INSTRUCTION_IS_INTERNAL(x) ((x & 0xfc) == 16)
+#define INSTRUCTION_IS_INTERNAL(x) (((bit<8>)(x) & 0xfc) == 16)
 // WRITE, ADD, MIN, MAX, SUM_FORWARD, FETCH_ADD, COMPARE_SWAP, COPY, OPTIMIZE, PUSH
-#define INSTRUCTION_IS_CHANGING(x) ((x >= 2 && x <= 10) || (x == 12))
+#define INSTRUCTION_IS_CHANGING(x) (((bit<8>)(x) >= 2 && (bit<8>)(x) <= 10) || ((bit<8>)(x) == 12))
 
 header memory_h {
-    bit<4>    version;         // version of this header
-    bit<4>    reserved;        // 0
-    bit<8>    instruction;     // what to do, see Instruction
-    bit<8>    flags;           // see Flag
-    bit<8>    status;          // on a reply: the outcome, see MemoryStatus; else 0
-    bit<8>    lane;            // type of the lanes, see LaneType
-    bit<8>    segments;        // segments behind the header
-    bit<16>   length;          // bytes of the payload before compression; READ and COPY: bytes wanted
-    bit<16>   shard;           // 0 from clients: the switch writes the shard's number in its region
-    bit<16>   replica;         // on a reply: the device's number in the shard's group, 0 is the primary
-    bit<32>   epoch;           // 0 from clients: the switch writes the shard's epoch
-    bit<32>   region;          // 0 from clients: the switch writes the region's id
-    bit<32>   sequence;        // serial number of the client's instruction, from 1; never wraps
-    bit<64>   client;          // random number of the client's life
-    bit<64>   key;             // access key of the region; on a reply: the shard's position
-    bit<64>   address;         // virtual address of the first byte
-    bit<64>   argument;        // by instruction: the last position that the client was told; COPY's source; step and worker
+    bit<4>             version;           // version of this header
+    bit<4>             reserved;          // 0
+    instruction_t      instruction;       // what to do, see Instruction
+    bit<8>             flags;             // see Flag
+    memory_status_t    status;            // on a reply: the outcome, see MemoryStatus; else 0
+    bit<8>             lane;              // type of the lanes, see LaneType
+    bit<8>             segments;          // segments behind the header
+    bit<16>            length;            // bytes of the payload before compression; READ and COPY: bytes wanted
+    bit<16>            shard;             // 0 from clients: the switch writes the shard's number in its region
+    bit<16>            replica;           // on a reply: the device's number in the shard's group, 0 is the primary
+    bit<32>            epoch;             // 0 from clients: the switch writes the shard's epoch
+    bit<32>            region;            // 0 from clients: the switch writes the region's id
+    bit<32>            sequence;          // serial number of the client's instruction, from 1; never wraps
+    bit<64>            client;            // random number of the client's life
+    bit<64>            key;               // access key of the region; on a reply: the shard's position
+    bit<64>            address;           // virtual address of the first byte
+    bit<64>            argument;          // by instruction: the last position that the client was told; COPY's source; step and worker
 }
 
 #endif

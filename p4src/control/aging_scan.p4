@@ -14,12 +14,12 @@
 #define POSITION(h) ((bit<32>)h.packet_out.slot)
 
 #define SCAN_SLOT(i) \
-    if (meta.outcome == OUTCOME_PENDING && POSITION(hdr) + i < SCAN_RANGE(meta)) { \
+    if (meta.outcome == outcome_t.PENDING && POSITION(hdr) + i < meta.scan_range) { \
         select_slot(i); \
         load_record.apply(meta.record, meta.slot); \
-        if (HAS_STATE(meta.record, STATE_OPEN) && RECORD_EPOCH(meta.record) == meta.epoch \
-                && (ALL_IN(meta) || EXPIRED(meta, SCAN_NOW(meta)))) { \
-            meta.outcome = OUTCOME_AGED; \
+        if (HAS_STATE(meta.record, state_t.OPEN) && RECORD_EPOCH(meta.record) == meta.epoch \
+                && (ALL_IN(meta) || EXPIRED(meta, meta.scan_now))) { \
+            meta.outcome = outcome_t.AGED; \
             hdr.packet_out.slot = hdr.packet_out.slot + (i + 1); \
         } \
     }
@@ -33,51 +33,51 @@ control AgingScan(inout headers_t hdr, inout metadata_t meta, in standard_metada
     MarkStragglers()   mark_stragglers;
 
     action begin_pass() {
-        SCAN_BASE(meta) = meta.slot - (hdr.netsum.block_id & (JOB_NUM_SLOTS(meta) - 1));
+        meta.scan_base = meta.slot - (hdr.netsum.block_id & (meta.num_slots - 1));
         meta.header_only = 1;
     }
     // Open blocks are less than a window behind the newest.
     action scan_window() {
-        SCAN_FIRST(meta) = PROGRESS_NEWEST_BLOCK(meta.progress) + 1 - (bit<32>)AGING_WINDOW(meta);
-        SCAN_RANGE(meta) = (bit<32>)AGING_WINDOW(meta);
+        meta.scan_first = PROGRESS_NEWEST_BLOCK(meta.progress) + 1 - (bit<32>)meta.window;
+        meta.scan_range = (bit<32>)meta.window;
     }
     action scan_all() {
-        SCAN_FIRST(meta) = 0;
-        SCAN_RANGE(meta) = JOB_NUM_SLOTS(meta);
+        meta.scan_first = 0;
+        meta.scan_range = meta.num_slots;
     }
     // Relative to where the pass begins.
     action select_slot(bit<32> ahead) {
-        meta.slot = SCAN_BASE(meta) + ((SCAN_FIRST(meta) + POSITION(hdr) + ahead) & (JOB_NUM_SLOTS(meta) - 1));
+        meta.slot = meta.scan_base + ((meta.scan_first + POSITION(hdr) + ahead) & (meta.num_slots - 1));
     }
     action set_closed_block() {
         hdr.netsum.block_id = RECORD_BLOCK_ID(meta.record);
-        SCAN_CLOSED(meta) = SCAN_CLOSED(meta) + 1;
+        meta.scan_closed = meta.scan_closed + 1;
     }
     action skip_slots() {
-        meta.outcome = OUTCOME_SCANNED;
+        meta.outcome = outcome_t.SCANNED;
         hdr.packet_out.slot = hdr.packet_out.slot + SCAN_SLOTS;
     }
     action end_scan() {
-        meta.outcome = OUTCOME_SCANNED;
-        SCAN_RANGE(meta) = 0;
+        meta.outcome = outcome_t.SCANNED;
+        meta.scan_range = 0;
     }
 
     apply {
-        if (meta.outcome == OUTCOME_PENDING) {
+        if (meta.outcome == outcome_t.PENDING) {
             begin_pass();
-            if (meta.aging != 0) {
+            if (meta.block_exp != 0) {
                 load_progress.apply(hdr, meta);
             }
             if (hdr.packet_out.slot == 0) {
-                SCAN_NOW(meta) = standard_metadata.ingress_global_timestamp;
-                if (meta.aging != 0) {
+                meta.scan_now = standard_metadata.ingress_global_timestamp;
+                if (meta.block_exp != 0) {
                     scan_window();
                 } else {
                     scan_all();
                 }
             }
             SCAN_SLOT(0) SCAN_SLOT(1) SCAN_SLOT(2) SCAN_SLOT(3) SCAN_SLOT(4) SCAN_SLOT(5) SCAN_SLOT(6) SCAN_SLOT(7)
-            if (meta.outcome == OUTCOME_PENDING) {
+            if (meta.outcome == outcome_t.PENDING) {
                 skip_slots();
             } else {
                 if (ALL_IN(meta)) {
@@ -100,9 +100,9 @@ control NextScanPass(inout headers_t hdr, in metadata_t meta, in standard_metada
     action next_pass() {
         // Undo what the result that it carried changed.
         hdr.netsum.block_id = 0;
-        hdr.netsum.age_op = 0;
+        hdr.netsum.age_op = age_op_t.NORMAL;
         hdr.netsum.degraded = 0;
-        hdr.netsum.status = STATUS_OK;
+        hdr.netsum.status = status_t.OK;
         hdr.netsum.src_cnt = 1;
         hdr.netsum.data_cnt = 0;
         hdr.netsum.grad_cnt_high = 0;
@@ -116,7 +116,7 @@ control NextScanPass(inout headers_t hdr, in metadata_t meta, in standard_metada
         hdr.packet_in.kind = hdr.packet_out.kind;
         hdr.packet_in.slot = hdr.packet_out.slot;
         hdr.packet_in.cookie = hdr.packet_out.cookie;
-        hdr.packet_in.closed = SCAN_CLOSED(meta);
+        hdr.packet_in.closed = meta.scan_closed;
         hdr.packet_out.setInvalid();
         hdr.ethernet.setInvalid();
         hdr.ipv4.setInvalid();
@@ -125,7 +125,7 @@ control NextScanPass(inout headers_t hdr, in metadata_t meta, in standard_metada
     }
 
     apply {
-        if ((bit<32>)hdr.packet_out.slot < SCAN_RANGE(meta)) {
+        if ((bit<32>)hdr.packet_out.slot < meta.scan_range) {
             next_pass();
         } else {
             end();

@@ -9,7 +9,7 @@ control Arp(inout headers_t hdr, in metadata_t meta, inout standard_metadata_t s
         hdr.arp.target_mac = hdr.arp.sender_mac;
         hdr.arp.target_ip = hdr.arp.sender_ip;
         hdr.arp.sender_mac = meta.my_mac;
-        hdr.arp.sender_ip = meta.address;
+        hdr.arp.sender_ip = meta.target_ip;
         standard_metadata.egress_spec = standard_metadata.ingress_port;
     }
 }

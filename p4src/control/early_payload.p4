@@ -10,35 +10,35 @@ control EarlyPayload(in headers_t hdr, inout metadata_t meta, in standard_metada
     OpenBlock()    open_block;
 
     action ignore() {
-        meta.outcome = OUTCOME_IGNORED;
+        meta.outcome = outcome_t.IGNORED;
     }
     action set_fingerprint() {
         meta.record = (meta.record & ~FINGERPRINT_BITS) | FINGERPRINT(hdr.netsum) | AS_FINGERPRINTED(1w1) | AS_NO_AGING(hdr.netsum.no_aging);
     }
     action take_payload() {
         meta.record = meta.record | AS_GRAD_CNT(meta.grad_cnt) | AS_CHUNKS(meta.payload_capacity);
-        meta.combine = COMBINE_STORE;
+        meta.combine = combine_t.STORE;
     }
     action carry_on() {
-        meta.outcome = OUTCOME_EARLY_PAYLOAD;
+        meta.outcome = outcome_t.EARLY_PAYLOAD;
     }
 
     apply {
-        if (meta.outcome == OUTCOME_PENDING && hdr.netsum.age_op == AGE_EARLY && hdr.netsum.op == OP_COPY && meta.grad_cnt != 0) {
+        if (meta.outcome == outcome_t.PENDING && hdr.netsum.age_op == age_op_t.EARLY && hdr.netsum.op == op_t.COPY && meta.grad_cnt != 0) {
             load_record.apply(meta.record, meta.slot);
-            if (RECORD_EPOCH(meta.record) != meta.epoch || HAS_STATE(meta.record, STATE_EMPTY)) {
+            if (RECORD_EPOCH(meta.record) != meta.epoch || HAS_STATE(meta.record, state_t.EMPTY)) {
                 read_as_closed.apply(hdr, meta);
             }
             if (STATE_IS_IN_PROGRESS(RECORD_STATE(meta.record))) {
                 if (hdr.netsum.block_id != RECORD_BLOCK_ID(meta.record)) {
                     ignore();
                 }
-            } else if (hdr.netsum.block_id - RECORD_BLOCK_ID(meta.record) == JOB_NUM_SLOTS(meta)) {
+            } else if (hdr.netsum.block_id - RECORD_BLOCK_ID(meta.record) == meta.num_slots) {
                 open_block.apply(hdr, meta, standard_metadata);
             } else {
                 ignore();
             }
-            if (meta.outcome == OUTCOME_PENDING) {
+            if (meta.outcome == outcome_t.PENDING) {
                 if (HAS_FINGERPRINTED(meta.record, 0)) {
                     set_fingerprint();
                 }

@@ -6,11 +6,11 @@ control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata
     @id(DROPPED_COUNTER)
     counter<bit<9>>(512, CounterType.packets) dropped;    // by port
 
-    @id(FORWARD_TO)
-    action forward_to(bit<9> port) {
+    @id(ACTION_FORWARD_TO)
+    action forward_to(port_id_t port) {
         standard_metadata.egress_spec = port;
     }
-    @id(FLOOD)
+    @id(ACTION_FLOOD)
     action flood() {
         standard_metadata.mcast_grp = FLOOD_GROUP;
     }

@@ -2,22 +2,27 @@
 // The job record: what the controller installed for this job id.
 
 control Job(in headers_t hdr, inout metadata_t meta) {
-    @id(SET_JOB)
+    @id(ACTION_SET_JOB)
     action set_job(bit<32> epoch, bit<256> all_sources, bit<16> slot_base, bit<16> slot_mask, bit<32> first_block_id,
-                    bit<32> block_exp, bit<8> quorum, bit<16> window, bit<8> role, bit<8> stripe_mask, bit<8> priority) {
+                    bit<32> block_exp, bit<8> quorum, bit<16> window, role_t role, bit<8> stripe_mask, bit<8> priority) {
         meta.epoch = epoch;
         meta.all_sources = all_sources;
-        meta.job = first_block_id ++ ((bit<32>)slot_mask + 1) ++ stripe_mask ++ role ++ priority;
+        meta.first_block = first_block_id;
+        meta.num_slots = (bit<32>)slot_mask + 1;
+        meta.stripe_mask = stripe_mask;
+        meta.role = role;
+        meta.priority = priority;
         meta.slot = (bit<32>)slot_base + (hdr.netsum.block_id & (bit<32>)slot_mask);
-        if (block_exp != 0) {
-            meta.aging = block_exp ++ quorum ++ window;
-        }
+        meta.block_exp = block_exp;
+        meta.quorum = quorum;
+        meta.window = window;
     }
-    @id(UNKNOWN_JOB)
+    @id(ACTION_UNKNOWN_JOB)
     action unknown_job() {
-        meta.outcome = OUTCOME_UNKNOWN_JOB;
+        meta.outcome = outcome_t.UNKNOWN_JOB;
     }
     @id(JOB_TABLE)
+    @entry_restriction("job_id != 0")
     table job {
         key = { hdr.netsum.job_id: exact @name("job_id"); }
         actions = { set_job; unknown_job; }
@@ -25,7 +30,7 @@ control Job(in headers_t hdr, inout metadata_t meta) {
         size = 256;
     }
     apply {
-        if (meta.outcome == OUTCOME_PENDING) {
+        if (meta.outcome == outcome_t.PENDING) {
             job.apply();
         }
     }

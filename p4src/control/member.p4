@@ -7,37 +7,38 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
     @id(MEMBER_COUNTER)
     direct_counter(CounterType.packets_and_bytes) member_traffic;
 
-    @id(SET_MEMBER)
+    @id(ACTION_SET_MEMBER)
     action set_member(bit<256> source, bit<8> workers, bit<16> udp_port) {
         member_traffic.count();
         meta.source = source;
         if (hdr.udp.src_port != udp_port) {
-            meta.outcome = OUTCOME_WRONG_PORT;
-        } else if (hdr.netsum.hop == HOP_DOWN
+            meta.outcome = outcome_t.WRONG_PORT;
+        } else if (hdr.netsum.hop == hop_t.DOWN
                 || hdr.netsum.src_cnt > workers
                 || (workers == 1 && (hdr.netsum.src_cnt == 0) != (hdr.netsum.degraded == 1))) {
-            meta.outcome = OUTCOME_MALFORMED;
+            meta.outcome = outcome_t.MALFORMED;
         }
     }
-    @id(SET_PARENT)
+    @id(ACTION_SET_PARENT)
     action set_parent(bit<16> udp_port) {
         member_traffic.count();
-        meta.from = FROM_PARENT;
+        meta.from = sender_t.PARENT;
         if (hdr.udp.src_port != udp_port) {
-            meta.outcome = OUTCOME_WRONG_PORT;
-        } else if (hdr.netsum.hop != HOP_DOWN || !STATUS_IS_KNOWN(hdr.netsum.status)) {
-            meta.outcome = OUTCOME_MALFORMED;
+            meta.outcome = outcome_t.WRONG_PORT;
+        } else if (hdr.netsum.hop != hop_t.DOWN || !STATUS_IS_KNOWN(hdr.netsum.status)) {
+            meta.outcome = outcome_t.MALFORMED;
         }
     }
-    @id(NOT_MEMBER)
+    @id(ACTION_NOT_MEMBER)
     action not_member() {
         member_traffic.count();
-        meta.outcome = OUTCOME_NOT_MEMBER;
+        meta.outcome = outcome_t.NOT_MEMBER;
     }
     @id(MEMBER_TABLE)
+    @entry_restriction("src_id != 255 && ingress_port != 510")
     table member {
         key = {
-            hdr.netsum.job_id:     exact @name("job_id");
+            hdr.netsum.job_id:     exact @name("job_id") @refers_to("job", "job_id");
             hdr.netsum.src_id:     exact @name("src_id");
             standard_metadata.ingress_port: exact @name("ingress_port");
         }
@@ -47,7 +48,7 @@ control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t s
         size = 4096;
     }
     apply {
-        if (meta.outcome == OUTCOME_PENDING && meta.from != FROM_CONTROLLER) {
+        if (meta.outcome == outcome_t.PENDING && meta.from != sender_t.CONTROLLER) {
             member.apply();
         }
     }

@@ -4,21 +4,24 @@
 // the virtual address of memory.
 
 control MyStation(inout headers_t hdr, inout metadata_t meta) {
-    @id(SET_MY_MAC)
-    action set_my_mac(bit<48> mac) {
+    @id(ACTION_SET_MY_MAC)
+    action set_my_mac(mac_addr_t mac) {
         meta.my_mac = mac;
     }
-    @id(REJECT_TRANSIT)
+    @id(ACTION_REJECT_TRANSIT)
     action reject_transit() {
         if (hdr.netsum.isValid()) {
             meta.not_admitted = 1;
         }
     }
-    @id(SET_VIRTUAL_MAC)
-    action set_virtual_mac(bit<48> mac) {
+    @id(ACTION_SET_VIRTUAL_MAC)
+    action set_virtual_mac(mac_addr_t mac) {
+#ifdef WITH_MEMORY
         if (hdr.memory.isValid()) {
-            meta.from = FROM_CLIENT;
-        } else if (hdr.arp.isValid()) {
+            meta.from = sender_t.CLIENT;
+        } else
+#endif
+        if (hdr.arp.isValid()) {
             meta.my_mac = mac;
         } else {
             meta.not_admitted = 1;
@@ -26,7 +29,7 @@ control MyStation(inout headers_t hdr, inout metadata_t meta) {
     }
     @id(MY_STATION_TABLE)
     table my_station {
-        key = { meta.address: exact @name("address"); }
+        key = { meta.target_ip: exact @name("address"); }
         actions = { set_my_mac; reject_transit; set_virtual_mac; NoAction; }
         const default_action = NoAction();
         size = 1024;

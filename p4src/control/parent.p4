@@ -4,8 +4,8 @@
 
 // A notice is all that is missing if the payload has come ahead of it. That of a child may be another than the result's, if it
 // came too late for that.
-#define COMPLETES_COPY(h, m) (h.op == OP_COPY && !HAS_CHUNKS(m.record, 0) && HAS_FINGERPRINTED(m.record, 1) \
-    && (m.record & FINGERPRINT_BITS) == FINGERPRINT(h) && (h.age_op != AGE_LATE || HAS_DATA_CNT(m.record, 0)))
+#define COMPLETES_COPY(h, m) (h.op == op_t.COPY && !HAS_CHUNKS(m.record, 0) && HAS_FINGERPRINTED(m.record, 1) \
+    && (m.record & FINGERPRINT_BITS) == FINGERPRINT(h) && (h.age_op != age_op_t.LATE || HAS_DATA_CNT(m.record, 0)))
 
 control Parent(in headers_t hdr, inout metadata_t meta) {
     LoadRecord()     load_record;
@@ -14,14 +14,14 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
     MarkStragglers() mark_stragglers;
 
     action ignore() {
-        meta.outcome = OUTCOME_IGNORED;
+        meta.outcome = outcome_t.IGNORED;
     }
     action notify_children() {
-        meta.outcome = OUTCOME_PARENT_STATUS;
+        meta.outcome = outcome_t.PARENT_STATUS;
     }
     // The parent has recycled the block: it is lost for this switch and all below.
     action mark_dead() {
-        meta.record = meta.record + AS_STATE(STATE_DEAD - RECORD_STATE(meta.record));
+        meta.record = meta.record + AS_STATE((bit<3>)state_t.DEAD - (bit<3>)RECORD_STATE(meta.record));
     }
     // From now on the slot holds the result. Which sources contributed here is kept for those that come late.
     action take() {
@@ -29,9 +29,9 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
             | AS_BLOCK_ID(hdr.netsum.block_id) | FINGERPRINT(hdr.netsum) | AS_FINGERPRINTED(1w1) | AS_GRAD_CNT(meta.grad_cnt)
             | AS_CHUNKS(meta.payload_capacity) | AS_SRC_CNT(hdr.netsum.src_cnt) | AS_DATA_CNT(hdr.netsum.data_cnt)
             | AS_STATUS(hdr.netsum.status) | AS_DEGRADED(hdr.netsum.degraded) | AS_NO_AGING(hdr.netsum.no_aging)
-            | AS_STATE(STATE_DONE)
+            | AS_STATE(state_t.DONE)
             | AS_CONGESTED(hdr.ipv4.version_ihl_tos[1:1] & hdr.ipv4.version_ihl_tos[0:0]);
-        meta.outcome = OUTCOME_PARENT_RESULT;
+        meta.outcome = outcome_t.PARENT_RESULT;
     }
     action keep_payload() {
         meta.grad_cnt = RECORD_GRAD_CNT(meta.record);
@@ -47,30 +47,30 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
         meta.record = meta.record & ~SEEN_BITS;
     }
     action store_payload() {
-        meta.combine = COMBINE_STORE;
+        meta.combine = combine_t.STORE;
     }
 
     apply {
-        if (meta.outcome == OUTCOME_PENDING) {
+        if (meta.outcome == outcome_t.PENDING) {
             load_record.apply(meta.record, meta.slot);
             if (RECORD_EPOCH(meta.record) != meta.epoch || RECORD_BLOCK_ID(meta.record) != hdr.netsum.block_id
                     || !STATE_IS_IN_PROGRESS(RECORD_STATE(meta.record))) {
                 ignore();
             } else if (!STATUS_IS_MEMBERS(hdr.netsum.status)
-                    || (hdr.netsum.status == STATUS_OK && hdr.netsum.data_cnt != 0 && meta.grad_cnt == 0
+                    || (hdr.netsum.status == status_t.OK && hdr.netsum.data_cnt != 0 && meta.grad_cnt == 0
                         && !COMPLETES_COPY(hdr.netsum, meta))) {
                 // An answer, or a notice: it brought no room for the payload, so the children must ask again.
-                if (HAS_STATE(meta.record, STATE_OPEN) && hdr.netsum.status == STATUS_REFUSED) {
+                if (HAS_STATE(meta.record, state_t.OPEN) && hdr.netsum.status == status_t.REFUSED) {
                     ignore();
                 } else {
                     notify_children();
-                    if (hdr.netsum.status == STATUS_STALE) {
+                    if (hdr.netsum.status == status_t.STALE) {
                         mark_dead();
                         store_record.apply(meta);
                     }
                 }
             } else {
-                if (meta.aging != 0 && HAS_STATE(meta.record, STATE_OPEN)) {
+                if (meta.block_exp != 0 && HAS_STATE(meta.record, state_t.OPEN)) {
                     // The parent did not wait for this switch, so this switch does not wait for those it still lacked.
                     // Otherwise each result would find the next block open, and nothing would ever go up again.
                     load_progress.apply(hdr, meta);
@@ -78,13 +78,13 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
                 }
                 if (meta.grad_cnt != 0) {
                     store_payload();
-                } else if (hdr.netsum.status == STATUS_OK && hdr.netsum.data_cnt != 0) {
+                } else if (hdr.netsum.status == status_t.OK && hdr.netsum.data_cnt != 0) {
                     keep_payload();
                 } else {
                     nothing_in_it();
                 }
                 take();
-                if (hdr.netsum.age_op == AGE_LATE) {
+                if (hdr.netsum.age_op == age_op_t.LATE) {
                     all_late();
                 }
                 store_record.apply(meta);

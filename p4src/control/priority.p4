@@ -15,15 +15,15 @@ control Priority(inout headers_t hdr, in metadata_t meta, in standard_metadata_t
         busy_register.read(busy, 0);
     }
     action busy_now() {
-        busy = JOB_PRIORITY(meta) ++ NOW;
+        busy = meta.priority ++ NOW;
     }
     action backoff() {
         hdr.netsum.backoff = 1;
     }
     apply {
-        if (JOB_PRIORITY(meta) != 0 && NOW != 0) {      // a scan's later passes know no time
+        if (meta.priority != 0 && NOW != 0) {      // a scan's later passes know no time
             load();
-            if (JOB_PRIORITY(meta) < busy[55:48] && NOW - busy[47:0] < BACKOFF_US) {
+            if (meta.priority < busy[55:48] && NOW - busy[47:0] < BACKOFF_US) {
                 if (!REPLY_IS_ANSWER(meta.reply)) {
                     backoff();
                 }

@@ -16,8 +16,8 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
         hdr.udp.src_port = NETSUM_PORT;
         hdr.netsum.final = 0;
-        hdr.netsum.hop = HOP_HOST;
-        hdr.netsum.age_op = AGE_NORMAL;
+        hdr.netsum.hop = hop_t.HOST;
+        hdr.netsum.age_op = age_op_t.NORMAL;
         hdr.netsum.degraded = RECORD_DEGRADED(meta.record);
         hdr.netsum.no_aging = RECORD_NO_AGING(meta.record);
         hdr.netsum.src_cnt = RECORD_SRC_CNT(meta.record);
@@ -35,11 +35,11 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.ipv4.version_ihl_tos = hdr.ipv4.version_ihl_tos | ECN_CE;
     }
     action aged() {
-        hdr.netsum.age_op = AGE_AGED;
+        hdr.netsum.age_op = age_op_t.AGED;
     }
     // It stands for the one that has the payload; how many others have come is not said before the result.
     action early() {
-        hdr.netsum.age_op = AGE_EARLY;
+        hdr.netsum.age_op = age_op_t.EARLY;
         hdr.netsum.degraded = 0;
         hdr.netsum.src_cnt = 1;
         hdr.netsum.data_cnt = 1;
@@ -47,7 +47,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
     action back_to_sender() {
         hdr.ethernet.dst_addr = hdr.ethernet.src_addr;
         hdr.ipv4.dst_addr = hdr.ipv4.src_addr;
-        hdr.ipv4.src_addr = meta.address;
+        hdr.ipv4.src_addr = meta.target_ip;
     }
     // A host's answer comes from the port that it sent to; a switch knows one by its hop, and by the port that is its own.
     action ports_of_host() {
@@ -55,12 +55,12 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.udp.src_port = NETSUM_PORT;
     }
     action ports_of_switch() {
-        hdr.netsum.hop = HOP_DOWN;
+        hdr.netsum.hop = hop_t.DOWN;
     }
     action to_sources() {
         hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
         hdr.udp.src_port = NETSUM_PORT;
-        hdr.netsum.hop = HOP_HOST;
+        hdr.netsum.hop = hop_t.HOST;
         hdr.netsum.final = 0;
         hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
         hdr.netsum.call_fingerprint = RECORD_CALL_FINGERPRINT(meta.record);
@@ -78,11 +78,11 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (REPLY_IS_ANSWER(meta.reply)) {
-            if (meta.reply == REPLY_ANSWER_TO_ALL) {
+            if (meta.reply == reply_t.ANSWER_TO_ALL) {
                 to_sources();
             } else {
                 back_to_sender();
-                if (hdr.netsum.hop == HOP_UP) {
+                if (hdr.netsum.hop == hop_t.UP) {
                     ports_of_switch();
                 } else {
                     ports_of_host();
@@ -91,7 +91,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
             from_us();
             nothing_counted();
             header_only.apply(hdr);
-            if (hdr.netsum.status == STATUS_AGAIN) {
+            if (hdr.netsum.status == status_t.AGAIN) {
                 how_much();
             }
         } else {
@@ -107,7 +107,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
                 if (meta.header_only == 1) {
                     header_only.apply(hdr);
                 }
-            } else if (meta.reply == REPLY_EARLY) {
+            } else if (meta.reply == reply_t.EARLY) {
                 early();
             }
         }

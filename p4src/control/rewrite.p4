@@ -5,8 +5,8 @@
 control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     HeaderOnly() header_only;
 
-    @id(TO_MEMBER)
-    action to_member(bit<48> mac, bit<32> ip, bit<16> udp_port, bit<8> rank) {
+    @id(ACTION_TO_MEMBER)
+    action to_member(mac_addr_t mac, ipv4_addr_t ip, bit<16> udp_port, bit<8> rank) {
         hdr.ethernet.dst_addr = mac;
         hdr.ipv4.dst_addr = ip;
         hdr.udp.dst_port = udp_port;
@@ -16,27 +16,27 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             meta.header_only = 1;
         }
     }
-    @id(TO_SWITCH)
-    action to_switch(bit<48> mac, bit<32> ip, bit<16> udp_port) {
+    @id(ACTION_TO_SWITCH)
+    action to_switch(mac_addr_t mac, ipv4_addr_t ip, bit<16> udp_port) {
         hdr.ethernet.dst_addr = mac;
         hdr.ipv4.dst_addr = ip;
         hdr.udp.src_port = udp_port;
         hdr.udp.dst_port = NETSUM_PORT;
         hdr.netsum.src_id = standard_metadata.egress_rid[7:0];
-        hdr.netsum.hop = HOP_DOWN;
+        hdr.netsum.hop = hop_t.DOWN;
         hdr.packet_out.setInvalid();
     }
     action late() {
-        hdr.netsum.age_op = AGE_LATE;
+        hdr.netsum.age_op = age_op_t.LATE;
     }
-    @id(REWRITE_DROP)
+    @id(ACTION_REWRITE_DROP)
     action drop() {
         mark_to_drop(standard_metadata);
     }
     @id(REWRITE_TABLE)
     table rewrite {
         key = {
-            hdr.netsum.job_id:   exact @name("job_id");
+            hdr.netsum.job_id:   exact @name("job_id") @refers_to("job", "job_id");
             standard_metadata.egress_rid: exact @name("replica");
         }
         actions = { to_member; to_switch; drop; }
@@ -56,7 +56,7 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                         late();
                     }
                 }
-            } else if (meta.reply == REPLY_EARLY) {
+            } else if (meta.reply == reply_t.EARLY) {
                 mark_to_drop(standard_metadata);    // the payload is for another
             }
         }

@@ -6,18 +6,18 @@
 control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     SetLengths() set_lengths;
 
-    @id(UP)
-    action up(bit<9> port, bit<48> mac, bit<32> ip, bit<16> udp_port, bit<8> src_id) {
+    @id(ACTION_UP)
+    action up(port_id_t port, mac_addr_t mac, ipv4_addr_t ip, bit<16> udp_port, bit<8> src_id) {
         standard_metadata.egress_spec = port;
         hdr.ethernet.dst_addr = mac;
         hdr.ipv4.dst_addr = ip;
         hdr.udp.src_port = udp_port;
         hdr.udp.dst_port = NETSUM_PORT;
-        hdr.netsum.hop = HOP_UP;
+        hdr.netsum.hop = hop_t.UP;
         hdr.netsum.src_id = src_id;
         hdr.netsum.backoff = 0;    // the switch that makes the result sets it
     }
-    @id(UPLINK_DROP)
+    @id(ACTION_UPLINK_DROP)
     action drop() {
         mark_to_drop(standard_metadata);
     }
@@ -37,7 +37,7 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         hdr.netsum.data_cnt = 1;
     }
     action find_stripe() {
-        meta.stripe = hdr.netsum.block_id[7:0] & JOB_STRIPES(meta);
+        meta.stripe = hdr.netsum.block_id[7:0] & meta.stripe_mask;
     }
     action ask() {
         hdr.netsum.final = 1;
@@ -45,7 +45,7 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     @id(UPLINK_TABLE)
     table uplink {
         key = {
-            hdr.netsum.job_id: exact @name("job_id");
+            hdr.netsum.job_id: exact @name("job_id") @refers_to("job", "job_id");
             meta.stripe:       exact @name("stripe");
         }
         actions = { up; drop; }
@@ -53,15 +53,15 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         size = 4096;
     }
     apply {
-        if (meta.reply == REPLY_PARTIAL) {
+        if (meta.reply == reply_t.PARTIAL) {
             find_stripe();
             uplink.apply();
-            if (!HAS_STATUS(meta.record, STATUS_OK) || HAS_CHUNKS(meta.record, 0) || meta.outcome == OUTCOME_QUERIED_PARENT) {
+            if (!HAS_STATUS(meta.record, status_t.OK) || HAS_CHUNKS(meta.record, 0) || meta.outcome == outcome_t.QUERIED_PARENT) {
                 // A partial without payload stays as long as its packet: the result may have one, and needs the room.
                 no_data();
                 no_lanes();
                 set_lengths.apply(hdr, (bit<16>)meta.payload_capacity << 8);
-            } else if (hdr.netsum.op == OP_COPY) {
+            } else if (hdr.netsum.op == op_t.COPY) {
                 if (!OUTCOME_GOES_UP(meta.outcome)) {
                     ahead();
                 } else if (meta.header_only == 1) {
@@ -69,7 +69,7 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
                     set_lengths.apply(hdr, (bit<16>)meta.payload_capacity << 8);
                 }
             }
-            if (meta.outcome == OUTCOME_QUERIED_PARENT) {
+            if (meta.outcome == outcome_t.QUERIED_PARENT) {
                 ask();
             }
         }

@@ -6,7 +6,7 @@
 
 // What any device of a shard may do without the others knowing of it. A chain changes nothing before its last segment.
 #define CHANGES_NOTHING(h) (INSTRUCTION_IS_IDEMPOTENT(h.instruction) \
-    || (h.instruction == INSTRUCTION_SUM_FORWARD && h.segments != 0))
+    || (h.instruction == instruction_t.SUM_FORWARD && h.segments != 0))
 
 const bit<32> ANSWER_BYTES = 98;    // of a frame: Ethernet, IPv4, UDP and the header
 const bit<16> ANSWER_LENGTH = UDP_BYTES + MEMORY_HEADER_BYTES;
@@ -24,11 +24,11 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         hdr.ethernet.src_addr = meta.my_mac;
         meta.my_mac = 0;
         hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
-        hdr.ipv4.dst_addr = meta.address;
+        hdr.ipv4.dst_addr = meta.sender_ip;
         standard_metadata.egress_spec = standard_metadata.ingress_port;
-        meta.reply = REPLY_ANSWER;
+        meta.reply = reply_t.ANSWER;
     }
-    action answer(bit<8> status) {
+    action answer(memory_status_t status) {
         hdr.memory.flags = FLAG_REPLY;
         hdr.memory.status = status;
     }
@@ -37,7 +37,7 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         hdr.udp.src_port = MEMORY_PORT;
     }
     action header_alone() {
-        meta.epoch = OLD(hdr.ipv4.total_length) + NEW(IPV4_BYTES + ANSWER_LENGTH);
+        meta.ipv4_change = OLD(hdr.ipv4.total_length) + NEW(IPV4_BYTES + ANSWER_LENGTH);
         hdr.ipv4.total_length = IPV4_BYTES + ANSWER_LENGTH;
         hdr.udp.length = ANSWER_LENGTH;
         hdr.udp.checksum = 0;
@@ -49,24 +49,24 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     }
     // The checksum's change by the header: what was there goes, what is there then comes.
     action checksum_subtract() {
-        meta.slot = OLD(hdr.memory.flags ++ hdr.memory.status) + OLD(hdr.memory.shard) + OLD2(hdr.memory.epoch)
+        meta.udp_change = OLD(hdr.memory.flags ++ hdr.memory.status) + OLD(hdr.memory.shard) + OLD2(hdr.memory.epoch)
             + OLD2(hdr.memory.region);
     }
     action checksum_add() {
-        meta.slot = meta.slot + NEW(hdr.memory.flags ++ hdr.memory.status) + NEW(hdr.memory.shard) + NEW2(hdr.memory.epoch)
+        meta.udp_change = meta.udp_change + NEW(hdr.memory.flags ++ hdr.memory.status) + NEW(hdr.memory.shard) + NEW2(hdr.memory.epoch)
             + NEW2(hdr.memory.region);
     }
 
-    @id(SET_REGION)
+    @id(ACTION_SET_REGION)
     action set_region(bit<32> region, bit<8> granule_bits, bit<16> shard_mask) {
         region_traffic.count();
         hdr.memory.region = region;
         hdr.memory.shard = (bit<16>)(hdr.memory.address >> granule_bits) & shard_mask;
     }
-    @id(NO_REGION)
+    @id(ACTION_NO_REGION)
     action no_region() {
         region_traffic.count();
-        answer(MEMORY_STATUS_NO_REGION);
+        answer(memory_status_t.NO_REGION);
     }
     @id(REGION_TABLE)
     table region {
@@ -77,20 +77,20 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         size = 1024;
     }
     // Unicast or to all, this is the primary's way: a group of no number has the primary alone.
-    @id(SET_SHARD)
-    action set_shard(bit<32> epoch, bit<16> device, bit<9> port, bit<16> group) {
+    @id(ACTION_SET_SHARD)
+    action set_shard(bit<32> epoch, bit<16> device, port_id_t port, bit<16> group) {
         hdr.memory.epoch = epoch;
         standard_metadata.egress_rid = device;    // as on a copy: memory_egress.p4 looks up where it is
         standard_metadata.egress_spec = port;
-        meta.epoch = (bit<32>)group;
+        meta.device_group = group;
     }
-    @id(SHARD_LOST)
-    action shard_lost(bit<8> status) {
+    @id(ACTION_SHARD_LOST)
+    action shard_lost(memory_status_t status) {
         answer(status);
     }
-    @id(NO_SHARD)
+    @id(ACTION_NO_SHARD)
     action no_shard() {
-        answer(MEMORY_STATUS_BUSY);
+        answer(memory_status_t.BUSY);
     }
     @id(SHARD_TABLE)
     table shard {
@@ -104,7 +104,7 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     }
     action to_all() {
         hdr.memory.flags = hdr.memory.flags | FLAG_REPLICATED;
-        standard_metadata.mcast_grp = (bit<16>)meta.epoch;
+        standard_metadata.mcast_grp = meta.device_group;
     }
     action from_client() {
         hdr.memory.flags = hdr.memory.flags & ~FLAG_REPLICATED;
@@ -118,7 +118,7 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
             from_client();
             if (hdr.memory.version != MEMORY_VERSION || hdr.ipv4.total_length != hdr.udp.length + IPV4_BYTES
                     || hdr.udp.length < ANSWER_LENGTH || (hdr.memory.flags & FLAG_REPLY) != 0) {
-                answer(MEMORY_STATUS_MALFORMED);
+                answer(memory_status_t.MALFORMED);
             } else if (region.apply().hit) {
                 shard.apply();
             }
@@ -128,7 +128,7 @@ control Memory(inout headers_t hdr, inout metadata_t meta, inout standard_metada
                 header_alone();
                 adjust_checksums.apply(hdr, meta);
             } else {
-                if (meta.epoch != 0 && !CHANGES_NOTHING(hdr.memory)) {
+                if (meta.device_group != 0 && !CHANGES_NOTHING(hdr.memory)) {
                     to_all();
                 }
                 checksum_add();

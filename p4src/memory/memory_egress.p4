@@ -5,16 +5,16 @@
 control MemoryEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     AdjustChecksums() adjust_checksums;
 
-    @id(SET_DEVICE)
-    action set_device(bit<48> mac, bit<32> ip) {
-        meta.address = ip;
+    @id(ACTION_SET_DEVICE)
+    action set_device(mac_addr_t mac, ipv4_addr_t ip) {
+        meta.device_ip = ip;
         hdr.ethernet.src_addr = hdr.ethernet.dst_addr;
         hdr.ethernet.dst_addr = mac;
     }
-    @id(DEVICE_DROP)
+    @id(ACTION_DEVICE_DROP)
     action drop() {
         mark_to_drop(standard_metadata);
-        meta.address = 0;
+        meta.device_ip = 0;
     }
     @id(DEVICE_TABLE)
     table device {
@@ -25,17 +25,16 @@ control MemoryEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     }
     action to_own_host() {
         hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
-        hdr.ipv4.dst_addr = meta.address;
-        meta.epoch = 0;    // IPv4's stays
+        hdr.ipv4.dst_addr = meta.device_ip;
     }
     action to_other_host() {
-        meta.epoch = OLD2(hdr.ipv4.dst_addr) + NEW2(meta.address);
-        hdr.ipv4.dst_addr = meta.address;
-        meta.slot = meta.slot + meta.epoch;
+        meta.ipv4_change = OLD2(hdr.ipv4.dst_addr) + NEW2(meta.device_ip);
+        hdr.ipv4.dst_addr = meta.device_ip;
+        meta.udp_change = meta.udp_change + meta.ipv4_change;
     }
     apply {
         device.apply();
-        if (meta.address == hdr.ipv4.src_addr) {
+        if (meta.device_ip == hdr.ipv4.src_addr) {
             to_own_host();
         } else {
             to_other_host();

@@ -6,16 +6,14 @@
 control MemorySourceGuard(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     AdjustChecksums() adjust_checksums;
 
-    @id(FROM_DEVICE)
-    action from_device(bit<32> virtual_address, bit<48> virtual_mac) {
-        meta.epoch = virtual_address;
+    @id(ACTION_FROM_DEVICE)
+    action from_device(ipv4_addr_t virtual_address, mac_addr_t virtual_mac) {
+        meta.virtual_ip = virtual_address;
         meta.my_mac = virtual_mac;
     }
-    @id(FROM_SWITCH)
-    action from_switch() {
-        meta.epoch = 0;
-    }
-    @id(FROM_OTHER)
+    @id(ACTION_FROM_SWITCH)
+    action from_switch() { }
+    @id(ACTION_FROM_OTHER)
     action from_other() {
         meta.not_admitted = 1;
     }
@@ -27,14 +25,14 @@ control MemorySourceGuard(inout headers_t hdr, inout metadata_t meta, in standar
         size = 512;
     }
     action from_virtual_address() {
-        meta.slot = OLD2(hdr.ipv4.src_addr) + NEW2(meta.epoch);
-        hdr.ipv4.src_addr = meta.epoch;
+        meta.ipv4_change = OLD2(hdr.ipv4.src_addr) + NEW2(meta.virtual_ip);
+        meta.udp_change = meta.ipv4_change;
+        hdr.ipv4.src_addr = meta.virtual_ip;
         hdr.ethernet.src_addr = meta.my_mac;
-        meta.epoch = meta.slot;
     }
     apply {
         memory_source.apply();
-        if (meta.not_admitted == 0 && meta.epoch != 0 && hdr.udp.dst_port != MEMORY_PORT) {
+        if (meta.not_admitted == 0 && meta.virtual_ip != 0 && hdr.udp.dst_port != MEMORY_PORT) {
             from_virtual_address();
             adjust_checksums.apply(hdr, meta);
         }
