@@ -11,11 +11,13 @@
 #define IPV4_FIELDS { hdr.ipv4.version_ihl_tos, hdr.ipv4.total_length, hdr.ipv4.identification_fragment, \
                       hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
 
-#define NETSUM_FIELDS hdr.netsum.job_id, hdr.netsum.block_id, hdr.netsum.age_op, hdr.netsum.final, \
-                      hdr.netsum.degraded, hdr.netsum.no_aging, hdr.netsum.backoff, hdr.netsum.src_id, hdr.netsum.src_cnt, \
-                      hdr.netsum.gen_id, hdr.netsum.hop, hdr.netsum.grad_cnt_high, hdr.netsum.grad_cnt, hdr.netsum.version, \
-                      hdr.netsum.op, hdr.netsum.lane, hdr.netsum.status, hdr.netsum.dest, hdr.netsum.data_cnt, \
-                      hdr.netsum.call_fingerprint, hdr.netsum.reserved
+#define NETSUM_FIELDS hdr.netsum.job_id, hdr.netsum.block_id, hdr.netsum.age_op, hdr.netsum.final, hdr.netsum.degraded, \
+                      hdr.netsum.reserved_flags, hdr.netsum.src_id, hdr.netsum.src_cnt, hdr.netsum.gen_id, \
+                      hdr.netsum.reserved_cnt, hdr.netsum.grad_cnt, hdr.netsum.version, hdr.netsum.op, hdr.netsum.lane, \
+                      hdr.netsum.status, hdr.netsum.no_aging, hdr.netsum.backoff, hdr.netsum.query, hdr.netsum.early, \
+                      hdr.netsum.hop, hdr.netsum.reserved, hdr.netsum.reason, hdr.netsum.dest, hdr.netsum.worker_cnt, \
+                      hdr.netsum.data_cnt, hdr.netsum.lane_cnt, hdr.netsum.call_fingerprint, hdr.netsum.receiver_id, \
+                      hdr.netsum.key
 
 #define CHUNKS1(h) h.f0
 #define CHUNKS2(h) CHUNKS1(h), h.f1

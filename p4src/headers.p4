@@ -124,7 +124,6 @@ struct metadata_t {
     bit<1>         not_admitted;      // a contribution to another switch, or a packet from an address that is not behind its port
     ipv4_addr_t    target_ip;         // where a contribution or an instruction goes, or what an ARP request asks for
     ipv4_addr_t    sender_ip;         // of any other packet
-    bit<16>        grad_cnt;          // lanes in the contribution, both parts joined
     // The job's record (job.p4).
     bit<32>        epoch;
     bit<256>       all_sources;       // one bit for each source
@@ -135,7 +134,7 @@ struct metadata_t {
     role_t         role;              // what the switch does with a complete block
     bit<8>         priority;          // class among jobs that compete; 0: it does not compete
     bit<32>        block_exp;         // age at which a block may be closed, microseconds; 0: never
-    bit<8>         quorum;            // workers that a block needs for that
+    bit<16>        quorum;            // workers that a block needs for that
     bit<16>        window;            // blocks that may be open at a time
     // The sender, and its block.
     bit<256>       source;            // its bit

@@ -30,8 +30,8 @@ control HeaderOnly(inout headers_t hdr) {
 
     apply {
         set_lengths.apply(hdr, 0);
-        hdr.netsum.grad_cnt_high = 0;
         hdr.netsum.grad_cnt = 0;
+        hdr.netsum.lane_cnt = 0;
         drop_payload.apply(hdr);
     }
 }

@@ -27,10 +27,10 @@ register<progress_raw_t, bit<8>>(256) job_progress_register;    // by job
     | AS_LANE(h.lane))
 
 // A child switch that may not close a block asks whether its parent has: nothing of it is added.
-#define IS_QUESTION(h) (h.hop == hop_t.UP && h.final == 1)
+#define IS_QUERY(h) (h.hop == hop_t.UP && h.query == 1)
 
 // But the payload of a COPY that comes with it is taken: it goes ahead of the contribution that counts it.
-#define BRINGS_COPY(h, m) (h.op == op_t.COPY && m.grad_cnt != 0)
+#define BRINGS_COPY(h) (h.op == op_t.COPY && h.lane_cnt != 0)
 
 // From the packet's block to the job's newest, as a serial number.
 #define BEHIND(hdr, m) (PROGRESS_NEWEST_BLOCK(m.progress) - hdr.netsum.block_id)
@@ -40,7 +40,7 @@ register<progress_raw_t, bit<8>>(256) job_progress_register;    // by job
 // have waited long enough for the late; or only stragglers are missing, who have not been heard of since they were late the
 // last time. A scan's time is that of its first pass, so a block may be younger than that: a difference would wrap.
 #define ALL_IN(m) ((RECORD_SEEN(m.record) & m.all_sources) == m.all_sources)
-#define MAY_CLOSE(m) (m.block_exp != 0 && HAS_NO_AGING(m.record, 0) && RECORD_SRC_CNT(m.record) >= m.quorum)
+#define MAY_CLOSE(m) (m.block_exp != 0 && HAS_NO_AGING(m.record, 0) && RECORD_WORKER_CNT(m.record) >= m.quorum)
 #define EXPIRED(m, now) (MAY_CLOSE(m) && now >= RECORD_START(m.record) + (bit<48>)m.block_exp)
 #define ALL_BUT_STRAGGLERS(m) (MAY_CLOSE(m) \
     && ((RECORD_SEEN(m.record) | PROGRESS_STRAGGLERS(m.progress)) & m.all_sources) == m.all_sources)

@@ -5,10 +5,11 @@
 #define TYPES_P4
 
 const bit<16> NETSUM_PORT = 12000;
-const bit<4> NETSUM_VERSION = 1;
-const bit<16> NETSUM_HEADER_BYTES = 24;
+const bit<4> NETSUM_VERSION = 2;
+const bit<16> NETSUM_HEADER_BYTES = 40;
 const bit<16> MAX_PAYLOAD_BYTES = 4096;
-const bit<8> EVERYONE = 255;
+const bit<16> EVERYONE = 65535;
+const bit<8> SWITCH_SOURCE = 255;
 const bit<9> CPU_PORT = 510;
 const bit<16> FLOOD_GROUP = 4000;
 const bit<16> SCAN_SLOTS = 8;
@@ -18,7 +19,7 @@ const bit<48> BACKOFF_US = 20000;
 const bit<32> SLOTS = 8192;
 const bit<32> OUTCOME_COUNTERS = 8192;
 typedef bit<2048> chunk_t;
-typedef bit<504> record_raw_t;
+typedef bit<528> record_raw_t;
 typedef bit<320> progress_raw_t;
 const chunk_t TOP_BITS_8 = 0x80808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080808080;
 const chunk_t TOP_BITS_16 = 0x80008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000800080008000;
@@ -55,8 +56,7 @@ enum bit<4> status_t {
 enum bit<4> age_op_t {
     NORMAL               = 0,
     AGED                 = 1,
-    LATE                 = 2,
-    EARLY                = 3
+    LATE                 = 2
 }
 
 enum bit<2> hop_t {
@@ -151,31 +151,43 @@ enum bit<8> combine_t {
 // UNKNOWN_JOB, NOT_MEMBER, WRONG_PORT, FINGERPRINT_MISMATCH, OUT_OF_WINDOW, UNSUPPORTED
 #define OUTCOME_IS_REFUSAL(x) ((bit<5>)(x) >= 8 && (bit<5>)(x) <= 13)
 // The reason that a REFUSED answer gives.
-#define REASON(x) ((bit<5>)(x))[3:0]
+#define REASON(x) (bit<8>)((bit<5>)(x))
 
 header netsum_h {
     bit<8>             job_id;            // the aggregation job
     bit<32>            block_id;          // serial number of the block within the job; wraps
-    age_op_t           age_op;            // whether the block aged out, see AgeOp; on a REFUSED answer: the reason
-    bit<1>             final;             // last block of the generation (informative); of a switch's: it adds nothing, it asks
+    age_op_t           age_op;            // of a result: whether the block aged out, see AgeOp
+    bit<1>             final;             // last block of the generation (informative)
     bit<1>             degraded;          // partial: fewer workers than the job has; on a contribution: than the source has
-    bit<1>             no_aging;          // the block waits for every source: it never ages out
-    bit<1>             backoff;           // on a result: a job of a higher priority is busy at the switch; else zero
-    bit<8>             src_id;            // the sender's source id at this switch; on a result: the receiver's
-    bit<8>             src_cnt;           // workers that have contributed, with or without payload
+    bit<2>             reserved_flags;    // zero
+    bit<8>             src_id;            // the sender's source id at this switch; 255: a switch, of a result or an answer
+    bit<8>             src_cnt;           // worker_cnt, as far as it goes; not read
     bit<16>            gen_id;            // generation: the collective call that the block belongs to
-    hop_t              hop;               // between whom the packet travels, see Hop
-    bit<2>             grad_cnt_high;     // high bits of grad_cnt
-    bit<12>            grad_cnt;          // number of gradients (lanes) in the payload
+    bit<4>             reserved_cnt;      // zero
+    bit<12>            grad_cnt;          // lane_cnt, as far as it goes; not read
     bit<4>             version;           // version of this extension
     op_t               op;                // how contributions combine
     lane_t             lane;              // log2 of the bytes in a lane
     status_t           status;            // outcome, see Status
-    bit<8>             dest;              // rank that gets the result; 255: every member
-    bit<8>             data_cnt;          // how many of the src_cnt contributions carried a payload
+    bit<1>             no_aging;          // the block waits for every source: it never ages out
+    bit<1>             backoff;           // on a result: a job of a higher priority is busy at the switch; else zero
+    bit<1>             query;             // of a child switch's contribution: it adds nothing, it asks whether the parent has a result
+    bit<1>             early;             // from a switch: a COPY's payload, ahead of the result
+    hop_t              hop;               // between whom the packet travels, see Hop
+    bit<2>             reserved;          // zero
+    bit<8>             reason;            // of a REFUSED answer, see Outcome; else zero
+    bit<16>            dest;              // rank that gets the result; 65535: every member
+    bit<16>            worker_cnt;        // workers that have contributed, with or without payload
+    bit<16>            data_cnt;          // how many of the worker_cnt contributions carried a payload
+    bit<16>            lane_cnt;          // number of gradients (lanes) in the payload
     bit<56>            call_fingerprint;  // of what the call is; 0: its first block says that
-    bit<8>             reserved;          // zero
+    bit<8>             receiver_id;       // from a switch: the receiver's source id there
+    bit<64>            key;               // by which a member proves itself; zero: not used
 }
+
+// What fields of the Trio-ML header repeat of the extension, as far as they go.
+#define AS_SRC_CNT_OF(x) ((bit<8>)(16w255 - (16w255 |-| (x))))
+#define AS_GRAD_CNT_OF(x) ((bit<12>)(16w4095 - (16w4095 |-| (x))))
 
 header chunks1_h {
     bit<2048>          f0;                // one chunk
@@ -223,19 +235,19 @@ header chunks16_h {
     bit<2048>          f15;               // one chunk
 }
 
-// The block record, 504 bits in one register cell:
-//   seen           256  sources seen, one bit each
+// The block record, 528 bits in one register cell:
 //   start           48  ingress timestamp of the block's first packet, microseconds
+//   seen           256  sources seen, one bit each
 //   epoch           32  epoch of the job that wrote the record
 //   block_id        32  the block that the slot holds
 //   call_fingerprint  56  fingerprint: of what the block's call is
 //   gen_id          16  fingerprint: generation of the block
-//   dest             8  fingerprint: rank that gets the result
+//   dest            16  fingerprint: rank that gets the result
 //   op               4  fingerprint: operation
 //   lane             4  fingerprint: lane width
-//   grad_cnt        16  lanes in the payload; 0: no payload yet
-//   src_cnt          8  workers that have contributed
-//   data_cnt         8  contributions with payload
+//   lane_cnt        16  lanes in the payload; 0: no payload yet
+//   worker_cnt      16  workers that have contributed
+//   data_cnt        16  contributions with payload
 //   status           4  highest status contributed
 //   state            3  see BlockState
 //   fingerprinted    1  the fingerprint is set (a contribution that was not ABORT has come)
@@ -244,29 +256,29 @@ header chunks16_h {
 //   no_aging         1  never ages out
 //   congested        1  a contribution came with the mark CE of a congested link (RFC 3168)
 
-#define RECORD_SEEN(r)                 r[503:248]
-#define AS_SEEN(x)                     ((record_raw_t)(x) << 248)
-#define RECORD_START(r)                r[247:200]
-#define AS_START(x)                    ((record_raw_t)(x) << 200)
-#define RECORD_EPOCH(r)                r[199:168]
-#define AS_EPOCH(x)                    ((record_raw_t)(x) << 168)
-#define RECORD_BLOCK_ID(r)             r[167:136]
-#define AS_BLOCK_ID(x)                 ((record_raw_t)(x) << 136)
-#define RECORD_CALL_FINGERPRINT(r)     r[135:80]
-#define AS_CALL_FINGERPRINT(x)         ((record_raw_t)(x) << 80)
-#define RECORD_GEN_ID(r)               r[79:64]
-#define AS_GEN_ID(x)                   ((record_raw_t)(x) << 64)
-#define RECORD_DEST(r)                 r[63:56]
-#define AS_DEST(x)                     ((record_raw_t)(x) << 56)
-#define RECORD_OP(r)                   (op_t)r[55:52]
-#define AS_OP(x)                       ((record_raw_t)(bit<4>)(x) << 52)
-#define RECORD_LANE(r)                 (lane_t)r[51:48]
-#define AS_LANE(x)                     ((record_raw_t)(bit<4>)(x) << 48)
-#define RECORD_GRAD_CNT(r)             r[47:32]
-#define AS_GRAD_CNT(x)                 ((record_raw_t)(x) << 32)
-#define RECORD_SRC_CNT(r)              r[31:24]
-#define AS_SRC_CNT(x)                  ((record_raw_t)(x) << 24)
-#define RECORD_DATA_CNT(r)             r[23:16]
+#define RECORD_START(r)                r[527:480]
+#define AS_START(x)                    ((x) ++ 480w0)
+#define RECORD_SEEN(r)                 r[479:224]
+#define AS_SEEN(x)                     ((record_raw_t)(x) << 224)
+#define RECORD_EPOCH(r)                r[223:192]
+#define AS_EPOCH(x)                    ((record_raw_t)(x) << 192)
+#define RECORD_BLOCK_ID(r)             r[191:160]
+#define AS_BLOCK_ID(x)                 ((record_raw_t)(x) << 160)
+#define RECORD_CALL_FINGERPRINT(r)     r[159:104]
+#define AS_CALL_FINGERPRINT(x)         ((record_raw_t)(x) << 104)
+#define RECORD_GEN_ID(r)               r[103:88]
+#define AS_GEN_ID(x)                   ((record_raw_t)(x) << 88)
+#define RECORD_DEST(r)                 r[87:72]
+#define AS_DEST(x)                     ((record_raw_t)(x) << 72)
+#define RECORD_OP(r)                   (op_t)r[71:68]
+#define AS_OP(x)                       ((record_raw_t)(bit<4>)(x) << 68)
+#define RECORD_LANE(r)                 (lane_t)r[67:64]
+#define AS_LANE(x)                     ((record_raw_t)(bit<4>)(x) << 64)
+#define RECORD_LANE_CNT(r)             r[63:48]
+#define AS_LANE_CNT(x)                 ((record_raw_t)(x) << 48)
+#define RECORD_WORKER_CNT(r)           r[47:32]
+#define AS_WORKER_CNT(x)               ((record_raw_t)(x) << 32)
+#define RECORD_DATA_CNT(r)             r[31:16]
 #define AS_DATA_CNT(x)                 ((record_raw_t)(x) << 16)
 #define RECORD_STATUS(r)               (status_t)r[15:12]
 #define AS_STATUS(x)                   ((record_raw_t)(bit<4>)(x) << 12)
@@ -282,18 +294,18 @@ header chunks16_h {
 #define AS_NO_AGING(x)                 ((record_raw_t)(x) << 1)
 #define RECORD_CONGESTED(r)            r[0:0]
 #define AS_CONGESTED(x)                ((record_raw_t)(x) << 0)
-#define HAS_SEEN(r, x)                 ((r & 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff00000000000000000000000000000000000000000000000000000000000000) == AS_SEEN(x))
-#define HAS_START(r, x)                ((r & 0xffffffffffff00000000000000000000000000000000000000000000000000) == AS_START(x))
-#define HAS_EPOCH(r, x)                ((r & 0xffffffff000000000000000000000000000000000000000000) == AS_EPOCH(x))
-#define HAS_BLOCK_ID(r, x)             ((r & 0xffffffff0000000000000000000000000000000000) == AS_BLOCK_ID(x))
-#define HAS_CALL_FINGERPRINT(r, x)     ((r & 0xffffffffffffff00000000000000000000) == AS_CALL_FINGERPRINT(x))
-#define HAS_GEN_ID(r, x)               ((r & 0xffff0000000000000000) == AS_GEN_ID(x))
-#define HAS_DEST(r, x)                 ((r & 0xff00000000000000) == AS_DEST(x))
-#define HAS_OP(r, x)                   ((r & 0xf0000000000000) == AS_OP(x))
-#define HAS_LANE(r, x)                 ((r & 0xf000000000000) == AS_LANE(x))
-#define HAS_GRAD_CNT(r, x)             ((r & 0xffff00000000) == AS_GRAD_CNT(x))
-#define HAS_SRC_CNT(r, x)              ((r & 0xff000000) == AS_SRC_CNT(x))
-#define HAS_DATA_CNT(r, x)             ((r & 0xff0000) == AS_DATA_CNT(x))
+#define HAS_START(r, x)                ((r & 0xffffffffffff000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000) == AS_START(x))
+#define HAS_SEEN(r, x)                 ((r & 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff00000000000000000000000000000000000000000000000000000000) == AS_SEEN(x))
+#define HAS_EPOCH(r, x)                ((r & 0xffffffff000000000000000000000000000000000000000000000000) == AS_EPOCH(x))
+#define HAS_BLOCK_ID(r, x)             ((r & 0xffffffff0000000000000000000000000000000000000000) == AS_BLOCK_ID(x))
+#define HAS_CALL_FINGERPRINT(r, x)     ((r & 0xffffffffffffff00000000000000000000000000) == AS_CALL_FINGERPRINT(x))
+#define HAS_GEN_ID(r, x)               ((r & 0xffff0000000000000000000000) == AS_GEN_ID(x))
+#define HAS_DEST(r, x)                 ((r & 0xffff000000000000000000) == AS_DEST(x))
+#define HAS_OP(r, x)                   ((r & 0xf00000000000000000) == AS_OP(x))
+#define HAS_LANE(r, x)                 ((r & 0xf0000000000000000) == AS_LANE(x))
+#define HAS_LANE_CNT(r, x)             ((r & 0xffff000000000000) == AS_LANE_CNT(x))
+#define HAS_WORKER_CNT(r, x)           ((r & 0xffff00000000) == AS_WORKER_CNT(x))
+#define HAS_DATA_CNT(r, x)             ((r & 0xffff0000) == AS_DATA_CNT(x))
 #define HAS_STATUS(r, x)               ((r & 0xf000) == AS_STATUS(x))
 #define HAS_STATE(r, x)                ((r & 0xe00) == AS_STATE(x))
 #define HAS_FINGERPRINTED(r, x)        ((r & 0x100) == AS_FINGERPRINTED(x))
@@ -301,9 +313,10 @@ header chunks16_h {
 #define HAS_CHUNKS(r, x)               ((r & 0x7c) == AS_CHUNKS(x))
 #define HAS_NO_AGING(r, x)             ((r & 0x2) == AS_NO_AGING(x))
 #define HAS_CONGESTED(r, x)            ((r & 0x1) == AS_CONGESTED(x))
-const record_raw_t FINGERPRINT_BITS = 0xffffffffffffffffffffff000000000000;
-const record_raw_t SEEN_BITS = 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff00000000000000000000000000000000000000000000000000000000000000;
-const record_raw_t PAYLOAD_BITS = 0xffff0000007c;
+const record_raw_t FINGERPRINT_BITS = 0xffffffffffffffffffffffff0000000000000000;
+const record_raw_t START_BITS = 0xffffffffffff000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000;
+const record_raw_t SEEN_BITS = 0xffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff00000000000000000000000000000000000000000000000000000000;
+const record_raw_t PAYLOAD_BITS = 0xffff00000000007c;
 
 // A job's progress, 320 bits in one register cell:
 //   stragglers     256  sources that a block was closed without, and that have not been heard of since

@@ -202,7 +202,7 @@ def contribution(descriptor: Descriptor, offset: int, payload: bytes, **changes:
         "block_id": (descriptor.first_block_id + offset) % (1 << 32),
         "src_id": descriptor.src_id,
         "op": Op.SUM,
-        "grad_cnt": len(payload) >> Lane.L32,
+        "lane_cnt": len(payload) >> Lane.L32,
         "data_cnt": 1,
     }
     return pack_header(Header(**{**fields, **changes})), payload

@@ -225,7 +225,7 @@ class _Levels:
         return encode_integers(signed, self.lane, self.workers)
 
     def decode(
-        self, lanes: Array, numbers: Numbers, data_cnt: Counts, src_cnt: Counts, _out: Array | None = None
+        self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None
     ) -> Array:
         sums = decode_integers(lanes, data_cnt, self.lane, self.workers)
         if self.bits == 4:
@@ -234,7 +234,7 @@ class _Levels:
         steps = pick(self.steps, numbers)
         values = sums.reshape(*steps.shape[:2], -1) * steps
         if self.mean:
-            values /= np.maximum(src_cnt, 1).astype(np.float32)[:, None, None]
+            values /= np.maximum(worker_cnt, 1).astype(np.float32)[:, None, None]
         return values.reshape(len(lanes), -1)
 
 

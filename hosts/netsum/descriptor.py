@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any, Final, Protocol
 
-from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, MAX_WORKERS, UDP_PORT
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS, MAX_WORKERS, SWITCH_SOURCE, UDP_PORT
 
 DESCRIPTOR_VERSION: Final = 1
 IP_UDP_BYTES: Final = 28
@@ -165,7 +165,7 @@ class Descriptor:
             "job_id": (self.job_id, 1 if self.by_switch else 0, 255),
             "workers": (self.workers, 1, MAX_WORKERS),
             "rank": (self.rank, 0, self.workers - 1),
-            "src_id": (self.src_id, 0, MAX_WORKERS - 1),
+            "src_id": (self.src_id, 0, SWITCH_SOURCE - 1),
             "window": (self.window, 1, 1 << 16),
             "first_block_id": (self.first_block_id, 0, (1 << 32) - 1),
             "epoch": (self.epoch, 0, (1 << 32) - 1),

@@ -5,7 +5,7 @@
 >>> chunk = Ether() / IP(dst="10.0.0.254") / UDP(sport=20001) / Netsum(job_id=3, block_id=7) / Lanes32(values=[5] * 64)
 >>> chunk.show2()
 
-fills in what was left out: UDP port 12000, ``grad_cnt``, ``data_cnt`` and the lane width. A UDP datagram from or to port 12000
+fills in what was left out: UDP port 12000, ``lane_cnt``, ``data_cnt`` and the lane width. A UDP datagram from or to port 12000
 is dissected as a :class:`Netsum` header followed by its lanes (:class:`Lanes8` ... :class:`Lanes64`) or, in an empty
 contribution, by :class:`Room`. The answer to a record query is a :class:`Record`. Port 12001 is :class:`Memory`.
 
@@ -44,8 +44,9 @@ from netsum.wire.memory import FLAG_NAMES, MEMORY_NAMES, MemoryHeader, parse_mem
 from netsum.wire.schema import Lane
 
 _DEFAULTS: dict[str, int | None] = {"job_id": 1, "block_id": 0, **Header._field_defaults}
+_COUNTS = ("worker_cnt", "data_cnt", "lane_cnt", *schema.SATURATED)
 # Left to post_build, which knows the payload.
-_DEFAULTS |= {"grad_cnt": None, "data_cnt": None}
+_DEFAULTS |= {"lane_cnt": None, "data_cnt": None, **dict.fromkeys(schema.SATURATED)}
 
 
 def _layer_fields(
@@ -69,19 +70,15 @@ def _layer_fields(
 
 
 _SHIFTS = {field.name: low for field, low in schema.positions(schema.HEADER_FIELDS)}
+_MOST = {field.name: (1 << field.bits) - 1 for field in schema.HEADER_FIELDS}
 _MAX_LANES = schema.CHUNK_BYTES * schema.MAX_CHUNKS
 
 
 class Netsum(Packet):
-    """Trio-ML header and netsum extension, 24 bytes; ``grad_cnt`` is in two parts, as on the wire."""
+    """Trio-ML header and netsum extension, 40 bytes; the Trio-ML header's own counts follow those of the extension."""
 
     name = "netsum"
     fields_desc: ClassVar = _layer_fields(schema.HEADER_FIELDS, _DEFAULTS)
-
-    @property
-    def gradients(self) -> int:
-        """Lanes in the payload, both parts of ``grad_cnt`` joined."""
-        return int(self.grad_cnt_high or 0) << 12 | int(self.grad_cnt or 0)
 
     def do_build(self) -> bytes:
         """If the payload is lanes, take ``lane`` from it unless it was set."""
@@ -91,19 +88,23 @@ class Netsum(Packet):
         return super().do_build()
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
-        """Fill in the numbers of gradients and of contributions with payload if they were left out (``None``)."""
-        value = int.from_bytes(pkt, "big")
-        gradients = 0
-        if self.grad_cnt is None:
-            gradients = 0 if isinstance(self.payload, Room) else len(pay) >> int(self.lane)
-            value |= gradients << _SHIFTS["grad_cnt"]
-        if self.data_cnt is None:
-            value |= min(1, gradients or self.gradients) << _SHIFTS["data_cnt"]
+        """Fill in the counts that were left out (``None``)."""
+        value, counts = int.from_bytes(pkt, "big"), {name: self.getfieldval(name) for name in _COUNTS}
+        if counts["lane_cnt"] is None:
+            counts["lane_cnt"] = 0 if isinstance(self.payload, Room) else len(pay) >> int(self.lane)
+        if counts["data_cnt"] is None:
+            counts["data_cnt"] = min(1, counts["lane_cnt"])
+        for name, wide in schema.SATURATED.items():
+            if counts[name] is None:
+                counts[name] = min(counts[wide], _MOST[name])
+        for name, count in counts.items():
+            if self.getfieldval(name) is None:
+                value |= count << _SHIFTS[name]
         return value.to_bytes(schema.HEADER_BYTES, "big") + pay
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:  # noqa: ARG002 - scapy's fingerprint
         """Lanes of the header's width; room in an empty contribution; otherwise raw bytes."""
-        if not self.gradients:
+        if not self.lane_cnt:
             return Room
         return LANES.get(int(self.lane), Raw)
 
@@ -120,7 +121,7 @@ class Lanes(Packet):
 def _lanes_of(packet: Packet) -> int:
     """The number of lanes: what the header counts or, without a header, as many as possible."""
     under = packet.underlayer
-    return under.gradients if isinstance(under, Netsum) else _MAX_LANES
+    return int(under.lane_cnt or 0) if isinstance(under, Netsum) else _MAX_LANES
 
 
 def _values(kind: type[Any]) -> list[Any]:

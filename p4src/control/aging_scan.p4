@@ -104,9 +104,10 @@ control NextScanPass(inout headers_t hdr, in metadata_t meta, in standard_metada
         hdr.netsum.degraded = 0;
         hdr.netsum.status = status_t.OK;
         hdr.netsum.src_cnt = 1;
+        hdr.netsum.worker_cnt = 1;
         hdr.netsum.data_cnt = 0;
-        hdr.netsum.grad_cnt_high = 0;
         hdr.netsum.grad_cnt = 0;
+        hdr.netsum.lane_cnt = 0;
         hdr.netsum.backoff = 0;
         hdr.ipv4.version_ihl_tos = hdr.ipv4.version_ihl_tos & ~ECN_CE;
         recirculate_preserving_field_list(SCAN_FIELDS);

@@ -13,7 +13,7 @@ control CheckFingerprint(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (IS_QUESTION(hdr.netsum) && !BRINGS_COPY(hdr.netsum, meta)) {
+        if (IS_QUERY(hdr.netsum) && !BRINGS_COPY(hdr.netsum)) {
             meta.outcome = outcome_t.QUERIED_PARENT;
         } else if (STATUS_GIVES_UP(hdr.netsum.status)) {
             if (HAS_FINGERPRINTED(meta.record, 0)) {

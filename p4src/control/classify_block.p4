@@ -24,7 +24,7 @@ control ClassifyBlock(in headers_t hdr, inout metadata_t meta, in standard_metad
         }
         if (meta.block_exp != 0) {
             load_progress.apply(hdr, meta);
-            if (!IS_QUESTION(hdr.netsum) && (PROGRESS_STRAGGLERS(meta.progress) & meta.source) != 0
+            if (!IS_QUERY(hdr.netsum) && (PROGRESS_STRAGGLERS(meta.progress) & meta.source) != 0
                     && (BEHIND(hdr, meta) < (bit<32>)meta.window || IS_NEWEST(hdr, meta))) {
                 clear_straggler.apply(hdr, meta);
             }

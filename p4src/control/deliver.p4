@@ -49,22 +49,22 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         count();
         meta.reply = reply_t.PARTIAL;
     }
-    action set_status(status_t status, bit<4> reason) {
+    action set_status(status_t status, bit<8> reason) {
         count();
         hdr.netsum.status = status;
-        hdr.netsum.age_op = (age_op_t)reason;
+        hdr.netsum.reason = reason;
     }
-    action answer(status_t status, bit<4> reason) {    // to the sender of the packet, member or not
+    action answer(status_t status, bit<8> reason) {    // to the sender of the packet, member or not
         meta.reply = reply_t.ANSWER;
         standard_metadata.egress_spec = standard_metadata.ingress_port;
         set_status(status, reason);
     }
-    action answer_to_all(status_t status, bit<4> reason) {
+    action answer_to_all(status_t status, bit<8> reason) {
         meta.reply = reply_t.ANSWER_TO_ALL;
         standard_metadata.mcast_grp = (bit<16>)hdr.netsum.job_id;
         set_status(status, reason);
     }
-    action answer_of_scan(status_t status, bit<4> reason) {
+    action answer_of_scan(status_t status, bit<8> reason) {
         meta.reply = reply_t.ANSWER_TO_ALL;
         standard_metadata.mcast_grp = SCAN_GROUPS + (bit<16>)hdr.netsum.job_id;
         set_status(status, reason);
@@ -83,7 +83,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         }
 
         // A leaf's partial goes up in a packet that has room for it; else a source that can bring such a packet is asked to, unless
-        // it is a COPY, whose payload has gone ahead. Or its question goes up, which has no payload.
+        // it is a COPY, whose payload has gone ahead. Or its query goes up, which has no payload.
         else if (meta.role == role_t.LEAF && OUTCOME_GOES_UP(meta.outcome)) {
             if (meta.from == sender_t.CONTROLLER)                   { answer_of_scan(status_t.AGAIN, 0); }
             else if (LACKS_CAPACITY(meta))                          { answer(status_t.AGAIN, 0); }
@@ -108,7 +108,7 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         // What the parent says about a block is told to all below. AGAIN stands for a notice, too.
         else if (meta.outcome == outcome_t.PARENT_STATUS) {
             if (hdr.netsum.status == status_t.STALE)              { answer_to_all(status_t.STALE, 0); }
-            else if (hdr.netsum.status == status_t.REFUSED)       { answer_to_all(status_t.REFUSED, (bit<4>)hdr.netsum.age_op); }
+            else if (hdr.netsum.status == status_t.REFUSED)       { answer_to_all(status_t.REFUSED, hdr.netsum.reason); }
             else                                                { answer_to_all(status_t.AGAIN, 0); }
         }
 

@@ -13,10 +13,11 @@ control EarlyPayload(in headers_t hdr, inout metadata_t meta, in standard_metada
         meta.outcome = outcome_t.IGNORED;
     }
     action set_fingerprint() {
-        meta.record = (meta.record & ~FINGERPRINT_BITS) | FINGERPRINT(hdr.netsum) | AS_FINGERPRINTED(1w1) | AS_NO_AGING(hdr.netsum.no_aging);
+        meta.record = (meta.record & ~FINGERPRINT_BITS) | FINGERPRINT(hdr.netsum) | AS_FINGERPRINTED(1w1)
+            | AS_NO_AGING(hdr.netsum.no_aging);
     }
     action take_payload() {
-        meta.record = meta.record | AS_GRAD_CNT(meta.grad_cnt) | AS_CHUNKS(meta.payload_capacity);
+        meta.record = meta.record | AS_LANE_CNT(hdr.netsum.lane_cnt) | AS_CHUNKS(meta.payload_capacity);
         meta.combine = combine_t.STORE;
     }
     action carry_on() {
@@ -24,7 +25,7 @@ control EarlyPayload(in headers_t hdr, inout metadata_t meta, in standard_metada
     }
 
     apply {
-        if (meta.outcome == outcome_t.PENDING && hdr.netsum.age_op == age_op_t.EARLY && hdr.netsum.op == op_t.COPY && meta.grad_cnt != 0) {
+        if (meta.outcome == outcome_t.PENDING && hdr.netsum.early == 1 && BRINGS_COPY(hdr.netsum)) {
             load_record.apply(meta.record, meta.slot);
             if (RECORD_EPOCH(meta.record) != meta.epoch || HAS_STATE(meta.record, state_t.EMPTY)) {
                 read_as_closed.apply(hdr, meta);
@@ -48,7 +49,7 @@ control EarlyPayload(in headers_t hdr, inout metadata_t meta, in standard_metada
                     take_payload();
                     carry_on();
                     store_record.apply(meta);
-                } else if (RECORD_GRAD_CNT(meta.record) != meta.grad_cnt) {
+                } else if (RECORD_LANE_CNT(meta.record) != hdr.netsum.lane_cnt) {
                     ignore();
                 } else {
                     carry_on();

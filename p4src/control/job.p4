@@ -4,7 +4,7 @@
 control Job(in headers_t hdr, inout metadata_t meta) {
     @id(ACTION_SET_JOB)
     action set_job(bit<32> epoch, bit<256> all_sources, bit<16> slot_base, bit<16> slot_mask, bit<32> first_block_id,
-                    bit<32> block_exp, bit<8> quorum, bit<16> window, role_t role, bit<8> stripe_mask, bit<8> priority) {
+                    bit<32> block_exp, bit<16> quorum, bit<16> window, role_t role, bit<8> stripe_mask, bit<8> priority) {
         meta.epoch = epoch;
         meta.all_sources = all_sources;
         meta.first_block = first_block_id;

@@ -11,7 +11,7 @@ control JoinBlock(in headers_t hdr, inout metadata_t meta) {
 
     action add_contribution() {
         meta.record = (meta.record | AS_SEEN(meta.source))
-            + (AS_SRC_CNT(hdr.netsum.src_cnt) + AS_DATA_CNT(hdr.netsum.data_cnt));
+            + (AS_WORKER_CNT(hdr.netsum.worker_cnt) + AS_DATA_CNT(hdr.netsum.data_cnt));
         meta.outcome = outcome_t.ACCEPTED;
     }
     action mark_congested() {

@@ -7,7 +7,7 @@
 #define COMPLETES_COPY(h, m) (h.op == op_t.COPY && !HAS_CHUNKS(m.record, 0) && HAS_FINGERPRINTED(m.record, 1) \
     && (m.record & FINGERPRINT_BITS) == FINGERPRINT(h) && (h.age_op != age_op_t.LATE || HAS_DATA_CNT(m.record, 0)))
 
-control Parent(in headers_t hdr, inout metadata_t meta) {
+control Parent(inout headers_t hdr, inout metadata_t meta) {
     LoadRecord()     load_record;
     StoreRecord()    store_record;
     LoadProgress()   load_progress;
@@ -25,16 +25,16 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
     }
     // From now on the slot holds the result. Which sources contributed here is kept for those that come late.
     action take() {
-        meta.record = AS_SEEN(RECORD_SEEN(meta.record)) | AS_START(RECORD_START(meta.record)) | AS_EPOCH(meta.epoch)
-            | AS_BLOCK_ID(hdr.netsum.block_id) | FINGERPRINT(hdr.netsum) | AS_FINGERPRINTED(1w1) | AS_GRAD_CNT(meta.grad_cnt)
-            | AS_CHUNKS(meta.payload_capacity) | AS_SRC_CNT(hdr.netsum.src_cnt) | AS_DATA_CNT(hdr.netsum.data_cnt)
+        meta.record = (meta.record & (START_BITS | SEEN_BITS)) | AS_EPOCH(meta.epoch)
+            | AS_BLOCK_ID(hdr.netsum.block_id) | FINGERPRINT(hdr.netsum) | AS_FINGERPRINTED(1w1) | AS_LANE_CNT(hdr.netsum.lane_cnt)
+            | AS_CHUNKS(meta.payload_capacity) | AS_WORKER_CNT(hdr.netsum.worker_cnt) | AS_DATA_CNT(hdr.netsum.data_cnt)
             | AS_STATUS(hdr.netsum.status) | AS_DEGRADED(hdr.netsum.degraded) | AS_NO_AGING(hdr.netsum.no_aging)
             | AS_STATE(state_t.DONE)
             | AS_CONGESTED(hdr.ipv4.version_ihl_tos[1:1] & hdr.ipv4.version_ihl_tos[0:0]);
         meta.outcome = outcome_t.PARENT_RESULT;
     }
     action keep_payload() {
-        meta.grad_cnt = RECORD_GRAD_CNT(meta.record);
+        hdr.netsum.lane_cnt = RECORD_LANE_CNT(meta.record);
         meta.payload_capacity = RECORD_CHUNKS(meta.record);
         meta.header_only = 1;
     }
@@ -57,7 +57,7 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
                     || !STATE_IS_IN_PROGRESS(RECORD_STATE(meta.record))) {
                 ignore();
             } else if (!STATUS_IS_MEMBERS(hdr.netsum.status)
-                    || (hdr.netsum.status == status_t.OK && hdr.netsum.data_cnt != 0 && meta.grad_cnt == 0
+                    || (hdr.netsum.status == status_t.OK && hdr.netsum.data_cnt != 0 && hdr.netsum.lane_cnt == 0
                         && !COMPLETES_COPY(hdr.netsum, meta))) {
                 // An answer, or a notice: it brought no room for the payload, so the children must ask again.
                 if (HAS_STATE(meta.record, state_t.OPEN) && hdr.netsum.status == status_t.REFUSED) {
@@ -76,7 +76,7 @@ control Parent(in headers_t hdr, inout metadata_t meta) {
                     load_progress.apply(hdr, meta);
                     mark_stragglers.apply(hdr, meta);
                 }
-                if (meta.grad_cnt != 0) {
+                if (hdr.netsum.lane_cnt != 0) {
                     store_payload();
                 } else if (hdr.netsum.status == status_t.OK && hdr.netsum.data_cnt != 0) {
                     keep_payload();

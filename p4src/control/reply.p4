@@ -10,20 +10,24 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.ethernet.src_addr = meta.my_mac;
         hdr.ipv4.ttl = 64;
         hdr.udp.checksum = 0;
+        hdr.netsum.src_id = SWITCH_SOURCE;
     }
     action from_record() {
         from_us();
         hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
         hdr.udp.src_port = NETSUM_PORT;
-        hdr.netsum.final = 0;
+        hdr.netsum.query = 0;
+        hdr.netsum.early = 0;
+        hdr.netsum.reason = 0;
         hdr.netsum.hop = hop_t.HOST;
         hdr.netsum.age_op = age_op_t.NORMAL;
         hdr.netsum.degraded = RECORD_DEGRADED(meta.record);
         hdr.netsum.no_aging = RECORD_NO_AGING(meta.record);
-        hdr.netsum.src_cnt = RECORD_SRC_CNT(meta.record);
+        hdr.netsum.src_cnt = AS_SRC_CNT_OF(RECORD_WORKER_CNT(meta.record));
+        hdr.netsum.worker_cnt = RECORD_WORKER_CNT(meta.record);
         hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
-        hdr.netsum.grad_cnt_high = RECORD_GRAD_CNT(meta.record)[13:12];
-        hdr.netsum.grad_cnt = RECORD_GRAD_CNT(meta.record)[11:0];
+        hdr.netsum.grad_cnt = AS_GRAD_CNT_OF(RECORD_LANE_CNT(meta.record));
+        hdr.netsum.lane_cnt = RECORD_LANE_CNT(meta.record);
         hdr.netsum.op = RECORD_OP(meta.record);
         hdr.netsum.lane = RECORD_LANE(meta.record);
         hdr.netsum.status = RECORD_STATUS(meta.record);
@@ -39,15 +43,17 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
     }
     // It stands for the one that has the payload; how many others have come is not said before the result.
     action early() {
-        hdr.netsum.age_op = age_op_t.EARLY;
+        hdr.netsum.early = 1;
         hdr.netsum.degraded = 0;
         hdr.netsum.src_cnt = 1;
+        hdr.netsum.worker_cnt = 1;
         hdr.netsum.data_cnt = 1;
     }
     action back_to_sender() {
         hdr.ethernet.dst_addr = hdr.ethernet.src_addr;
         hdr.ipv4.dst_addr = hdr.ipv4.src_addr;
         hdr.ipv4.src_addr = meta.target_ip;
+        hdr.netsum.receiver_id = hdr.netsum.src_id;
     }
     // A host's answer comes from the port that it sent to; a switch knows one by its hop, and by the port that is its own.
     action ports_of_host() {
@@ -61,18 +67,19 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
         hdr.udp.src_port = NETSUM_PORT;
         hdr.netsum.hop = hop_t.HOST;
-        hdr.netsum.final = 0;
+        hdr.netsum.query = 0;
         hdr.netsum.gen_id = RECORD_GEN_ID(meta.record);
         hdr.netsum.call_fingerprint = RECORD_CALL_FINGERPRINT(meta.record);
     }
     action nothing_counted() {
         hdr.netsum.src_cnt = 0;
+        hdr.netsum.worker_cnt = 0;
         hdr.netsum.data_cnt = 0;
     }
     // AGAIN says how much room is needed.
     action how_much() {
-        hdr.netsum.grad_cnt_high = RECORD_GRAD_CNT(meta.record)[13:12];
-        hdr.netsum.grad_cnt = RECORD_GRAD_CNT(meta.record)[11:0];
+        hdr.netsum.grad_cnt = AS_GRAD_CNT_OF(RECORD_LANE_CNT(meta.record));
+        hdr.netsum.lane_cnt = RECORD_LANE_CNT(meta.record);
         hdr.netsum.lane = RECORD_LANE(meta.record);
     }
 

@@ -6,11 +6,11 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     HeaderOnly() header_only;
 
     @id(ACTION_TO_MEMBER)
-    action to_member(mac_addr_t mac, ipv4_addr_t ip, bit<16> udp_port, bit<8> rank) {
+    action to_member(mac_addr_t mac, ipv4_addr_t ip, bit<16> udp_port, bit<16> rank) {
         hdr.ethernet.dst_addr = mac;
         hdr.ipv4.dst_addr = ip;
         hdr.udp.dst_port = udp_port;
-        hdr.netsum.src_id = standard_metadata.egress_rid[7:0];
+        hdr.netsum.receiver_id = standard_metadata.egress_rid[7:0];
         hdr.packet_out.setInvalid();    // of a scan
         if (hdr.netsum.dest != EVERYONE && hdr.netsum.dest != rank) {
             meta.header_only = 1;
@@ -22,7 +22,7 @@ control Rewrite(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.ipv4.dst_addr = ip;
         hdr.udp.src_port = udp_port;
         hdr.udp.dst_port = NETSUM_PORT;
-        hdr.netsum.src_id = standard_metadata.egress_rid[7:0];
+        hdr.netsum.receiver_id = standard_metadata.egress_rid[7:0];
         hdr.netsum.hop = hop_t.DOWN;
         hdr.packet_out.setInvalid();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A leaf's partial goes up: the packet that completed the block, or that repeats a contribution to a SENT one, becomes the
-// switch's contribution to its parent. Or a question goes up, made of a packet that repeats a contribution to a block which
+// switch's contribution to its parent. Or a query goes up, made of a packet that repeats a contribution to a block which
 // this switch may not close. A block's stripe says which parent it has: blocks are spread over several trees.
 
 control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
@@ -26,21 +26,22 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         hdr.netsum.data_cnt = 0;
     }
     action no_lanes() {
-        hdr.netsum.grad_cnt_high = 0;
         hdr.netsum.grad_cnt = 0;
+        hdr.netsum.lane_cnt = 0;
     }
     // Only the payload: the contribution that counts it follows when the block is complete here.
     action ahead() {
-        hdr.netsum.final = 1;
+        hdr.netsum.query = 1;
         hdr.netsum.degraded = 0;
         hdr.netsum.src_cnt = 1;
+        hdr.netsum.worker_cnt = 1;
         hdr.netsum.data_cnt = 1;
     }
     action find_stripe() {
         meta.stripe = hdr.netsum.block_id[7:0] & meta.stripe_mask;
     }
-    action ask() {
-        hdr.netsum.final = 1;
+    action query() {
+        hdr.netsum.query = 1;
     }
     @id(UPLINK_TABLE)
     table uplink {
@@ -70,7 +71,7 @@ control Uplink(inout headers_t hdr, inout metadata_t meta, inout standard_metada
                 }
             }
             if (meta.outcome == outcome_t.QUERIED_PARENT) {
-                ask();
+                query();
             }
         }
     }

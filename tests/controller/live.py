@@ -27,7 +27,7 @@ def run_job(
 
 def contribute(switch: SwitchUnderTest, member: Descriptor, block: int, value: int) -> None:
     """One member's frame with ``value`` in all lanes of a block."""
-    header = Header(member.job_id, block, src_id=member.src_id, grad_cnt=LANES, lane=int(Lane.L32), data_cnt=1)
+    header = Header(member.job_id, block, src_id=member.src_id, lane_cnt=LANES, lane=int(Lane.L32), data_cnt=1)
     packet = pack_header(header) + struct.pack(">I", value) * LANES
     switch.send(port_of(member), FrameFormat.of(member).prefix(len(packet)) + packet)
 
@@ -52,7 +52,7 @@ def summed(switch: SwitchUnderTest, members: list[Descriptor], block: int, value
         contribute(switch, member, block, value)
     results = [receive(switch, member) for member in members]
     for member, (header, payload) in zip(members, results, strict=True):
-        assert (header.block_id, header.src_id, header.src_cnt) == (block, member.src_id, len(members))
+        assert (header.block_id, header.receiver_id, header.worker_cnt) == (block, member.src_id, len(members))
         assert header.status == Status.OK
         assert payload == results[0][1]
     (value,) = set(struct.unpack(f">{LANES}I", results[0][1]))

@@ -69,7 +69,7 @@ def test_it_goes_beside_the_others() -> None:
     ("make", "there", "words"),
     [
         (lambda: spec("h1", "h8", "h9"), [], "the topology has no host h8, h9 (it has: h1, h2, h3, h4)"),
-        (lambda: spec("h3", chunks=6), [], "blocks of 6 chunks need an MTU of 1588 bytes, h3 has 1500"),
+        (lambda: spec("h3", chunks=6), [], "blocks of 6 chunks need an MTU of 1604 bytes, h3 has 1500"),
         (spec, [other(job_id) for job_id in range(1, 256)], "switch s1 has no job id left (all 255 are in use)"),
         (
             spec,

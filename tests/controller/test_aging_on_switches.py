@@ -48,14 +48,14 @@ def test_a_late_block_is_closed_and_the_late_member_is_told(live: SwitchUnderTes
     for member in members:  # a scan's result is a notice; nobody had to send anything again
         header, payload = receive(live, member)
         expected = AgeOp.LATE if member is members[2] else AgeOp.AGED
-        assert (header.block_id, header.degraded, header.src_cnt, header.age_op) == (first, 1, 2, expected)
+        assert (header.block_id, header.degraded, header.worker_cnt, header.age_op) == (first, 1, 2, expected)
         assert payload == b""
     contribute(live, members[0], first, 5)  # fetches the payload
     header, payload = receive(live, members[0])
-    assert (header.age_op, header.src_cnt, value(payload)) == (AgeOp.AGED, 2, 12)
+    assert (header.age_op, header.worker_cnt, value(payload)) == (AgeOp.AGED, 2, 12)
     contribute(live, members[2], first, 1000)  # too late: the others already hold the result, so it no longer changes
     header, payload = receive(live, members[2])
-    assert (header.age_op, header.src_cnt, value(payload)) == (AgeOp.LATE, 2, 12)
+    assert (header.age_op, header.worker_cnt, value(payload)) == (AgeOp.LATE, 2, 12)
     until(lambda: on_live.context.counters.of("scanned_blocks").get(("resnet",)) == 1)
     assert summed(live, members, first + 1, [1, 2, 3]) == 6
 
@@ -81,7 +81,7 @@ def test_before_all_have_joined_nothing_is_closed(live: SwitchUnderTest, on_live
     assert live.recv(port_of(members[0]), 5 * EXP / 1000) is None
     members.append(on_live.join("resnet", TOKEN, 2, "a"))
     assert block_exp(on_live) == 1000 * EXP
-    assert receive(live, members[0])[0].src_cnt == 1  # it has been old enough for a long time
+    assert receive(live, members[0])[0].worker_cnt == 1  # it has been old enough for a long time
     # A new epoch waits again.
     again = on_live.join("resnet", TOKEN, 0, "b")
     assert block_exp(on_live) == 0
@@ -104,7 +104,7 @@ def test_evicted_from_a_job_that_degrades(live: SwitchUnderTest, on_live: Contro
     for block in blocks:  # closed by the command's scan or by one of the scanner's
         for member in members[:2]:
             header, _ = receive(live, member)
-            assert (header.block_id, header.src_cnt, header.degraded, header.age_op) == (block, 2, 0, AgeOp.NORMAL)
+            assert (header.block_id, header.worker_cnt, header.degraded, header.age_op) == (block, 2, 0, AgeOp.NORMAL)
     assert on_live.job("resnet").quorum_now == 2
     contribute(live, members[0], first + 8, 1)
     contribute(live, members[1], first + 8, 2)

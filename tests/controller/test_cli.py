@@ -71,7 +71,7 @@ def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
     assert "no block is open" in run("job", "diagnose", "resnet").out
     for block in range(job["first_block_id"], job["first_block_id"] + 10):
         slot = job["slot_base"] + block % job["slots"]
-        switch.records[slot] = pack_record(epoch=job["epoch"], block_id=block, state=1, seen=0b101, src_cnt=2)
+        switch.records[slot] = pack_record(epoch=job["epoch"], block_id=block, state=1, seen=0b101, worker_cnt=2)
     switch.age = 1500
     why = run("job", "diagnose", "resnet").out.splitlines()
     first = job["first_block_id"]
@@ -79,7 +79,7 @@ def test_stats_and_why(run: Run, switch: FakeSwitch) -> None:
     assert why[8] == "... and 2 more open blocks"
     assert "- rank 1 (h2) has joined, and none of its packets has come" in why
     one = json.loads(run("job", "diagnose", "resnet", "--block", str(first + 1), "--json").out)
-    assert one["blocks"][0]["record"]["src_cnt"] == 2
+    assert one["blocks"][0]["record"]["worker_cnt"] == 2
     assert "no rank's contribution has come" in run("job", "diagnose", "resnet", "--block", str(first + 10)).out
     past = str((first - job["slots"]) % (1 << 32))
     assert "finished; its slot holds a later block" in run("job", "diagnose", "resnet", "--block", past).out

@@ -117,7 +117,7 @@ def test_the_switch_goes_away(switch: FakeSwitch, topology: Topology) -> None:
 def test_records(switch: FakeSwitch, topology: Topology) -> None:
     with client_of(topology) as client:
         client.push_pipeline()
-        switch.records[7] = pack_record(epoch=3, block_id=135, state=1, seen=0b101, src_cnt=2, status=1)
+        switch.records[7] = pack_record(epoch=3, block_id=135, state=1, seen=0b101, worker_cnt=2, status=1)
         switch.lose_packet_ins = 3  # they are asked for again
         records = client.query_records(range(100))
         assert sorted(records) == list(range(100))

@@ -79,7 +79,7 @@ def stuck(
     """A block that the leaf has sent up, so long ago, and this root must finish; how far it is after the epoch's first."""
     roots, first = job.epoch.shape.roots, job.epoch.first_block_id
     ahead = next(n for n in range(len(roots)) if roots[(first + n) % len(roots)] == root)
-    put_record(fabric.switches[leaf], job, ahead, 0b1100, state, on=leaf)
+    put_record(fabric.switches[leaf], job, ahead, 0b0011, state, on=leaf)
     fabric.switches[leaf].age = age
     return ahead
 

@@ -67,7 +67,7 @@ def test_another_job_of_the_name_is_refused_with_what_differs(
     ("change", "words"),
     [
         ({"members": ("h1", "h9")}, "no host h9"),
-        ({"members": ("h1", "h3"), "chunks": 16}, "need an MTU of 4148 bytes, h3 has 1500; ask for 5 chunks"),
+        ({"members": ("h1", "h3"), "chunks": 16}, "need an MTU of 4164 bytes, h3 has 1500; ask for 5 chunks"),
         ({"members": ("h1", "h2"), "window": 4096, "algorithm": "switch"}, "needs 8192 slots"),
     ],
 )

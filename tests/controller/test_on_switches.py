@@ -72,7 +72,7 @@ def test_a_new_epoch_refuses_the_old(live: SwitchUnderTest, on_live: Controller)
     live.drain()
     contribute(live, old[0], old[0].first_block_id + 1, 9)
     header, payload = receive(live, old[0])
-    assert (header.status, header.age_op, payload) == (Status.REFUSED, Outcome.WRONG_PORT, b"")
+    assert (header.status, header.reason, payload) == (Status.REFUSED, Outcome.WRONG_PORT, b"")
     assert summed(live, new, new[0].first_block_id, [10, 20, 30]) == 60
     assert "earlier epoch" in " ".join(on_live.diagnose("resnet").hints)
 
@@ -87,7 +87,7 @@ def test_a_deleted_job_is_unknown_and_its_slots_are_clean(live: SwitchUnderTest,
     gone = on_live.delete_job("old")
     contribute(live, old[0], first + 1, 1)
     header, _ = receive(live, old[0])
-    assert (header.status, header.age_op) == (Status.REFUSED, Outcome.UNKNOWN_JOB)
+    assert (header.status, header.reason) == (Status.REFUSED, Outcome.UNKNOWN_JOB)
     new = run_job(on_live, "new")
     assert on_live.job("new").slot_base == gone.slot_base
     for offset in (0, 1):
@@ -209,7 +209,7 @@ def test_a_switch_restarts_and_the_members_go_on(live: SwitchUnderTest, on_live:
     live.drain()
     contribute(live, members[0], first + 2, 1)  # nothing is let in before all have rejoined
     header, _ = receive(live, members[0])
-    assert (header.status, header.age_op) == (Status.REFUSED, Outcome.UNKNOWN_JOB)
+    assert (header.status, header.reason) == (Status.REFUSED, Outcome.UNKNOWN_JOB)
     places = [Progress(member.epoch, first + needs) for member, needs in zip(members, (2, 1, 2), strict=True)]
     for rank in (0, 2):
         with pytest.raises(BusyError, match="rank"):
@@ -221,7 +221,7 @@ def test_a_switch_restarts_and_the_members_go_on(live: SwitchUnderTest, on_live:
     assert summed(live, resumed, first + 2, [1, 1, 5]) == 7
     contribute(live, members[0], first + 3, 1)
     header, _ = receive(live, members[0])
-    assert (header.status, header.age_op) == (Status.REFUSED, Outcome.WRONG_PORT)
+    assert (header.status, header.reason) == (Status.REFUSED, Outcome.WRONG_PORT)
     contribute(live, resumed[0], first, 1)  # what was finished before the restart is over
     header, _ = receive(live, resumed[0])
     assert header.status == Status.STALE
@@ -244,7 +244,7 @@ def test_the_others_go_on(live: SwitchUnderTest, on_live: Controller) -> None:
     for member in (members[0], members[2]):
         for block in blocks:  # a notice each, in the order of their slots
             header, payload = receive(live, member)
-            assert (header.block_id, header.src_cnt, header.degraded, payload) == (block, 2, 0, b"")
+            assert (header.block_id, header.worker_cnt, header.degraded, payload) == (block, 2, 0, b"")
             assert header.age_op == AgeOp.NORMAL
     contribute(live, members[2], first + 9, 9)
     assert struct.unpack_from(">I", receive(live, members[2])[1]) == (14,)
@@ -272,7 +272,7 @@ def test_admitted_again(live: SwitchUnderTest, on_live: Controller) -> None:
     on_live.admit("resnet", 1)
     contribute(live, old[0], old[0].first_block_id + 1, 1)
     header, _ = receive(live, old[0])
-    assert (header.status, header.age_op) == (Status.REFUSED, Outcome.WRONG_PORT)
+    assert (header.status, header.reason) == (Status.REFUSED, Outcome.WRONG_PORT)
     members = [on_live.join("resnet", TOKEN, rank, "b") for rank in range(3)]
     assert summed(live, members, members[0].first_block_id, [1, 2, 3]) == 6
 
@@ -284,7 +284,7 @@ def test_all_but_one(live: SwitchUnderTest, on_live: Controller) -> None:
     until(lambda: on_live.stats("resnet").outcomes["accepted"] == 1)
     assert on_live.evict("resnet", 0).closed == 0
     assert on_live.evict("resnet", 2).closed == 1
-    assert receive(live, members[1])[0].src_cnt == 1
+    assert receive(live, members[1])[0].worker_cnt == 1
     assert summed(live, [members[1]], first + 1, [9]) == 9
 
 

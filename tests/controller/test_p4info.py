@@ -37,10 +37,10 @@ def bits(width: int) -> st.SearchStrategy[int]:
 ENTRIES = st.one_of(
     st.builds(ForwardEntry, bits(48), bits(9)),
     st.builds(JobEntry, bits(8), bits(32), bits(256), bits(16), bits(16), bits(32)),
-    st.builds(MemberEntry, bits(8), bits(8), bits(9), bits(256), bits(8), bits(16)),
-    st.builds(ParentEntry, bits(8), bits(8), bits(9), bits(16)),
+    st.builds(MemberEntry, bits(8), bits(8), bits(9), bits(256), bits(16), bits(16)),
+    st.builds(ParentEntry, bits(8), bits(9), bits(16)),
     st.builds(SourceGuardEntry, bits(32), bits(512)),
-    st.builds(RewriteEntry, bits(8), bits(16), bits(48), bits(32), bits(16), bits(8)),
+    st.builds(RewriteEntry, bits(8), bits(16), bits(48), bits(32), bits(16), bits(16)),
     st.builds(SwitchRewriteEntry, bits(8), bits(16), bits(48), bits(32), bits(16)),
     st.builds(UplinkEntry, bits(8), bits(8), bits(9), bits(48), bits(32), bits(16), bits(8)),
     st.builds(MemoryStationEntry, bits(32), bits(48)),

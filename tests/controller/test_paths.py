@@ -15,7 +15,7 @@ from tests.controller.fake_switch import FakeSwitch
 from tests.controller.members import TOKEN
 from tests.controller.watched import Watched, put_record
 
-SMALL, LARGE, FRAME = 24, 4120, 42
+SMALL, LARGE, FRAME = 40, 4136, 42
 """Bytes of a packet without payload, of one with it (of UDP's payload), and of the headers around both."""
 
 
@@ -28,7 +28,7 @@ def watched(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> Watche
 def job(watched: Watched) -> Job:
     """Its block 0 is done, and block 1, which has a payload of 4096 bytes, waits for rank 1."""
     put_record(watched.switch, watched.job, 0, 0b111, BlockState.DONE)
-    put_record(watched.switch, watched.job, 1, 0b101, grad_cnt=1024, lane=2)
+    put_record(watched.switch, watched.job, 1, 0b101, lane_cnt=1024, lane=2)
     return watched.job
 
 
@@ -61,10 +61,10 @@ def test_a_block_that_was_sent_and_has_not_come(
     tells(controller, job, 1, 1)
     said = cause(controller)
     block = job.epoch.first_block_id + 1
-    assert f"has sent block {block} 5 times (4120 bytes each), and none of these packets has come" in said
+    assert f"has sent block {block} 5 times (4136 bytes each), and none of these packets has come" in said
     assert "to port 2 of switch s1" in said
     assert others in said
-    assert ("4148 bytes (its MTU)" in said) == (packets > 0)
+    assert ("4164 bytes (its MTU)" in said) == (packets > 0)
 
 
 def test_small_packets_alone_have_come_from_a_rank_that_tells_nothing(
@@ -74,7 +74,7 @@ def test_small_packets_alone_have_come_from_a_rank_that_tells_nothing(
     switch.let_in({1: 9}, {1: 8 * (FRAME + SMALL) + FRAME + LARGE})
     assert cause(controller) == slow, "the ninth may have been large"
     switch.let_in({1: 9}, {1: 8 * (FRAME + SMALL) + FRAME + LARGE - 1})
-    assert cause(controller).startswith(f"{slow}; or its packets of 4120 bytes do not come, only smaller ones have: ")
+    assert cause(controller).startswith(f"{slow}; or its packets of 4136 bytes do not come, only smaller ones have: ")
 
 
 @pytest.mark.parametrize(("later", "known"), [(0.9, False), (1.0, True)])
@@ -141,6 +141,6 @@ def test_only_the_short_last_block_has_come(controller: Controller, switch: Fake
     put_record(switch, job, 2, 0b111, BlockState.DONE)
     assert cause(controller) == "has gone on to later blocks: its packet was lost, and it will send it again"
     switch.let_in({1: 2}, {1: 2 * (FRAME + SMALL)})
-    assert "its packets of 4120 bytes do not come, only smaller ones have" in cause(controller)
+    assert "its packets of 4136 bytes do not come, only smaller ones have" in cause(controller)
     tells(controller, job, 1, 1)
     assert "and none of these packets has come" in cause(controller)

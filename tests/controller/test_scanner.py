@@ -71,7 +71,7 @@ def test_a_job_is_scanned_when_everyone_has_joined(controller: Controller, switc
     assert frame[:6].hex(":") == own.mac
     assert len(frame) == PREFIX_BYTES + HEADER_BYTES
     header = parse_header(frame[42:])
-    assert (header.job_id, header.src_cnt, header.data_cnt, header.grad_cnt) == (job.job_id, 1, 0, 0)
+    assert (header.job_id, header.worker_cnt, header.data_cnt, header.lane_cnt) == (job.job_id, 1, 0, 0)
     assert header.job_id != waiting.job_id
     switch.scans_close = 3
     until(lambda: controller.context.counters.of("scanned_blocks").get(("resnet",)) == 3)

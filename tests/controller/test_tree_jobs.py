@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
-from netsum.wire.schema import Role
+from netsum.wire.schema import SWITCH_SOURCE, Role
 from netsum_controller import Controller, JobSpec, Topology
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.entries import (
@@ -46,15 +46,15 @@ def test_what_each_switch_has(fabric: FakeFabric, controller: Controller) -> Non
     items = fabric.items(controller, job.job_id)
     for spine, port in (("spine1", 3), ("spine2", 4)):
         (entry,) = (item for item in items[spine] if isinstance(item, JobEntry))
-        assert (entry.role, entry.stripe_mask, entry.all_sources) == (Role.ROOT, 0, 0b101)
+        assert (entry.role, entry.stripe_mask, entry.all_sources) == (Role.ROOT, 0, 0b11)
         members = {item.src_id: item for item in items[spine] if isinstance(item, MemberEntry)}
-        assert {src_id: item.workers for src_id, item in members.items()} == {0: 2, 2: 2}
+        assert {src_id: item.workers for src_id, item in members.items()} == {0: 2, 1: 2}
         down = {item.replica: item for item in items[spine] if isinstance(item, SwitchRewriteEntry)}
-        for src_id, leaf in ((0, "leaf1"), (2, "leaf2")):
+        for src_id, leaf in ((0, "leaf1"), (1, "leaf2")):
             udp_port = job.epoch.port_between(leaf, spine)
             assert members[src_id].udp_port == down[src_id].udp_port == udp_port
             (parent,) = (i for i in items[leaf] if isinstance(i, ParentEntry) and i.ingress_port == port)
-            assert (parent.src_id, parent.udp_port) == (src_id, udp_port)
+            assert (parent.src_id, parent.udp_port) == (SWITCH_SOURCE, udp_port)
             ways = [item for item in items[leaf] if isinstance(item, UplinkEntry) and item.port == port]
             assert {(way.udp_port, way.src_id) for way in ways} == {(udp_port, src_id)}
             assert [job.epoch.shape.roots[way.stripe] for way in ways] == [spine] * 8
@@ -63,7 +63,7 @@ def test_what_each_switch_has(fabric: FakeFabric, controller: Controller) -> Non
         assert (entry.role, entry.stripe_mask, entry.quorum) == (Role.LEAF, 15, 0)
         assert {item.rank for item in items[leaf] if isinstance(item, RewriteEntry)} == ranks
         groups = [item.replicas for item in items[leaf] if isinstance(item, MulticastGroup)]
-        assert {src_id for replicas in groups for _, src_id in replicas} - {1000} == ranks, "a parent is no receiver"
+        assert {src_id for replicas in groups for _, src_id in replicas} - {1000} == {0, 1}, "a parent is no receiver"
     ports = [edge.udp_port for edge in job.epoch.edges] + [seat.udp_port for seat in job.epoch.seats]
     assert len(set(ports)) == 8
     assert controller.descriptor("wide", 2).switch.ip == fabric.topology.switches["leaf2"].ip

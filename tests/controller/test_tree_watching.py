@@ -38,13 +38,13 @@ def busy(fabric: FakeFabric, controller: Controller) -> FakeFabric:
     leaf1, leaf2 = fabric.switches["leaf1"], fabric.switches["leaf2"]
     for ahead in range(3):
         put_record(leaf1, job, ahead, 0b0011, BlockState.DONE, on="leaf1")
-        put_record(leaf2, job, ahead, 0b1100, BlockState.DONE, on="leaf2")
+        put_record(leaf2, job, ahead, 0b0011, BlockState.DONE, on="leaf2")
     put_record(leaf1, job, 3, 0b0001, on="leaf1")
-    put_record(leaf2, job, 3, 0b1100, BlockState.SENT, on="leaf2")
+    put_record(leaf2, job, 3, 0b0011, BlockState.SENT, on="leaf2")
     leaf1.age = 2000
     leaf1.let_in({0: 4, 1: 3})
-    leaf2.let_in({2: 5, 3: 6})
-    fabric.switches["spine1"].let_in({0: 2, 2: 2})  # the leaves', which are no member's
+    leaf2.let_in({0: 5, 1: 6})
+    fabric.switches["spine1"].let_in({0: 2, 1: 2})  # the leaves', which are no member's
     return fabric
 
 

@@ -18,8 +18,11 @@ from netsum_controller.planning.trees import (
     distances,
     plan_trees,
     share,
+    source_ids,
     switch_graph,
+    trees_of,
 )
+from netsum_controller.state.model import Shape
 
 from tests.controller.graphs import make, topologies
 
@@ -30,15 +33,17 @@ def check(topology: Topology, members: list[str], trees: Trees) -> None:
     for name, node in trees.nodes.items():
         assert node.switch == name
         assert node.role is (Role.ROOT if name in trees.roots else Role.LEAF)
-        assert [child.src_id for child in node.children] == sorted({child.ranks[0] for child in node.children})
+        lowest = [child.ranks[0] for child in node.children]
+        assert lowest == sorted(lowest)
+        assert [child.src_id for child in node.children] == list(range(len(lowest)))
         assert len(node.ranks) == len(set(node.ranks)), "a rank comes twice"
         assert (node.role is Role.ROOT) == (not node.parents)
         for child in node.children:
             assert (child.host is None) != (child.switch is None)
             if child.host is not None:
                 host = topology.hosts[child.host]
-                assert (host.switch, host.port, child.ranks) == (name, child.port, (child.src_id,))
-                assert members[child.src_id] == child.host
+                assert (host.switch, host.port, child.ranks) == (name, child.port, tuple(lowest[child.src_id :][:1]))
+                assert members[child.ranks[0]] == child.host
             else:
                 assert child.switch is not None
                 below = trees.nodes[child.switch]
@@ -63,7 +68,7 @@ def follow(trees: Trees, stripe: int, root: str) -> set[int]:
     for node in trees.nodes.values():
         for child in node.children:
             if child.host is not None:
-                at.setdefault(node.switch, set()).add(child.src_id)
+                at.setdefault(node.switch, set()).add(child.ranks[0])
     hosts_of = {name: set(ranks) for name, ranks in at.items()}
     for name, ranks in hosts_of.items():
         switch = name
@@ -177,6 +182,26 @@ def test_a_star() -> None:
         (1, "h3", 3),
         (2, "h1", 1),
     ]
+
+
+def test_ids_stay_when_the_host_of_an_evicted_rank_is_gone() -> None:
+    topology = tree(2, 2)
+    shape = Shape(("root",), {"root": {"leaf1": "root", "leaf2": "root"}}, ("leaf2", "leaf1", "leaf1", "leaf2"))
+    assert source_ids(shape) == {"leaf1": {1: 0, 2: 1}, "leaf2": {0: 0, 3: 1}, "root": {"leaf2": 0, "leaf1": 1}}
+    left = trees_of(topology, shape, {2: "h2", 3: "h4"})
+    assert [(child.src_id, child.ranks) for child in left.nodes["leaf1"].children] == [(1, (2,))]
+    assert [(child.src_id, child.ranks) for child in left.nodes["root"].children] == [(0, (3,)), (1, (2,))]
+
+
+def test_a_job_of_more_ranks_than_a_switch_has_source_ids() -> None:
+    """510 ranks on two leaves are two sources of the root, and 255 of each leaf. A leaf has no room for one more."""
+    homes = [home for home in ("leaf1", "leaf2") for _ in range(255)]
+    parents = {"root": {"leaf1": "root", "leaf2": "root"}}
+    ids = source_ids(Shape(("root",), parents, tuple(homes)))
+    assert ids["root"] == {"leaf1": 0, "leaf2": 1}
+    assert ids["leaf2"][509] == 254
+    with pytest.raises(RejectedError, match="switch leaf2 would have 256 sources; a switch has 255 at most"):
+        source_ids(Shape(("root",), parents, (*homes, "leaf2")))
 
 
 def test_two_levels() -> None:

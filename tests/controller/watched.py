@@ -26,7 +26,7 @@ def put_record(
     part = job.part(on or job.switch)
     assert part is not None
     block = (job.epoch.first_block_id + ahead) % (1 << 32)
-    fields = {"epoch": job.epoch.number, "block_id": block, "src_cnt": seen.bit_count(), **fields}
+    fields = {"epoch": job.epoch.number, "block_id": block, "worker_cnt": seen.bit_count(), **fields}
     switch.records[part.slot_base + block % job.slots] = pack_record(state=state, seen=seen, **fields)
     return block
 

@@ -34,8 +34,8 @@ def test_values_are_named_with_their_numbers(value: schema.Op | schema.Status) -
     assert f"{value.value} {value.name}" in TEXT
 
 
-def test_reasons_are_those_that_age_op_tells() -> None:
-    told = re.search(r"Reasons of refusal, in `age_op`: (.*?)\.", TEXT)
+def test_reasons_are_those_of_the_schema() -> None:
+    told = re.search(r"Reasons of refusal, in `reason`: (.*?)\.", TEXT)
     assert told is not None
     reasons = [outcome for outcome in schema.Outcome if outcome.UNKNOWN_JOB <= outcome <= outcome.UNSUPPORTED]
     assert told[1] == ", ".join(f"{reason.value} {reason.name}" for reason in reasons)

@@ -20,7 +20,7 @@ import pytest
 from netsum import Communicator, Descriptor
 from netsum.frames import PREFIX_BYTES, FrameFormat
 from netsum.wire.codec import Header, pack_header
-from netsum.wire.schema import HEADER_BYTES, BlockState, Outcome
+from netsum.wire.schema import HEADER_BYTES, VERSION, BlockState, Outcome
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Host
 from netsum_controller.p4runtime.client import SwitchClient
@@ -55,7 +55,7 @@ class Aim:
         """A member's contribution of one chunk to the epoch's block number ``offset``."""
         at = self.now[rank]
         header = Header(
-            at.job_id, (at.first_block_id + offset) & 0xFFFFFFFF, src_id=at.src_id, gen_id=7, grad_cnt=64, data_cnt=1
+            at.job_id, (at.first_block_id + offset) & 0xFFFFFFFF, src_id=at.src_id, gen_id=7, lane_cnt=64, data_cnt=1
         )
         body = pack_header(header._replace(**changes)) + GRADIENTS.tobytes()
         return FrameFormat.of(at).prefix(len(body)) + body
@@ -186,7 +186,7 @@ def changed_under_sum(aim: Aim) -> bytes:
 
 def packet_out(aim: Aim, kind: int) -> bytes:
     """What the controller sends the switch, sent by a host."""
-    return bytes((kind,)) + bytes(6) + good(aim, src_cnt=1, data_cnt=0, grad_cnt=0)[: PREFIX_BYTES + HEADER_BYTES]
+    return bytes((kind,)) + bytes(6) + good(aim, worker_cnt=1, data_cnt=0, lane_cnt=0)[: PREFIX_BYTES + HEADER_BYTES]
 
 
 STRANGERS = [
@@ -205,13 +205,13 @@ STRANGERS = [
     Stranger("UDP length beyond the packet", Outcome.MALFORMED, lambda s: changed(good(s), 38, 24 + 512, 2)),
     Stranger("IPv4 length beyond the packet", Outcome.MALFORMED, lambda s: changed(good(s), 16, 1500, 2)),
     Stranger("cut short", Outcome.MALFORMED, lambda s: good(s)[:-1]),
-    Stranger("more lanes than bytes", Outcome.MALFORMED, lambda s: good(s, grad_cnt=128)),
-    Stranger("version of tomorrow", Outcome.MALFORMED, lambda s: good(s, version=2)),
-    Stranger("workers of others", Outcome.MALFORMED, lambda s: good(s, src_cnt=3)),
+    Stranger("more lanes than bytes", Outcome.MALFORMED, lambda s: good(s, lane_cnt=128)),
+    Stranger("version of tomorrow", Outcome.MALFORMED, lambda s: good(s, version=VERSION + 1)),
+    Stranger("workers of others", Outcome.MALFORMED, lambda s: good(s, worker_cnt=3)),
     Stranger(
-        "fewer workers than it stands for", Outcome.MALFORMED, lambda s: good(s, src_cnt=0, data_cnt=0, grad_cnt=0)
+        "fewer workers than it stands for", Outcome.MALFORMED, lambda s: good(s, worker_cnt=0, data_cnt=0, lane_cnt=0)
     ),
-    Stranger("a result, sent to the switch", Outcome.MALFORMED, lambda s: good(s, age_op=1, src_cnt=3, data_cnt=3)),
+    Stranger("a result, sent to the switch", Outcome.MALFORMED, lambda s: good(s, age_op=1, worker_cnt=3, data_cnt=3)),
     Stranger("IPv4 checksum", Outcome.CHECKSUM, lambda s: good(s)[:24] + b"\x12\x34" + good(s)[26:]),
     Stranger("UDP checksum", Outcome.CHECKSUM, wrong_sum),
     Stranger("payload changed under its UDP checksum", Outcome.CHECKSUM, changed_under_sum),
@@ -295,7 +295,7 @@ def test_what_its_sender_did_not_send_reaches_nobody(site: Site, forge: Callable
     stranger's own."""
     at, other = site.now[0], site.now[1].host
     ours = (at.host.mac, at.host.ip, at.host.udp_port)
-    header = Header(at.job_id, at.first_block_id + 1 & 0xFFFFFFFF, src_cnt=3, gen_id=7, grad_cnt=64, data_cnt=3)
+    header = Header(at.job_id, at.first_block_id + 1 & 0xFFFFFFFF, worker_cnt=3, gen_id=7, lane_cnt=64, data_cnt=3)
     body = pack_header(header) + GRADIENTS.tobytes()
     claims = {"switch": (at.switch.mac, at.switch.ip, at.switch.port), "member": (other.mac, other.ip, other.udp_port)}
     forged = FrameFormat(claims[sender], ours).prefix(len(body)) + body

@@ -11,7 +11,7 @@ from collections.abc import Callable, MutableSequence, Sequence
 
 import pytest
 from click.testing import CliRunner
-from netsum.wire.schema import RECORD_BITS, Outcome
+from netsum.wire.schema import RECORD_FIELDS, Outcome, positions
 from netsum_testbed.checking import Screen
 from netsum_trials import SEARCH_PATH
 from netsum_trials.strangers.expect import Verdict
@@ -77,7 +77,8 @@ class Broken(InProcess):
 
 
 def forgets_a_source(switch: Broken) -> None:
-    switch.register("record_register")[JOBS[TRIO].slot_of(JOBS[TRIO].first_block_id + 3)] &= ~(1 << (RECORD_BITS - 256))
+    seen = next(low for field, low in positions(RECORD_FIELDS) if field.name == "seen")
+    switch.register("record_register")[JOBS[TRIO].slot_of(JOBS[TRIO].first_block_id + 3)] &= ~(1 << seen)
 
 
 def loses_a_gradient(switch: Broken) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from netsum.descriptor import CHAIN, Descriptor
-from netsum.peers.wire import RANK
+from netsum.peers.wire import RANK, rank_of
 from netsum.transports.loopback import InMemoryTransport
 from netsum.wire.schema import EVERYONE
 
@@ -29,7 +29,8 @@ def memory_peers(ranks: Sequence[int]) -> dict[int, InMemoryTransport]:
     def deliver(sender: int) -> Callable[[bytes], None]:
         def to_peer(packet: bytes) -> None:
             to_all = [each for each in transports if each != sender]
-            for rank in to_all if packet[0] == EVERYONE else [packet[0]]:
+            receiver = rank_of(packet)
+            for rank in to_all if receiver == EVERYONE else [receiver]:
                 if rank in transports:
                     transports[rank].put(RANK.pack(sender) + packet[RANK.size :])
 

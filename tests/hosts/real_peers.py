@@ -9,7 +9,7 @@ from netsum.peers.transport import PeerTransport
 
 from tests.threads import PATIENCE
 
-LOST = b"\x01"
+LOST = b"\0\x01"
 """What rank 1 sent before may be lost."""
 
 

@@ -18,7 +18,7 @@ from netsum.descriptor import CHAIN, MULTICAST
 from netsum.peers import peer_endpoint
 from netsum.peers.chain_route import added, parse_hop, shortened
 from netsum.peers.peer_endpoint import PeerEndpoint
-from netsum.peers.wire import DATAGRAM_HEAD, is_datagram
+from netsum.peers.wire import DATAGRAM_HEAD, RANK, is_datagram, rank_of
 from netsum.wire.memory import Flag, Instruction, LaneType, MemoryHeader, pack_memory, parse_memory
 from netsum.wire.schema import EVERYONE, Lane, Op
 
@@ -198,10 +198,10 @@ def test_a_copy_that_does_not_come_is_asked_for_at_its_source() -> None:
         def losing(packet: bytes, deliver: Callable[[bytes], None] = deliver) -> None:
             header = parse_memory(packet[DATAGRAM_HEAD:]) if is_datagram(packet) else None
             first = header is not None and header.sequence == 1 and not header.flags
-            if packet[0] == EVERYONE and first and packet not in lost:
+            if rank_of(packet) == EVERYONE and first and packet not in lost:
                 lost.append(packet)
                 for rank in range(1, 4):  # each gets a copy of its own; rank 0's is lost
-                    deliver(bytes([rank]) + packet[1:])
+                    deliver(RANK.pack(rank) + packet[RANK.size :])
             else:
                 deliver(packet)
 

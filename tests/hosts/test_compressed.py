@@ -110,7 +110,7 @@ def test_bytes_are_halved_and_quartered(dtype: str, bits: int, part: int) -> Non
     lanes = 16 * 1024 * np.dtype(dtype).itemsize
     assert np.all(whole >= lanes)
     assert np.all(short >= lanes // part)
-    assert np.all(short <= lanes // part * 1.05)  # headers, and the agreement
+    assert np.all(short <= lanes // part * 1.06)  # headers, and the agreement
 
 
 def test_lanes_that_are_too_narrow_for_so_many_ranks() -> None:

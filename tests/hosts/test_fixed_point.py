@@ -86,18 +86,18 @@ def test_what_a_row_means_depends_on_no_other_row(
     dtype: str, mean: bool, rows: list[tuple[int, int, int]], seed: int
 ) -> None:
     """Rows that are alike are converted at once, in the caller's array."""
-    powers, src_cnt, data_cnt = np.array(rows, np.int64).T
+    powers, worker_cnt, data_cnt = np.array(rows, np.int64).T
     kind, numbers, lane = np.dtype(dtype), range(len(rows)), FLOATS[dtype]
     lanes = fixed_point.FloatLanes(lane, 4, kind, partial(fixed_point.pick, powers), mean)
     limit = fixed_point.bias(lane, 4)
     signed = np.random.default_rng(seed).integers(-limit, limit + 1, (len(rows), 5)) * data_cnt[:, None]
     sums = signed.astype(HOST_LANES[lane]) + (data_cnt * limit).astype(HOST_LANES[lane])[:, None]
     out = np.empty(sums.shape, kind)
-    got = lanes.decode(sums.copy(), numbers, data_cnt, src_cnt, out)
+    got = lanes.decode(sums.copy(), numbers, data_cnt, worker_cnt, out)
     for row in numbers:
-        one = [sums[row : row + 1].copy(), np.array([row]), data_cnt[row : row + 1], src_cnt[row : row + 1]]
+        one = [sums[row : row + 1].copy(), np.array([row]), data_cnt[row : row + 1], worker_cnt[row : row + 1]]
         assert np.array_equal(lanes.decode(*one), got[row : row + 1])
-        doubles = signed[row].astype(np.float64) / (src_cnt[row] if mean else 1)
+        doubles = signed[row].astype(np.float64) / (worker_cnt[row] if mean else 1)
         with np.errstate(over="ignore", under="ignore"):
             exact = np.ldexp(doubles, powers[row] - fixed_point.scale_bits(lane, 4)).astype(kind)
         assert np.array_equal(got[row], exact)

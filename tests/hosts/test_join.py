@@ -238,7 +238,7 @@ def test_a_descriptor_file_is_found_by_the_rank(tmp_path: Path, monkeypatch: pyt
         ("{}", "has no"),
         (json.dumps({**OURS, "version": 9}), "version 9"),
         (json.dumps({**OURS, "rank": 3}), "rank is 3"),
-        (json.dumps({**OURS, "workers": 256}), "workers is 256"),
+        (json.dumps({**OURS, "workers": 65536}), "workers is 65536"),
         (json.dumps({**OURS, "block_bytes": 1000}), "block_bytes is 1000"),
         (json.dumps({**OURS, "mtu": 1000}), "does not fit an MTU of 1000"),
         (json.dumps({**OURS, "window": "8"}), "window"),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netsum.peers.connections import ACK_EVERY
 from netsum.peers.messenger import ASK_AFTER, ASK_FIRST, Messenger
-from netsum.peers.wire import HEAD, RANK, Flag
+from netsum.peers.wire import HEAD, RANK, Flag, rank_of
 from netsum.stats import Stats
 
 LATENCY = 0.001
@@ -40,7 +40,7 @@ class Mail:
         data = b"".join(frame)
         for _ in range(2 if self.rng.random() < self.twice else 1):
             if self.rng.random() < self.cut:
-                self.break_connection(sender, data[0])
+                self.break_connection(sender, rank_of(data))
                 continue
             if self.rng.random() < self.loss:
                 continue
@@ -49,11 +49,13 @@ class Mail:
 
     def fly(self, delay: float, sender: int, data: bytes) -> None:
         self.flown += 1
-        heapq.heappush(self.flying, (self.now + delay, self.flown, data[0], RANK.pack(sender) + data[1:]))
+        heapq.heappush(
+            self.flying, (self.now + delay, self.flown, rank_of(data), RANK.pack(sender) + data[RANK.size :])
+        )
 
     def break_connection(self, sender: int, receiver: int) -> None:
         """What is on the way is lost, and the receiver is told so over another connection."""
-        self.flying = [each for each in self.flying if (each[3][0], each[2]) != (sender, receiver)]
+        self.flying = [each for each in self.flying if (rank_of(each[3]), each[2]) != (sender, receiver)]
         heapq.heapify(self.flying)
         self.fly(LATENCY, sender, RANK.pack(receiver))
 
@@ -162,7 +164,7 @@ def test_a_silent_end_is_sent_to_once_and_others_are_served() -> None:
     mail = Mail(3, 1)
     silent = mail.mailers[2]
     mail.mailers[2] = Messenger([0, 1], 1, 0, Stats())
-    mail.mailers[2].receive = lambda frame, now: (frame[0], [])  # type: ignore[method-assign]  # noqa: ARG005
+    mail.mailers[2].receive = lambda frame, now: (rank_of(frame), [])  # type: ignore[method-assign]  # noqa: ARG005
     for receiver in (1, 2):
         mail.mailers[0].post(receiver, b"letter")
     while mail.now < 10.0:

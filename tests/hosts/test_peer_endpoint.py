@@ -34,7 +34,7 @@ Result = tuple[Any, ...]
 def of(header: Header, payload: memoryview) -> Result:
     """The part of a result that a collective sees."""
     names = (
-        "block_id", "op", "lane", "status", "dest", "src_cnt", "data_cnt", "gen_id", "degraded", "age_op", "grad_cnt",
+        "block_id", "op", "lane", "status", "dest", "worker_cnt", "data_cnt", "gen_id", "degraded", "age_op", "lane_cnt",
     )  # fmt: skip
     return (*(getattr(header, name) for name in names), bytes(payload))
 

@@ -31,8 +31,8 @@ def pair(simulated: Time) -> Iterator[tuple[PeerTransport, PeerTransport]]:
         PeerTransport(sock, peer_descriptor(rank, 2, window=64, peers=addresses), owns=True, clock=simulated)
         for rank, sock in enumerate(sockets)
     )
-    two.send([(b"\x00", b"before")])
-    assert received(one, two) == [b"\x01before"]
+    two.send([(b"\0\x00", b"before")])
+    assert received(one, two) == [b"\0\x01before"]
     yield one, two
     one.close()
     two.close()
@@ -52,13 +52,13 @@ def test_a_bit_that_is_flipped_on_the_way_breaks_the_connection_at_once(
         return bytes(frame)
 
     monkeypatch.setattr(connections, "framed", damaged)
-    two.send([(b"\x00", b"damaged")])
+    two.send([(b"\0\x00", b"damaged")])
     until(lambda: two._outgoing[0]._sock is None, one, two)
     assert one.strangers == 1
     simulated.now += MAX_RETRY
     assert received(one, two) == [LOST]
-    two.send([(b"\x00", b"after")])
-    assert received(one, two) == [b"\x01after"]
+    two.send([(b"\0\x00", b"after")])
+    assert received(one, two) == [b"\0\x01after"]
 
 
 @pytest.mark.parametrize("size", [1, SIZE.size, FRAME.size, FRAME.size + 3])
@@ -92,7 +92,7 @@ def test_what_comes_while_a_member_stands_still_is_no_half_frame(
     until(lambda: one._incoming[1].stalled(simulated.now + 2 * STALLED), one, two)
     way._sock.send(frame[30:])
     simulated.now += 2 * STALLED
-    assert received(one, two) == [b"\x01message"]
+    assert received(one, two) == [b"\0\x01message"]
 
 
 def test_strangers_that_say_nothing_are_bounded_in_number_and_time(
@@ -104,8 +104,8 @@ def test_strangers_that_say_nothing_are_bounded_in_number_and_time(
     for _ in range(10):
         one.recv(0)
     assert len(one._unproven) == UNPROVEN + 1
-    two.send([(b"\x00", b"good")])
-    assert received(one, two) == [b"\x01good"], "and nobody is kept from connecting"
+    two.send([(b"\0\x00", b"good")])
+    assert received(one, two) == [b"\0\x01good"], "and nobody is kept from connecting"
     assert one.strangers >= 2 * UNPROVEN - 1
     simulated.now += 2 * PATIENCE
     one.recv(0)
@@ -120,7 +120,7 @@ def test_a_member_that_does_not_answer_is_tried_again(simulated: Time) -> None:
     with socket.create_server(("127.0.0.1", 0)) as hung:
         there = "{}:{}".format(*hung.getsockname())
         transport = PeerTransport(sock, peer_descriptor(0, 2, peers=(sock.address, there)), owns=True, clock=simulated)
-        transport.send([(b"\x01", b"into the void")])
+        transport.send([(b"\0\x01", b"into the void")])
         until(lambda: transport.last_error == "the connection is not answered", transport)
         hung.setblocking(False)
         accepted: list[socket.socket] = []
@@ -131,7 +131,7 @@ def test_a_member_that_does_not_answer_is_tried_again(simulated: Time) -> None:
         for each in accepted:
             each.close()
     for _ in range(3):
-        transport.send([(b"\x01", b"into the void")])
+        transport.send([(b"\0\x01", b"into the void")])
         transport.recv(0.02)
     until(lambda: transport.last_error == "Connection refused", transport)
     transport.close()

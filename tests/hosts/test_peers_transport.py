@@ -85,17 +85,17 @@ def knock(transports: list[PeerTransport], sockets: list[PeerSocket]) -> Knock:
 
 def test_packets_go_to_the_rank_in_front_and_come_with_the_senders(transports: list[PeerTransport]) -> None:
     one, two, three = transports
-    one.send([(b"\x01head", b"piece"), (b"\x02", b"other"), (b"\x00", b"itself"), (b"\x07", b"nobody")])
-    assert received(two, one) == [b"\x00headpiece"]
-    assert received(three, one) == [b"\x00other"]
-    two.send([(b"\x02joined in one part",)])
-    assert received(three, two) == [b"\x01joined in one part"]
+    one.send([(b"\0\x01head", b"piece"), (b"\0\x02", b"other"), (b"\0\x00", b"itself"), (b"\0\x07", b"nobody")])
+    assert received(two, one) == [b"\0\x00headpiece"]
+    assert received(three, one) == [b"\0\x00other"]
+    two.send([(b"\0\x02joined in one part",)])
+    assert received(three, two) == [b"\0\x01joined in one part"]
     assert one.recv(0) == []
     assert [each.strangers for each in transports] == [0] * 3
     two.close()
     assert (two.recv(None), two.fileno()) == ([], None)
     with pytest.raises(OSError, match="closed"):
-        two.send([(b"\x00late",)])
+        two.send([(b"\0\x00late",)])
 
 
 def test_packets_of_any_size_come_whole_and_in_order(transports: list[PeerTransport]) -> None:
@@ -104,25 +104,25 @@ def test_packets_of_any_size_come_whole_and_in_order(transports: list[PeerTransp
     rng = np.random.default_rng(1)
     packets = [rng.bytes(size) for size in (0, 1, 60_000, 65_000, 3, 60_000, 1000)]
     for turn in range(4):
-        one.send([(b"\x01", packet) for packet in packets])
-        assert received(two, one, number=len(packets)) == [b"\x00" + packet for packet in packets], f"turn {turn}"
+        one.send([(b"\0\x01", packet) for packet in packets])
+        assert received(two, one, number=len(packets)) == [b"\0\x00" + packet for packet in packets], f"turn {turn}"
 
 
 def test_what_nobody_takes_is_not_kept_without_bound(transports: list[PeerTransport]) -> None:
     one, two, _ = transports
     for _ in range(2000):
-        one.send([(b"\x01", bytes(60_000))])
+        one.send([(b"\0\x01", bytes(60_000))])
         one.recv(0)
     assert one._outgoing[1]._waiting_bytes < 400_000
-    assert bytes(60_000) == received(two, one)[0][1:]
+    assert bytes(60_000) == received(two, one)[0][2:]
 
 
 def test_what_is_sent_before_the_other_is_there_comes(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> None:
     one = PeerTransport(sockets[0], descriptors[0])
-    one.send([(b"\x01", b"early")])
+    one.send([(b"\0\x01", b"early")])
     one.recv(0.05)
     two = PeerTransport(sockets[1], descriptors[1])
-    assert received(two, one) == [b"\x00early"]
+    assert received(two, one) == [b"\0\x00early"]
     one.close()
     two.close()
 
@@ -130,8 +130,8 @@ def test_what_is_sent_before_the_other_is_there_comes(sockets: list[PeerSocket],
 def test_a_connection_that_breaks_is_made_again_and_what_may_be_lost_is_said(transports: list[PeerTransport]) -> None:
     one, two, _ = transports
     for number in range(3):
-        two.send([(b"\x00", b"%d" % number)])
-        assert received(one, two) == [b"\x01%d" % number]
+        two.send([(b"\0\x00", b"%d" % number)])
+        assert received(one, two) == [b"\0\x01%d" % number]
         one._close(one._incoming[1])
         assert received(one, two) == [LOST], "it has nothing new to say, and says that"
     assert one.strangers == 0
@@ -140,14 +140,14 @@ def test_a_connection_that_breaks_is_made_again_and_what_may_be_lost_is_said(tra
 
 def test_somebody_else_who_breaks_in_breaks_the_connection_alone(transports: list[PeerTransport]) -> None:
     one, two, _ = transports
-    two.send([(b"\x00", b"before")])
-    assert received(one, two) == [b"\x01before"]
+    two.send([(b"\0\x00", b"before")])
+    assert received(one, two) == [b"\0\x01before"]
     way = two._outgoing[0]
     assert way._sock is not None
     way._sock.send(FRAME.pack(5, bytes(16), bytes(16)) + b"wrong")
     assert received(one, two) == [LOST]
-    two.send([(b"\x00", b"after")])
-    assert received(one, two) == [b"\x01after"]
+    two.send([(b"\0\x00", b"after")])
+    assert received(one, two) == [b"\0\x01after"]
     assert one.strangers == 1
 
 
@@ -155,7 +155,7 @@ def test_the_key_never_travels(transports: list[PeerTransport], sockets: list[Pe
     with socket.create_server(("127.0.0.1", 0)) as listening:
         there = "{}:{}".format(*listening.getsockname())
         spied = PeerTransport(sockets[0], peer_descriptor(0, 2, peers=(sockets[0].address, there)))
-        spied.send([(b"\x01", b"message")])
+        spied.send([(b"\0\x01", b"message")])
         passing, _ = listening.accept()
         with passing:
             passing.send(Identity(KEY, 1).greet())
@@ -185,7 +185,7 @@ def test_a_member_of_another_epoch_is_refused_and_goes_on_trying(
 ) -> None:
     transports[1].close()
     ahead = PeerTransport(sockets[1], replace(descriptors[1], peer_key="00" * 16))
-    ahead.send([(b"\x00", b"new")])
+    ahead.send([(b"\0\x00", b"new")])
     until(lambda: transports[0].strangers > 2, transports[0], ahead)
     assert ahead.last_error in ("a member has closed the connection", "Connection reset by peer")
     transports[0].close()

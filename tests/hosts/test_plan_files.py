@@ -20,6 +20,7 @@ from netsum.peers.plan import Ranks
 from netsum.peers.schedule_files import load_plan, parse_plan
 from netsum.peers.wire import algorithm_number
 from netsum.settings import Environment
+from netsum.wire.schema import EVERYONE
 
 from tests.hosts.calls import allreduce, closing_all, good
 from tests.hosts.peers import PeerNetwork, peer_descriptor
@@ -49,7 +50,7 @@ def test_any_trees_give_every_rank_the_exact_reduction(batch: tuple[int, Ranks, 
 
 def test_parts_have_the_rows_that_their_shares_say() -> None:
     plan = parse_plan(json.dumps(plan_of(2, chain(2, Fraction(1, 4)), chain(2, Fraction(3, 4)))))
-    everyone = (255,) * 64
+    everyone = (EVERYONE,) * 64
     first = plan.plan(1, 2, everyone, everyone).rounds[0]
     assert [len(send.rows) for send in first.sends] == [16, 48]
 

@@ -205,7 +205,7 @@ def test_ranks_that_differ_by_blocks_and_generations_all_learn_it() -> None:
 
 
 def result(endpoint: SwitchEndpoint, serial: int, **changes: Any) -> memoryview:
-    fields = {"job_id": JOB_ID, "block_id": endpoint.block_id(serial), "src_cnt": 2, "gen_id": 5, "op": Op.SUM}
+    fields = {"job_id": JOB_ID, "block_id": endpoint.block_id(serial), "worker_cnt": 2, "gen_id": 5, "op": Op.SUM}
     return memoryview(pack_header(Header(**(fields | changes))))
 
 
@@ -224,7 +224,7 @@ def test_a_refusal_of_another_call_is_not_ours() -> None:
     endpoint = SwitchEndpoint(descriptor(0, 2))
     endpoint.submit(Block(5, Op.SUM, Lane.L32))
     endpoint.poll(0.0)
-    endpoint.receive([result(endpoint, 0, gen_id=4, status=Status.REFUSED, age_op=11)], 0.1)
+    endpoint.receive([result(endpoint, 0, gen_id=4, status=Status.REFUSED, reason=11)], 0.1)
     endpoint.receive([result(endpoint, 0, gen_id=4, status=Status.STALE)], 0.1)
     assert endpoint.stats.malformed == 2
     assert not endpoint.idle
@@ -251,7 +251,7 @@ def test_overruling_reaches_the_block_that_the_others_wait_for_next() -> None:
         parse_header(b"".join(bytes(part) for part in packet)) for packet in endpoint.abort_outstanding(Status.MISMATCH)
     ]
     assert [header.block_id for header in told] == [endpoint.block_id(serial) for serial in range(3)]
-    assert {(header.status, header.grad_cnt, header.data_cnt) for header in told} == {(Status.MISMATCH, 0, 0)}
+    assert {(header.status, header.lane_cnt, header.data_cnt) for header in told} == {(Status.MISMATCH, 0, 0)}
 
 
 def test_no_more_blocks_are_under_way_than_the_receive_buffer_holds() -> None:

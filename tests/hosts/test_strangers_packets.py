@@ -23,7 +23,7 @@ from tests.hosts.network import descriptor
 from tests.hosts.peers import peer_descriptor
 
 HERE, THERE = ("127.0.0.1", 20001), ("127.0.0.2", 12000)
-LARGE = b"\x01" + bytes(4000)
+LARGE = b"\0\x01" + bytes(4000)
 UNREACHABLE, TIME_EXCEEDED, PARAMETER_PROBLEM = 3, 11, 12
 KINDS = [(UNREACHABLE, code) for code in range(16)] + [(TIME_EXCEEDED, 0), (PARAMETER_PROBLEM, 0)]
 PATIENCE = 100_000

@@ -15,7 +15,7 @@ from netsum.core.blocks import Block, BlockRejected
 from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.packet_batch import ReceiveBatch
 from netsum.wire.codec import Header, pack_header, parse_header
-from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, Lane, Op, Outcome, Status
+from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, VERSION, Lane, Op, Outcome, Status
 
 from tests.hosts.network import JOB_ID, contribution, descriptor, job, reply_bytes
 from tests.model.rules import SwitchModel
@@ -227,7 +227,7 @@ def lonely(**changes: Any) -> tuple[SwitchEndpoint, list[int]]:
     return endpoint, statuses
 
 
-RESULT = Header(job_id=JOB_ID, block_id=4096, src_cnt=2, gen_id=9, grad_cnt=64, op=Op.SUM, lane=Lane.L32, data_cnt=2)
+RESULT = Header(job_id=JOB_ID, block_id=4096, worker_cnt=2, gen_id=9, lane_cnt=64, op=Op.SUM, lane=Lane.L32, data_cnt=2)
 
 
 @pytest.mark.parametrize(
@@ -237,13 +237,13 @@ RESULT = Header(job_id=JOB_ID, block_id=4096, src_cnt=2, gen_id=9, grad_cnt=64, 
         {"block_id": 4095},
         {"block_id": 4097},
         {"gen_id": 8},
-        {"version": 2},
+        {"version": VERSION + 1},
         {"op": Op.MAX},
-        {"lane": Lane.L16, "grad_cnt": 128},
+        {"lane": Lane.L16, "lane_cnt": 128},
         {"dest": 1},
-        {"src_cnt": 3},
+        {"worker_cnt": 3},
         {"degraded": 1},
-        {"grad_cnt": 128},
+        {"lane_cnt": 128},
         {"data_cnt": 0},
         {"status": 5},
     ],
@@ -270,13 +270,13 @@ def test_a_second_result_is_a_duplicate() -> None:
         endpoint.receive([memoryview(pack_header(RESULT) + payload(2))], 0.1)
     assert (endpoint.stats.duplicates, statuses) == (1, [Status.OK])
     # So is STALE for a block whose result is held.
-    endpoint.receive([memoryview(pack_header(RESULT._replace(status=Status.STALE, grad_cnt=0)))], 0.1)
+    endpoint.receive([memoryview(pack_header(RESULT._replace(status=Status.STALE, lane_cnt=0)))], 0.1)
     assert endpoint.stats.duplicates == 2
 
 
 def test_a_notice_is_answered_by_asking_again() -> None:
     endpoint, statuses = lonely()
-    endpoint.receive([memoryview(pack_header(RESULT._replace(grad_cnt=0)))], 0.1)
+    endpoint.receive([memoryview(pack_header(RESULT._replace(lane_cnt=0)))], 0.1)
     assert (endpoint.stats.notices, statuses) == (1, [])
     assert len(endpoint.poll(0.1)) == 1
 
@@ -287,7 +287,7 @@ def test_a_switch_that_asks_again_gets_the_contribution_with_room() -> None:
     endpoint.submit(Block(9, Op.SUM, Lane.L32))
     (packet,) = endpoint.poll(0.0)
     assert sum(map(len, packet)) == HEADER_BYTES
-    again = RESULT._replace(status=Status.AGAIN, src_cnt=0, data_cnt=0)
+    again = RESULT._replace(status=Status.AGAIN, worker_cnt=0, data_cnt=0)
     for _ in range(2):
         endpoint.receive([memoryview(pack_header(again))], 0.1)
         (padded,) = endpoint.poll(0.1)
@@ -298,7 +298,7 @@ def test_a_switch_that_asks_again_gets_the_contribution_with_room() -> None:
 
 
 def refusal(reason: int, status: Status = Status.REFUSED) -> memoryview:
-    return memoryview(pack_header(RESULT._replace(status=status, age_op=reason, grad_cnt=0, src_cnt=0, data_cnt=0)))
+    return memoryview(pack_header(RESULT._replace(status=status, reason=reason, lane_cnt=0, worker_cnt=0, data_cnt=0)))
 
 
 @pytest.mark.parametrize("reason", [Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER])

@@ -15,7 +15,7 @@ from netsum.core.blocks import Block, BlockBatch, BlockRejected, CallMismatch, o
 from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.packet_batch import ReceiveBatch, Rows
 from netsum.wire.codec import Header, pack_header, parse_header
-from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Status
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, VERSION, AgeOp, Lane, Op, Status
 
 from tests.hosts.network import JOB_ID, descriptor
 
@@ -23,18 +23,18 @@ WORKERS = 3
 LANES = CHUNK_BYTES >> Lane.L32
 Change = Callable[[Header], Header]
 ODD: list[Change] = [
-    lambda h: h._replace(status=Status.RANGE, grad_cnt=0),
-    lambda h: h._replace(status=Status.AGAIN, grad_cnt=0, src_cnt=0, data_cnt=0),
-    lambda h: h._replace(status=Status.STALE, grad_cnt=0, src_cnt=0, data_cnt=0),
+    lambda h: h._replace(status=Status.RANGE, lane_cnt=0),
+    lambda h: h._replace(status=Status.AGAIN, lane_cnt=0, worker_cnt=0, data_cnt=0),
+    lambda h: h._replace(status=Status.STALE, lane_cnt=0, worker_cnt=0, data_cnt=0),
     lambda h: h._replace(backoff=1),
-    lambda h: h._replace(degraded=1, age_op=AgeOp.AGED, src_cnt=2, data_cnt=2),
-    lambda h: h._replace(degraded=1, age_op=AgeOp.LATE, src_cnt=2, data_cnt=2),
-    lambda h: h._replace(src_cnt=2, data_cnt=2),
-    lambda h: h._replace(grad_cnt=0),  # a notice
-    lambda h: h._replace(grad_cnt=LANES // 2),
+    lambda h: h._replace(degraded=1, age_op=AgeOp.AGED, worker_cnt=2, data_cnt=2),
+    lambda h: h._replace(degraded=1, age_op=AgeOp.LATE, worker_cnt=2, data_cnt=2),
+    lambda h: h._replace(worker_cnt=2, data_cnt=2),
+    lambda h: h._replace(lane_cnt=0),  # a notice
+    lambda h: h._replace(lane_cnt=LANES // 2),
     lambda h: h._replace(gen_id=h.gen_id + 1),
     lambda h: h._replace(job_id=h.job_id + 1),
-    lambda h: h._replace(version=2),
+    lambda h: h._replace(version=VERSION + 1),
     lambda h: h._replace(op=Op.MAX),
     lambda h: h._replace(data_cnt=0),
 ]
@@ -121,7 +121,7 @@ class Story:
         self._now = 0.0
 
     def submit(self) -> None:
-        number, dest = self.rng.choice([1, 5, 40]), self.rng.choice([255, 255, 1])
+        number, dest = self.rng.choice([1, 5, 40]), self.rng.choice([EVERYONE, EVERYONE, 1])
         rows = np.frombuffer(self.rng.randbytes(number * (HEADER_BYTES + CHUNK_BYTES)), np.uint8).reshape(number, -1)
         op = self.rng.choice([Op.SUM, Op.SUM, Op.COPY])
         empty = self.rng.random() < (0.7 if op == Op.COPY else 0.2)
@@ -150,7 +150,7 @@ class Story:
     def _packet(self, serial: int) -> bytes:
         header = self._header(serial)
         if header.op == Op.COPY and self.rng.random() < 0.8:
-            header = header._replace(grad_cnt=0)
+            header = header._replace(lane_cnt=0)
         if self.rng.random() < self._odd:
             header = self.rng.choice(ODD)(header)
         short = self.rng.randrange(1, 300) if self.rng.random() < self._odd / 4 else 0
@@ -160,14 +160,14 @@ class Story:
     def _header(self, serial: int) -> Header:
         gen, dest, op = self._gens[min(serial, len(self._gens) - 1)]
         block_id = (self._changes["first_block_id"] + serial) % (1 << 32)
-        lanes = LANES if dest == 255 else 0
+        lanes = LANES if dest == EVERYONE else 0
         return Header(
             JOB_ID,
             block_id,
             0,
-            src_cnt=3,
+            worker_cnt=3,
             gen_id=gen,
-            grad_cnt=lanes,
+            lane_cnt=lanes,
             op=op,
             dest=dest,
             data_cnt=1 if op == Op.COPY else 3,
@@ -175,7 +175,7 @@ class Story:
 
     def _early(self, serial: int) -> bytes:
         """A block's payload ahead of its result, perhaps before the block was submitted."""
-        header = self._header(max(0, serial))._replace(age_op=AgeOp.EARLY, src_cnt=1, data_cnt=1)
+        header = self._header(max(0, serial))._replace(early=1, worker_cnt=1, data_cnt=1)
         return pack_header(header) + self.rng.randbytes(header.payload_bytes)
 
     def play(self) -> int:
@@ -238,7 +238,7 @@ def test_what_was_sent_together_is_sent_again_from_any_block(back: int) -> None:
         return [b"".join(packet) for packet in endpoint.poll(0.0)]
 
     def result(packet: bytes) -> bytes:
-        return pack_header(parse_header(packet)._replace(src_cnt=WORKERS, data_cnt=WORKERS)) + packet[HEADER_BYTES:]
+        return pack_header(parse_header(packet)._replace(worker_cnt=WORKERS, data_cnt=WORKERS)) + packet[HEADER_BYTES:]
 
     packets = sent()
     member.receive([result(packet) for packet in packets[:6]], 0.1)

@@ -18,6 +18,7 @@ from netsum.core.recovery import ANSWER, InactivityTimer, TimeoutDiagnosis, Told
 from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.peers import messenger
 from netsum.peers.peer_endpoint import PeerEndpoint
+from netsum.peers.wire import RANK, rank_of
 from netsum.transports import Transport
 from netsum.wire.schema import Lane, Op
 
@@ -197,13 +198,13 @@ class Peers:
     def step(self, now: float, answering: Sequence[int]) -> None:
         for datagram in self.endpoint.poll(now):
             packet = b"".join(datagram)
-            if packet[0] in answering:
-                self.others[packet[0]].receive([memoryview(b"\0" + packet[1:])], now)
+            if rank_of(packet) in answering:
+                self.others[rank_of(packet)].receive([memoryview(RANK.pack(0) + packet[RANK.size :])], now)
         for rank in answering:
             for datagram in self.others[rank].poll(now):
                 packet = b"".join(datagram)
-                if packet[0] == 0:
-                    self.endpoint.receive([memoryview(bytes([rank]) + packet[1:])], now)
+                if rank_of(packet) == 0:
+                    self.endpoint.receive([memoryview(RANK.pack(rank) + packet[RANK.size :])], now)
 
 
 def test_only_who_says_so_or_says_nothing_is_late() -> None:

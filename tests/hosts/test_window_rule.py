@@ -43,7 +43,7 @@ def test_a_block_leaves_only_when_every_result_up_to_a_window_before_is_held(
             flying.append(serial)
 
     def receive(serial: int, gen: int = 1) -> None:
-        header = Header(JOB_ID, window.block_id(serial), src_cnt=2, gen_id=gen, op=Op.MAX, lane=Lane.L16)
+        header = Header(JOB_ID, window.block_id(serial), worker_cnt=2, gen_id=gen, op=Op.MAX, lane=Lane.L16)
         window.receive([memoryview(pack_header(header))], now)
 
     send()

@@ -16,11 +16,14 @@ def malformed(packet: Packet) -> bool:
     h, payload_bytes = packet.header, len(packet.payload) * CHUNK_BYTES
     if (
         h.version != VERSION
+        or h.reserved_flags != 0
+        or h.reserved_cnt != 0
         or h.reserved != 0
+        or h.key != 0
         or h.lane > Lane.L64
-        or (h.grad_cnt != 0 and payload_bytes != h.payload_bytes)
+        or (h.lane_cnt != 0 and payload_bytes != h.payload_bytes)
         or len(packet.payload) > MAX_CHUNKS
-        or (h.status != Status.OK and h.grad_cnt != 0)
+        or (h.status != Status.OK and h.lane_cnt != 0)
     ):
         return True
     if h.hop == Hop.DOWN:
@@ -28,10 +31,11 @@ def malformed(packet: Packet) -> bool:
     return (
         h.hop > Hop.DOWN
         or h.age_op != 0
+        or h.early != 0
         or h.backoff != 0
         or h.status not in MEMBER_STATUSES
-        or h.data_cnt > h.src_cnt
-        or ((h.data_cnt == 0) != (h.grad_cnt == 0) and not _claims(h))
+        or h.data_cnt > h.worker_cnt
+        or ((h.data_cnt == 0) != (h.lane_cnt == 0) and not _claims(h))
     )
 
 
@@ -58,8 +62,8 @@ def admission(packet: Packet, job: Job | None) -> Outcome | None:
 
 def _is_no_partial(member: Member, h: Header) -> bool:
     """Only a worker itself must say that it passes: a switch below may have lost members."""
-    passes_in_silence = member.workers == 1 and (h.src_cnt == 0) != h.degraded
-    return h.hop == Hop.DOWN or h.src_cnt > member.workers or passes_in_silence
+    passes_in_silence = member.workers == 1 and (h.worker_cnt == 0) != h.degraded
+    return h.hop == Hop.DOWN or h.worker_cnt > member.workers or passes_in_silence
 
 
 def _is_no_result(h: Header) -> bool:

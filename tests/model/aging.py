@@ -17,7 +17,7 @@ def all_in(job: Job, seen: int, rules: Rules) -> bool:
 
 def may_close(job: Job, record: Record, rules: Rules) -> bool:
     """Whether a block may be closed without somebody."""
-    enough = record.src_cnt >= job.quorum or not rules.quorum
+    enough = record.worker_cnt >= job.quorum or not rules.quorum
     return job.block_exp != 0 and enough and not (record.no_aging and rules.no_aging_waits)
 
 

@@ -4,22 +4,22 @@
 from __future__ import annotations
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import EVERYONE, AgeOp, BlockState, Hop, Op, Status
+from netsum.wire.schema import EVERYONE, SWITCH_SOURCE, AgeOp, BlockState, Hop, Op, Status
 
 from tests.model.flags import Rules
-from tests.model.replies import header_of, is_question
+from tests.model.replies import header_of, is_query
 from tests.model.state import ID_MASK, Job, Packet, Record, Reply
 
 
 def brings(header: Header) -> bool:
     """Whether a child switch brings a payload without the contribution that counts it."""
-    return is_question(header) and header.op == Op.COPY and header.grad_cnt > 0
+    return is_query(header) and header.op == Op.COPY and header.lane_cnt > 0
 
 
 def carries(header: Header, before: Record, record: Record) -> bool:
     """Whether a contribution brought the block's payload. ``before``, ``record``: its slot."""
-    here = (before.epoch, before.block_id) == (record.epoch, record.block_id) and before.grad_cnt
-    return header.op == Op.COPY and header.grad_cnt > 0 and not here and record.status == Status.OK
+    here = (before.epoch, before.block_id) == (record.epoch, record.block_id) and before.lane_cnt
+    return header.op == Op.COPY and header.lane_cnt > 0 and not here and record.status == Status.OK
 
 
 def carried_on(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
@@ -27,19 +27,19 @@ def carried_on(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
     if not job.uplinks:
         return early(job, packet, record)
     up = job.uplink_of(record.block_id)
-    header = _ahead(packet.header.job_id, record)._replace(final=1, src_id=up.src_id, hop=Hop.UP)
+    header = _ahead(packet, record)._replace(query=1, src_id=up.src_id, hop=Hop.UP)
     return (Reply(up.port, None, up.udp_port, header, packet.payload, record.congested),)
 
 
 def early(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
     """The payload, ahead of the result: to hosts that get it, and to every child switch."""
-    header = _ahead(packet.header.job_id, record)._replace(age_op=AgeOp.EARLY, backoff=packet.header.backoff)
+    header = _ahead(packet, record)._replace(early=1, src_id=SWITCH_SOURCE, backoff=packet.header.backoff)
     return tuple(
         Reply(
             to.port,
             to.src_id,
             to.udp_port,
-            header._replace(src_id=to.src_id, hop=Hop.DOWN if to.switch else Hop.HOST),
+            header._replace(receiver_id=to.src_id, hop=Hop.DOWN if to.switch else Hop.HOST),
             packet.payload,
             record.congested,
         )
@@ -48,13 +48,14 @@ def early(job: Job, packet: Packet, record: Record) -> tuple[Reply, ...]:
     )
 
 
-def _ahead(job_id: int, record: Record) -> Header:
-    return header_of(job_id, record)._replace(degraded=0, src_cnt=1, status=int(Status.OK), data_cnt=1)
+def _ahead(packet: Packet, record: Record) -> Header:
+    header = header_of(packet.header.job_id, record)
+    return header._replace(final=packet.header.final, degraded=0, worker_cnt=1, status=int(Status.OK), data_cnt=1)
 
 
 def is_early(header: Header) -> bool:
     """Whether the parent sends a payload ahead of its result."""
-    return header.age_op == AgeOp.EARLY and header.op == Op.COPY and header.grad_cnt > 0
+    return header.early == 1 and header.op == Op.COPY and header.lane_cnt > 0
 
 
 def with_early(met: Record, opened: Record, packet: Packet, slots: int, rules: Rules) -> Record | None:
@@ -70,9 +71,9 @@ def with_early(met: Record, opened: Record, packet: Packet, slots: int, rules: R
         return None
     if not record.fingerprinted:
         record = record.fingerprinted_by(h)._replace(no_aging=h.no_aging)
-    if h.fingerprint != record.fingerprint or record.grad_cnt not in (0, h.grad_cnt):
+    if h.fingerprint != record.fingerprint or record.lane_cnt not in (0, h.lane_cnt):
         return None
-    return record if record.grad_cnt else record._replace(grad_cnt=h.grad_cnt, buffer=packet.payload)
+    return record if record.lane_cnt else record._replace(lane_cnt=h.lane_cnt, buffer=packet.payload)
 
 
 def completes(met: Record, header: Header) -> bool:
@@ -80,4 +81,4 @@ def completes(met: Record, header: Header) -> bool:
     be another than the result's."""
     same = met.fingerprinted and header.fingerprint == met.fingerprint
     anothers = header.age_op == AgeOp.LATE and met.data_cnt > 0
-    return bool(same and header.op == Op.COPY and met.grad_cnt and not anothers)
+    return bool(same and header.op == Op.COPY and met.lane_cnt and not anothers)

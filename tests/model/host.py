@@ -86,7 +86,7 @@ class Result(NamedTuple):
     status: int
     data_cnt: int
     payload: Payload
-    src_cnt: int = 0
+    worker_cnt: int = 0
     degraded: int = 0
     late: bool = False  # the rank's own contribution is not in it
     congested: int = 0
@@ -305,9 +305,9 @@ def contribution(host: Host, index: int, rules: HostRules = ALL_HOST_RULES) -> P
         degraded=int(passes),
         no_aging=int(call.no_aging and host.degrades),
         src_id=host.rank,
-        src_cnt=int(not passes),
+        worker_cnt=int(not passes),
         gen_id=call.gen,
-        grad_cnt=LANES if value is not None else 0,
+        lane_cnt=LANES if value is not None else 0,
         op=op,
         lane=LANE,
         status=status,
@@ -332,7 +332,7 @@ def is_asked(reply: Reply) -> bool:
     """Whether a host sends a block again at once because of this: a notice says that the result is there, or the switch has
     asked for room."""
     h = reply.header
-    return h.status == Status.AGAIN or (h.status == Status.OK and h.data_cnt > 0 and h.grad_cnt == 0)
+    return h.status == Status.AGAIN or (h.status == Status.OK and h.data_cnt > 0 and h.lane_cnt == 0)
 
 
 def _refused(host: Host, index: int, reason: int) -> Host:
@@ -359,7 +359,7 @@ def _take(host: Host, index: int, reply: Reply, rules: HostRules) -> Host:
         return host._replace(fetching=host.fetching | {index})
     late = h.age_op == AgeOp.LATE
     kind = h.call_fingerprint if h.status == Status.ABORT else 0
-    result = Result(h.status, h.data_cnt, payload, h.src_cnt, h.degraded, late, reply.congested, kind)
+    result = Result(h.status, h.data_cnt, payload, h.worker_cnt, h.degraded, late, reply.congested, kind)
     if held == LOST:
         return host
     if _is_anothers(host, index, result, rules):
@@ -380,7 +380,7 @@ def _misled(host: Host, todo: Todo, result: Result) -> bool:
 def _copied(host: Host, index: int, h: Header) -> Payload:
     """The payload of a COPY that this rank already has: its own, or one that came ahead of the result. () if it has none."""
     own = contribution(host, index)
-    if h.op == Op.COPY and own.header.grad_cnt:
+    if h.op == Op.COPY and own.header.lane_cnt:
         return own.payload
     return next((payload for at, gen, payload in host.early if (at, gen) == (index, h.gen_id)), ())
 
@@ -414,7 +414,7 @@ def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host
     index = (h.block_id - host.origin) & ID_MASK
     if host.ended or reply.udp_port != host.udp_port:
         return host
-    if h.age_op == AgeOp.EARLY and rules.early_is_no_result and h.status == Status.OK:
+    if h.early and rules.early_is_no_result and h.status == Status.OK:
         return _early(host, index, h, reply.payload)
     if not host.first <= index < host.sent:
         return host
@@ -431,7 +431,7 @@ def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host
     if h.status == Status.AGAIN:
         return host if index in host.settled else host._replace(fetching=host.fetching | {index})
     if h.status == Status.REFUSED:
-        return host if host.results[index] is not None else _refused(host, index, h.age_op)
+        return host if host.results[index] is not None else _refused(host, index, h.reason)
     return advance(_take(host, index, reply, rules), rules)
 
 
@@ -444,7 +444,7 @@ def is_dead(host: Host, reply: Reply, *, ports_come_again: bool) -> bool:
             return True
     elif reply.udp_port != host.udp_port:
         return False
-    if reply.header.status == Status.REFUSED and reply.header.age_op <= Outcome.WRONG_PORT:
+    if reply.header.status == Status.REFUSED and reply.header.reason <= Outcome.WRONG_PORT:
         return True
     settled = index in host.settled and host.results[index] is not None
     return settled and receive(host, reply) == host and not ports_come_again

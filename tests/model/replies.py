@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import CPU_PORT, EVERYONE, UDP_PORT, AgeOp, Hop, Op, Outcome, Status
+from netsum.wire.schema import CPU_PORT, EVERYONE, SWITCH_SOURCE, UDP_PORT, AgeOp, Hop, Op, Outcome, Status
 
 from tests.model.flags import ALL_RULES, Rules
 from tests.model.state import Job, Member, Packet, Record, Reply
@@ -17,9 +17,9 @@ def scanning(job_id: int) -> Packet:
 def header_of(job_id: int, record: Record) -> Header:
     """What a record says of its block."""
     return Header(
-        job_id, record.block_id, degraded=record.degraded, no_aging=record.no_aging, src_cnt=record.src_cnt, gen_id=record.gen_id,
-        grad_cnt=record.grad_cnt, op=record.op, lane=record.lane, status=record.status, dest=record.dest,
-        data_cnt=record.data_cnt, call_fingerprint=record.call_fingerprint,
+        job_id, record.block_id, degraded=record.degraded, gen_id=record.gen_id, op=record.op, lane=record.lane,
+        status=record.status, no_aging=record.no_aging, dest=record.dest, worker_cnt=record.worker_cnt,
+        data_cnt=record.data_cnt, lane_cnt=record.lane_cnt, call_fingerprint=record.call_fingerprint,
     )  # fmt: skip
 
 
@@ -38,10 +38,12 @@ def result_for(member: Member, packet: Packet, record: Record, rules: Rules = AL
     for_it = record.dest in (EVERYONE, member.rank) or (member.switch and rules.whole_between_switches)
     header = header_of(packet.header.job_id, record)._replace(
         age_op=_age_op(member, record, rules),
+        final=packet.header.final,
         backoff=packet.header.backoff,
-        src_id=member.src_id,
+        src_id=SWITCH_SOURCE,
+        receiver_id=member.src_id,
         hop=Hop.DOWN if member.switch else Hop.HOST,
-        grad_cnt=record.grad_cnt if fits and for_it else 0,
+        lane_cnt=record.lane_cnt if fits and for_it else 0,
     )
     payload = record.buffer if fits and for_it else ()
     return Reply(member.port, member.src_id, member.udp_port, header, payload, record.congested)
@@ -55,7 +57,10 @@ def results(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) 
 def answer(packet: Packet, status: Status, reason: int = 0) -> Reply:
     """STALE, REFUSED or AGAIN, header only, to whoever sent the packet."""
     hop = Hop.DOWN if packet.header.hop == Hop.UP else Hop.HOST
-    header = packet.header._replace(age_op=reason, src_cnt=0, hop=hop, grad_cnt=0, data_cnt=0, status=int(status))
+    header = packet.header._replace(
+        src_id=SWITCH_SOURCE, receiver_id=packet.header.src_id, hop=hop, status=int(status), reason=reason,
+        worker_cnt=0, data_cnt=0, lane_cnt=0,
+    )  # fmt: skip
     return Reply(packet.port, None, packet.udp_port, header)
 
 
@@ -64,19 +69,23 @@ def answers(job: Job, packet: Packet, record: Record, status: Status) -> tuple[R
     again = status == Status.AGAIN
     header = packet.header._replace(
         block_id=record.block_id,
-        age_op=packet.header.age_op if status == Status.REFUSED else 0,
-        final=0,
-        src_cnt=0,
+        reason=packet.header.reason if status == Status.REFUSED else 0,
+        query=0,
+        src_id=SWITCH_SOURCE,
+        worker_cnt=0,
         gen_id=record.gen_id,
         call_fingerprint=record.call_fingerprint,
-        grad_cnt=record.grad_cnt if again else 0,
+        lane_cnt=record.lane_cnt if again else 0,
         lane=record.lane if again else packet.header.lane,
         data_cnt=0,
         status=int(status),
     )
     return tuple(
         Reply(
-            to.port, to.src_id, to.udp_port, header._replace(src_id=to.src_id, hop=Hop.DOWN if to.switch else Hop.HOST)
+            to.port,
+            to.src_id,
+            to.udp_port,
+            header._replace(receiver_id=to.src_id, hop=Hop.DOWN if to.switch else Hop.HOST),
         )
         for to in job.members
     )
@@ -91,34 +100,35 @@ def partial(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) 
     claims = whole and record.chunks > len(packet.payload)
     if claims and record.op != Op.COPY:
         reply = answer(packet, Status.AGAIN)
-        return reply._replace(header=reply.header._replace(grad_cnt=record.grad_cnt, lane=record.lane))
+        return reply._replace(header=reply.header._replace(lane_cnt=record.lane_cnt, lane=record.lane))
     up = job.uplink_of(record.block_id)
     whole &= not claims
     room = len(packet.payload) if rules.keeps_room else 0
     header = header_of(packet.header.job_id, record)._replace(
+        final=packet.header.final,
         degraded=record.degraded if rules.degraded_goes_up else 0,
         src_id=up.src_id,
-        src_cnt=record.src_cnt if rules.counts_go_up else min(record.src_cnt, 1),
+        worker_cnt=record.worker_cnt if rules.counts_go_up else min(record.worker_cnt, 1),
         hop=Hop.UP,
-        grad_cnt=record.grad_cnt if whole else 0,
+        lane_cnt=record.lane_cnt if whole else 0,
         data_cnt=record.data_cnt if ok and (rules.claims or not claims) else 0,
     )
     congested = record.congested if rules.congestion_goes_up else 0
     return Reply(up.port, None, up.udp_port, header, record.buffer if whole else (0,) * room, congested)
 
 
-def question(job: Job, packet: Packet, record: Record) -> Reply:
+def query(job: Job, packet: Packet, record: Record) -> Reply:
     """To the parent of a leaf that may not close the block: is there a result without us? In the packet of whoever asks, with
     its room; of a block that nothing is known of here it has no fingerprint."""
     if not (record.seen or record.fingerprinted):
         record = Record(record.epoch, record.block_id)
-    reply = partial(job, packet, record._replace(grad_cnt=0, buffer=()))
-    return reply._replace(header=reply.header._replace(final=1, data_cnt=0))
+    reply = partial(job, packet, record._replace(lane_cnt=0, buffer=()))
+    return reply._replace(header=reply.header._replace(query=1, data_cnt=0))
 
 
-def is_question(header: Header) -> bool:
+def is_query(header: Header) -> bool:
     """Whether a child switch only asks."""
-    return header.hop == Hop.UP and header.final == 1
+    return header.hop == Hop.UP and header.query == 1
 
 
 def is_told(outcome: Outcome) -> bool:

@@ -19,7 +19,7 @@ from tests.model.admission import admission, malformed
 from tests.model.copying import brings, carried_on, carries
 from tests.model.flags import ALL_RULES, Rules
 from tests.model.lanes import combine_chunks
-from tests.model.replies import answer, is_question, is_told, question, result_for, scanning
+from tests.model.replies import answer, is_query, is_told, query, result_for, scanning
 from tests.model.state import ID_MASK, Job, Member, Packet, Payload, Progress, Record, Reply, Uplink
 
 _OPS = frozenset(Op)
@@ -51,11 +51,11 @@ def opened(job: Job, record: Record, block_id: int) -> Record:
         block_id=block_id,
         state=BlockState.OPEN,
         seen=0,
-        src_cnt=0,
+        worker_cnt=0,
         data_cnt=0,
         status=int(Status.OK),
         fingerprinted=0,
-        grad_cnt=0,
+        lane_cnt=0,
         degraded=0,
         no_aging=0,
         congested=0,
@@ -98,18 +98,18 @@ def _disagreement(record: Record, h: Header, rules: Rules) -> Outcome | None:
         return Outcome.FINGERPRINT_MISMATCH
     if h.op == Op.COPY:
         return _second_copy(record, h, rules)
-    return Outcome.FINGERPRINT_MISMATCH if h.grad_cnt and record.data_cnt and h.grad_cnt != record.grad_cnt else None
+    return Outcome.FINGERPRINT_MISMATCH if h.lane_cnt and record.data_cnt and h.lane_cnt != record.lane_cnt else None
 
 
 def _second_copy(record: Record, h: Header, rules: Rules) -> Outcome | None:
     """A COPY has one payload. A child switch's may be here before the contribution that counts it."""
     if not h.data_cnt:
         return None
-    if not record.grad_cnt:
-        return Outcome.PAYLOAD_MISSING if not h.grad_cnt and rules.claims_need_payload else None
-    if record.data_cnt or h.grad_cnt not in (0, record.grad_cnt) or h.hop != Hop.UP:
+    if not record.lane_cnt:
+        return Outcome.PAYLOAD_MISSING if not h.lane_cnt and rules.claims_need_payload else None
+    if record.data_cnt or h.lane_cnt not in (0, record.lane_cnt) or h.hop != Hop.UP:
         return Outcome.FINGERPRINT_MISMATCH
-    return Outcome.DUPLICATE if is_question(h) else None
+    return Outcome.DUPLICATE if is_query(h) else None
 
 
 def _signed(record: Record, h: Header, rules: Rules) -> Record:
@@ -125,16 +125,16 @@ def _joined(member: Member, record: Record, packet: Packet, rules: Rules) -> Rec
     """The record after an accepted contribution."""
     h = packet.header
     record = _signed(record, h, rules)
-    if h.grad_cnt and not (h.op == Op.COPY and record.grad_cnt):
+    if h.lane_cnt and not (h.op == Op.COPY and record.lane_cnt):
         if record.data_cnt == 0 and rules.first_payload_overwrites:
             buffer = packet.payload
         else:
             buffer = combine_chunks(Op(record.op), Lane(record.lane), record.buffer, packet.payload)
-        record = record._replace(grad_cnt=h.grad_cnt, buffer=buffer)
+        record = record._replace(lane_cnt=h.lane_cnt, buffer=buffer)
     return record._replace(
         seen=record.seen | member.source,
-        src_cnt=(record.src_cnt + h.src_cnt) & 0xFF,
-        data_cnt=(record.data_cnt + h.data_cnt) & 0xFF,
+        worker_cnt=(record.worker_cnt + h.worker_cnt) & 0xFFFF,
+        data_cnt=(record.data_cnt + h.data_cnt) & 0xFFFF,
         degraded=record.degraded | h.degraded,
         status=max(record.status, h.status) if rules.sticky_status else h.status,
         congested=packet.congested | (record.congested if rules.congestion_stays else 0),
@@ -160,7 +160,7 @@ def decide(
     began long enough ago to be closed."""
     h = packet.header
     progress = aging.current(job, progress, rules)
-    if not is_question(h):
+    if not is_query(h):
         progress = aging.heard(job, member, progress, h.block_id, rules)
     met = read_as(job, record, h.block_id, rules)
     outcome, base = _place(job, member, met, h.block_id, rules)
@@ -172,12 +172,12 @@ def decide(
         return Decision(Outcome.AGED, trees.finished(job, after[0], rules), after[1])
     if outcome == Outcome.RESENT:
         return Decision(outcome, trees.raised(base, packet, rules), progress)
-    if outcome is None and is_question(h) and not brings(h):
+    if outcome is None and is_query(h) and not brings(h):
         return Decision(Outcome.QUERIED_PARENT, base, progress)
     if outcome is None:
         outcome = _disagreement(base, h, rules)
-    if outcome is None and is_question(h):
-        brought = _signed(base, h, rules)._replace(grad_cnt=h.grad_cnt, buffer=packet.payload)
+    if outcome is None and is_query(h):
+        brought = _signed(base, h, rules)._replace(lane_cnt=h.lane_cnt, buffer=packet.payload)
         return Decision(Outcome.EARLY_PAYLOAD, brought, progress)
     if outcome is None:
         return _accept(job, _joined(member, base, packet, rules), progress, rules)
@@ -253,7 +253,7 @@ class SwitchModel:
         if outcome in (Outcome.COMPLETED, Outcome.AGED, Outcome.RESENT):
             return Step(outcome, trees.leaves(job, packet, record, self.rules))
         if outcome == Outcome.QUERIED_PARENT:
-            return Step(outcome, (question(job, packet, record),) if job.uplinks else ())
+            return Step(outcome, (query(job, packet, record),) if job.uplinks else ())
         if outcome in (Outcome.ACCEPTED, Outcome.EARLY_PAYLOAD):
             return Step(outcome, carried_on(job, packet, record) if carries(h, before, record) else ())
         if outcome == Outcome.PAYLOAD_MISSING:

@@ -188,7 +188,7 @@ def _combined(calls: list[Call], todo: Todo, rank: int) -> Result:
             values += [] if value is None else [value]
     op = Op.MAX if todo.phase == Phase.EXPONENTS else calls[0].op
     payload = (max(values) if op == Op.MAX else sum(values),) if values else ()
-    if status or calls[0].dest not in (255, rank):
+    if status or calls[0].dest not in (EVERYONE, rank):
         payload = ()
     congested = todo.phase == Phase.DATA and any(todo.offset in call.congested for call in calls)
     return Result(status, len(values), payload, len(calls), congested=int(congested))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import BlockState
+from netsum.wire.schema import SWITCH_SOURCE, BlockState
 
 Payload = tuple[int, ...]
-"""The chunks of a payload, each a 2048-bit int; () of a header-only packet. An empty contribution (grad_cnt 0) may be
+"""The chunks of a payload, each a 2048-bit int; () of a header-only packet. An empty contribution (lane_cnt 0) may be
 padded with chunks that mean nothing, to make room for the result."""
 
 ID_MASK = 0xFFFFFFFF
@@ -86,7 +86,7 @@ class Job(NamedTuple):
         return self.uplinks[block_id & (len(self.uplinks) - 1)]
 
     def parent_at(self, src_id: int, port: int) -> Uplink | None:
-        found = (uplink for uplink in self.uplinks if (uplink.src_id, uplink.port) == (src_id, port))
+        found = (uplink for uplink in self.uplinks if (SWITCH_SOURCE, uplink.port) == (src_id, port))
         return next(found, None)
 
     def slot_of(self, block_id: int) -> int:
@@ -104,7 +104,7 @@ class Record(NamedTuple):
     block_id: int = 0
     state: BlockState = BlockState.EMPTY
     seen: int = 0
-    src_cnt: int = 0
+    worker_cnt: int = 0
     data_cnt: int = 0
     status: int = 0
     fingerprinted: int = 0
@@ -113,7 +113,7 @@ class Record(NamedTuple):
     dest: int = 0
     op: int = 0
     lane: int = 0
-    grad_cnt: int = 0
+    lane_cnt: int = 0
     degraded: int = 0
     no_aging: int = 0
     congested: int = 0
@@ -121,7 +121,7 @@ class Record(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        return len(self.buffer) if self.grad_cnt else 0
+        return len(self.buffer) if self.lane_cnt else 0
 
     @property
     def fingerprint(self) -> tuple[int, int, int, int, int]:

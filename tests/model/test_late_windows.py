@@ -77,12 +77,14 @@ def play(
 def check(run: Setting, number: int, taken: list[Taken], passing: list[bool]) -> None:
     """One block's results."""
     results = [(rank, got) for rank, mine in enumerate(taken) if (got := mine[number]) is not None]
-    assert len({(payload, header.src_cnt, header.data_cnt, header.degraded) for _, (header, payload) in results}) <= 1
+    assert (
+        len({(payload, header.worker_cnt, header.data_cnt, header.degraded) for _, (header, payload) in results}) <= 1
+    )
     for rank, (header, payload) in results:
         total = int.from_bytes(payload, "big")
         members = {each for each in range(run.workers) if total >> 4 * each & 0xF}
         assert total == sum(1 << 4 * each for each in members)
-        assert len(members) == header.data_cnt == header.src_cnt
+        assert len(members) == header.data_cnt == header.worker_cnt
         assert (rank in members) == (header.age_op != AgeOp.LATE and not passing[rank])
         assert header.degraded == (len(members) < run.workers)
         speaking = {each for each, silent in enumerate(passing) if not silent}
@@ -134,6 +136,6 @@ def test_a_long_sleep_loses_blocks_and_no_firm_one() -> None:
     assert {0, 90}.isdisjoint(lost)
     held = taken[1][99]
     assert held is not None
-    assert held[0].src_cnt >= 1
+    assert held[0].worker_cnt >= 1
     assert {record.state for record in network.switch.records.values()} == {BlockState.DONE}
     assert network.switch.jobs[JOB_ID].block_exp == 10_000

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from netsum.wire.codec import Header
-from netsum.wire.schema import AgeOp, Hop, Op, Outcome
+from netsum.wire.schema import SWITCH_SOURCE, AgeOp, Hop, Op, Outcome
 
 from tests.model.rules import ALL_RULES, Job, Member, Packet, Rules, SwitchModel, Uplink
 
@@ -28,13 +28,13 @@ def switch(rules: Rules, workers: int, **changes: object) -> SwitchModel:
 
 def packet(rank: int, block: int, **fields: int) -> Packet:
     """A contribution of one chunk."""
-    header = Header(JOB, FIRST + block & 0xFFFFFFFF, src_id=rank, gen_id=7, grad_cnt=LANES, data_cnt=1)
+    header = Header(JOB, FIRST + block & 0xFFFFFFFF, src_id=rank, gen_id=7, lane_cnt=LANES, data_cnt=1)
     return Packet(rank + 1, 20000 + rank, header._replace(**fields), (1,))
 
 
 def down(block: int, **fields: int) -> Packet:
     """A result of one chunk, from the parent."""
-    header = packet(UP.src_id, block).header._replace(src_cnt=4, data_cnt=2, hop=Hop.DOWN)
+    header = packet(SWITCH_SOURCE, block).header._replace(worker_cnt=4, data_cnt=2, hop=Hop.DOWN)
     return Packet(UP.port, UP.udp_port, header._replace(**fields), (30,))
 
 
@@ -82,11 +82,11 @@ def test_who_is_prompt_does_not_starve_beside_one_who_is_away(rules: Rules, then
 def test_a_payload_from_above_opens_the_slot(rules: Rules, outcomes: list[Outcome]) -> None:
     """Without the rule, whoever comes to the block later must ask for the payload again."""
     model = switch(rules, 2, block_exp=0, quorum=0, uplinks=(UP,))
-    came = model.step(down(0, op=Op.COPY, src_cnt=1, data_cnt=1, age_op=AgeOp.EARLY)).outcome
+    came = model.step(down(0, op=Op.COPY, worker_cnt=1, data_cnt=1, early=1)).outcome
     for rank in range(2):
-        empty = packet(rank, 0, op=Op.COPY, grad_cnt=0, data_cnt=0)
+        empty = packet(rank, 0, op=Op.COPY, lane_cnt=0, data_cnt=0)
         (*_, partial) = model.step(empty._replace(payload=())).replies or (None,)
     assert partial is not None
     assert (partial.header.data_cnt, partial.payload) == (0, ())
-    notice = down(0, op=Op.COPY, data_cnt=1, grad_cnt=0)._replace(payload=())
+    notice = down(0, op=Op.COPY, data_cnt=1, lane_cnt=0)._replace(payload=())
     assert [came, model.step(notice).outcome] == outcomes

@@ -43,7 +43,7 @@ def test_windows_are_exact_over_the_models_switch(run: Setting) -> None:
         for number, right in enumerate(expected):
             header, payload = results[number]
             assert (header.status, header.data_cnt, payload) == right
-            assert (header.src_cnt, header.dest) == (run.workers, EVERYONE)
+            assert (header.worker_cnt, header.dest) == (run.workers, EVERYONE)
 
 
 def play_many(run: Setting, seeds: int) -> None:

@@ -69,7 +69,7 @@ def from_parent(job: Job, met: Record, opened: Record, packet: Packet, progress:
         return IGNORED
     if met.state not in (BlockState.OPEN, BlockState.SENT):
         return IGNORED
-    notice = h.status == Status.OK and h.data_cnt > 0 and h.grad_cnt == 0
+    notice = h.status == Status.OK and h.data_cnt > 0 and h.lane_cnt == 0
     here = notice and completes(met, h)
     if h.status not in MEMBER_STATUSES or (notice and not here):
         told = met.state == BlockState.SENT or (rules.told_of_open and h.status != Status.REFUSED)
@@ -86,14 +86,14 @@ def from_parent(job: Job, met: Record, opened: Record, packet: Packet, progress:
         block_id=h.block_id,
         state=BlockState.DONE,
         seen=0 if late and rules.late_is_nobody else met.seen,
-        src_cnt=h.src_cnt,
+        worker_cnt=h.worker_cnt,
         data_cnt=h.data_cnt,
         status=h.status,
-        grad_cnt=met.grad_cnt if here else h.grad_cnt,
+        lane_cnt=met.lane_cnt if here else h.lane_cnt,
         degraded=h.degraded,
         no_aging=h.no_aging,
         congested=packet.congested if rules.congestion_comes_down else 0,
-        buffer=met.buffer if here else packet.payload if h.grad_cnt else (),
+        buffer=met.buffer if here else packet.payload if h.lane_cnt else (),
     )
     brought = packet._replace(payload=()) if here else packet
     return Came(Outcome.PARENT_RESULT, record, progress, results(job, brought, record, rules))

@@ -35,7 +35,7 @@ def odd_result(scenario: Scenario, host: Host, index: int, result: Result) -> st
     values = _values(calls, todo.offset)
     total = sum(result.payload)
     counted = {rank for rank, value in values.items() if total & value}
-    if sum(values[rank] for rank in counted) != total or not len(counted) == result.data_cnt <= result.src_cnt:
+    if sum(values[rank] for rank in counted) != total or not len(counted) == result.data_cnt <= result.worker_cnt:
         return f"block {index}: a wrong sum, {result}"
     if host.rank in values and (host.rank in counted) == result.late:
         return f"block {index}: rank {host.rank} is told the wrong thing about its own contribution, {result}"
@@ -45,7 +45,7 @@ def odd_result(scenario: Scenario, host: Host, index: int, result: Result) -> st
     if missing and not result.degraded:
         return f"block {index} is not said to be partial and lacks {missing}"
     excused = sum(call.passes for call in calls) + len(scenario.mortals if scenario.evicts else ())
-    if result.degraded and result.src_cnt + excused < scenario.quorum:
+    if result.degraded and result.worker_cnt + excused < scenario.quorum:
         return f"block {index} has a result below the quorum, {result}"
     if result.degraded and not scenario.degrades and not any(call.passes for call in calls):
         return f"block {index} is partial in a job that waits"
@@ -70,12 +70,12 @@ def odd_record(scenario: Scenario, job: Job, record: Record) -> str:
     seen = [rank for rank in range(scenario.workers) if record.seen >> rank & 1]
     values = _values(calls, offset)
     right = (sum(not calls[rank].passes for rank in seen), sum(rank in values for rank in seen))
-    if (record.src_cnt, record.data_cnt) != right:
-        return f"block {index} counts {record.src_cnt} and {record.data_cnt}, right is {right}"
+    if (record.worker_cnt, record.data_cnt) != right:
+        return f"block {index} counts {record.worker_cnt} and {record.data_cnt}, right is {right}"
     if record.data_cnt and sum(record.buffer) != sum(values[rank] for rank in seen if rank in values):
         return f"block {index} holds a wrong sum"
     if record.state in (BlockState.DONE, BlockState.SENT) and job.all_sources & ~record.seen:
-        if not job.uplinks and not 0 < job.quorum <= record.src_cnt:
+        if not job.uplinks and not 0 < job.quorum <= record.worker_cnt:
             return f"block {index} is closed below the quorum"
         if record.no_aging:
             return f"block {index} is firm and closed partially"
@@ -105,8 +105,8 @@ def changed(before: Record, after: Record) -> str:
         return f"the closed record of id {before.block_id} changes"
     if before.state == after.state == BlockState.SENT:
         after = after._replace(status=before.status)
-        if before.op == Op.COPY and not before.grad_cnt:  # its payload has come down
-            after = after._replace(grad_cnt=0, buffer=before.buffer)
+        if before.op == Op.COPY and not before.lane_cnt:  # its payload has come down
+            after = after._replace(lane_cnt=0, buffer=before.buffer)
     if before.state == after.state == BlockState.SENT and before != after:
         return f"the partial of id {before.block_id} changes"
     return ""

@@ -166,8 +166,8 @@ class FrameModel:
 
 
 COMPARED = (
-    "seen", "epoch", "block_id", "call_fingerprint", "gen_id", "dest", "op", "lane", "grad_cnt", "src_cnt", "data_cnt", "status",
-    "state", "fingerprinted", "degraded", "chunks", "no_aging", "congested",
+    "seen", "epoch", "block_id", "call_fingerprint", "gen_id", "dest", "op", "lane", "lane_cnt", "worker_cnt", "data_cnt",
+    "status", "state", "fingerprinted", "degraded", "chunks", "no_aging", "congested",
 )  # fmt: skip
 """Fields of a record that the model has: all but the time."""
 
@@ -190,7 +190,7 @@ def _blank(frame: bytes) -> bytes:
     if not FrameModel.has_netsum(frame):
         return frame
     datagram = Datagram.parse(frame)
-    if datagram.header.hop != Hop.UP or datagram.header.grad_cnt:
+    if datagram.header.hop != Hop.UP or datagram.header.lane_cnt:
         return frame
     begin, end = ETHERNET + IPV4 + UDP + HEADER_BYTES, ETHERNET + IPV4 + datagram.udp_length
     return frame[:begin] + bytes(end - begin) + frame[end:]

@@ -45,10 +45,10 @@ def contribute(
     """A contribution of a job's member number ``member`` to a block, counted from the epoch's first: one chunk, or (None) an
     empty one with room for ``room`` chunks."""
     sender = job.members[member]
-    header = Header(job_id, (job.first_block_id + block) & 0xFFFFFFFF, gen_id=3, src_cnt=sender.workers)
+    header = Header(job_id, (job.first_block_id + block) & 0xFFFFFFFF, gen_id=3, worker_cnt=sender.workers)
     payload: tuple[int, ...] = (0,) * room
     if value is not None:
-        header, payload = header._replace(grad_cnt=64, data_cnt=sender.workers), (value,)
+        header, payload = header._replace(lane_cnt=64, data_cnt=sender.workers), (value,)
     frame = star.contribution(job_id, sender, header._replace(**fields), payload).to_bytes()
     return Step(sender.port, frame, f"job {job_id} epoch {job.epoch} member {member} block {block}")
 

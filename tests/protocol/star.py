@@ -11,7 +11,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import CPU_PORT, EVERYONE, FLOOD_GROUP, SCAN_GROUPS, SCAN_REPLICA, UDP_PORT, Hop, Role
+from netsum.wire.schema import (
+    CPU_PORT,
+    EVERYONE,
+    FLOOD_GROUP,
+    SCAN_GROUPS,
+    SCAN_REPLICA,
+    SWITCH_SOURCE,
+    UDP_PORT,
+    Hop,
+    Role,
+)
 from netsum_controller.entries import (
     ForwardEntry,
     Item,
@@ -154,7 +164,7 @@ def job_items(
             result.append(RewriteEntry(job_id, m.src_id, at.mac, at.ip, m.udp_port, m.rank))
     for stripe, up in enumerate(job.uplinks):
         at = neighbor(up.port)
-        result.append(ParentEntry(job_id, up.src_id, up.port, up.udp_port))
+        result.append(ParentEntry(job_id, up.port, up.udp_port))
         result.append(UplinkEntry(job_id, stripe, up.port, at.mac, at.ip, up.udp_port, up.src_id))
     slots = job.slot_base, job.slots - 1
     aging = job.block_exp, job.quorum, job.window
@@ -181,5 +191,5 @@ def contribution(job_id: int, member: Member, header: Header, payload: Payload =
 def from_parent(job_id: int, up: Uplink, header: Header, payload: Payload = ()) -> Datagram:
     """A packet from a parent."""
     at = neighbor(up.port)
-    header = header._replace(job_id=job_id, src_id=up.src_id, hop=Hop.DOWN)
+    header = header._replace(job_id=job_id, src_id=SWITCH_SOURCE, receiver_id=up.src_id, hop=Hop.DOWN)
     return Datagram(SWITCH_MAC, at.mac, at.ip, SWITCH_IP, up.udp_port, body=netsum_body(header, payload))

@@ -29,7 +29,7 @@ def heads(sent: Sent) -> list[tuple[int, Header]]:
 
 def told(sent: Sent) -> list[tuple[int, AgeOp, int, int, int]]:
     """What the results say: port, age_op, degraded, workers, lanes."""
-    return [(port, AgeOp(h.age_op), h.degraded, h.src_cnt, h.grad_cnt) for port, h in heads(sent)]
+    return [(port, AgeOp(h.age_op), h.degraded, h.worker_cnt, h.lane_cnt) for port, h in heads(sent)]
 
 
 def counted(model: FrameModel, outcome: Outcome) -> int:
@@ -95,7 +95,7 @@ def test_an_abort_does_not_make_a_block_firm(target: Target) -> None:
 
 
 def test_who_passes_is_not_counted(target: Target) -> None:
-    nothing = {"src_cnt": 0, "degraded": 1}
+    nothing = {"worker_cnt": 0, "degraded": 1}
     model = after([say(0, 0, None, **nothing), say(2, 0, 5), AT_ONCE, SCAN, say(0, 0, None, **nothing)], target)
     assert counted(model, Outcome.AGED) == 0  # one worker
     replay([say(1, 0, 6)], target, model)
@@ -104,13 +104,13 @@ def test_who_passes_is_not_counted(target: Target) -> None:
     assert told(sent) == [(2, AgeOp.AGED, 1, 4, 64)]
 
 
-@pytest.mark.parametrize("src_cnt", [0, 1, 2])
-def test_a_source_may_stand_for_fewer_workers_than_it_has(target: Target, src_cnt: int) -> None:
-    fewer = say(1, 0, None, src_cnt=src_cnt, degraded=1)
+@pytest.mark.parametrize("worker_cnt", [0, 1, 2])
+def test_a_source_may_stand_for_fewer_workers_than_it_has(target: Target, worker_cnt: int) -> None:
+    fewer = say(1, 0, None, worker_cnt=worker_cnt, degraded=1)
     model = after([say(0, 0, 5), fewer, say(2, 0, 7)], target)
-    assert model.switch.records[JOB.slot_of(JOB.first_block_id)].src_cnt == 2 + src_cnt
+    assert model.switch.records[JOB.slot_of(JOB.first_block_id)].worker_cnt == 2 + worker_cnt
     sent = target.exchange(2, say(0, 0, 5).frame)
-    assert told(sent) == [(2, AgeOp.AGED, 1, 2 + src_cnt, 64)]
+    assert told(sent) == [(2, AgeOp.AGED, 1, 2 + worker_cnt, 64)]
 
 
 def test_only_suspects_are_missing(target: Target) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from netsum.frames import PREFIX_BYTES
-from netsum.wire.schema import EVERYONE, HEADER_BYTES, AgeOp, Lane, Op, Outcome, Status
+from netsum.wire.schema import EVERYONE, HEADER_BYTES, SWITCH_SOURCE, AgeOp, Lane, Op, Outcome, Status
 
 from tests.protocol import star
 from tests.protocol.frame_model import FrameModel
@@ -68,7 +68,7 @@ CONVERSATIONS: dict[str, tuple[Line, ...]] = {
         say("rank 0 contributes", 0, 0, 40),
         say("and asks again: the block is old enough, rank 1 is late", 0, 0, 40),
         say("rank 1 comes: the result, without it", 1, 0, 2),
-        say("rank 1 has nothing to say about the next block and is not to be counted", 1, 1, src_cnt=0, degraded=1),
+        say("rank 1 has nothing to say about the next block and is not to be counted", 1, 1, worker_cnt=0, degraded=1),
         say("rank 0 completes it", 0, 1, 7),
         say("a firm block", 0, 2, 1, no_aging=1),
         say("waits, however old", 0, 2, 1, no_aging=1),
@@ -93,13 +93,13 @@ def frame_text(frame: bytes) -> Iterator[str]:
         h = datagram.header
         ends = f"UDP {datagram.udp_src} > {datagram.udp_dst} length {datagram.udp_length - UDP}"
         to = "everyone" if h.dest == EVERYONE else f"rank {h.dest}"
-        reasons = Outcome if h.status == Status.REFUSED else AgeOp
-        reason = f" {reasons(h.age_op).name}" if h.age_op else ""
-        reason += "".join(f" {name}" for name in ("degraded", "no_aging") if getattr(h, name))
+        reason = f" {AgeOp(h.age_op).name}" if h.age_op else f" {Outcome(h.reason).name}" if h.reason else ""
+        reason += "".join(f" {name}" for name in ("degraded", "no_aging", "query", "early") if getattr(h, name))
+        who = f"receiver {h.receiver_id}" if h.src_id == SWITCH_SOURCE else f"source {h.src_id}"
         op = Op(h.op).name if h.op <= Op.COPY else f"op {h.op}"
-        yield f"{ends}: job {h.job_id} block {h.block_id} gen {h.gen_id} source {h.src_id} for {to}"
+        yield f"{ends}: job {h.job_id} block {h.block_id} gen {h.gen_id} {who} for {to}"
         yield (
-            f"{op} {Lane(h.lane).name} grad_cnt {h.grad_cnt} src_cnt {h.src_cnt} data_cnt {h.data_cnt} "
+            f"{op} {Lane(h.lane).name} lane_cnt {h.lane_cnt} worker_cnt {h.worker_cnt} data_cnt {h.data_cnt} "
             f"{Status(h.status).name}{reason}"
         )
         if datagram.payload:

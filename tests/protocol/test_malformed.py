@@ -16,7 +16,7 @@ from tests.protocol.replay import Step, compare_state, replay
 from tests.protocol.targets import Target
 
 PAIR = star.JOBS[star.PAIR]
-GOOD = Header(star.PAIR, PAIR.first_block_id, gen_id=5, grad_cnt=128, lane=Lane.L32, data_cnt=1)
+GOOD = Header(star.PAIR, PAIR.first_block_id, gen_id=5, lane_cnt=128, lane=Lane.L32, data_cnt=1)
 PAYLOAD = (3, 1 << 2040)
 
 
@@ -32,8 +32,8 @@ def right_udp_checksum(good: Datagram) -> int:
 BAD: dict[str, tuple[Outcome, Callable[[Datagram], bytes]]] = {
     "payload cut short": (Outcome.MALFORMED, lambda d: d.to_bytes()[:-1]),
     "payload missing": (Outcome.MALFORMED, lambda d: d.to_bytes()[: PREFIX_BYTES + HEADER_BYTES]),
-    "body shorter than grad_cnt says": (Outcome.MALFORMED, lambda d: d.but(body=d.body[:-256]).to_bytes()),
-    "body longer than grad_cnt says": (Outcome.MALFORMED, lambda d: d.but(body=d.body + bytes(256)).to_bytes()),
+    "body shorter than lane_cnt says": (Outcome.MALFORMED, lambda d: d.but(body=d.body[:-256]).to_bytes()),
+    "body longer than lane_cnt says": (Outcome.MALFORMED, lambda d: d.but(body=d.body + bytes(256)).to_bytes()),
     "not whole chunks": (Outcome.MALFORMED, lambda d: d.but(body=d.body + bytes(4)).to_bytes()),
     "17 chunks": (Outcome.MALFORMED, lambda d: d.but(body=d.body + bytes(15 * 256)).to_bytes()),
     "UDP length beyond IPv4's": (Outcome.MALFORMED, lambda d: d.but(udp_length=24 + 768).to_bytes()),
@@ -47,32 +47,36 @@ BAD: dict[str, tuple[Outcome, Callable[[Datagram], bytes]]] = {
     ),
 }
 FIELDS: dict[str, dict[str, int]] = {
-    "version": {"version": 2},
+    "version": {"version": 3},
     "reserved": {"reserved": 1},
+    "reserved_flags": {"reserved_flags": 1},
+    "reserved_cnt": {"reserved_cnt": 8},
     "version 0": {"version": 0},
     "lane": {"lane": 4},
     "lane 15": {"lane": 15},
     "lane disagrees": {"lane": Lane.L64},
-    "grad_cnt": {"grad_cnt": 127},
-    "grad_cnt without payload's size": {"grad_cnt": 0x3FFF},
-    "grad_cnt whose bytes wrap": {"grad_cnt": 0x2040, "lane": Lane.L64},
+    "lane_cnt": {"lane_cnt": 127},
+    "lane_cnt without payload's size": {"lane_cnt": 0xFFFF},
+    "lane_cnt whose bytes wrap": {"lane_cnt": 0x2040, "lane": Lane.L64},
     "age_op": {"age_op": 1},
+    "early, which only switches say": {"early": 1},
+    "key": {"key": 1},
     "give_way, which only results say": {"backoff": 1},
     "a hop that there is not": {"hop": 3},
     "a result from a member": {"hop": Hop.DOWN},
     "degraded, and every worker there": {"degraded": 1},
-    "a worker short, and not degraded": {"src_cnt": 0, "data_cnt": 0, "grad_cnt": 0},
-    "a pass with a payload": {"src_cnt": 0, "degraded": 1},
-    "a pass that counts a payload": {"src_cnt": 0, "degraded": 1, "data_cnt": 0},
+    "a worker short, and not degraded": {"worker_cnt": 0, "data_cnt": 0, "lane_cnt": 0},
+    "a pass with a payload": {"worker_cnt": 0, "degraded": 1},
+    "a pass that counts a payload": {"worker_cnt": 0, "degraded": 1, "data_cnt": 0},
     "firm and degraded": {"no_aging": 1, "degraded": 1},
     "aged out": {"age_op": AgeOp.AGED, "degraded": 1},
     "status of an answer": {"status": Status.STALE},
     "RANGE with payload": {"status": Status.RANGE},
     "status 4": {"status": 4},
-    "src_cnt 0": {"src_cnt": 0, "data_cnt": 0},
-    "src_cnt beyond the member's": {"src_cnt": 2},
-    "data_cnt beyond src_cnt": {"data_cnt": 2},
-    "data_cnt without payload": {"grad_cnt": 0},
+    "worker_cnt 0": {"worker_cnt": 0, "data_cnt": 0},
+    "worker_cnt beyond the member's": {"worker_cnt": 2},
+    "data_cnt beyond worker_cnt": {"data_cnt": 2},
+    "data_cnt without payload": {"lane_cnt": 0},
     "payload without data_cnt": {"data_cnt": 0},
 }
 
@@ -105,7 +109,7 @@ def test_a_right_udp_checksum_is_accepted(target: Target, chunks: int) -> None:
     """Correct checksums pass, also over an odd number of bytes, and the one that stands for zero."""
     model = FrameModel()
     member = PAIR.members[0]
-    header = Header(star.PAIR, PAIR.first_block_id, gen_id=5, grad_cnt=chunks * 64, data_cnt=int(chunks > 0))
+    header = Header(star.PAIR, PAIR.first_block_id, gen_id=5, lane_cnt=chunks * 64, data_cnt=int(chunks > 0))
     good = star.contribution(star.PAIR, member, header, tuple(range(1, chunks + 1))).but(udp_checksum=RIGHT)
     replay([Step(member.port, good.to_bytes())], target, model)
     assert model.switch.outcomes == {(star.PAIR, Outcome.ACCEPTED): 1}

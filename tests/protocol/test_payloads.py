@@ -40,7 +40,7 @@ def block(rng: random.Random, index: int, op: Op, lane: Lane, chunks: int) -> It
     for member in rng.sample(MEMBERS, len(MEMBERS)):
         payload = random_payload(rng, chunks)
         header = Header(star.TRIO, (FIRST + index) & 0xFFFFFFFF, gen_id=index & 0xFFFF, op=op, lane=lane)
-        header = header._replace(grad_cnt=lanes_in(chunks, lane), data_cnt=1)
+        header = header._replace(lane_cnt=lanes_in(chunks, lane), data_cnt=1)
         frame = star.contribution(star.TRIO, member, header, payload).to_bytes()
         yield Step(member.port, frame, f"{op.name} {lane.name} {chunks} chunks"), payload
 
@@ -89,7 +89,7 @@ def test_a_copy_comes_out_as_it_went_in(target: Target, chunks: int) -> None:
             header = Header(star.TRIO, (FIRST + index) & 0xFFFFFFFF, gen_id=1, op=Op.COPY, lane=Lane.L64)
             body = (0,) * chunks
             if turn == index:
-                header, body = header._replace(grad_cnt=lanes_in(chunks, Lane.L64), data_cnt=1), payload
+                header, body = header._replace(lane_cnt=lanes_in(chunks, Lane.L64), data_cnt=1), payload
             steps.append(Step(member.port, star.contribution(star.TRIO, member, header, body).to_bytes()))
     model = replay(steps, target)
     assert model.switch.outcomes[star.TRIO, Outcome.COMPLETED] == 3
@@ -103,7 +103,7 @@ def test_biased_lanes_never_carry(target: Target) -> None:
         values = [0 if each % 2 else 2 * bias for each in range(count)]
         sent = []
         for member in MEMBERS:
-            header = Header(star.TRIO, (FIRST + index) & 0xFFFFFFFF, gen_id=1, lane=lane, grad_cnt=count, data_cnt=1)
+            header = Header(star.TRIO, (FIRST + index) & 0xFFFFFFFF, gen_id=1, lane=lane, lane_cnt=count, data_cnt=1)
             frame = star.contribution(star.TRIO, member, header, (join(values, lane),)).to_bytes()
             sent = target.exchange(member.port, frame)
         sums = split(int.from_bytes(Datagram.parse(sent[0][1]).payload, "big"), lane)

@@ -32,16 +32,16 @@ def test_traffic_of_trees(target: Target, seed: int) -> None:
 
 @pytest.mark.parametrize("status", [Status.OK, Status.RANGE, Status.ABORT, Status.STALE, Status.REFUSED, Status.AGAIN])
 def test_a_leaf_says_what_it_knows_and_not_what_came_beside_it(target: Target, status: Status) -> None:
-    """A parent's ``age_op`` means something where a result is partial or the parent refuses; elsewhere the children do not
+    """A parent's ``reason`` means something where the parent refuses; elsewhere the children do not
     hear of it, now or when they ask again."""
     job = star.JOBS[star.LEAF]
     header = Header(star.LEAF, job.first_block_id, gen_id=7, lane=Lane.L32)
     asked = [
-        Step(m.port, star.contribution(star.LEAF, m, header._replace(src_cnt=m.workers)).to_bytes())
+        Step(m.port, star.contribution(star.LEAF, m, header._replace(worker_cnt=m.workers)).to_bytes())
         for m in job.members
     ]
     up = job.uplink_of(header.block_id)
-    said = star.from_parent(star.LEAF, up, header._replace(status=status, src_cnt=9, age_op=Outcome.OUT_OF_WINDOW))
+    said = star.from_parent(star.LEAF, up, header._replace(status=status, worker_cnt=9, reason=Outcome.OUT_OF_WINDOW))
     model = replay([*asked, Step(up.port, said.to_bytes()), *asked], target)
     told = Outcome.PARENT_RESULT if status in MEMBER_STATUSES else Outcome.PARENT_STATUS
     assert model.switch.outcomes[star.LEAF, told] == 1

@@ -23,7 +23,7 @@ def random_payload(rng: random.Random, chunks: int) -> Payload:
 
 
 def lanes_in(chunks: int, lane: int) -> int:
-    """``grad_cnt`` of a payload of so many chunks."""
+    """``lane_cnt`` of a payload of so many chunks."""
     return chunks * CHUNK_BYTES >> lane
 
 
@@ -112,11 +112,11 @@ class Traffic:
         about = "in turn"
         if header.op == Op.COPY and member is not job.members[block_id % len(job.members)] and odd > 0.4:
             odd = 0.2  # one member has something to say
-        src_cnt = member.workers if rng.random() < 0.9 else rng.randrange(member.workers)
-        degraded = src_cnt < member.workers and not (member.switch and rng.random() < 0.3)
-        final = int(rng.random() < 0.1) if member.switch else header.final  # it only asks
-        header = header._replace(src_cnt=src_cnt, degraded=int(degraded), final=final)
-        if odd < 0.25 or src_cnt == 0:
+        worker_cnt = member.workers if rng.random() < 0.9 else rng.randrange(member.workers)
+        degraded = worker_cnt < member.workers and not (member.switch and rng.random() < 0.3)
+        query = int(member.switch and rng.random() < 0.1)
+        header = header._replace(worker_cnt=worker_cnt, degraded=int(degraded), query=query)
+        if odd < 0.25 or worker_cnt == 0:
             room = rng.choice((0, chunks, MAX_CHUNKS))
             payload, about = (0,) * room, f"empty, room for {room} chunks"
             if odd < 0.06:
@@ -124,10 +124,10 @@ class Traffic:
                 about = f"empty, {Status(header.status).name}"
         else:
             payload = random_payload(rng, chunks)
-            header = header._replace(grad_cnt=lanes_in(chunks, header.lane), data_cnt=rng.randint(1, src_cnt))
+            header = header._replace(lane_cnt=lanes_in(chunks, header.lane), data_cnt=rng.randint(1, worker_cnt))
             if member.switch and header.op == Op.COPY and rng.random() < 0.6:
                 ahead = rng.getrandbits(1)  # the payload alone, or what counts it
-                header = header._replace(final=ahead, grad_cnt=header.grad_cnt * ahead)
+                header = header._replace(query=ahead, lane_cnt=header.lane_cnt * ahead)
                 payload = payload if ahead else (0,) * rng.choice((0, 0, chunks))
         if 0.25 < odd < 0.35:
             other_op, other_block = rng.randrange(16), rng.getrandbits(32)
@@ -136,6 +136,7 @@ class Traffic:
                 "dest": 3,
                 "op": other_op,
                 "final": 1,
+                "query": 1,
                 "no_aging": 1,
                 "block_id": other_block,
             }

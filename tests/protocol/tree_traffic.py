@@ -45,17 +45,15 @@ class TreeTraffic(Traffic):
         """A result, a notice or an answer."""
         rng = self._rng
         call = self._call_of(star.LEAF, block_id)
-        header = call._replace(
-            src_cnt=rng.randint(1, 9), data_cnt=rng.randint(1, 9), backoff=rng.getrandbits(1), final=0
-        )  # fmt: skip
+        header = call._replace(worker_cnt=rng.randint(1, 9), data_cnt=rng.randint(1, 9), backoff=rng.getrandbits(1))
         kind = rng.random()
         if kind < 0.2:
             status = rng.choice(ANSWERS)
             reason = rng.randint(Outcome.UNKNOWN_JOB, Outcome.UNSUPPORTED) if status == Status.REFUSED else 0
-            return header._replace(status=status, age_op=reason, src_cnt=0, data_cnt=0), (), status.name
+            return header._replace(status=status, reason=reason, worker_cnt=0, data_cnt=0), (), status.name
         chunks = self._chunks[star.LEAF, block_id] if rng.random() < 0.9 else rng.randint(1, MAX_CHUNKS)
         if (call.op == Op.COPY and rng.random() < 0.5) or kind > 0.97:
-            header = header._replace(age_op=AgeOp.EARLY, grad_cnt=lanes_in(chunks, header.lane))
+            header = header._replace(early=1, lane_cnt=lanes_in(chunks, header.lane))
             return header, random_payload(rng, chunks), "a payload ahead of its result"
         degraded = rng.getrandbits(1)
         age_op = rng.choice((AgeOp.AGED, AgeOp.LATE)) if degraded else AgeOp.NORMAL
@@ -67,7 +65,7 @@ class TreeTraffic(Traffic):
         if kind < 0.5:
             status = rng.choice((Status.RANGE, Status.ABORT, Status.MISMATCH))
             return header._replace(status=status, gen_id=rng.getrandbits(16)), (), f"a result with {status.name}"
-        header = header._replace(grad_cnt=lanes_in(chunks, header.lane))
+        header = header._replace(lane_cnt=lanes_in(chunks, header.lane))
         return header, random_payload(rng, chunks), f"a result, {age_op.name}"
 
     def _wrong(self, datagram: Datagram, port: int) -> Step:

@@ -9,10 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 from netsum.wire.codec import Header, pack_header
 from netsum.wire.memory import MAX_SEGMENTS, MEMORY_FIELDS, MemoryHeader
-from netsum.wire.schema import CHUNK_BYTES, HEADER_FIELDS, MAX_CHUNKS, UDP_PORT, VERSION, Lane
+from netsum.wire.schema import CHUNK_BYTES, HEADER_FIELDS, MAX_CHUNKS, SATURATED, UDP_PORT, VERSION, Lane
 
-WIDTHS = {field.name: field.bits for field in HEADER_FIELDS if field.name != "grad_cnt_high"}
-WIDTHS["grad_cnt"] = 14  # both parts joined
+WIDTHS = {field.name: field.bits for field in HEADER_FIELDS if field.name in Header._fields}
 
 headers = st.builds(Header, **{name: st.integers(0, (1 << bits) - 1) for name, bits in WIDTHS.items()})
 """Any header that fits on the wire, sensible or not."""
@@ -24,13 +23,16 @@ def well_formed(rng: random.Random) -> tuple[Header, bytes]:
     chunks = rng.randint(0, MAX_CHUNKS)
     empty = rng.random() < 0.3
     values = {name: rng.getrandbits(bits) for name, bits in WIDTHS.items()}
-    values |= {"version": VERSION, "lane": lane, "grad_cnt": 0 if empty else chunks * CHUNK_BYTES >> lane}
+    values |= {"version": VERSION, "lane": lane, "lane_cnt": 0 if empty else chunks * CHUNK_BYTES >> lane}
     return Header(**values), bytes(chunks * CHUNK_BYTES) if empty else rng.randbytes(chunks * CHUNK_BYTES)
 
 
 def fields_of(header: Header) -> dict[str, Any]:
-    """The header's values by the schema's names, which has grad_cnt in two parts."""
-    return {**header._asdict(), "grad_cnt_high": header.grad_cnt >> 12, "grad_cnt": header.grad_cnt & 4095}
+    """The values of all fields of the schema, of which some saturate and some are zero."""
+    widths = {field.name: field.bits for field in HEADER_FIELDS}
+    known = header._asdict()
+    repeated = {name: min(known[wide], (1 << widths[name]) - 1) for name, wide in SATURATED.items()}
+    return {**dict.fromkeys(widths, 0), **known, **repeated}
 
 
 def lanes_of(header: Header, payload: bytes) -> list[int]:

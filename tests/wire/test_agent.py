@@ -72,7 +72,7 @@ def double(data: bytes) -> list[bytes]:
     header = parse_header(data)
     lanes = [int.from_bytes(data[at : at + 4], "big") for at in range(HEADER_BYTES, len(data), 4)]
     summed = b"".join((2 * lane % (1 << 32)).to_bytes(4, "big") for lane in lanes)
-    return [pack_header(header._replace(src_cnt=2, data_cnt=2)) + summed]
+    return [pack_header(header._replace(worker_cnt=2, data_cnt=2)) + summed]
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_send_prints_what_went_and_what_came(doubling: Peer) -> None:
     done = by_udp(doubling, "--job-id", "3", "--block", "7", "--gen", "9", "--values", "1,2,-1", "--count", "1")
     assert done.exit_code == 0, done.output
     (message,) = doubling.received
-    assert parse_header(message) == Header(3, 7, gen_id=9, grad_cnt=64, data_cnt=1)
+    assert parse_header(message) == Header(3, 7, gen_id=9, lane_cnt=64, data_cnt=1)
     assert message[HEADER_BYTES : HEADER_BYTES + 12] == bytes.fromhex("00000001 00000002 ffffffff")
     assert not any(message[HEADER_BYTES + 12 :])
     lines = done.stdout.splitlines()
@@ -108,24 +108,24 @@ def test_send_repeats_values_over_chunks_of_any_lane(doubling: Peer) -> None:
     (message,) = doubling.received
     assert message[HEADER_BYTES:] == b"\x01\x02" * 384
     header = parse_header(message)
-    assert (header.op, header.lane, header.dest, header.grad_cnt) == (Op.MAX, Lane.L8, 2, 768)
+    assert (header.op, header.lane, header.dest, header.lane_cnt) == (Op.MAX, Lane.L8, 2, 768)
 
 
 def test_send_empty_contributions_and_what_no_host_would_send(doubling: Peer) -> None:
     done = by_udp(
-        doubling, "--status", "ABORT", "--room", "2", "--set", "version=7", "--set", "src_cnt=0", "--count", "1"
+        doubling, "--status", "ABORT", "--room", "2", "--set", "version=7", "--set", "worker_cnt=0", "--count", "1"
     )
     assert done.exit_code == 0, done.output
     (message,) = doubling.received
     header = parse_header(message)
-    assert (header.status, header.version, header.src_cnt, header.grad_cnt) == (Status.ABORT, 7, 0, 0)
+    assert (header.status, header.version, header.worker_cnt, header.lane_cnt) == (Status.ABORT, 7, 0, 0)
     assert message[HEADER_BYTES:] == bytes(512)
     assert "version 7" in done.stdout
 
 
 def test_send_verbose_shows_every_field(doubling: Peer) -> None:
     done = by_udp(doubling, "--values", "5", "--verbose", "--count", "1")
-    assert "grad_cnt  = 64" in done.stdout
+    assert "lane_cnt  = 64" in done.stdout
 
 
 def test_silence_is_told_and_is_no_error() -> None:
@@ -200,9 +200,11 @@ def test_bad_send_is_one_clear_line(arguments: list[str], code: int, message: st
 def capture(tmp_path: Path) -> Path:
     path = tmp_path / "seen.pcap"
     frames = [
-        frame_of(Header(3, 7, src_id=1, grad_cnt=64, data_cnt=1), bytes(range(256))),
+        frame_of(Header(3, 7, src_id=1, lane_cnt=64, data_cnt=1), bytes(range(256))),
         udp_frame(b"not ours", destination_port=53),
-        udp_frame(pack_header(Header(3, 8, src_cnt=0, status=9, age_op=10)), source_port=12000, destination_port=20001),
+        udp_frame(
+            pack_header(Header(3, 8, worker_cnt=0, status=9, reason=10)), source_port=12000, destination_port=20001
+        ),
     ]
     with PcapWriter(str(path), linktype=1) as writer:
         writer.write_header(None)
@@ -222,7 +224,7 @@ def test_show_is_a_row_a_packet(capture: Path) -> None:
 
 def test_show_as_json_has_every_field_and_lane(capture: Path) -> None:
     first, second = (json.loads(line) for line in run("show", "--json", str(capture)).stdout.splitlines())
-    assert Header(**{name: first[name] for name in Header._fields}) == Header(3, 7, src_id=1, grad_cnt=64, data_cnt=1)
+    assert Header(**{name: first[name] for name in Header._fields}) == Header(3, 7, src_id=1, lane_cnt=64, data_cnt=1)
     assert first["lanes"][:2] == [0x00010203, 0x04050607]
     assert (second["status"], second["lanes"]) == (9, [])
 

@@ -40,7 +40,7 @@ def traffic(rng: random.Random) -> list[tuple[int, bytes]]:
     for block, (op, lane, chunks) in enumerate(kinds):
         for member in rng.sample(range(3), 3):
             payload = tuple(rng.getrandbits(2048) for _ in range(chunks))
-            say(member, block, payload, op=op, lane=lane, grad_cnt=chunks * CHUNK_BYTES >> lane, data_cnt=1)
+            say(member, block, payload, op=op, lane=lane, lane_cnt=chunks * CHUNK_BYTES >> lane, data_cnt=1)
     last = len(kinds) - 1
     say(0, last, (0,) * 16, gen_id=last)  # repeated, as an empty one with room: the result again
     say(0, 0)  # stale
@@ -82,7 +82,7 @@ def test_captured_frames_read_the_same_three_ways(target: Target, wireshark: Dis
         assert header == layer.header()
         values = dict(zip([*lanes, "room"], row[len(BELOW) + len(NAMES) :], strict=True))
         room = values.pop("room").replace(":", "")
-        if header.grad_cnt:
+        if header.lane_cnt:
             assert isinstance(layer.payload, Lanes)
             numbers = values.pop(f"netsum.lane{Lane(header.lane).bits}")
             assert numbers == ",".join(map(str, layer.payload.values))

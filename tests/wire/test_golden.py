@@ -21,23 +21,23 @@ GOLDEN = Path(__file__).with_name("golden")
 TO_SWITCH, FROM_SWITCH = {"source_port": 20001}, {"source_port": 12000, "destination_port": 20001}
 CASES: dict[str, tuple[Header, bytes, dict[str, int]]] = {
     "contribution": (
-        Header(3, 4096, src_id=2, gen_id=17, grad_cnt=64, data_cnt=1),
+        Header(3, 4096, src_id=2, gen_id=17, lane_cnt=64, data_cnt=1),
         b"".join(value.to_bytes(4, "big") for value in range(1 << 29, (1 << 29) + 64)),
         TO_SWITCH,
     ),
-    "largest": (Header(255, 2**32 - 1, grad_cnt=4096, lane=Lane.L8, data_cnt=1), b"\x7f" * 4096, TO_SWITCH),
-    "exponents": (Header(3, 4095, gen_id=17, op=Op.MAX, lane=Lane.L8, grad_cnt=256, data_cnt=1), bytes(256), TO_SWITCH),
+    "largest": (Header(255, 2**32 - 1, lane_cnt=4096, lane=Lane.L8, data_cnt=1), b"\x7f" * 4096, TO_SWITCH),
+    "exponents": (Header(3, 4095, gen_id=17, op=Op.MAX, lane=Lane.L8, lane_cnt=256, data_cnt=1), bytes(256), TO_SWITCH),
     "empty": (Header(3, 4097, src_id=1, gen_id=17), b"", TO_SWITCH),
     "empty-with-room": (Header(3, 4097, src_id=1, gen_id=17), bytes(512), TO_SWITCH),
     "abort": (Header(3, 4098, src_id=1, gen_id=18, status=Status.ABORT), b"", TO_SWITCH),
     "result": (
-        Header(3, 4096, src_id=1, src_cnt=4, gen_id=17, grad_cnt=32, lane=Lane.L64, data_cnt=4),
+        Header(3, 4096, src_id=1, worker_cnt=4, gen_id=17, lane_cnt=32, lane=Lane.L64, data_cnt=4),
         b"".join((1 << 63 | value).to_bytes(8, "big") for value in range(32)),
         FROM_SWITCH,
     ),
-    "notice": (Header(3, 4097, src_id=1, src_cnt=4, gen_id=17, data_cnt=2), b"", FROM_SWITCH),
-    "stale": (Header(3, 12, src_cnt=0, status=Status.STALE), b"", FROM_SWITCH),
-    "refused": (Header(9, 12, age_op=Outcome.UNKNOWN_JOB, src_cnt=0, status=Status.REFUSED), b"", FROM_SWITCH),
+    "notice": (Header(3, 4097, src_id=1, worker_cnt=4, gen_id=17, data_cnt=2), b"", FROM_SWITCH),
+    "stale": (Header(3, 12, worker_cnt=0, status=Status.STALE), b"", FROM_SWITCH),
+    "refused": (Header(9, 12, reason=Outcome.UNKNOWN_JOB, worker_cnt=0, status=Status.REFUSED), b"", FROM_SWITCH),
 }
 
 
@@ -76,7 +76,7 @@ def readable(frame: bytes) -> str:
     for name, value in header._asdict().items():
         title = value_name(name, value)
         lines.append(f"{name:<10} {value}" + (f" ({title})" if title != str(value) else ""))
-    if header.grad_cnt:
+    if header.lane_cnt:
         lines += ["", f"gradients  {packet_format.some(packet_format.lanes(header, payload).tolist(), 4)}"]
     return "\n".join([*lines, "", *hex_lines(frame), ""])
 

@@ -24,7 +24,7 @@ from netsum.packets import (
     seen,
 )
 from netsum.wire.codec import Header, pack_header, parse_record
-from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, QUERY_FIELDS, RECORD_BITS, RECORD_FIELDS, Lane
+from netsum.wire.schema import CHUNK_BYTES, EVERYONE, HEADER_BYTES, QUERY_FIELDS, RECORD_BITS, RECORD_FIELDS, Lane
 from scapy.packet import Raw
 from scapy.utils import wrpcap
 
@@ -33,8 +33,8 @@ from tests.wire.strategies import fields_of, frame_of, headers, lanes_of, udp_fr
 
 def scapy_fields(layer: Netsum) -> Header:
     """The layer's own field values, as the codec names them."""
-    values = {name: layer.getfieldval(name) for name in Header._fields if name != "grad_cnt"}
-    return Header(**values, grad_cnt=layer.gradients)
+    values = {name: layer.getfieldval(name) for name in Header._fields}
+    return Header(**values)
 
 
 @given(headers)
@@ -55,7 +55,7 @@ def test_frames_dissect_to_the_same_header_and_lanes_and_build_again(seed: int) 
     frame = frame_of(header, payload)
     packet = dissect(frame)
     assert scapy_fields(packet[Netsum]) == header
-    if header.grad_cnt:
+    if header.lane_cnt:
         assert packet[LANES[header.lane]].values == lanes_of(header, payload)
     elif payload:
         assert packet[Room].load == payload
@@ -76,27 +76,27 @@ def test_what_is_left_out_is_filled_in(lane: Lane) -> None:
     built = dissect(bytes(packet))
     assert built[UDP].dport == 12000
     header = built[Netsum].header()
-    assert (header.lane, header.grad_cnt, header.data_cnt, header.src_cnt) == (lane, count, 1, 1)
+    assert (header.lane, header.lane_cnt, header.data_cnt, header.worker_cnt) == (lane, count, 1, 1)
 
 
-def test_4096_lanes_of_8_bits_need_the_high_part_of_grad_cnt() -> None:
+def test_4096_lanes_are_more_than_grad_cnt_can_say() -> None:
     built = Netsum(bytes(Netsum() / LANES[Lane.L8](values=[7] * 4096)))
-    assert (built.grad_cnt_high, built.grad_cnt, built.gradients) == (1, 0, 4096)
+    assert (built.grad_cnt, built.lane_cnt) == (4095, 4096)
     assert built.payload.values == [7] * 4096
 
 
 def test_empty_contribution_keeps_its_room_uncounted() -> None:
     header = Netsum(bytes(Netsum() / Room(bytes(512)))).header()
-    assert (header.grad_cnt, header.data_cnt) == (0, 0)
+    assert (header.lane_cnt, header.data_cnt) == (0, 0)
 
 
 def test_fields_that_are_set_are_sent_as_they_are() -> None:
-    header = Netsum(bytes(Netsum(grad_cnt=5, data_cnt=9, version=3) / Raw(b"xyz"))).header()
-    assert (header.grad_cnt, header.data_cnt, header.version) == (5, 9, 3)
+    header = Netsum(bytes(Netsum(lane_cnt=5, data_cnt=9, version=3) / Raw(b"xyz"))).header()
+    assert (header.lane_cnt, header.data_cnt, header.version) == (5, 9, 3)
 
 
 def test_short_payload_is_kept_as_it_came() -> None:
-    frame = udp_frame(pack_header(Header(1, 2, grad_cnt=64, data_cnt=1)) + b"\x01\x02\x03")
+    frame = udp_frame(pack_header(Header(1, 2, lane_cnt=64, data_cnt=1)) + b"\x01\x02\x03")
     packet = dissect(frame)
     assert bytes(packet) == frame
     found = seen(packet)
@@ -116,7 +116,7 @@ def test_other_traffic_is_not_ours() -> None:
 
 
 def test_names_are_shown_for_values_that_have_them() -> None:
-    text = as_text(dissect(frame_of(Header(3, 7, op=2, lane=0, status=9, dest=255), b"")))
+    text = as_text(dissect(frame_of(Header(3, 7, op=2, lane=0, status=9, dest=EVERYONE), b"")))
     for line in ("op        = MAX", "lane      = 8 bits", "status    = REFUSED", "dest      = every member"):
         assert line in text
 

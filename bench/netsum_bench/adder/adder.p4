@@ -16,7 +16,7 @@ header head_h {                  // Ethernet, IPv4, UDP and netsum
     bit<344> before;
     bit<25>  lap;                // of block_id, whose low bits are the index into the registers
     bit<7>   slot;
-    bit<152> behind;
+    bit<280> behind;
 }
 
 header chunks_h {

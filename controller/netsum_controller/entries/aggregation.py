@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netsum.wire.schema import OUTCOMES_PER_JOB, Outcome, Role
+from netsum.wire.schema import OUTCOMES_PER_JOB, SWITCH_SOURCE, Outcome, Role
 
 from netsum_controller.entries.entry import Entry
 
@@ -92,13 +92,13 @@ class MemberEntry(Entry, table="member", action="set_member", key=("job_id", "sr
 
 @dataclass(frozen=True)
 class ParentEntry(Entry, table="member", action="set_parent", key=("job_id", "src_id", "ingress_port")):
-    """A parent of this switch is on ``ingress_port``, where the switch is source ``src_id``. Its packets are for UDP port
-    ``udp_port`` in this epoch, which is also the source port of the switch's partials."""
+    """A parent of this switch is on ``ingress_port``. Its packets are for UDP port ``udp_port`` in this epoch, which is also the
+    source port of the switch's partials."""
 
     job_id: int
-    src_id: int
     ingress_port: int
     udp_port: int
+    src_id: int = SWITCH_SOURCE
 
 
 # Multicast groups: the ports to which the ``forward`` stage floods, and the members to which ``deliver`` sends a job's

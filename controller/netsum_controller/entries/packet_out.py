@@ -48,14 +48,14 @@ class Record:
     block_id: int
     state: BlockState
     seen: int
-    src_cnt: int
+    worker_cnt: int
     data_cnt: int
     status: int
     start_us: int
     op: int
     lane: int
     gen_id: int
-    grad_cnt: int
+    lane_cnt: int
     degraded: bool
     no_aging: bool = False
     age_ms: float = 0.0
@@ -65,7 +65,7 @@ class Record:
     def parse(cls, slot: int, payload: bytes, age: int) -> Record:
         """From a PacketIn's payload and the age in its metadata; :class:`ValueError` if it is too short."""
         raw = parse_record(payload)
-        same = ("epoch", "block_id", "seen", "src_cnt", "data_cnt", "status", "op", "lane", "gen_id", "grad_cnt")
+        same = ("epoch", "block_id", "seen", "worker_cnt", "data_cnt", "status", "op", "lane", "gen_id", "lane_cnt")
         return cls(
             slot=slot,
             state=BlockState(raw["state"]),

@@ -43,7 +43,7 @@ MAX_BODY = 64 * 1024
 """Bytes of a request's body."""
 
 MAX_CONNECTIONS = 512
-"""Connections served at once, each by a thread: two for each of the 255 ranks that a job can have."""
+"""Connections served at once, each by a thread: two for each rank of a job of 256."""
 
 REQUEST_TIME = 10.0
 """Seconds that a client has for its whole request, and again for taking the answer."""

@@ -25,7 +25,7 @@ from netsum_controller.planning.admission import place_again
 from netsum_controller.planning.allocation import allocate_first_block_id, scattered
 from netsum_controller.planning.items import home_of
 from netsum_controller.planning.replan import Replanned
-from netsum_controller.planning.trees import Trees, plan_trees
+from netsum_controller.planning.trees import Trees, plan_trees, source_ids
 from netsum_controller.state.model import SERIAL, Claim, Edge, Epoch, Job, JobState, Late, Part, Rejoin, Seat, Shape
 
 log = logging.getLogger(__name__)
@@ -52,8 +52,9 @@ def make_epoch(
     edges = tuple(Edge(*edge, port) for edge, port in zip(shape.edges, ports[len(members) :], strict=True))
     start = scattered(claim.number) if claim.others else 0
     first_block_id = allocate_first_block_id(context.store.used_ranges(switches, job_id), start)
+    ids = source_ids(shape)
     seats = tuple(
-        Seat(rank=rank, src_id=rank, host=host, udp_port=port, evicted=rank in evicted)
+        Seat(rank, ids.get(shape.homes[rank], {}).get(rank, 0) if ids else 0, host, port, evicted=rank in evicted)
         for rank, (host, port) in enumerate(zip(members, ports[: len(members)], strict=True))
     )
     edges = tuple(sorted(edges, key=lambda edge: (edge.child, edge.parent)))

@@ -170,12 +170,12 @@ def _aging_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> I
             missing = ", ".join(str(seat.rank) for seat in job.epoch.members if not seat.joined)
             yield f"no block ages out before everyone has joined (missing: rank {missing})"
         return
-    few = [(node, record, quorum) for node, record, quorum in opened if record.src_cnt < quorum]
+    few = [(node, record, quorum) for node, record, quorum in opened if record.worker_cnt < quorum]
     if few:
         node, record, quorum = few[0]
         of = "for" if node.role is Role.ROOT else f"of switch {node.switch}"
         yield (
-            f"block {record.block_id} has {record.src_cnt} of the {quorum} workers that the quorum asks {of}: it "
+            f"block {record.block_id} has {record.worker_cnt} of the {quorum} workers that the quorum asks {of}: it "
             f"does not age out"
         )
     if any(record.no_aging for _, record, _ in opened):
@@ -183,7 +183,7 @@ def _aging_hints(job: Job, trees: Trees, states: Mapping[str, SwitchState]) -> I
     late = [
         record
         for node, record, quorum in opened
-        if record.src_cnt >= quorum
+        if record.worker_cnt >= quorum
         and not record.no_aging
         and record.age_ms > SCANS_LATE * block_exp_us(job.block_exp_us, node.height) / 1000
     ]

@@ -65,7 +65,7 @@ class Path:
 
     def none_so_large(self, record: Record | None) -> str:
         """The end of a sentence about a member that seems slow: perhaps only its small packets arrive."""
-        size = 0 if record is None else HEADER_BYTES + (record.grad_cnt << record.lane)
+        size = 0 if record is None else HEADER_BYTES + (record.lane_cnt << record.lane)
         if size == HEADER_BYTES or not self._only_smaller(size):
             return ""
         return f"; or its packets of {size} bytes do not come, only smaller ones have: {self._mtu(size)}"

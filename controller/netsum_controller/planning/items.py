@@ -180,7 +180,7 @@ def _source(topology: Topology, job: Job, node: Node, child: Child) -> Iterator[
     """Entries of one source. A child switch counts for all members below it when the epoch began, never for fewer."""
     source = 1 << child.src_id
     if child.host is not None:
-        host, seat = topology.hosts[child.host], job.epoch.seats[child.src_id]
+        host, seat = topology.hosts[child.host], job.epoch.seats[child.ranks[0]]
         yield MemberEntry(job.job_id, child.src_id, child.port, source, workers=1, udp_port=seat.udp_port)
         address = (mac_to_int(host.mac), ip_to_int(host.ip), seat.udp_port)
         yield RewriteEntry(job.job_id, child.src_id, *address, rank=seat.rank)
@@ -193,7 +193,7 @@ def _source(topology: Topology, job: Job, node: Node, child: Child) -> Iterator[
 
 def _uplinks(topology: Topology, job: Job, node: Node) -> Iterator[Item]:
     for up in node.uplinks:
-        yield ParentEntry(job.job_id, up.src_id, up.port, _port_between(job, node.switch, up.switch))
+        yield ParentEntry(job.job_id, up.port, _port_between(job, node.switch, up.switch))
     for stripe, way in enumerate(node.parents):
         if way is not None:
             parent = topology.switches[way.switch]

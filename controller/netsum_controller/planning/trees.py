@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import networkx as nx
-from netsum.wire.schema import Role
+from netsum.wire.schema import SWITCH_SOURCE, Role
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.errors import NoSwitchError, RejectedError
@@ -77,7 +77,7 @@ ROUND_TRIP_US = 5000
 @dataclass(frozen=True)
 class Child:
     """A source of a switch: either a ``host`` (for one rank) or a child ``switch``; the other is None. ``ranks`` are those
-    below it, ascending, and ``src_id`` is the lowest of them; ``port`` is the switch's own port towards the child."""
+    below it, ascending, and ``src_id`` is its number at the switch; ``port`` is the switch's own port towards the child."""
 
     src_id: int
     port: int
@@ -189,16 +189,34 @@ def trees_of(topology: Topology, shape: Shape, members: Mapping[int, str]) -> Tr
     """Trees of a known shape in the current topology. ``members`` are host names by rank; those on no switch of the trees are
     left out. :class:`RejectedError` if a switch or a link that the trees need is gone."""
     graph = switch_graph(topology)
-    below: dict[str, set[str]] = {name: set() for name in shape.switches}
     for child, parent in shape.edges:
         if not graph.has_edge(child, parent):
             raise RejectedError(f"the topology no longer has a link between {child} and {parent}")
-        below[parent].add(child)
-    unknown = [name for name in below if name not in graph]
+    unknown = [name for name in shape.switches if name not in graph]
     if unknown:
         raise RejectedError(f"the topology no longer has switch {', '.join(sorted(unknown))}")
-    parents = {root: shape.parents.get(root, {}) for root in shape.roots}
-    return _trees(topology, graph, members, parents, below, shape.roots)
+    return _trees(topology, graph, members, shape)
+
+
+def source_ids(shape: Shape) -> dict[str, dict[int | str, int]]:
+    """The source id of each child (a rank or a switch) of each switch: its place in the order of the lowest ranks below them.
+    Evicted ranks have one too, so that no id changes during an epoch. Raises :class:`RejectedError` if a switch has more
+    children than there are ids."""
+    below = _below(shape)
+    lowest: dict[str, dict[int | str, int]] = {name: {} for name in below}
+    for rank, home in enumerate(shape.homes):
+        if home in lowest:
+            lowest[home][rank] = rank
+    ids = {}
+    for name in _lowest_first(below):
+        children = lowest[name]
+        children |= {child: min(lowest[child].values(), default=len(shape.homes)) for child in below[name]}
+        if len(children) > SWITCH_SOURCE:
+            raise RejectedError(
+                f"switch {name} would have {len(children)} sources; a switch has {SWITCH_SOURCE} at most"
+            )
+        ids[name] = {child: number for number, child in enumerate(sorted(children, key=children.__getitem__))}
+    return ids
 
 
 def block_exp_us(lowest_us: int, height: int) -> int:
@@ -305,7 +323,8 @@ def _build(
             return None
         if any(other in tree for other in weights):  # a root here is no leaf there
             return None
-    return _trees(topology, graph, hosts, parents, below, share(weights))
+    homes_by_rank = tuple(topology.hosts[hosts[rank]].switch if rank in hosts else "" for rank in range(max(hosts) + 1))
+    return _trees(topology, graph, hosts, Shape(share(weights), parents, homes_by_rank))
 
 
 def _tree(graph: Graph, homes: Sequence[str], root: str) -> dict[str, str]:
@@ -324,45 +343,45 @@ def _tree(graph: Graph, homes: Sequence[str], root: str) -> dict[str, str]:
     return parents
 
 
-def _trees(
-    topology: Topology,
-    graph: Graph,
-    hosts: Mapping[int, str],
-    parents: Mapping[str, Mapping[str, str]],
-    below: Mapping[str, set[str]],
-    roots: tuple[str, ...],
-) -> Trees:
+def _trees(topology: Topology, graph: Graph, hosts: Mapping[int, str], shape: Shape) -> Trees:
     nodes: dict[str, Node] = {}
+    below, ids = _below(shape), source_ids(shape)
 
     def port(switch: str, other: str) -> int:
         return int(graph.edges[switch, other]["ports"][switch])
 
     def children(name: str) -> tuple[Child, ...]:
         own = [
-            Child(rank, topology.hosts[host].port, (rank,), host=host)
+            Child(ids[name][rank], topology.hosts[host].port, (rank,), host=host)
             for rank, host in hosts.items()
             if topology.hosts[host].switch == name
         ]
-        for child in below[name]:
-            ranks = nodes[child].ranks
-            own.append(Child(ranks[0], port(name, child), ranks, switch=child))
+        own += [Child(ids[name][child], port(name, child), nodes[child].ranks, switch=child) for child in below[name]]
         return tuple(sorted(own, key=lambda child: child.src_id))
 
     def uplink(name: str, root: str) -> Uplink | None:
-        parent = parents[root].get(name)
-        return None if parent is None else Uplink(parent, port(name, parent), nodes[name].ranks[0])
+        parent = shape.parents.get(root, {}).get(name)
+        return None if parent is None else Uplink(parent, port(name, parent), ids[parent][name])
 
     for name in _lowest_first(below):
         height = max((nodes[child].height + 1 for child in below[name]), default=0)
-        nodes[name] = Node(name, Role.ROOT if name in parents else Role.LEAF, children(name), height=height)
+        nodes[name] = Node(name, Role.ROOT if name in shape.roots else Role.LEAF, children(name), height=height)
     for name, node in nodes.items():
         if node.role is Role.LEAF:
-            ways = tuple(uplink(name, root) for root in roots)
+            ways = tuple(uplink(name, root) for root in shape.roots)
             nodes[name] = Node(name, Role.LEAF, node.children, ways, node.height)
     # The topology's order among equals; a parent is higher than all its children.
     order = list(topology.switches)
     ranked = sorted(nodes, key=lambda name: (-nodes[name].height, order.index(name)))
-    return Trees({name: nodes[name] for name in ranked}, roots)
+    return Trees({name: nodes[name] for name in ranked}, shape.roots)
+
+
+def _below(shape: Shape) -> dict[str, set[str]]:
+    """The child switches of each switch, in whatever tree."""
+    below: dict[str, set[str]] = {name: set() for name in shape.switches}
+    for child, parent in shape.edges:
+        below[parent].add(child)
+    return below
 
 
 def _lowest_first(below: Mapping[str, set[str]]) -> list[str]:

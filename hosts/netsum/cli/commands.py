@@ -75,7 +75,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 @click.option("--op", type=click.Choice([op.name for op in Op]), default="SUM", show_default=True)
 @click.option("--lane", type=click.Choice(list(_LANES)), default="32", show_default=True, help="Bits in a lane.")
 @click.option(
-    "--dest", type=click.IntRange(0, 255), default=EVERYONE, show_default=True, help="Rank that gets the result."
+    "--dest", type=click.IntRange(0, EVERYONE), default=EVERYONE, show_default=True, help="Rank that gets the result."
 )
 @click.option("--status", type=click.Choice([status.name for status in Status]), default="OK", show_default=True)
 @click.option("--values", help="Gradients, such as 1,2,3: the lanes as they are on the wire, without a bias.")
@@ -164,7 +164,7 @@ def _print_message(what: str, message: bytes, options: dict[str, Any]) -> None:
         return
     header, payload = parse_header(message), message[HEADER_BYTES:]
     click.echo(f"{what:<9} {packet_format.line(packet_format.row(header, payload, from_switch=what == 'received'))}")
-    if header.grad_cnt and options["most"]:
+    if header.lane_cnt and options["most"]:
         click.echo(f"{'':<9} {packet_format.some(packet_format.lanes(header, payload).tolist(), options['most'])}")
     if options["verbose"]:
         click.echo(packets.as_text(Netsum(message)))

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from netsum.text import counted
-from netsum.wire.codec import REASON_NAMES, Header, value_name
-from netsum.wire.schema import EVERYONE, UDP_PORT, VERSION, Hop, Lane, Status
+from netsum.wire.codec import Header, value_name
+from netsum.wire.schema import EVERYONE, SWITCH_SOURCE, UDP_PORT, VERSION, Hop, Lane, Status
 
 
 class Row(NamedTuple):
@@ -33,12 +33,12 @@ COLUMNS: tuple[str, ...] = tuple(name.replace("counts", "workers/data") for name
 def kind(header: Header, *, from_switch: bool) -> str:
     """The kind of the packet, in at most two words."""
     if header.hop == Hop.UP:
-        return "partial" if header.grad_cnt else "empty partial"
+        return "partial" if header.lane_cnt else "empty partial"
     if not from_switch and header.hop != Hop.DOWN:
-        return "contribution" if header.grad_cnt else "empty contribution"
+        return "contribution" if header.lane_cnt else "empty contribution"
     if header.status in (Status.STALE, Status.REFUSED, Status.AGAIN):
         return "answer"
-    if header.grad_cnt or not header.data_cnt or header.status:
+    if header.lane_cnt or not header.data_cnt or header.status:
         return "result"
     # The sum is in the slot and not in this packet: it must be fetched, or is for another rank.
     return "notice" if header.dest == EVERYONE else "header-only result"
@@ -52,15 +52,15 @@ def from_switch(source: str) -> bool:
 def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
     status = value_name("status", header.status)
     if header.status == Status.REFUSED:
-        status += f": {REASON_NAMES.get(header.age_op, header.age_op)}"
+        status += f": {value_name('reason', header.reason)}"
     elif header.degraded:
         status += ", partial"
     if header.version != VERSION:
         status += f", version {header.version}"
     if header.status == Status.AGAIN:
         size = f"needs room for {counted(header.payload_bytes, 'byte')}"
-    elif header.grad_cnt:
-        size = f"{header.grad_cnt} x {value_name('lane', header.lane)}"
+    elif header.lane_cnt:
+        size = f"{header.lane_cnt} x {value_name('lane', header.lane)}"
         if header.payload_bytes != len(payload):
             size += f", but {counted(len(payload), 'byte')}"
     else:
@@ -70,8 +70,8 @@ def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
         job=str(header.job_id),
         block=str(header.block_id),
         generation=str(header.gen_id) + (f" call {header.call_fingerprint:014x}" if header.call_fingerprint else ""),
-        source=str(header.src_id),
-        counts=f"{header.src_cnt}/{header.data_cnt}",
+        source=str(header.receiver_id if header.src_id == SWITCH_SOURCE else header.src_id),
+        counts=f"{header.worker_cnt}/{header.data_cnt}",
         operation=value_name("op", header.op) + ("" if header.dest == EVERYONE else f" to rank {header.dest}"),
         payload=size,
         status=status,
@@ -90,7 +90,7 @@ def lanes(header: Header, payload: bytes) -> np.ndarray[tuple[int], np.dtype[np.
     if header.lane > Lane.L64:
         return np.empty(0, np.uint8)
     width = Lane(header.lane).bytes
-    whole = min(header.grad_cnt, len(payload) // width)
+    whole = min(header.lane_cnt, len(payload) // width)
     return np.frombuffer(payload, f">u{width}", whole)
 
 

@@ -117,10 +117,10 @@ class SumLanes(OwnLanes):
     mean: bool = False
 
     def decode(
-        self, lanes: Array, numbers: Numbers, data_cnt: Counts, src_cnt: Counts, _out: Array | None = None
+        self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None
     ) -> Array:
-        sums = super().decode(lanes, numbers, data_cnt, src_cnt)
-        return sums / np.maximum(src_cnt, 1)[:, None].astype(sums.dtype) if self.mean else sums
+        sums = super().decode(lanes, numbers, data_cnt, worker_cnt)
+        return sums / np.maximum(worker_cnt, 1)[:, None].astype(sums.dtype) if self.mean else sums
 
 
 def chained_sum(

@@ -69,7 +69,7 @@ class Negotiation:
         self.verdict.add(header.status)
         self.late |= header.age_op == AgeOp.LATE
         self.no_contributor = not header.data_cnt
-        self.members = header.src_cnt
+        self.members = header.worker_cnt
         self.call = header.call_fingerprint
         if len(payload) >= CHUNK_BYTES:
             alike = payload[: len(self._opening)] == self._opening

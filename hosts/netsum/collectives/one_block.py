@@ -111,12 +111,12 @@ class OneBlock:
         if largest < form.smallest:
             return None
         report, following = self._context.report, form.exponent + 1 - form.bits + largest.bit_length()
-        report.blocks, report.src_cnt_min, report.quantum = 1, header.src_cnt, form.quantum
+        report.blocks, report.src_cnt_min, report.quantum = 1, header.worker_cnt, form.quantum
         if not self._mean:
             sums: Array = quanta.astype(np.float32)
             return np.multiply(sums, form.down, sums), following
         means = quanta.astype(np.float64)
-        means /= max(header.src_cnt, 1)
+        means /= max(header.worker_cnt, 1)
         means *= form.down
         return means.astype(np.float32), following
 

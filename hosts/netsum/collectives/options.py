@@ -10,6 +10,7 @@ import numpy as np
 
 from netsum.errors import UnsupportedError
 from netsum.numeric.fixed_point import FLOATS, INTEGERS, Array, bias, float_lane, type_name
+from netsum.numeric.superaccumulator import MOST_RANKS
 from netsum.numeric.superaccumulator import TYPES as EXACT
 from netsum.wire.schema import COMBINING, Lane
 
@@ -121,7 +122,7 @@ def _check(given: ReductionOptions, dtype: np.dtype[Any], workers: int, degrade:
     )
     _check_lanes(options, dtype, workers)
     if options.exact:
-        _check_exact(given, options, dtype)
+        _check_exact(given, options, dtype, workers)
     return options
 
 
@@ -150,7 +151,7 @@ def _check_lanes(options: ReductionOptions, dtype: np.dtype[Any], workers: int) 
         raise UnsupportedError(f"{workers} ranks are too many for a sum in lanes of {bits} bits")
 
 
-def _check_exact(given: ReductionOptions, options: ReductionOptions, dtype: np.dtype[Any]) -> None:
+def _check_exact(given: ReductionOptions, options: ReductionOptions, dtype: np.dtype[Any], workers: int) -> None:
     if options.op not in ARITHMETIC or dtype.name not in EXACT:
         raise UnsupportedError(
             f"exact=True is for sums and means of {' and '.join(sorted(EXACT))}, not for op={options.op!r} of {dtype.name}"
@@ -163,6 +164,8 @@ def _check_exact(given: ReductionOptions, options: ReductionOptions, dtype: np.d
     }
     if wrong := [name for name, is_given in others.items() if is_given]:
         raise UnsupportedError(f"an exact sum is not rounded until its end: leave {', '.join(wrong)} out")
+    if workers > MOST_RANKS:
+        raise UnsupportedError(f"exact=True is for {MOST_RANKS} ranks at most, and the job has {workers}")
 
 
 def _check_residual(options: ReductionOptions, array: Array, residual: Any) -> None:

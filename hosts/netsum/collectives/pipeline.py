@@ -41,9 +41,9 @@ class Lanes(Protocol):
         """Lanes of these blocks, of the same shape as ``rows``, one row a block."""
 
     def decode(
-        self, lanes: Array, numbers: Numbers, data_cnt: Counts, src_cnt: Counts, out: Array | None = None, /
+        self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, out: Array | None = None, /
     ) -> Array:
-        """Values of these blocks' results, one row a block. Of the ``src_cnt`` ranks that answered, ``data_cnt`` contributed.
+        """Values of these blocks' results, one row a block. Of the ``worker_cnt`` ranks that answered, ``data_cnt`` contributed.
         What the lanes were is lost; if ``out`` is given, it may be what is returned."""
 
 
@@ -57,7 +57,7 @@ class BlockGroup:
         self._wire = WIRE_LANES[lane]
         self.lanes = np.empty((rows, width), HOST_LANES[lane])
         counts: NDArray[np.int64] = np.zeros((2, rows), np.int64)
-        self.data_cnt, self.src_cnt = counts
+        self.data_cnt, self.worker_cnt = counts
         self.statuses = [0] * rows
         self.abstained: NDArray[np.bool_] | None = None  # rows that this member did not contribute to
         self.owned: NDArray[np.bool_] | None = None  # rows whose results this member gets; None: all
@@ -73,7 +73,7 @@ class BlockGroup:
         self.missing -= 1
         self.statuses[row] = header.status
         self.data_cnt[row] = header.data_cnt
-        self.src_cnt[row] = header.src_cnt
+        self.worker_cnt[row] = header.worker_cnt
         if header.status == Status.ABORT and not row:
             self.aborted = header.call_fingerprint
         if header.degraded:
@@ -90,7 +90,7 @@ class BlockGroup:
         rows = slice(row, row + len(lanes))
         self.missing -= len(lanes)
         self.data_cnt[rows] = header.data_cnt
-        self.src_cnt[rows] = header.src_cnt
+        self.worker_cnt[rows] = header.worker_cnt
         self.lanes[rows, : lanes.shape[1]] = lanes
         if lanes.shape[1] < self.lanes.shape[1]:
             self.lanes[rows, lanes.shape[1] :] = 0
@@ -119,7 +119,7 @@ class BlockGroup:
         report.missed += len(self.missed())
         report.overflowed += int(self.abstained.sum()) if overflowed and self.abstained is not None else 0
         if len(self._lost) < self.rows:
-            there = self.src_cnt if not self._lost else np.delete(self.src_cnt, self._lost)
+            there = self.worker_cnt if not self._lost else np.delete(self.worker_cnt, self._lost)
             fewest = int(there.min())
             report.src_cnt_min = fewest if report.src_cnt_min is None else min(fewest, report.src_cnt_min)
 
@@ -226,7 +226,7 @@ class BlockPipeline:
 
     def store(self, group: BlockGroup, lanes: Lanes, result: Array) -> None:
         self.put(
-            group, result, lambda out: lanes.decode(group.lanes, group.numbers, group.data_cnt, group.src_cnt, out)
+            group, result, lambda out: lanes.decode(group.lanes, group.numbers, group.data_cnt, group.worker_cnt, out)
         )
 
     def put(self, group: BlockGroup, result: Array, decode: Callable[[Array | None], Array]) -> None:

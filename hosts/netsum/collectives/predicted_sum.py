@@ -148,7 +148,7 @@ class _PredictedSum:
             integers = fixed_point.decode_integers(lanes, group.data_cnt, lane, workers, lanes)
             self.pipeline.partition.blank(integers, group.numbers)
             largest.append(magnitudes([integers]).astype(np.float64))
-            values = partial(self._lanes.values, integers, group.numbers, group.src_cnt)
+            values = partial(self._lanes.values, integers, group.numbers, group.worker_cnt)
             self.pipeline.put(group, self.result, values)
             refused += group.statuses
         sums = np.concatenate(largest)

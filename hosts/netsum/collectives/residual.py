@@ -36,13 +36,13 @@ class Keeping:
         self.partition.place(self.residual, rows - carried, numbers)
         return lanes
 
-    def values(self, integers: Array, numbers: Numbers, src_cnt: Counts, out: Array | None = None) -> Array:
-        return self.inner.values(integers, numbers, src_cnt, out)
+    def values(self, integers: Array, numbers: Numbers, worker_cnt: Counts, out: Array | None = None) -> Array:
+        return self.inner.values(integers, numbers, worker_cnt, out)
 
     def decode(
-        self, lanes: Array, numbers: Numbers, data_cnt: Counts, src_cnt: Counts, out: Array | None = None
+        self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, out: Array | None = None
     ) -> Array:
-        return self.inner.decode(lanes, numbers, data_cnt, src_cnt, out)
+        return self.inner.decode(lanes, numbers, data_cnt, worker_cnt, out)
 
 
 def keeping(lanes: FloatLanes, partition: BlockPartition, residual: Array) -> Keeping:

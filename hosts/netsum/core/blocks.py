@@ -197,9 +197,9 @@ class Contributions:
             degraded=int(block.passing),
             no_aging=int(block.no_aging and self._degrade),
             src_id=self._descriptor.src_id,
-            src_cnt=0 if block.passing else 1,
+            worker_cnt=0 if block.passing else 1,
             gen_id=block.gen,
-            grad_cnt=len(block.payload) >> block.lane,
+            lane_cnt=len(block.payload) >> block.lane,
             op=block.op,
             lane=block.lane,
             status=block.status,
@@ -237,7 +237,7 @@ def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -
         header.op == block.op
         and header.lane == block.lane
         and header.dest == block.dest
-        and header.src_cnt <= workers
+        and header.worker_cnt <= workers
         and (degrade or not header.degraded)
         and (size in (0, len(block.payload)) or not block.payload)
         and size <= room
@@ -264,7 +264,7 @@ _Fingerprint = tuple[int, ...]
 
 def is_early(header: Header) -> bool:
     """True if a packet brings a payload ahead of its block's result."""
-    return header.age_op == AgeOp.EARLY and header.status == Status.OK
+    return bool(header.early) and header.status == Status.OK
 
 
 class Copies:

@@ -347,7 +347,7 @@ class SwitchEndpoint:
         self._way.heard(bool(header.backoff), now, number)
         stats.backoffs += header.backoff * number
         if not header.degraded and header.status == Status.OK:
-            self.active_size = header.src_cnt
+            self.active_size = header.worker_cnt
         if batch is not None:
             stats.stored += payloads.size
             batch.deliver(serial - sent.origin, header, payloads)
@@ -394,8 +394,8 @@ class SwitchEndpoint:
 
     def _refused(self, serial: int, header: Header, now: float) -> None:
         self.stats.refused += 1
-        refusal = BlockRejected(serial, header.age_op)
-        name = refusal.reason.name if refusal.reason else str(header.age_op)
+        refusal = BlockRejected(serial, header.reason)
+        name = refusal.reason.name if refusal.reason else str(header.reason)
         self.stats.refusals[name] = self.stats.refusals.get(name, 0) + 1
         if refusal.reason in _RETRIED and now < self._join_deadline:
             return  # the timer repeats it

@@ -248,13 +248,13 @@ class FloatLanes:
         return encode_floats(rows, self.exponents(numbers), self.lane, self.workers, self.dither)
 
     def decode(
-        self, lanes: Array, numbers: Numbers, data_cnt: Counts, src_cnt: Counts, out: Array | None = None
+        self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, out: Array | None = None
     ) -> Array:
-        return self.values(decode_integers(lanes, data_cnt, self.lane, self.workers, lanes), numbers, src_cnt, out)
+        return self.values(decode_integers(lanes, data_cnt, self.lane, self.workers, lanes), numbers, worker_cnt, out)
 
-    def values(self, integers: Array, numbers: Numbers, src_cnt: Counts, out: Array | None = None) -> Array:
+    def values(self, integers: Array, numbers: Numbers, worker_cnt: Counts, out: Array | None = None) -> Array:
         """The values that sums in quanta stand for, in ``out`` if possible."""
-        divisor = np.maximum(src_cnt, 1) if self.mean else None
+        divisor = np.maximum(worker_cnt, 1) if self.mean else None
         return floats(integers, self.exponents(numbers), self.lane, self.workers, self.dtype, divisor, out)
 
 
@@ -274,10 +274,10 @@ class IntegerLanes:
         return encode_integers(rows, self.lane, self.workers)
 
     def decode(
-        self, lanes: Array, _numbers: Numbers, data_cnt: Counts, src_cnt: Counts, _out: Array | None = None
+        self, lanes: Array, _numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None
     ) -> Array:
         sums = decode_integers(lanes, data_cnt, self.lane, self.workers, lanes)
-        return _truncated(sums, np.maximum(src_cnt, 1)) if self.mean else sums
+        return _truncated(sums, np.maximum(worker_cnt, 1)) if self.mean else sums
 
 
 def _truncated(sums: Array, divisor: Counts) -> Array:

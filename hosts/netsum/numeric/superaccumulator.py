@@ -27,7 +27,9 @@ from netsum.wire.schema import CHUNK_BYTES, Lane
 
 LANE: Final = Lane.L64
 _LANES: Final = CHUNK_BYTES // LANE.bytes
-_COUNTER: Final = 9  # bits: up to 255 ranks
+MOST_RANKS: Final = 255
+"""Ranks whose exact sum can be had: a counter has room for so many."""
+_COUNTER: Final = 9  # bits
 _SHARING: Final = 3  # numbers that share a lane for their counters
 _MOST: Final = 60  # bits of a digit, so that a sum of digits and what it carries fit 63
 _DOUBLE: Final = 53  # bits of a float64's significand
@@ -94,12 +96,12 @@ class ExactLanes:
         return encode_integers(signed.reshape(len(rows), -1), LANE, self.workers)
 
     def decode(
-        self, lanes: Array, _numbers: Numbers, data_cnt: Counts, src_cnt: Counts, _out: Array | None = None
+        self, lanes: Array, _numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None
     ) -> Array:
         signed = decode_integers(lanes, data_cnt, LANE, self.workers).reshape(-1, _LANES)
         there = np.asarray(lanes.reshape(-1, _LANES).any(axis=1))  # the rest was not sent
         digits, counters = self._split(signed[there])
-        divisor = np.repeat(np.maximum(src_cnt, 1), len(signed) // len(lanes))[there, None] if self.mean else None
+        divisor = np.repeat(np.maximum(worker_cnt, 1), len(signed) // len(lanes))[there, None] if self.mean else None
         sums = np.zeros((len(signed), self.per_chunk), self.dtype)
         from_digits = self._from_few_digits if digits.size <= _FEW else self._from_digits
         found = from_digits(digits, divisor)

@@ -139,7 +139,7 @@ class Batch:
         self._data[index[first]] = message.data[first]
         self.stored += int(theirs["size"][adding | first].sum())
         ours["size"] = np.maximum(ours["size"], theirs["size"])
-        ours["src_cnt"] += theirs["src_cnt"]
+        ours["worker_cnt"] += theirs["worker_cnt"]
         ours["data_cnt"] += theirs["data_cnt"]
         ours["status"] = np.maximum(ours["status"], theirs["status"])
         ours["status"][differ] = Status.MISMATCH
@@ -180,10 +180,9 @@ class Batch:
             block_id=block_id,
             age_op=AgeOp.AGED if degraded else AgeOp.NORMAL,
             degraded=degraded,
-            src_id=rank,
-            src_cnt=int(record["src_cnt"]),
+            worker_cnt=int(record["worker_cnt"]),
             gen_id=int(record["gen_id"]),
-            grad_cnt=size >> lane,
+            lane_cnt=size >> lane,
             op=int(record["op"]),
             lane=lane,
             status=status,

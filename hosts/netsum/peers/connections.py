@@ -13,7 +13,18 @@ from typing import Final, NamedTuple
 
 from netsum.core.retransmit import RttEstimator
 from netsum.fork_guard import fork_guarded
-from netsum.peers.wire import GREETING, HEAD, HELLO, BrokenError, Flag, FrameAuth, FrameReader, Identity, framed
+from netsum.peers.wire import (
+    GREETING,
+    HEAD,
+    HELLO,
+    BrokenError,
+    Flag,
+    FrameAuth,
+    FrameReader,
+    Identity,
+    framed,
+    rank_of,
+)
 from netsum.stats import Stats
 from netsum.transports.base import Packet
 from netsum.transports.peer_filter import Address
@@ -330,7 +341,7 @@ class Incoming:
         return []
 
     def _meet(self, hello: bytes) -> FrameReader:
-        met = self._identity.meet(self._greeting, hello) if hello[0] in self._ranks else None
+        met = self._identity.meet(self._greeting, hello) if rank_of(hello) in self._ranks else None
         if met is None:
             raise BrokenError("a process connects that is not a member's")
         self.rank, auth = met

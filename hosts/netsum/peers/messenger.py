@@ -8,7 +8,7 @@ from typing import Final
 
 from netsum.core.blocks import Payload
 from netsum.peers.connections import Head, PeerSession
-from netsum.peers.wire import FRAME, HEAD, RANK, Flag
+from netsum.peers.wire import FRAME, HEAD, RANK, Flag, rank_of
 from netsum.stats import Stats
 
 ASK_FIRST: Final = 0.05
@@ -102,11 +102,11 @@ class Messenger:
         )
 
     def receive(self, frame: memoryview, now: float) -> tuple[int, list[bytes]]:
-        """Take a frame, whose first byte is the sender's rank; returns the rank and the messages that are now in order."""
+        """Take a frame, which begins with the sender's rank; returns the rank and the messages that are now in order."""
         stats = self.stats
         stats.packets_received += 1
         stats.bytes_received += FRAME.size + len(frame) - RANK.size
-        rank = frame[0] if len(frame) else -1
+        rank = rank_of(frame) if len(frame) >= RANK.size else -1
         if rank not in self._ends or RANK.size < len(frame) < RANK.size + HEAD.size:
             stats.malformed += 1
             return rank, []

@@ -26,6 +26,7 @@ from netsum.peers.wire import (
     Identity,
     is_datagram,
     message_bytes,
+    rank_of,
 )
 from netsum.transports.base import Packet
 from netsum.transports.peer_filter import accept_only
@@ -168,11 +169,12 @@ class PeerTransport:
             raise OSError("the transport is closed")
         for packet in packets:
             first = memoryview(packet[0])
+            rank = rank_of(first)
             if is_datagram(first):
-                if self._datagrams is not None and first[0] in self._places:
-                    self._datagrams.send_to((first[DATAGRAM_HEAD:], *packet[1:]), self._places[first[0]])
-            elif first[0] in self._outgoing:
-                self._outgoing[first[0]].send((first[RANK.size :], *packet[1:]), self._selector)
+                if self._datagrams is not None and rank in self._places:
+                    self._datagrams.send_to((first[DATAGRAM_HEAD:], *packet[1:]), self._places[rank])
+            elif rank in self._outgoing:
+                self._outgoing[rank].send((first[RANK.size :], *packet[1:]), self._selector)
 
     def recv(self, timeout: float | None) -> list[memoryview]:
         if self._closed:

@@ -25,11 +25,11 @@ from netsum.transports.base import Packet
 # records (:data:`RECORD`), and the rows' payloads one after the other.
 
 
-RANK: Final = struct.Struct(">B")
+RANK: Final = struct.Struct(">H")
 TAG_BYTES: Final = 16
 GREETING: Final = struct.Struct(">16s16s")
 """The session of the process that accepted, and a random number for this connection."""
-HELLO: Final = struct.Struct(f">B16s{TAG_BYTES}s")
+HELLO: Final = struct.Struct(f"{RANK.format}16s{TAG_BYTES}s")
 """The rank and session of the process that connected, and the tag that proves both (:class:`FrameAuth`)."""
 SIZE: Final = struct.Struct(">I")
 FRAME: Final = struct.Struct(f"{SIZE.format}{TAG_BYTES}s{TAG_BYTES}s")
@@ -44,6 +44,12 @@ DATAGRAM: Final = b"\x80"
 """In the place of a head's flags: what follows is a packet of memory (:mod:`netsum.wire.memory`), which travels by UDP, without
 this byte."""
 DATAGRAM_HEAD: Final = RANK.size + len(DATAGRAM)
+
+
+def rank_of(frame: Payload) -> int:
+    """The rank that a frame, or its first part, is for or from."""
+    (rank,) = RANK.unpack_from(frame)
+    return int(rank)
 
 
 def is_datagram(frame: Payload) -> bool:
@@ -94,10 +100,10 @@ RECORD: Final = np.dtype(
         ("size", ">u2"),  # bytes of payload
         ("op", "u1"),
         ("lane", "u1"),
-        ("dest", "u1"),
+        ("dest", ">u2"),
         ("status", "u1"),
-        ("src_cnt", "u1"),
-        ("data_cnt", "u1"),
+        ("worker_cnt", ">u2"),
+        ("data_cnt", ">u2"),
         ("degraded", "u1"),
         ("flags", "u1"),
     ]

@@ -36,15 +36,12 @@ VALUE_NAMES: Final[dict[str, dict[int, str]]] = {
     "op": {op.value: op.name for op in Op},
     "lane": {lane.value: f"{lane.bits} bits" for lane in Lane},
     "status": {status.value: status.name for status in Status},
+    "reason": {outcome.value: outcome.name for outcome in sorted(REFUSALS)},
     "hop": {hop.value: hop.name for hop in Hop},
     "state": {state.value: state.name for state in BlockState},
     "dest": {EVERYONE: "every member"},
 }
 """Field name to (value to name). A value that is not listed has no name."""
-
-
-REASON_NAMES: Final[dict[int, str]] = {outcome.value: outcome.name for outcome in sorted(REFUSALS)}
-"""Names of ``age_op`` on a REFUSED answer."""
 
 
 def value_name(field: str, value: int) -> str:
@@ -73,32 +70,35 @@ def _units(fields: Sequence[Field]) -> Iterator[tuple[int, list[tuple[Field, int
         if size in _FORMATS:
             yield size, list(positions(group))
             group = []
+    if group:
+        raise ValueError(f"no number has just these fields: {[field.name for field in group]}")
 
 
 def packing(
     fields: Sequence[Field],
     made: type[Made],
     called: str,
-    split: Mapping[str, tuple[str, int]] | None = None,
+    saturated: Mapping[str, str] | None = None,
 ) -> tuple[Callable[[Made], bytes], Callable[[bytes | memoryview], Made]]:
     """``pack(header)``, which masks values to their widths, and ``parse(data)``, which takes the header at the start of the data
     and raises :class:`ValueError` if there are too few bytes, for ``made``, a :class:`typing.NamedTuple`; errors say ``called``
-    for it. ``split`` says of a field of the wire which field of the tuple it is a part of, and from which bit on; others have the
-    same name in both. The tuple may leave out fields that are always 0."""
+    for it. ``saturated`` says of a field of the wire which field of the tuple it repeats as far as it goes; others have the same
+    name in both. The tuple may leave out fields that are always 0."""
     units = list(_units(fields))
     layout = struct.Struct(">" + "".join(_FORMATS[size] for size, _ in units))
     packed = []
-    parts: dict[str, list[str]] = {name: [] for name in made._fields}  # type: ignore[attr-defined]  # it is a NamedTuple
+    parts = dict.fromkeys(made._fields, "0")  # type: ignore[attr-defined]  # it is a NamedTuple
     for index, (size, members) in enumerate(units):
         terms = []
         for field, shift in members:
-            name, low = (split or {}).get(field.name, (field.name, 0))
-            if name not in parts:
-                continue
             mask = (1 << field.bits) - 1
-            whole = field.bits == 8 * size and not low
-            terms.append(f"{name} & {mask}" if whole else f"({name} >> {low} & {mask}) << {shift}")
-            parts[name].append(f"u{index}" if whole else f"(u{index} >> {shift} & {mask}) << {low}")
+            if field.name in (saturated or {}):
+                wide = (saturated or {})[field.name]
+                terms.append(f"({wide} if {wide} < {mask} else {mask}) << {shift}")
+            elif field.name in parts:
+                whole = field.bits == 8 * size
+                terms.append(f"{field.name} & {mask}" if whole else f"({field.name} & {mask}) << {shift}")
+                parts[field.name] = f"u{index}" if whole else f"u{index} >> {shift} & {mask}"
         packed.append(" | ".join(terms) or "0")
     taken = ", ".join(f"u{index}" for index in range(len(units)))
     short = f"a {called} has {layout.size} bytes, this packet has {{len(data)}}"
@@ -106,7 +106,7 @@ def packing(
         f"def pack(header):\n    {', '.join(parts)}, = header\n    return _pack({', '.join(packed)})\n"
         f"def parse(data):\n    try:\n        {taken} = _unpack(data)\n"
         f"    except _error:\n        raise ValueError(f'{short}') from None\n"
-        f"    return _make(({', '.join(' | '.join(parts[name]) for name in parts)},))\n"
+        f"    return _make(({', '.join(parts.values())},))\n"
     )
     make, error = partial(tuple.__new__, made), struct.error
     scope: dict[str, Any] = {"_pack": layout.pack, "_unpack": layout.unpack_from, "_make": make, "_error": error}
@@ -163,32 +163,39 @@ def with_zeros(data: bytes | memoryview, length: int) -> NDArray[np.uint8]:
 
 
 class Header(NamedTuple):
-    """Trio-ML header and extension as one tuple of ints; ``grad_cnt`` includes its high bits."""
+    """Trio-ML header and extension as one tuple of ints. The Trio-ML header's own counts, which saturate, are not in it."""
 
     job_id: int
     block_id: int
     age_op: int = 0
     final: int = 0
     degraded: int = 0
-    no_aging: int = 0
-    backoff: int = 0
+    reserved_flags: int = 0
     src_id: int = 0
-    src_cnt: int = 1
     gen_id: int = 0
-    hop: int = 0
-    grad_cnt: int = 0
+    reserved_cnt: int = 0
     version: int = VERSION
     op: int = 0
     lane: int = int(Lane.L32)
     status: int = 0
-    dest: int = EVERYONE
-    data_cnt: int = 0
-    call_fingerprint: int = 0
+    no_aging: int = 0
+    backoff: int = 0
+    query: int = 0
+    early: int = 0
+    hop: int = 0
     reserved: int = 0
+    reason: int = 0
+    dest: int = EVERYONE
+    worker_cnt: int = 1
+    data_cnt: int = 0
+    lane_cnt: int = 0
+    call_fingerprint: int = 0
+    receiver_id: int = 0
+    key: int = 0
 
     @property
     def payload_bytes(self) -> int:
-        return self.grad_cnt << self.lane
+        return self.lane_cnt << self.lane
 
     @property
     def fingerprint(self) -> tuple[int, int, int, int, int]:
@@ -196,10 +203,8 @@ class Header(NamedTuple):
         return self.call_fingerprint, self.gen_id, self.dest, self.op, self.lane
 
 
-# How a field of the tuple is spread over the wire's fields: grad_cnt is the only one in two parts.
-_SPLIT = {"grad_cnt_high": ("grad_cnt", 12), "grad_cnt": ("grad_cnt", 0)}
-pack_header, parse_header = packing(HEADER_FIELDS, Header, "netsum header", _SPLIT)
-"""A header's 24 bytes, its values masked to their widths; and the header at the start of some bytes (fewer than 24 raise
+pack_header, parse_header = packing(HEADER_FIELDS, Header, "netsum header", schema.SATURATED)
+"""A header's 40 bytes, its values masked to their widths; and the header at the start of some bytes (fewer than 40 raise
 :class:`ValueError`)."""
 (_ID,) = (
     slice(offset, offset + size)

@@ -2,16 +2,15 @@
 -- Use: wireshark -X lua_script:netsum.lua, or put it into Wireshark's plugin folder.
 --
 -- It takes UDP datagrams from or to port 12000 that look like netsum's (version, lane width, length) and leaves all others
--- alone. Every field of the schema is netsum.NAME; netsum.gradients joins the two parts of grad_cnt, and netsum.lane8 to
--- netsum.lane64 are the gradients. Block records, as queries return them, are a protocol of their own, netsum_record, for
+-- alone. Every field of the schema is netsum.NAME; netsum.lane8 to netsum.lane64 are the gradients. Block records, as queries return them, are a protocol of their own, netsum_record, for
 -- captures of link type USER0 (147). Packets of memory in the network, port 12001, are netsum_memory.
 
 -- The constants and fields, from here to the end mark, are written by `make p4` from hosts/netsum/wire/schema.py and memory.py.
 -- generated: begin
 local UDP_PORT = 12000
-local VERSION = 1
-local HEADER_BYTES = 24
-local RECORD_BYTES = 70
+local VERSION = 2
+local HEADER_BYTES = 40
+local RECORD_BYTES = 73
 local CHUNK_BYTES = 256
 local MAX_CHUNKS = 16
 local STALE = 8
@@ -21,62 +20,71 @@ local UP = 1
 local DOWN = 2
 local VERSION_BYTE = 12
 local LANE_BYTE = 13
-local GRADIENTS_BYTE = 10
-local REASON_BYTE = 5
+local FLAGS_BYTE = 14
+local LANE_CNT_BYTE = 22
 local SRC_ID_BYTE = 6
-local DEST_BYTE = 14
-local DATA_CNT_BYTE = 15
-local EVERYONE = 255
-local REASONS = {[8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "FINGERPRINT_MISMATCH", [12] = "OUT_OF_WINDOW", [13] = "UNSUPPORTED"}
+local RECEIVER_ID_BYTE = 31
+local SWITCH_SOURCE = 255
+local DEST_BYTE = 16
+local DATA_CNT_BYTE = 20
+local EVERYONE = 65535
 local STATUSES = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}
 local OPS = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}
 local HEADER = {
     {name = "job_id", doc = "the aggregation job", offset = 0, bytes = 1, kind = ftypes.UINT8},
     {name = "block_id", doc = "serial number of the block within the job; wraps", offset = 1, bytes = 4, kind = ftypes.UINT32},
-    {name = "age_op", doc = "whether the block aged out, see AgeOp; on a REFUSED answer: the reason", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
-    {name = "final", doc = "last block of the generation (informative); of a switch's: it adds nothing, it asks", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x8},
+    {name = "age_op", doc = "of a result: whether the block aged out, see AgeOp", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
+    {name = "final", doc = "last block of the generation (informative)", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x8},
     {name = "degraded", doc = "partial: fewer workers than the job has; on a contribution: than the source has", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x4},
-    {name = "no_aging", doc = "the block waits for every source: it never ages out", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
-    {name = "backoff", doc = "on a result: a job of a higher priority is busy at the switch; else zero", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
-    {name = "src_id", doc = "the sender's source id at this switch; on a result: the receiver's", offset = 6, bytes = 1, kind = ftypes.UINT8},
-    {name = "src_cnt", doc = "workers that have contributed, with or without payload", offset = 7, bytes = 1, kind = ftypes.UINT8},
+    {name = "reserved_flags", doc = "zero", offset = 5, bytes = 1, kind = ftypes.UINT8, mask = 0x3},
+    {name = "src_id", doc = "the sender's source id at this switch; 255: a switch, of a result or an answer", offset = 6, bytes = 1, kind = ftypes.UINT8},
+    {name = "src_cnt", doc = "worker_cnt, as far as it goes; not read", offset = 7, bytes = 1, kind = ftypes.UINT8},
     {name = "gen_id", doc = "generation: the collective call that the block belongs to", offset = 8, bytes = 2, kind = ftypes.UINT16},
-    {name = "hop", doc = "between whom the packet travels, see Hop", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0xc000, values = {[0] = "HOST", [1] = "UP", [2] = "DOWN"}},
-    {name = "grad_cnt_high", doc = "high bits of grad_cnt", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0x3000},
-    {name = "grad_cnt", doc = "number of gradients (lanes) in the payload", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0xfff},
+    {name = "reserved_cnt", doc = "zero", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0xf000},
+    {name = "grad_cnt", doc = "lane_cnt, as far as it goes; not read", offset = 10, bytes = 2, kind = ftypes.UINT16, mask = 0xfff},
     {name = "version", doc = "version of this extension", offset = 12, bytes = 1, kind = ftypes.UINT8, mask = 0xf0},
     {name = "op", doc = "how contributions combine", offset = 12, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}},
     {name = "lane", doc = "log2 of the bytes in a lane", offset = 13, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "8 bits", [1] = "16 bits", [2] = "32 bits", [3] = "64 bits"}},
     {name = "status", doc = "outcome, see Status", offset = 13, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}},
-    {name = "dest", doc = "rank that gets the result; 255: every member", offset = 14, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
-    {name = "data_cnt", doc = "how many of the src_cnt contributions carried a payload", offset = 15, bytes = 1, kind = ftypes.UINT8},
-    {name = "call_fingerprint", doc = "of what the call is; 0: its first block says that", offset = 16, bytes = 7, kind = ftypes.UINT64},
-    {name = "reserved", doc = "zero", offset = 23, bytes = 1, kind = ftypes.UINT8},
+    {name = "no_aging", doc = "the block waits for every source: it never ages out", offset = 14, bytes = 1, kind = ftypes.UINT8, mask = 0x80},
+    {name = "backoff", doc = "on a result: a job of a higher priority is busy at the switch; else zero", offset = 14, bytes = 1, kind = ftypes.UINT8, mask = 0x40},
+    {name = "query", doc = "of a child switch's contribution: it adds nothing, it asks whether the parent has a result", offset = 14, bytes = 1, kind = ftypes.UINT8, mask = 0x20},
+    {name = "early", doc = "from a switch: a COPY's payload, ahead of the result", offset = 14, bytes = 1, kind = ftypes.UINT8, mask = 0x10},
+    {name = "hop", doc = "between whom the packet travels, see Hop", offset = 14, bytes = 1, kind = ftypes.UINT8, mask = 0xc, values = {[0] = "HOST", [1] = "UP", [2] = "DOWN"}},
+    {name = "reserved", doc = "zero", offset = 14, bytes = 1, kind = ftypes.UINT8, mask = 0x3},
+    {name = "reason", doc = "of a REFUSED answer, see Outcome; else zero", offset = 15, bytes = 1, kind = ftypes.UINT8, values = {[8] = "UNKNOWN_JOB", [9] = "NOT_MEMBER", [10] = "WRONG_PORT", [11] = "FINGERPRINT_MISMATCH", [12] = "OUT_OF_WINDOW", [13] = "UNSUPPORTED"}},
+    {name = "dest", doc = "rank that gets the result; 65535: every member", offset = 16, bytes = 2, kind = ftypes.UINT16, values = {[65535] = "every member"}},
+    {name = "worker_cnt", doc = "workers that have contributed, with or without payload", offset = 18, bytes = 2, kind = ftypes.UINT16},
+    {name = "data_cnt", doc = "how many of the worker_cnt contributions carried a payload", offset = 20, bytes = 2, kind = ftypes.UINT16},
+    {name = "lane_cnt", doc = "number of gradients (lanes) in the payload", offset = 22, bytes = 2, kind = ftypes.UINT16},
+    {name = "call_fingerprint", doc = "of what the call is; 0: its first block says that", offset = 24, bytes = 7, kind = ftypes.UINT64},
+    {name = "receiver_id", doc = "from a switch: the receiver's source id there", offset = 31, bytes = 1, kind = ftypes.UINT8},
+    {name = "key", doc = "by which a member proves itself; zero: not used", offset = 32, bytes = 8, kind = ftypes.UINT64},
 }
 local RECORD = {
     {name = "kind", doc = "see PacketOutKind", offset = 0, bytes = 1, kind = ftypes.UINT8},
     {name = "slot", doc = "query: index into the record register; scan: the job's slot to begin with; claim: high half", offset = 1, bytes = 2, kind = ftypes.UINT16},
     {name = "cookie", doc = "returned as it came", offset = 3, bytes = 2, kind = ftypes.UINT16},
     {name = "closed", doc = "packet_in of a scan: blocks that it closed; of a query: the block's age, 1024 us (65535: or more); claim: low half", offset = 5, bytes = 2, kind = ftypes.UINT16},
-    {name = "seen", doc = "sources seen, one bit each", offset = 7, bytes = 32, kind = ftypes.BYTES},
-    {name = "start", doc = "ingress timestamp of the block's first packet, microseconds", offset = 39, bytes = 6, kind = ftypes.UINT64},
+    {name = "start", doc = "ingress timestamp of the block's first packet, microseconds", offset = 7, bytes = 6, kind = ftypes.UINT64},
+    {name = "seen", doc = "sources seen, one bit each", offset = 13, bytes = 32, kind = ftypes.BYTES},
     {name = "epoch", doc = "epoch of the job that wrote the record", offset = 45, bytes = 4, kind = ftypes.UINT32},
     {name = "block_id", doc = "the block that the slot holds", offset = 49, bytes = 4, kind = ftypes.UINT32},
     {name = "call_fingerprint", doc = "fingerprint: of what the block's call is", offset = 53, bytes = 7, kind = ftypes.UINT64},
     {name = "gen_id", doc = "fingerprint: generation of the block", offset = 60, bytes = 2, kind = ftypes.UINT16},
-    {name = "dest", doc = "fingerprint: rank that gets the result", offset = 62, bytes = 1, kind = ftypes.UINT8, values = {[255] = "every member"}},
-    {name = "op", doc = "fingerprint: operation", offset = 63, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}},
-    {name = "lane", doc = "fingerprint: lane width", offset = 63, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "8 bits", [1] = "16 bits", [2] = "32 bits", [3] = "64 bits"}},
-    {name = "grad_cnt", doc = "lanes in the payload; 0: no payload yet", offset = 64, bytes = 2, kind = ftypes.UINT16},
-    {name = "src_cnt", doc = "workers that have contributed", offset = 66, bytes = 1, kind = ftypes.UINT8},
-    {name = "data_cnt", doc = "contributions with payload", offset = 67, bytes = 1, kind = ftypes.UINT8},
-    {name = "status", doc = "highest status contributed", offset = 68, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}},
-    {name = "state", doc = "see BlockState", offset = 68, bytes = 1, kind = ftypes.UINT8, mask = 0xe, values = {[0] = "EMPTY", [1] = "OPEN", [2] = "DONE", [3] = "SENT", [4] = "DEAD"}},
-    {name = "fingerprinted", doc = "the fingerprint is set (a contribution that was not ABORT has come)", offset = 68, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
-    {name = "degraded", doc = "the sum is partial", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x80},
-    {name = "chunks", doc = "payload size in chunks", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x7c},
-    {name = "no_aging", doc = "never ages out", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
-    {name = "congested", doc = "a contribution came with the mark CE of a congested link (RFC 3168)", offset = 69, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
+    {name = "dest", doc = "fingerprint: rank that gets the result", offset = 62, bytes = 2, kind = ftypes.UINT16, values = {[65535] = "every member"}},
+    {name = "op", doc = "fingerprint: operation", offset = 64, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "SUM", [1] = "MIN", [2] = "MAX", [3] = "AND", [4] = "OR", [5] = "XOR", [6] = "COPY"}},
+    {name = "lane", doc = "fingerprint: lane width", offset = 64, bytes = 1, kind = ftypes.UINT8, mask = 0xf, values = {[0] = "8 bits", [1] = "16 bits", [2] = "32 bits", [3] = "64 bits"}},
+    {name = "lane_cnt", doc = "lanes in the payload; 0: no payload yet", offset = 65, bytes = 2, kind = ftypes.UINT16},
+    {name = "worker_cnt", doc = "workers that have contributed", offset = 67, bytes = 2, kind = ftypes.UINT16},
+    {name = "data_cnt", doc = "contributions with payload", offset = 69, bytes = 2, kind = ftypes.UINT16},
+    {name = "status", doc = "highest status contributed", offset = 71, bytes = 1, kind = ftypes.UINT8, mask = 0xf0, values = {[0] = "OK", [1] = "RANGE", [2] = "ABORT", [3] = "MISMATCH", [8] = "STALE", [9] = "REFUSED", [10] = "AGAIN"}},
+    {name = "state", doc = "see BlockState", offset = 71, bytes = 1, kind = ftypes.UINT8, mask = 0xe, values = {[0] = "EMPTY", [1] = "OPEN", [2] = "DONE", [3] = "SENT", [4] = "DEAD"}},
+    {name = "fingerprinted", doc = "the fingerprint is set (a contribution that was not ABORT has come)", offset = 71, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
+    {name = "degraded", doc = "the sum is partial", offset = 72, bytes = 1, kind = ftypes.UINT8, mask = 0x80},
+    {name = "chunks", doc = "payload size in chunks", offset = 72, bytes = 1, kind = ftypes.UINT8, mask = 0x7c},
+    {name = "no_aging", doc = "never ages out", offset = 72, bytes = 1, kind = ftypes.UINT8, mask = 0x2},
+    {name = "congested", doc = "a contribution came with the mark CE of a congested link (RFC 3168)", offset = 72, bytes = 1, kind = ftypes.UINT8, mask = 0x1},
 }
 local MEMORY_PORT = 12001
 local MEMORY_VERSION = 1
@@ -131,8 +139,6 @@ local function make(prefix, layout)
     return fields
 end
 
-local gradients = ProtoField.uint16("netsum.gradients", "gradients in the payload", base.DEC)
-local reason = ProtoField.uint8("netsum.reason", "reason of the refusal", base.DEC, REASONS)
 local room = ProtoField.bytes("netsum.room", "room for the result")
 local lanes = {
     [0] = ProtoField.uint8("netsum.lane8", "gradient", base.DEC),
@@ -141,7 +147,7 @@ local lanes = {
     [3] = ProtoField.uint64("netsum.lane64", "gradient", base.DEC),
 }
 netsum.fields = make("netsum", HEADER)
-for _, field in pairs({gradients, reason, room, lanes[0], lanes[1], lanes[2], lanes[3]}) do
+for _, field in pairs({room, lanes[0], lanes[1], lanes[2], lanes[3]}) do
     table.insert(netsum.fields, field)
 end
 record.fields = make("netsum_record", RECORD)
@@ -158,7 +164,7 @@ local payload = ProtoField.bytes("netsum_memory.payload", "payload")
 table.insert(memory.fields, segment)
 table.insert(memory.fields, payload)
 
-local bad_length = ProtoExpert.new("netsum.bad_length", "grad_cnt and the UDP length disagree",
+local bad_length = ProtoExpert.new("netsum.bad_length", "lane_cnt and the UDP length disagree",
                                    expert.group.MALFORMED, expert.severity.ERROR)
 netsum.experts = {bad_length}
 
@@ -217,21 +223,21 @@ function netsum.dissector(buffer, packet, root)
     end
     local tree = root:add(netsum, buffer())
     show(tree, buffer, HEADER)
-    local hop = buffer(GRADIENTS_BYTE, 1):bitfield(0, 2)
-    local count = buffer(GRADIENTS_BYTE, 2):bitfield(2, 14)
+    local hop = buffer(FLAGS_BYTE, 1):bitfield(4, 2)
+    local count = buffer(LANE_CNT_BYTE, 2):uint()
     local lane = buffer(LANE_BYTE, 1):bitfield(0, 4)
     local status = buffer(LANE_BYTE, 1):bitfield(4, 4)
     local op = buffer(VERSION_BYTE, 1):bitfield(4, 4)
-    tree:add(gradients, buffer(GRADIENTS_BYTE, 2), count):set_generated()
-    if status == REFUSED then
-        tree:add(reason, buffer(REASON_BYTE, 1), buffer(REASON_BYTE, 1):bitfield(0, 4)):set_generated()
-    end
     show_payload(tree, buffer, count, lane)
-    local data_cnt, dest = buffer(DATA_CNT_BYTE, 1):uint(), buffer(DEST_BYTE, 1):uint()
+    local data_cnt, dest = buffer(DATA_CNT_BYTE, 2):uint(), buffer(DEST_BYTE, 2):uint()
     local what = kind(packet.src_port, hop, status, count, data_cnt, dest)
+    local source = buffer(SRC_ID_BYTE, 1):uint()
+    if source == SWITCH_SOURCE then
+        source = buffer(RECEIVER_ID_BYTE, 1):uint()
+    end
     packet.cols.protocol = "netsum"
     packet.cols.info = string.format("%s job %d block %d source %d: %s %s %d x %d bits", what, buffer(0, 1):uint(),
-        buffer(1, 4):uint(), buffer(SRC_ID_BYTE, 1):uint(), STATUSES[status] or status, OPS[op] or op, count,
+        buffer(1, 4):uint(), source, STATUSES[status] or status, OPS[op] or op, count,
         8 * SIZES[lane])
     tree:append_text(", " .. what)
     return buffer:len()

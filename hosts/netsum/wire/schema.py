@@ -4,8 +4,9 @@ Everything that reads or writes a netsum packet is made from this file: the nump
 the scapy layer (:mod:`netsum.packets`), the P4 header file (``p4src/types.p4``, by :mod:`netsum.wire.to_p4`)
 and the Wireshark dissector (:mod:`netsum.wire.to_lua`).
 
-Ethernet / IPv4 / UDP / Trio-ML header (12 bytes) / netsum extension (12 bytes) / gradients; all fields big-endian.
-The Trio-ML header has the names and widths of "Using Trio" (SIGCOMM 2022, figure 8); the extension is ours.
+Ethernet / IPv4 / UDP / Trio-ML header (12 bytes) / netsum extension (28 bytes) / gradients; all fields big-endian.
+The Trio-ML header has the names, widths and meanings of "Using Trio" (SIGCOMM 2022, figure 8); the extension is ours, and has
+what those fields are too narrow for.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the extension; a packet of another version is malformed."""
 
 UDP_PORT: Final = 12000
@@ -27,14 +28,17 @@ CHUNK_BYTES: Final = 256
 MAX_CHUNKS: Final = 16
 """Largest payload, in chunks: 4096 bytes."""
 
-EVERYONE: Final = 255
+EVERYONE: Final = 0xFFFF
 """``dest`` of a block whose result every member gets."""
+
+SWITCH_SOURCE: Final = 255
+"""``src_id`` of a result or an answer, which a switch sends; source ids are 0..254."""
 
 CALL_BITS: Final = 56
 """Bits of the fingerprint of a call."""
 
-MAX_WORKERS: Final = 255
-"""Members a job can have; ranks and source ids are 0..254."""
+MAX_WORKERS: Final = 0xFFFF
+"""Members a job can have: ranks are 0..65534."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +74,15 @@ def byte_groups(fields: Sequence[Field]) -> Iterator[tuple[int, int, list[tuple[
 TRIO_FIELDS: Final = (
     Field("job_id", 8, "the aggregation job"),
     Field("block_id", 32, "serial number of the block within the job; wraps"),
-    Field("age_op", 4, "whether the block aged out, see AgeOp; on a REFUSED answer: the reason"),
-    Field("final", 1, "last block of the generation (informative); of a switch's: it adds nothing, it asks"),
+    Field("age_op", 4, "of a result: whether the block aged out, see AgeOp"),
+    Field("final", 1, "last block of the generation (informative)"),
     Field("degraded", 1, "partial: fewer workers than the job has; on a contribution: than the source has"),
-    Field("no_aging", 1, "the block waits for every source: it never ages out"),
-    Field("backoff", 1, "on a result: a job of a higher priority is busy at the switch; else zero"),
-    Field("src_id", 8, "the sender's source id at this switch; on a result: the receiver's"),
-    Field("src_cnt", 8, "workers that have contributed, with or without payload"),
+    Field("reserved_flags", 2, "zero"),
+    Field("src_id", 8, "the sender's source id at this switch; 255: a switch, of a result or an answer"),
+    Field("src_cnt", 8, "worker_cnt, as far as it goes; not read"),
     Field("gen_id", 16, "generation: the collective call that the block belongs to"),
-    Field("hop", 2, "between whom the packet travels, see Hop"),
-    Field("grad_cnt_high", 2, "high bits of grad_cnt"),
-    Field("grad_cnt", 12, "number of gradients (lanes) in the payload"),
+    Field("reserved_cnt", 4, "zero"),
+    Field("grad_cnt", 12, "lane_cnt, as far as it goes; not read"),
 )
 
 EXTENSION_FIELDS: Final = (
@@ -88,11 +90,24 @@ EXTENSION_FIELDS: Final = (
     Field("op", 4, "how contributions combine"),
     Field("lane", 4, "log2 of the bytes in a lane"),
     Field("status", 4, "outcome, see Status"),
-    Field("dest", 8, "rank that gets the result; 255: every member"),
-    Field("data_cnt", 8, "how many of the src_cnt contributions carried a payload"),
+    Field("no_aging", 1, "the block waits for every source: it never ages out"),
+    Field("backoff", 1, "on a result: a job of a higher priority is busy at the switch; else zero"),
+    Field("query", 1, "of a child switch's contribution: it adds nothing, it asks whether the parent has a result"),
+    Field("early", 1, "from a switch: a COPY's payload, ahead of the result"),
+    Field("hop", 2, "between whom the packet travels, see Hop"),
+    Field("reserved", 2, "zero"),
+    Field("reason", 8, "of a REFUSED answer, see Outcome; else zero"),
+    Field("dest", 16, "rank that gets the result; 65535: every member"),
+    Field("worker_cnt", 16, "workers that have contributed, with or without payload"),
+    Field("data_cnt", 16, "how many of the worker_cnt contributions carried a payload"),
+    Field("lane_cnt", 16, "number of gradients (lanes) in the payload"),
     Field("call_fingerprint", CALL_BITS, "of what the call is; 0: its first block says that"),
-    Field("reserved", 8, "zero"),
+    Field("receiver_id", 8, "from a switch: the receiver's source id there"),
+    Field("key", 64, "by which a member proves itself; zero: not used"),
 )
+
+SATURATED: Final = {"src_cnt": "worker_cnt", "grad_cnt": "lane_cnt"}
+"""Fields of the Trio-ML header, and those of the extension that they repeat: a larger number becomes their largest."""
 
 HEADER_FIELDS: Final = TRIO_FIELDS + EXTENSION_FIELDS
 HEADER_BYTES: Final = sum(field.bits for field in HEADER_FIELDS) // 8
@@ -169,8 +184,8 @@ class Status(IntEnum):
     ABORT = 2  # the member's caller failed (NaN, exception): every rank raises
     MISMATCH = 3  # the member's call differs from the others' (shape, op, dest): ends the epoch for the communicator
     STALE = 8  # the block has been recycled
-    REFUSED = 9  # age_op has the reason
-    AGAIN = 10  # send that block again, with room for the payload of `grad_cnt` lanes
+    REFUSED = 9  # `reason` says why
+    AGAIN = 10  # send that block again, with room for the payload of `lane_cnt` lanes
 
 
 MEMBER_STATUSES: Final = frozenset({Status.OK, Status.RANGE, Status.ABORT, Status.MISMATCH})
@@ -193,7 +208,6 @@ class AgeOp(IntEnum):
     NORMAL = 0  # every source contributed
     AGED = 1  # partial: a source was late
     LATE = 2  # the same, told to one whose contribution is not in it
-    EARLY = 3  # it has not: this is a COPY's payload, ahead of the result
 
 
 class Outcome(IntEnum):
@@ -209,7 +223,7 @@ class Outcome(IntEnum):
     UNKNOWN_JOB = 8  # no job of that id on this switch
     NOT_MEMBER = 9  # no such (job, source) on that port
     WRONG_PORT = 10  # UDP source port is not the one of this epoch
-    FINGERPRINT_MISMATCH = 11  # op, lane, dest, gen_id, call_fingerprint or grad_cnt disagree with the block
+    FINGERPRINT_MISMATCH = 11  # op, lane, dest, gen_id, call_fingerprint or lane_cnt disagree with the block
     OUT_OF_WINDOW = 12  # block_id is not one lap ahead of the slot's record
     UNSUPPORTED = 13  # the switch does not run this op
     MALFORMED = 16  # lengths, version, counts or status make no sense: dropped
@@ -237,7 +251,7 @@ REFUSALS: Final = frozenset(
         Outcome.UNSUPPORTED,
     }
 )
-"""Outcomes that the sender is told, as the reason of a REFUSED answer: in ``age_op``, so they have 4 bits."""
+"""Outcomes that the sender is told, as the reason of a REFUSED answer."""
 REJECTIONS: Final = frozenset({*REFUSALS, Outcome.MALFORMED, Outcome.CHECKSUM})
 """Outcomes of packets that count for nothing: those refused, and those dropped without an answer."""
 CLOSINGS: Final = frozenset({Outcome.COMPLETED, Outcome.AGED})
@@ -250,18 +264,18 @@ OUTCOMES_PER_JOB: Final = 32
 
 
 RECORD_FIELDS: Final = (
-    Field("seen", 256, "sources seen, one bit each"),
     Field("start", 48, "ingress timestamp of the block's first packet, microseconds"),
+    Field("seen", 256, "sources seen, one bit each"),
     Field("epoch", 32, "epoch of the job that wrote the record"),
     Field("block_id", 32, "the block that the slot holds"),
     Field("call_fingerprint", CALL_BITS, "fingerprint: of what the block's call is"),
     Field("gen_id", 16, "fingerprint: generation of the block"),
-    Field("dest", 8, "fingerprint: rank that gets the result"),
+    Field("dest", 16, "fingerprint: rank that gets the result"),
     Field("op", 4, "fingerprint: operation"),
     Field("lane", 4, "fingerprint: lane width"),
-    Field("grad_cnt", 16, "lanes in the payload; 0: no payload yet"),
-    Field("src_cnt", 8, "workers that have contributed"),
-    Field("data_cnt", 8, "contributions with payload"),
+    Field("lane_cnt", 16, "lanes in the payload; 0: no payload yet"),
+    Field("worker_cnt", 16, "workers that have contributed"),
+    Field("data_cnt", 16, "contributions with payload"),
     Field("status", 4, "highest status contributed"),
     Field("state", 3, "see BlockState"),
     Field("fingerprinted", 1, "the fingerprint is set (a contribution that was not ABORT has come)"),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from netsum.wire import memory, schema
-from netsum.wire.codec import REASON_NAMES, VALUE_NAMES
+from netsum.wire.codec import VALUE_NAMES
 from netsum.wire.memory import FLAG_NAMES, MEMORY_NAMES
 from netsum.wire.schema import Field
 
@@ -87,16 +87,17 @@ def dissector_text(dissector: str) -> str:
         "DOWN": int(schema.Hop.DOWN),
         "VERSION_BYTE": byte_of["version"],
         "LANE_BYTE": byte_of["lane"],
-        "GRADIENTS_BYTE": byte_of["grad_cnt_high"],
-        "REASON_BYTE": byte_of["age_op"],
+        "FLAGS_BYTE": byte_of["hop"],
+        "LANE_CNT_BYTE": byte_of["lane_cnt"],
         "SRC_ID_BYTE": byte_of["src_id"],
+        "RECEIVER_ID_BYTE": byte_of["receiver_id"],
+        "SWITCH_SOURCE": schema.SWITCH_SOURCE,
         "DEST_BYTE": byte_of["dest"],
         "DATA_CNT_BYTE": byte_of["data_cnt"],
         "EVERYONE": schema.EVERYONE,
     }
     sections = [
         *(f"local {name} = {value}" for name, value in constants.items()),
-        f"local REASONS = {_table(REASON_NAMES)}",
         f"local STATUSES = {_table(VALUE_NAMES['status'])}",
         f"local OPS = {_table(VALUE_NAMES['op'])}",
         _layout("HEADER", schema.HEADER_FIELDS),

@@ -49,6 +49,16 @@ def _members(enum: type[IntEnum]) -> dict[str, int]:
     return {member.name: int(member) for member in enum}
 
 
+def _saturated() -> str:
+    """For each field that repeats another as far as it goes, a macro that makes the one of the other."""
+    bits = {field.name: field.bits for field in schema.HEADER_FIELDS}
+    lines = []
+    for name, wide in schema.SATURATED.items():
+        most = f"{bits[wide]}w{(1 << bits[name]) - 1}"
+        lines.append(f"#define AS_{name.upper()}_OF(x) ((bit<{bits[name]}>)({most} - ({most} |-| (x))))")
+    return "\n".join(lines)
+
+
 def _constants(enum: type[IntFlag], prefix: str, bits: int) -> list[str]:
     return [f"const bit<{bits}> {prefix}_{member.name} = {int(member)};" for member in enum]
 
@@ -96,7 +106,7 @@ def _predicates() -> list[str]:
         _predicate("OUTCOME_IS_CLOSING", 5, schema.CLOSINGS),
         _predicate("OUTCOME_GOES_UP", 5, schema.GOING_UP),
         _predicate("OUTCOME_IS_REFUSAL", 5, schema.REFUSALS),
-        "// The reason that a REFUSED answer gives.\n#define REASON(x) ((bit<5>)(x))[3:0]",
+        "// The reason that a REFUSED answer gives.\n#define REASON(x) (bit<8>)((bit<5>)(x))",
     ]
 
 
@@ -145,7 +155,10 @@ def _macros(fields: Sequence[Field], prefix: str, raw: str, value: str = "AS") -
         cut, place = f"{prefix}_{name}(r)", f"{value}_{name}(x)"
         lines.append(f"#define {cut:<30} {f'({enum})' if enum else ''}r[{low + field.bits - 1}:{low}]")
         number = f"(bit<{field.bits}>)(x)" if enum else "(x)"
-        lines.append(f"#define {place:<30} (({raw}){number} << {low})")
+        # p4c shifts by 256 bits at most, but a concatenation may be longer.
+        lines.append(
+            f"#define {place:<30} " + (f"(({raw}){number} << {low})" if low <= 256 else f"({number} ++ {low}w0)")
+        )
     return lines
 
 
@@ -158,8 +171,9 @@ def _record_macros() -> list[str]:
         has = f"HAS_{name.upper()}(r, x)"
         lines.append(f"#define {has:<30} ((r & {mask:#x}) == AS_{name.upper()}(x))")
     lines.append(f"const record_raw_t FINGERPRINT_BITS = {sum(ones[name] for name in schema.FINGERPRINT_FIELDS):#x};")
+    lines.append(f"const record_raw_t START_BITS = {ones['start']:#x};")
     lines.append(f"const record_raw_t SEEN_BITS = {ones['seen']:#x};")
-    lines.append(f"const record_raw_t PAYLOAD_BITS = {ones['grad_cnt'] | ones['chunks']:#x};")
+    lines.append(f"const record_raw_t PAYLOAD_BITS = {ones['lane_cnt'] | ones['chunks']:#x};")
     return lines
 
 
@@ -174,7 +188,8 @@ def types_text() -> str:
         f"const bit<4> NETSUM_VERSION = {schema.VERSION};",
         f"const bit<16> NETSUM_HEADER_BYTES = {schema.HEADER_BYTES};",
         f"const bit<16> MAX_PAYLOAD_BYTES = {schema.CHUNK_BYTES * schema.MAX_CHUNKS};",
-        f"const bit<8> EVERYONE = {schema.EVERYONE};",
+        f"const bit<16> EVERYONE = {schema.EVERYONE};",
+        f"const bit<8> SWITCH_SOURCE = {schema.SWITCH_SOURCE};",
         f"const bit<9> CPU_PORT = {schema.CPU_PORT};",
         f"const bit<16> FLOOD_GROUP = {schema.FLOOD_GROUP};",
         f"const bit<16> SCAN_SLOTS = {schema.SCAN_SLOTS};",
@@ -207,6 +222,7 @@ def types_text() -> str:
         "// Which values of a field belong together. Nothing else may ask for an order among them.",
         "\n".join(_predicates()),
         _header("netsum_h", schema.HEADER_FIELDS),
+        "// What fields of the Trio-ML header repeat of the extension, as far as they go.\n" + _saturated(),
         *(_wide_header(1 << power) for power in range(schema.MAX_CHUNKS.bit_length())),
         f"// The block record, {schema.RECORD_BITS} bits in one register cell:\n" + _comment(schema.RECORD_FIELDS),
         "\n".join(_record_macros()),

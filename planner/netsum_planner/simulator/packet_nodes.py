@@ -153,7 +153,7 @@ class SumSwitch:
             record.state = State.SENT
             self._raise(job, parent, part, record)
             return
-        everyone = part.header._replace(src_cnt=job.workers, data_cnt=job.workers if part.room else 0)
+        everyone = part.header._replace(worker_cnt=job.workers, data_cnt=job.workers if part.room else 0)
         self._close(job, record, Result(part.job, everyone, pack_header(everyone) + bytes(part.room)), record.marked)
 
     def _raise(self, job: JobOnSwitch, parent: str, part: Contribution, record: Record) -> None:

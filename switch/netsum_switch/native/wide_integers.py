@@ -221,9 +221,10 @@ class _Writer:
         self._shifted: dict[int, tuple[Register, int, Register]] = {}  # (memory, limbs, distance in bits)
 
     def write(self) -> None:
-        shifts = [each for each in self._form.nodes if isinstance(each, Operation) and each.op in ("<<", ">>")]
+        operations = [each for each in self._form.nodes if isinstance(each, Operation) and not _is_scalar(each)]
+        shifts = [each for each in operations if each.op in ("<<", ">>")]
         spaces = {id(each): self._out.space(24 * self._limbs_of(each)) for each in shifts}
-        carried = [each for each in self._form.nodes if isinstance(each, Operation) and each.op in _CARRIES]
+        carried = [each for each in operations if each.op in _CARRIES]
         self._cells = {id(each): self._out.space(1) for each in carried}  # LLVM makes registers of them
         for each in shifts:  # operands come before what uses them
             self._materialize(each, spaces[id(each)])

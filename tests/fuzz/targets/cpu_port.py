@@ -36,6 +36,6 @@ def target() -> FuzzTarget:
 
     seeds = [bytes((kind, 0, slot, 1, 2, 0, 0)) for kind in (0, 1, 2) for slot in (0, 64)]
     for job_id in JOBS:
-        scan = frame(JOBS[TRIO].members[0], Header(job_id, 0, src_cnt=1))
+        scan = frame(JOBS[TRIO].members[0], Header(job_id, 0, worker_cnt=1))
         seeds.append(bytes((PacketOutKind.SCAN, 0, 0, 1, 2, 0, 0)) + scan)
     return FuzzTarget(take, seeds, 600)

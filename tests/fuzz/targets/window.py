@@ -60,12 +60,12 @@ def _block(serial: int, settled: Counter[int]) -> Block:
 
 def _seeds() -> list[list[bytes]]:
     first = DESCRIPTOR.first_block_id
-    result = Header(DESCRIPTOR.job_id, first, src_cnt=2, gen_id=_GEN, grad_cnt=_LANES, data_cnt=2)
+    result = Header(DESCRIPTOR.job_id, first, worker_cnt=2, gen_id=_GEN, lane_cnt=_LANES, data_cnt=2)
     whole = [pack_header(result._replace(block_id=first + at)) + bytes(CHUNK_BYTES) for at in range(6)]
-    notice = pack_header(result._replace(grad_cnt=0))
-    partial = pack_header(result._replace(degraded=1, age_op=2, src_cnt=1, data_cnt=1)) + bytes(CHUNK_BYTES)
+    notice = pack_header(result._replace(lane_cnt=0))
+    partial = pack_header(result._replace(degraded=1, age_op=2, worker_cnt=1, data_cnt=1)) + bytes(CHUNK_BYTES)
     answers = [
-        pack_header(result._replace(status=status, age_op=age, grad_cnt=0, src_cnt=0, data_cnt=0))
+        pack_header(result._replace(status=status, age_op=age, lane_cnt=0, worker_cnt=0, data_cnt=0))
         for status in (Status.RANGE, Status.ABORT, Status.MISMATCH, Status.STALE, Status.REFUSED)
         for age in (0, Outcome.OUT_OF_WINDOW)
     ]

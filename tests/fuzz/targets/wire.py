@@ -30,7 +30,7 @@ def target() -> FuzzTarget:
         found = seen(dissect(data))
         assert found is None or found.payload in data
 
-    body = pack_header(Header(3, 100, gen_id=5, grad_cnt=64, data_cnt=2, src_cnt=2)) + bytes(256)
+    body = pack_header(Header(3, 100, gen_id=5, lane_cnt=64, data_cnt=2, worker_cnt=2)) + bytes(256)
     seeds = [theirs.prefix(len(body)) + body, ours.prefix(len(body)) + body, body, body[:16], b"", bytes(56)]
     return FuzzTarget(take, [*seeds, ours.prefix(16) + body[:16]], 600)
 
@@ -42,8 +42,7 @@ def _header(data: bytes) -> None:
         assert len(data) < HEADER_BYTES
         return
     assert len(data) >= HEADER_BYTES
-    packed = int.from_bytes(pack_header(header), "big")
-    assert packed == int.from_bytes(data[:HEADER_BYTES], "big"), "what is read is not what was written"
+    assert parse_header(pack_header(header)) == header, "what is read is not what was written"
     layer = Netsum(data[:HEADER_BYTES])
     assert layer.header() == header, "scapy and the codec differ"
     assert bytes(layer) == data[:HEADER_BYTES]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from netsum.transports.impairment import Impairment
+from netsum.wire.schema import MAX_WORKERS
 from netsum_controller.config.yaml_files import Problem, Problems, load_yaml, validate
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -86,7 +87,7 @@ class Event(_Data):
 
     after: int = Field(ge=0)
     kind: Kind
-    rank: int | None = Field(default=None, ge=0, le=254)
+    rank: int | None = Field(default=None, ge=0, lt=MAX_WORKERS)
     what: str | None = None
     seconds: float = Field(default=0.2, ge=0.0, le=LONGEST)
 

@@ -64,7 +64,7 @@ class Block:
         """A member's frame. An empty contribution has room for the result."""
         payload, passes = self.payload(member), member in self.passed
         header = self._header(payload)._replace(
-            degraded=int(passes), src_cnt=1 - passes, data_cnt=int(payload != b""),
+            degraded=int(passes), worker_cnt=1 - passes, data_cnt=int(payload != b""),
             status=self.statuses[member] if self.statuses else Status.OK,
         )  # fmt: skip
         return frame(self.job.members[member], header, payload or bytes(max(self.chunks) * CHUNK_BYTES))
@@ -72,12 +72,12 @@ class Block:
     def from_parent(self) -> bytes:
         """The frame in which the parent returns the sum, for a job in which the switch is a leaf."""
         payload, data_cnt = self.result(), sum(chunks > 0 for chunks in self.chunks)
-        header = self._header(payload)._replace(src_cnt=len(self.job.members), data_cnt=data_cnt)
+        header = self._header(payload)._replace(worker_cnt=len(self.job.members), data_cnt=data_cnt)
         return parent_frame(self.job.uplinks[0], header, payload)
 
     def _header(self, payload: bytes) -> Header:
         return Header(
-            self.job_id, self.block_id, no_aging=self.no_aging, gen_id=1000 + self.offset, grad_cnt=len(payload) >> self.lane,
+            self.job_id, self.block_id, no_aging=self.no_aging, gen_id=1000 + self.offset, lane_cnt=len(payload) >> self.lane,
             op=self.op, lane=self.lane, dest=self.dest,
         )  # fmt: skip
 

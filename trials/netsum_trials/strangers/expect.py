@@ -82,7 +82,7 @@ def udp_checksum_of(frame: bytes) -> int:
 
 def _record_of(fields: Record) -> ModelRecord:
     known = {name: fields[name] for name in ModelRecord._fields if name in fields}
-    buffer = (0,) * (fields["grad_cnt"] and MAX_CHUNKS)
+    buffer = (0,) * (fields["lane_cnt"] and MAX_CHUNKS)
     return ModelRecord(**known | {"state": BlockState(fields["state"])}, buffer=buffer)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from netsum.wire.codec import Header
-from netsum.wire.schema import Lane, Status
+from netsum.wire.schema import SWITCH_SOURCE, Lane, Status
 
 from netsum_trials.strangers.blocks import BLOCKS, LIVE
 from netsum_trials.strangers.expect import CHANGES, Expectation, Verdict
@@ -92,8 +92,8 @@ def _forged(rng: Rng) -> Draft:
     block = rng.choice(LIVE)
     member = rng.choice(block.job.members)
     header = Header(
-        block.job_id, block.block_id, src_id=member.src_id, src_cnt=len(block.job.members),
-        gen_id=1000 + block.offset, op=block.op, lane=block.lane, grad_cnt=256 >> block.lane, data_cnt=1,
+        block.job_id, block.block_id, src_id=SWITCH_SOURCE, receiver_id=member.src_id, worker_cnt=len(block.job.members),
+        gen_id=1000 + block.offset, op=block.op, lane=block.lane, lane_cnt=256 >> block.lane, data_cnt=1,
     )  # fmt: skip
     draft = Draft(rng.choice(PORTS), result_frame(member, header, rng.randbytes(256)))
     for trick in rng.choice(((), (), (), FORGERIES)):

@@ -12,18 +12,31 @@ from typing import Final
 
 from netsum.frames import PREFIX_BYTES
 from netsum.wire.memory import MEMORY_PORT
-from netsum.wire.schema import CALL_BITS, CHUNK_BYTES, HEADER_BYTES, UDP_PORT, VERSION, Outcome
+from netsum.wire.schema import (
+    CALL_BITS,
+    CHUNK_BYTES,
+    EVERYONE,
+    HEADER_BYTES,
+    HEADER_FIELDS,
+    REFUSALS,
+    SWITCH_SOURCE,
+    UDP_PORT,
+    VERSION,
+    byte_groups,
+)
 
 from netsum_trials.strangers.expect import checksum_of, udp_checksum_of
 from netsum_trials.strangers.site import JOBS, PARENT, PORTS, senders
 
 Rng = random.Random
 
-# Where fields are in a frame with IPv4 and UDP; the netsum header begins at 42.
+# Where fields are in a frame with IPv4 and UDP.
 _TOTAL_LENGTH, _PROTOCOL, _IP_CHECKSUM, _IP_DST = 16, 23, 24, 30
 _UDP_SRC, _UDP_DST, _UDP_LENGTH, _UDP_CHECKSUM = 34, 36, 38, 40
-_JOB, _BLOCK, _FLAGS, _SRC_ID, _SRC_CNT, _GEN_ID, _GRAD_CNT = 42, 43, 47, 48, 49, 50, 52
-_VERSION_OP, _LANE_STATUS, _DEST, _DATA_CNT, _CALL, _SPARE = 54, 55, 56, 57, 58, 65
+_AT: Final = {
+    field.name: PREFIX_BYTES + offset for offset, _, fields in byte_groups(HEADER_FIELDS) for field, _ in fields
+}
+_JOB, _VERSION_OP, _LANE_STATUS, _FLAGS = _AT["job_id"], _AT["version"], _AT["lane"], _AT["hop"]
 HEADERS: Final = PREFIX_BYTES + HEADER_BYTES
 """Bytes in front of the payload."""
 
@@ -32,7 +45,7 @@ _LENGTHS = (
     *(0, 1, 7, 8, 65535),
     *(_NO_PAYLOAD + more for more in (-1, 0, 1, 255, 256, 257, 4095, 4096, 4097, 4352, 0x8000, 0xFF00)),
 )
-_COUNTS = (0, 1, 2, 3, 127, 128, 254, 255)
+_COUNTS = (0, 1, 2, 3, 127, 128, 254, 255, 256, 0xFFFF)
 _LANES = (0, 1, 31, 32, 63, 64, 65, 128, 256, 512, 1024, 2048, 4095, 4096, 4097, 0x2000, 0x8040, 0xFFFF)
 
 
@@ -99,40 +112,40 @@ def _udp_source(rng: Rng, d: Draft) -> None:
 def _block(rng: Rng, d: Draft) -> None:
     """A block before the window, behind it, laps away, or on the other side of the circle."""
     delta = rng.choice((1, -1, 7, -7, 8, -8, 16, -16, 64, 1 << 16, 1 << 31, (1 << 31) - 8, rng.getrandbits(32)))
-    d.put(_BLOCK, d.get(_BLOCK, 4) + delta, 4)
+    d.put(_AT["block_id"], d.get(_AT["block_id"], 4) + delta, 4)
 
 
 def _hop(rng: Rng, d: Draft) -> None:
     """As if it came from a switch, or went to one."""
-    d.put(_GRAD_CNT, d.get(_GRAD_CNT) & 0x3F | rng.randrange(4) << 6)
+    d.put(_FLAGS, d.get(_FLAGS) & 0xF3 | rng.randrange(4) << 2)
 
 
 def _signature(rng: Rng, d: Draft) -> None:
     kind = rng.randrange(4)
     if kind == 0:
-        d.put(_GEN_ID, rng.choice((0, 1000, 1001, rng.getrandbits(16))), 2)
+        d.put(_AT["gen_id"], rng.choice((0, 1000, 1001, rng.getrandbits(16))), 2)
     elif kind == 1:
         d.put(_VERSION_OP, d.get(_VERSION_OP) & 0xF0 | rng.randrange(16))
     elif kind == 2:
-        d.put(_CALL, rng.choice((0, 1, rng.getrandbits(CALL_BITS))), CALL_BITS // 8)
+        d.put(_AT["call_fingerprint"], rng.choice((0, 1, rng.getrandbits(CALL_BITS))), CALL_BITS // 8)
     else:
-        d.put(_DEST, rng.choice((0, 1, 2, 254, 255, rng.getrandbits(8))))
+        d.put(_AT["dest"], rng.choice((0, 1, 2, 254, 255, EVERYONE, rng.getrandbits(16))), 2)
 
 
 def _counts(rng: Rng, d: Draft) -> None:
-    d.put(rng.choice((_SRC_CNT, _DATA_CNT)), rng.choice((*_COUNTS, rng.getrandbits(8))))
+    d.put(_AT[rng.choice(("worker_cnt", "data_cnt"))], rng.choice((*_COUNTS, rng.getrandbits(16))), 2)
 
 
 def _lanes(rng: Rng, d: Draft) -> None:
     if rng.getrandbits(1):
-        d.put(_GRAD_CNT, rng.choice((*_LANES, rng.getrandbits(16))), 2)
+        d.put(_AT["lane_cnt"], rng.choice((*_LANES, rng.getrandbits(16))), 2)
     else:
         d.put(_LANE_STATUS, d.get(_LANE_STATUS) & 0x0F | rng.randrange(16) << 4)
 
 
 def _answer(rng: Rng, d: Draft) -> None:
     """An answer of the switch, sent to the switch."""
-    d.put(_FLAGS, (rng.choice((0, *(each for each in Outcome if each < 16))) << 4) & 0xFF)
+    d.put(_AT["reason"], rng.choice((0, *REFUSALS)))
     d.put(_LANE_STATUS, d.get(_LANE_STATUS) & 0xF0 | rng.choice((8, 9, 10)))
     d.put(_UDP_SRC, UDP_PORT, 2)
 
@@ -250,18 +263,21 @@ def _shift(rng: Rng, d: Draft) -> None:
 
 FIELDS: Final[tuple[Trick, ...]] = (
     _port,
-    _field(_SRC_ID, 1, 0, 1, 2, 5, 254, 255),
+    _field(_AT["src_id"], 1, 0, 1, 2, 5, 254, SWITCH_SOURCE),
     _field(_JOB, 1, *JOBS, 0, 255),
     _udp_source,
     _block,
-    _field(_FLAGS, 1, 1, 2, 4, 5, 8, 0x10, 0x20, 0xF0),  # age_op, final, degraded, firm, give_way
+    _field(_AT["age_op"], 1, 4, 5, 8, 0x10, 0x20, 0xF0),  # age_op, final, degraded
+    _field(_FLAGS, 1, 0x80, 0x40, 0x20, 0x10, 0x08, 1, 2),  # no_aging, backoff, query, early, hop, reserved
     _hop,
     _signature,
     _counts,
     _lanes,
     _half(_LANE_STATUS, 0),
     _half(_VERSION_OP, 4),
-    _field(_SPARE, 1, 0),
+    _field(_AT["reason"], 1, *REFUSALS),
+    _field(_AT["receiver_id"], 1, 0),
+    _field(_AT["key"], 8, 0, 1),
     _answer, _header, _lengths, _resized, _ip_checksum,
     _field(_UDP_CHECKSUM, 2, 1, 0xFFFF, 0xFFFE),
     _summed, _ip_head, _FRAGMENT_BITS, _FROM_ELSEWHERE, _elsewhere,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from netsum.frames import PREFIX_BYTES
 from netsum.wire.codec import parse_header
-from netsum.wire.schema import HEADER_BYTES, BlockState, Outcome, Status
+from netsum.wire.schema import EVERYONE, HEADER_BYTES, BlockState, Outcome, Status
 from netsum_testbed.errors import TestbedError
 
 from netsum_trials.strangers.blocks import BLOCKS, LIVE, STRAGGLERS, Block
@@ -111,9 +111,8 @@ def finish_blocks(target: Target) -> list[str]:
         if len(sent) != len(block.job.members):
             found.append(f"{name}: {len(sent)} results for {len(block.job.members)} members")
         for port, frame in sent:
-            ranks = [
-                at for at, member in enumerate(block.job.members) if (member.port, member.src_id) == (port, frame[48])
-            ]
+            to = port, parse_header(frame[PREFIX_BYTES:]).receiver_id
+            ranks = [at for at, member in enumerate(block.job.members) if (member.port, member.src_id) == to]
             found += [f"{name}: {text}" for at in ranks for text in _wrong_result(block, at, frame)]
             if not ranks:
                 found.append(f"{name}: a result for nobody on port {port}")
@@ -124,10 +123,10 @@ def _wrong_result(block: Block, member: int, frame: bytes) -> list[str]:
     """What is wrong with a frame that carries a block's result to a member."""
     header = parse_header(frame[PREFIX_BYTES:])
     result = block.result()
-    for_me = block.dest in (255, block.job.members[member].rank)
+    for_me = block.dest in (EVERYONE, block.job.members[member].rank)
     payload = frame[PREFIX_BYTES + HEADER_BYTES :]
     if header.status in (Status.STALE, Status.REFUSED):
-        return [f"refused: {Outcome(header.age_op).name}" if header.age_op else "stale"]
+        return [f"refused: {Outcome(header.reason).name}" if header.reason else "stale"]
     wrong = []
     if payload != (result if for_me else b""):
         wrong.append(f"{len(payload)} bytes that are not the sum of what the members sent")

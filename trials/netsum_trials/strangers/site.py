@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from netsum.wire.codec import Header, pack_header
-from netsum.wire.schema import UDP_PORT, Hop
+from netsum.wire.schema import SWITCH_SOURCE, UDP_PORT, Hop
 from netsum_controller.entries import Item
 
 from tests.model.state import Job, Member, Uplink
@@ -30,7 +30,7 @@ JOBS: Final = {
         10, 1 << 24, 8, 128, (Member(0, 1, 20031, 0), Member(1, 2, 20032, 1)), window=4, uplinks=(Uplink(3, 20033, 0),)
     ),
 }  # fmt: skip
-PARENTS: Final = {(job_id, up.src_id, up.port) for job_id, job in JOBS.items() for up in job.uplinks}
+PARENTS: Final = {(job_id, SWITCH_SOURCE, up.port) for job_id, job in JOBS.items() for up in job.uplinks}
 """Keys of the entries that let a parent in."""
 SLOTS: Final = tuple(job.slot_base + offset for job in JOBS.values() for offset in range(job.slots))
 """Every slot of every job."""
@@ -63,7 +63,7 @@ def frame(member: Member, header: Header, payload: bytes = b"") -> bytes:
 
 def parent_frame(up: Uplink, header: Header, payload: bytes = b"") -> bytes:
     """What a parent sends down."""
-    body = pack_header(header._replace(src_id=up.src_id, hop=Hop.DOWN)) + payload
+    body = pack_header(header._replace(src_id=SWITCH_SOURCE, receiver_id=up.src_id, hop=Hop.DOWN)) + payload
     return Datagram(SWITCH_MAC, PARENT.mac, PARENT.ip, SWITCH_IP, up.udp_port, body=body).to_bytes()
 
 
