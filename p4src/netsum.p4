@@ -15,9 +15,9 @@
 //     memory               -> source_guard -> memory_source_guard -> memory                               -> memory_egress
 //     everything else      -> source_guard -> forward                                                     -> flood_prune
 //
-// A contribution joins the block in its slot (block, aggregate); the one that completes it becomes the result, which goes to all of
-// the job's sources, or a partial for the switch's parent. The parent's result comes down as a contribution came up (parent).
-// A scan is a PacketOut that walks through a job's slots and closes what has waited for long enough (aging_scan).
+// A contribution joins the block in its slot (block, aggregate); the one that completes it becomes the result, which goes to
+// all of the job's sources, or a partial for the switch's parent. The parent's result comes down as a contribution came up
+// (parent). A scan is a PacketOut that walks through a job's slots and closes what has waited for long enough (aging_scan).
 
 #ifndef WITHOUT_MEMORY
 #define WITH_MEMORY     // memory in the network: the switch as the MMU of memory devices (memory/)

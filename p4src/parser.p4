@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Ethernet / ARP, or Ethernet / IPv4 / UDP / netsum / payload, or the same with memory's header for netsum's. A packet that leaves
-// this path early is not netsum's and is forwarded; control/check.p4 finds those that claim to be netsum's and are malformed.
+// Ethernet / ARP, or Ethernet / IPv4 / UDP / netsum / payload, or the same with memory's header for netsum's. A packet that
+// leaves this path early is not netsum's and is forwarded; control/check.p4 finds those that claim to be netsum's and are
+// malformed.
 
 #ifndef PARSER_P4
 #define PARSER_P4

@@ -5,9 +5,10 @@
 //   record     one for each slot: the block that the slot holds. Changed by block, parent and aging_scan, shown by query.
 //   progress   one for each job whose blocks age out: its newest block, and its stragglers.
 //
-// A packet reads its slot's record, decides, and writes the record back. Nothing comes in between: simple_switch and netsum-switch
-// run ingress on one thread, and for targets with several, netsum.p4 has the stages from block, parent or aging_scan up to and
-// including aggregate in one @atomic block (a record says what is in its slot's buffers, so they must change together).
+// A packet reads its slot's record, decides, and writes the record back. Nothing comes in between: simple_switch and
+// netsum-switch run ingress on one thread, and for targets with several, netsum.p4 has the stages from block, parent or
+// aging_scan up to and including aggregate in one @atomic block (a record says what is in its slot's buffers, so they must
+// change together).
 //
 // A cell is one number (RECORD_x and PROGRESS_x cut a field out, AS_x puts a value in its place; see types.p4): BMv2 pays
 // for every field that is written, so adding a contribution is one assignment, not one for each counter.
@@ -72,8 +73,8 @@ control OpenBlock(in headers_t hdr, inout metadata_t meta, in standard_metadata_
     }
 }
 
-// The packet becomes what the slot holds. A COPY's payload may be there although no contribution has counted it yet: then it is in
-// no result.
+// The packet becomes what the slot holds. A COPY's payload may be there although no contribution has counted it yet: then it is
+// in no result.
 control LoadResult(inout metadata_t meta) {
     apply {
         meta.combine = combine_t.LOAD;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which block a contribution is of: that in its slot, the one that may open the slot next, or another. The outcome stays PENDING if
-// it may join the block.
+// Which block a contribution is of: that in its slot, the one that may open the slot next, or another. The outcome stays
+// PENDING if it may join the block.
 
 control ClassifyBlock(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     bit<32> delta;    // from the slot's block to the packet's, as a serial number

@@ -77,45 +77,45 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     apply {
         find_counter();
         if (meta.outcome == outcome_t.ACCEPTED) {
-            if (!BROUGHT_COPY(hdr.netsum, meta))                { drop(); }
-            else if (meta.role == role_t.LEAF)               { partial(); }
-            else                                                { early(); }
+            if (!BROUGHT_COPY(hdr.netsum, meta))                             { drop(); }
+            else if (meta.role == role_t.LEAF)                               { partial(); }
+            else                                                             { early(); }
         }
 
-        // A leaf's partial goes up in a packet that has room for it; else a source that can bring such a packet is asked to, unless
-        // it is a COPY, whose payload has gone ahead. Or its query goes up, which has no payload.
+        // A leaf's partial goes up in a packet that has room for it; else a source that can bring such a packet is asked to,
+        // unless it is a COPY, whose payload has gone ahead. Or its query goes up, which has no payload.
         else if (meta.role == role_t.LEAF && OUTCOME_GOES_UP(meta.outcome)) {
-            if (meta.from == sender_t.CONTROLLER)                   { answer_of_scan(status_t.AGAIN, 0); }
-            else if (LACKS_CAPACITY(meta))                          { answer(status_t.AGAIN, 0); }
-            else                                                { partial(); }
+            if (meta.from == sender_t.CONTROLLER)                            { answer_of_scan(status_t.AGAIN, 0); }
+            else if (LACKS_CAPACITY(meta))                                   { answer(status_t.AGAIN, 0); }
+            else                                                             { partial(); }
         }
 
         else if (OUTCOME_IS_CLOSING(meta.outcome)) {
-            if (meta.from == sender_t.CONTROLLER)                   { result_of_scan(); }
-            else                                                { result_to_all(); }
+            if (meta.from == sender_t.CONTROLLER)                            { result_of_scan(); }
+            else                                                             { result_to_all(); }
         }
-        else if (meta.outcome == outcome_t.REPLAYED)              { result(); }
-        else if (meta.outcome == outcome_t.PARENT_RESULT)              { result_to_all(); }
-        else if (meta.outcome == outcome_t.SCANNED)                 { controller(); }
+        else if (meta.outcome == outcome_t.REPLAYED)                         { result(); }
+        else if (meta.outcome == outcome_t.PARENT_RESULT)                    { result_to_all(); }
+        else if (meta.outcome == outcome_t.SCANNED)                          { controller(); }
 
         // Up to the root, then down to all that want it.
         else if (meta.outcome == outcome_t.EARLY_PAYLOAD) {
-            if (!HAS_STATUS(meta.record, status_t.OK))            { drop(); }
+            if (!HAS_STATUS(meta.record, status_t.OK))                       { drop(); }
             else if (meta.role == role_t.LEAF && meta.from == sender_t.MEMBER) { partial(); }
-            else                                                { early(); }
+            else                                                             { early(); }
         }
 
         // What the parent says about a block is told to all below. AGAIN stands for a notice, too.
         else if (meta.outcome == outcome_t.PARENT_STATUS) {
-            if (hdr.netsum.status == status_t.STALE)              { answer_to_all(status_t.STALE, 0); }
-            else if (hdr.netsum.status == status_t.REFUSED)       { answer_to_all(status_t.REFUSED, hdr.netsum.reason); }
-            else                                                { answer_to_all(status_t.AGAIN, 0); }
+            if (hdr.netsum.status == status_t.STALE)                         { answer_to_all(status_t.STALE, 0); }
+            else if (hdr.netsum.status == status_t.REFUSED)                  { answer_to_all(status_t.REFUSED, hdr.netsum.reason); }
+            else                                                             { answer_to_all(status_t.AGAIN, 0); }
         }
 
-        else if (hdr.netsum.hop == hop_t.DOWN)                    { drop(); }    // a parent is never answered
-        else if (meta.outcome == outcome_t.STALE)                 { answer(status_t.STALE, 0); }
-        else if (meta.outcome == outcome_t.PAYLOAD_MISSING)               { answer(status_t.AGAIN, 0); }
-        else if (OUTCOME_IS_REFUSAL(meta.outcome))              { answer(status_t.REFUSED, REASON(meta.outcome)); }
-        else                                                    { drop(); }
+        else if (hdr.netsum.hop == hop_t.DOWN)                               { drop(); }    // a parent is never answered
+        else if (meta.outcome == outcome_t.STALE)                            { answer(status_t.STALE, 0); }
+        else if (meta.outcome == outcome_t.PAYLOAD_MISSING)                  { answer(status_t.AGAIN, 0); }
+        else if (OUTCOME_IS_REFUSAL(meta.outcome))                           { answer(status_t.REFUSED, REASON(meta.outcome)); }
+        else                                                                 { drop(); }
     }
 }

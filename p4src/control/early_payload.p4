@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A COPY's payload comes down from a leaf's parent ahead of its result. It is stored, so that a header completes the block later, and
-// goes on to the children. None of those may have come to the block yet: then it opens the slot, by the same rule as a
-// contribution (block.p4), since a source has sent this block.
+// A COPY's payload comes down from a leaf's parent ahead of its result. It is stored, so that a header completes the block
+// later, and goes on to the children. None of those may have come to the block yet: then it opens the slot, by the same rule as
+// a contribution (block.p4), since a source has sent this block.
 
 control EarlyPayload(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     LoadRecord()   load_record;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Everything that is not netsum's is forwarded as by a plain L2 switch, so that ping, TCP and baselines use the same wires. What is
-// not admitted (source_guard.p4, memory_source_guard.p4) is dropped and counted. So is a packet with a VLAN tag, which a kernel might remove.
+// Everything that is not netsum's is forwarded as by a plain L2 switch, so that ping, TCP and baselines use the same wires.
+// What is not admitted (source_guard.p4, memory_source_guard.p4) is dropped and counted. So is a packet with a VLAN tag, which
+// a kernel might remove.
 
 control Forward(in headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     @id(DROPPED_COUNTER)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Is the sender a member of the job, on this port, in this epoch? The controller hands out new UDP source ports in every
-// epoch, so a packet of an earlier epoch does not get through. The parent's packets are from SWITCH_SOURCE. A worker's own contribution with worker_cnt 0 is a pass: it answers,
-// adds nothing, and says so (degraded). A child switch's partial may lack workers that passed, or that were evicted.
+// Is the sender a member of the job, on this port, in this epoch? The controller hands out new UDP source ports in every epoch,
+// so a packet of an earlier epoch does not get through. The parent's packets are from SWITCH_SOURCE. A worker's own
+// contribution with worker_cnt 0 is a pass: it answers, adds nothing, and says so (degraded). A child switch's partial may lack
+// workers that passed, or that were evicted.
 
 control Member(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     @id(MEMBER_COUNTER)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The switch as the memory's MMU: the virtual address in an instruction says which region, which shard of it, and so which device.
-// What changes nothing goes to the shard's primary device; all else, where the shard has backups, to all of its devices at once.
-// Shards are dealt out by bits of the address, so that neighboring granules are on different devices. What has no region is
-// answered here.
+// The switch as the memory's MMU: the virtual address in an instruction says which region, which shard of it, and so which
+// device. What changes nothing goes to the shard's primary device; all else, where the shard has backups, to all of its devices
+// at once. Shards are dealt out by bits of the address, so that neighboring granules are on different devices. What has no
+// region is answered here.
 
 // What any device of a shard may do without the others knowing of it. A chain changes nothing before its last segment.
 #define CHANGES_NOTHING(h) (INSTRUCTION_IS_IDEMPOTENT(h.instruction) \

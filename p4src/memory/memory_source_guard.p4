@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Who may speak on memory's UDP port, other than to the virtual address: devices, to clients and to each other, and other switches,
-// which have looked already. From any other host a packet is not admitted, so that no host replies in a device's place, and none asks a
-// device past the switch. A device's replies to clients get the virtual address.
+// Who may speak on memory's UDP port, other than to the virtual address: devices, to clients and to each other, and other
+// switches, which have looked already. From any other host a packet is not admitted, so that no host replies in a device's
+// place, and none asks a device past the switch. A device's replies to clients get the virtual address.
 
 control MemorySourceGuard(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     AdjustChecksums() adjust_checksums;
