@@ -82,4 +82,4 @@ with netsum.join() as comm:
         sent = comm.stats.bytes_sent - before
         if comm.rank == 0:
             print(f"{train.__name__}: accuracy {accuracy:.1%}, {sent / 1e3:.0f} kB sent", flush=True)
-    comm.barrier()  # nobody leaves before everyone has the last result
+    comm.barrier()  # no rank leaves before all have the last result

@@ -33,7 +33,7 @@ with netsum.join() as comm:
     while step <= STEPS:
         try:
             if step == STEPS:
-                comm.barrier()  # nobody leaves before everyone has the last result
+                comm.barrier()  # no rank leaves before all have the last result
                 break
             if comm.rank == comm.size - 1 and step % 10 == 9:
                 time.sleep(NAP)

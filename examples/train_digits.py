@@ -30,4 +30,4 @@ with netsum.join() as comm:  # <-- joins the job
             accuracy = (np.argmax(images @ weights, axis=1) == labels).mean()
             print(f"rank {comm.rank} step {step}: accuracy {accuracy:.1%}", flush=True)
     print(f"rank {comm.rank} ends with weights whose first column sums to {float(weights[:, 0].sum()):.9g}")
-    comm.barrier()  # <-- nobody leaves before everyone has the last result
+    comm.barrier()  # <-- no rank leaves before all have the last result

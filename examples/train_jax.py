@@ -38,4 +38,4 @@ with netsum.join() as comm:  # <-- joins the job
     guessed = jax.nn.relu(images @ weights["in"]) @ weights["out"]
     accuracy = float((guessed.argmax(axis=1) == labels).mean())
     print(f"rank {comm.rank}: accuracy {accuracy:.1%}, weights {float(weights['in'].sum()):.9g}", flush=True)
-    comm.barrier()  # <-- nobody leaves before everyone has the last result
+    comm.barrier()  # <-- no rank leaves before all have the last result

@@ -33,4 +33,4 @@ with netsum.join() as comm:  # <-- joins the job
             print(f"rank {comm.rank} step {step}: accuracy {accuracy:.1%}", flush=True)
     first = model[0].weight[:, 20].sum().item()
     print(f"rank {comm.rank} ends with weights whose column 20 sums to {first:.9g}")
-    comm.barrier()  # <-- nobody leaves before everyone has the last result
+    comm.barrier()  # <-- no rank leaves before all have the last result

@@ -38,7 +38,7 @@ BLOCK_BYTES: Final = 4096
 
 @dataclass(frozen=True)
 class Trial:
-    """What is timed: allreduce of float32, ``iterations`` calls a turn."""
+    """Options of a timing: allreduce of float32, ``iterations`` calls a turn."""
 
     workers: Sequence[int] = WORKERS
     sizes: tuple[int, ...] = SIZES
@@ -171,7 +171,7 @@ def table(timed: Timed) -> str:
 
 
 def choice_table(timed: Timed) -> str:
-    """What ``auto`` chooses: a line for each number of workers, a column for each batch size in KiB."""
+    """Algorithms that ``auto`` chooses: a line for each number of workers, a column for each batch size in KiB."""
     found = fastest(timed)
     sizes = sorted({size for row in found.values() for size in row})
     rows = [["workers", *(f"{size >> 10} KiB" for size in sizes)]]

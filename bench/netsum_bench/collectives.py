@@ -39,7 +39,7 @@ GivenAndGot = tuple[Array, Array | None]
 
 @dataclass(frozen=True)
 class Place:
-    """Who takes part: this rank of so many, the operation's root, and the reduction (nccl-tests' name)."""
+    """Roles in a call: this rank of so many, the operation's root, and the reduction (nccl-tests' name)."""
 
     rank: int
     ranks: int
@@ -150,7 +150,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
 
 
 class Arrays:
-    """What a rank gives (``source``) and where it gets the result (``out``, None if it gets none), in place or not."""
+    """Arrays of a call: what a rank gives (``source``) and where it gets the result (``out``, None if it gets none), in place or
+    not."""
 
     def __init__(self, name: str, place: Place, count: int, dtype: str, *, in_place: bool) -> None:
         """``count`` as :meth:`Operation.count` has it."""
@@ -206,8 +207,8 @@ Bytes = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Calls:
-    """What is timed: arrays of ``sizes`` bytes, ``iterations`` calls each after ``warmup`` untimed ones, out of place and, if
-    ``places`` is 2, in place.
+    """Options of a timing: arrays of ``sizes`` bytes, ``iterations`` calls each after ``warmup`` untimed ones, out of place and,
+    if ``places`` is 2, in place.
 
     Attributes:
         check: how many of the calls are checked, the last ones; None: all of them.

@@ -58,7 +58,7 @@ class Row:
 
     @property
     def over_ring(self) -> float | None:
-        """How many times as fast as the ring."""
+        """The ring's time, as a multiple of this algorithm's."""
         return None if self.ring is None else self.ring / self.line.seconds[0]
 
     def to_dict(self) -> dict[str, Any]:

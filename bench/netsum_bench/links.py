@@ -128,8 +128,8 @@ class Carried(NamedTuple):
 
 
 def read_links(fabric: Fabric) -> dict[Pair, Carried]:
-    """What each link has carried: by the counter of the port at which it comes in, on a switch the P4 program's, on a host its
-    interface's."""
+    """Bytes that each link has carried: by the counter of the port at which it comes in, on a switch the P4 program's, on a host
+    its interface's."""
     found: dict[Pair, Carried] = {}
     topology, context = fabric.controller.topology, fabric.controller.context
     for switch in topology.switches:

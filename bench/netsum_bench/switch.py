@@ -172,7 +172,7 @@ def _table(floor: Mapping[str, Case], figures: Sequence[SwitchFigures]) -> Table
 
 
 def remarks(floor: Mapping[str, Case], figures: Sequence[SwitchFigures]) -> list[str]:
-    """What a reader must know before quoting the table."""
+    """Notes that a reader needs before quoting the table."""
     cores = counted(os.cpu_count() or 1, "core")
     return [
         f"{cores}, shared by the generator and the switch; CPU us count all of the switch's threads.",

@@ -55,7 +55,7 @@ class WrongReplyError(TestbedError):
 
 @dataclass(frozen=True)
 class Load:
-    """What to send: ``frames[i]`` leaves host i; the reply to the first host ends in ``reply`` (its payload)."""
+    """Packets to send: ``frames[i]`` leaves host i; the reply to the first host ends in ``reply`` (its payload)."""
 
     name: str
     frames: tuple[bytearray, ...]

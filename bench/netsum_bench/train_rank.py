@@ -67,7 +67,7 @@ class Replica:
         return [int(size) for size in (found.get("rebuilt_bucket_sizes") or found["bucket_sizes"]).split(", ")]
 
     def _communicate(self) -> None:
-        """What is sent in a step, all buckets in progress at once."""
+        """Send a step's gradients, all buckets in progress at once."""
         tensors = [torch.ones(size // 4) for size in self.buckets()]
         for work in [dist.all_reduce(each, group=self.group, async_op=True) for each in tensors]:
             work.wait()
@@ -98,7 +98,7 @@ def timed(call: Callable[[], Any]) -> float:
 
 
 def replicas_equal(weights: torch.Tensor, group: Any) -> bool:
-    """Whether all ranks have the same bits."""
+    """True if all ranks have the same bits."""
     everyones = [torch.empty_like(weights) for _ in range(dist.get_world_size())]
     dist.all_gather(everyones, weights, group=group)
     return all(torch.equal(each, weights) for each in everyones)

@@ -35,7 +35,7 @@ def pack_record(**values: int) -> bytes:
 
 
 def touches(update: Any, table: str) -> bool:
-    """Whether an update is of a table; those of groups are of the ``multicast group``."""
+    """True if an update is of a table; those of groups are of the ``multicast group``."""
     if table == "multicast group":
         return bool(update.entity.HasField("packet_replication_engine_entry"))
     return bool(update.entity.table_entry.table_id == netsum_program().object_id("tables", table))

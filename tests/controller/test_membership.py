@@ -55,7 +55,7 @@ def join(controller: Controller, rank: int, instance: str) -> Descriptor:
 
 
 def on_switch(controller: Controller) -> bool:
-    """Whether the switch has exactly the job's current epoch."""
+    """True if the switch has exactly the job's current epoch."""
     with controller.context.client("s1") as client:
         installed = set(client.read_items())
     return set(job_items(controller.topology, controller.job("resnet"), "s1")) <= installed

@@ -163,7 +163,7 @@ def test_killed_at_any_moment(open_fabric: Callable[[Topology], FakeFabric], com
 
 
 def _killed(fabric: FakeFabric, command: str, writes: int) -> bool:
-    """Whether the command had fewer writes than that."""
+    """True if the command had fewer writes than that."""
     first = fabric.open()
     empty = fabric.installed()
     if command != "create":

@@ -68,7 +68,7 @@ def test_a_maximum_of_codes_is_the_code_of_the_maximum(one: int, other: int) -> 
 
 
 def merged(*calls: tuple[object, ...]) -> bool:
-    """Whether the ranks that make these calls find that they agree; all of them or none."""
+    """True if the ranks that make these calls find that they agree; all of them or none."""
     own = [call_fingerprint.fingerprint_lanes(*call) for call in calls]
     (verdict,) = {bool(np.array_equal(np.max(own, axis=0), lanes)) for lanes in own}
     return verdict

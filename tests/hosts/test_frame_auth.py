@@ -29,7 +29,7 @@ class Connection:
         return self.met[1]
 
     def takes(self, frame: tuple[bytes, bytes]) -> bool:
-        """Whether a tag and a body are accepted as the next frame."""
+        """True if a tag and a body are accepted as the next frame."""
         return self.opening.holds(frame[0], (frame[1],))
 
 

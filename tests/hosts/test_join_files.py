@@ -103,7 +103,7 @@ def sums(comm: Communicator, value: int, calls: int = 1, **options: Any) -> Any:
 
 
 def used_before(outcomes: Sequence[Any]) -> bool:
-    """Whether every outcome is the error about a used file."""
+    """True if every outcome is the error about a used file."""
     return all(isinstance(each, DesynchronizedError) and "used before" in str(each) for each in outcomes)
 
 

@@ -12,7 +12,7 @@ _STATUSES = frozenset(Status)
 
 
 def malformed(packet: Packet) -> bool:
-    """Whether lengths, version, counts or status make no sense. ``payload`` stands for the length fields."""
+    """True if lengths, version, counts or status make no sense. ``payload`` stands for the length fields."""
     h, payload_bytes = packet.header, len(packet.payload) * CHUNK_BYTES
     if (
         h.version != VERSION
@@ -40,7 +40,7 @@ def malformed(packet: Packet) -> bool:
 
 
 def _claims(h: Header) -> bool:
-    """Whether a child switch's contribution counts a COPY's payload that has gone ahead."""
+    """True if a child switch's contribution counts a COPY's payload that has gone ahead."""
     return h.hop == Hop.UP and h.op == Op.COPY and h.status == Status.OK and h.data_cnt > 0
 
 

@@ -11,18 +11,18 @@ from tests.model.state import ID_MASK, Job, Member, Progress, Record
 
 
 def all_in(job: Job, seen: int, rules: Rules) -> bool:
-    """Whether every source that the job has now has contributed."""
+    """True if every source that the job has now has contributed."""
     return seen & job.all_sources == job.all_sources if rules.evicted_do_not_count else seen == job.all_sources
 
 
 def may_close(job: Job, record: Record, rules: Rules) -> bool:
-    """Whether a block may be closed without somebody."""
+    """True if a block may be closed without somebody."""
     enough = record.worker_cnt >= job.quorum or not rules.quorum
     return job.block_exp != 0 and enough and not (record.no_aging and rules.no_aging_waits)
 
 
 def all_but_stragglers(job: Job, record: Record, progress: Progress, rules: Rules) -> bool:
-    """Whether a block lacks nobody but stragglers, and may be closed without them."""
+    """True if a block lacks nobody but stragglers, and may be closed without them."""
     if not rules.stragglers_close or not may_close(job, record, rules):
         return False
     return (record.seen | progress.stragglers) & job.all_sources == job.all_sources

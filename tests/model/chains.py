@@ -152,7 +152,7 @@ class Chain:
         return all(result is not None for one in state for result in one.results)
 
     def _has(self, one: Rank, packet: Packet) -> bool:
-        """Whether the sender still has it."""
+        """True if the sender still has it."""
         if not self.rules.kept:
             return False
         last = packet.block + (self.window if self.rules.window else 0)
@@ -171,7 +171,7 @@ class Chain:
         return state
 
     def ends(self, state: State, *, timer: bool) -> bool:
-        """Whether everybody comes to the end although what is in flight is lost; without the ``timer``, if of each sender's
+        """True if everybody comes to the end although what is in flight is lost; without the ``timer``, if of each sender's
         packets the last arrives."""
         for _ in range(ROUNDS):
             if self.done(state):

@@ -12,12 +12,12 @@ from tests.model.state import ID_MASK, Job, Packet, Record, Reply
 
 
 def brings(header: Header) -> bool:
-    """Whether a child switch brings a payload without the contribution that counts it."""
+    """True if a child switch brings a payload without the contribution that counts it."""
     return is_query(header) and header.op == Op.COPY and header.lane_cnt > 0
 
 
 def carries(header: Header, before: Record, record: Record) -> bool:
-    """Whether a contribution brought the block's payload. ``before``, ``record``: its slot."""
+    """True if a contribution brought the block's payload. ``before``, ``record``: its slot."""
     here = (before.epoch, before.block_id) == (record.epoch, record.block_id) and before.lane_cnt
     return header.op == Op.COPY and header.lane_cnt > 0 and not here and record.status == Status.OK
 
@@ -54,7 +54,7 @@ def _ahead(packet: Packet, record: Record) -> Header:
 
 
 def is_early(header: Header) -> bool:
-    """Whether the parent sends a payload ahead of its result."""
+    """True if the parent sends a payload ahead of its result."""
     return header.early == 1 and header.op == Op.COPY and header.lane_cnt > 0
 
 
@@ -77,7 +77,7 @@ def with_early(met: Record, opened: Record, packet: Packet, slots: int, rules: R
 
 
 def completes(met: Record, header: Header) -> bool:
-    """Whether a notice is all that was missing: the payload is here. That of a child whose contribution is not in the result may
+    """True if a notice is all that was missing: the payload is here. That of a child whose contribution is not in the result may
     be another than the result's."""
     same = met.fingerprinted and header.fingerprint == met.fingerprint
     anothers = header.age_op == AgeOp.LATE and met.data_cnt > 0

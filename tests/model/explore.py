@@ -261,7 +261,7 @@ class Explorer:
         return self._pruned(world._replace(switches=self._installed(world, jobs), epoch=epoch))
 
     def _goes_on_without(self, world: World) -> bool:
-        """Whether all results that anybody holds were made in this epoch, or settled in an earlier one: somebody is two
+        """True if all results that anybody holds were made in this epoch, or settled in an earlier one: somebody is two
         windows on."""
         if not world.epoch.resumed or not self.scenario.epoch_rules.no_eviction_after_resume:
             return True
@@ -294,7 +294,7 @@ class Explorer:
         return host.ended if self.scenario.calls_differ and not self.scenario.degrades else host.done
 
     def _finishes_once(self, switches: tuple[int, ...], hosts: tuple[int, ...], epoch: Epoch) -> bool:
-        """Whether everybody comes to the end when nothing more is lost and no more disaster strikes. Where somebody may
+        """True if everybody comes to the end when nothing more is lost and no more disaster strikes. Where somebody may
         be late and the controller scans, that must do: a member sends again once (or so often as the scenario says), and then
         only what it is asked for."""
         epoch = epoch._replace(switch_restarts=0, moves=0, told=frozenset(), replacements=0, state_losses=0, mortals=())

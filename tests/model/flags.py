@@ -65,7 +65,7 @@ class Rules:
     uncounted_is_no_result: bool = True  # a payload is in no result without the contribution that counts it
 
     def lap_opens(self, delta: int) -> bool:
-        """Whether a block ``delta`` ahead opens a closed slot although it is not one lap ahead (never by the rules)."""
+        """True if a block ``delta`` ahead opens a closed slot although it is not one lap ahead (never by the rules)."""
         return not self.stale_behind or (not self.exact_lap and not delta >> 31)
 
 

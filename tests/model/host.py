@@ -329,7 +329,7 @@ def outstanding(host: Host, rules: HostRules = ALL_HOST_RULES) -> Iterator[Packe
 
 
 def is_asked(reply: Reply) -> bool:
-    """Whether a host sends a block again at once because of this: a notice says that the result is there, or the switch has
+    """True if a host sends a block again at once because of this: a notice says that the result is there, or the switch has
     asked for room."""
     h = reply.header
     return h.status == Status.AGAIN or (h.status == Status.OK and h.data_cnt > 0 and h.lane_cnt == 0)
@@ -371,7 +371,7 @@ def _take(host: Host, index: int, reply: Reply, rules: HostRules) -> Host:
 
 
 def _misled(host: Host, todo: Todo, result: Result) -> bool:
-    """Whether those that gave a call up take another number of ids for it than this rank, which has sent its blocks at once."""
+    """True if those that gave a call up take another number of ids for it than this rank, which has sent its blocks at once."""
     meant = host.program[todo.call]
     own = not meant.opens and not meant.aborts and todo.phase == Phase.DATA and not todo.offset
     return own and result.status == Status.ABORT and blocks_of(result.kind) != len(meant.blocks)
@@ -394,7 +394,7 @@ def _early(host: Host, index: int, h: Header, payload: Payload) -> Host:
 
 
 def _is_anothers(host: Host, index: int, result: Result, rules: HostRules) -> bool:
-    """Whether this is an opening block's result to which another process has contributed in this one's place."""
+    """True if this is an opening block's result to which another process has contributed in this one's place."""
     call = host.program[host.plan[index].call]
     if not (call.marked and rules.opening_holds_own_mark):
         return False
@@ -436,7 +436,7 @@ def receive(host: Host, reply: Reply, rules: HostRules = ALL_HOST_RULES) -> Host
 
 
 def is_dead(host: Host, reply: Reply, *, ports_come_again: bool) -> bool:
-    """Whether a packet means nothing to the host, now or ever: the explorer need not remember it."""
+    """True if a packet means nothing to the host, now or ever: the explorer need not remember it."""
     index = (reply.header.block_id - host.origin) & ID_MASK
     if not ports_come_again:
         port = abs(host.udp_port)

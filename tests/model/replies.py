@@ -127,10 +127,10 @@ def query(job: Job, packet: Packet, record: Record) -> Reply:
 
 
 def is_query(header: Header) -> bool:
-    """Whether a child switch only asks."""
+    """True if a child switch only asks."""
     return header.hop == Hop.UP and header.query == 1
 
 
 def is_told(outcome: Outcome) -> bool:
-    """Whether the sender of such a packet gets an answer: STALE or the reason of a refusal."""
+    """True if the sender of such a packet gets an answer: STALE or the reason of a refusal."""
     return outcome == Outcome.STALE or Outcome.UNKNOWN_JOB <= outcome <= Outcome.UNSUPPORTED

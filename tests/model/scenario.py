@@ -81,7 +81,7 @@ class Scenario:
 
     @property
     def partial(self) -> bool:
-        """Whether a result may lack somebody."""
+        """True if a result may lack somebody."""
         return self.degrades or bool(self.mortals)
 
     @property
@@ -165,7 +165,7 @@ class Scenario:
         return tuple(meant(rank) for rank in range(self.workers))
 
     def agree(self, result: Result, expected: Result | None) -> bool:
-        """Whether a result is the expected one. A leaf's partial with RANGE or ABORT counts no payloads; whether those who have
+        """True if a result is the expected one. A leaf's partial with RANGE or ABORT counts no payloads; whether those who have
         heard of an ABORT still bring theirs is a question of time, and whose call the block says that it is, of order."""
         if expected is not None and (expected.status == Status.ABORT or (expected.status and len(self.nodes) > 1)):
             expected = expected._replace(data_cnt=result.data_cnt, kind=result.kind)

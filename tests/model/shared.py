@@ -179,7 +179,7 @@ class Training:
         return "" if self.ends(state) else f"stuck for good: {state}"
 
     def ends(self, state: State) -> bool:
-        """Whether everybody comes to the end although what is in flight is lost, also what was sent to all."""
+        """True if everybody comes to the end although what is in flight is lost, also what was sent to all."""
         for _ in range(ROUNDS):
             if all(len(worker.value) >= self.steps for worker in state.workers):
                 return True

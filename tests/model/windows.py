@@ -107,7 +107,7 @@ class Network:
             self.fly(Packet(rank + 1, 1000 + rank, parse_header(data), chunks))
 
     def old(self, block_id: int) -> bool:
-        """Whether a block began long enough ago."""
+        """True if a block began long enough ago."""
         return 0 < self.run.block_exp <= self.now - self.began.get(block_id, self.now)
 
     def arrive(self, item: Packet | Reply) -> None:

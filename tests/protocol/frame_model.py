@@ -77,7 +77,7 @@ class FrameModel:
 
     @staticmethod
     def has_netsum(frame: bytes) -> bool:
-        """Whether there is a netsum header, well formed or not."""
+        """True if there is a netsum header, well formed or not."""
         if len(frame) < ETHERNET + IPV4 + UDP + HEADER_BYTES or frame[ETHERNET] != 0x45:
             return False
         datagram = Datagram.parse(frame)
@@ -86,7 +86,7 @@ class FrameModel:
 
     @staticmethod
     def has_memory(frame: bytes) -> bool:
-        """Whether there is a header of memory's: to its port, or from it."""
+        """True if there is a header of memory's: to its port, or from it."""
         if len(frame) < ETHERNET + IPV4 + UDP + MEMORY_HEADER_BYTES or frame[ETHERNET] != 0x45:
             return False
         datagram = Datagram.parse(frame)
@@ -177,7 +177,7 @@ when the next packet comes."""
 
 
 def is_old(job: Job) -> bool:
-    """Whether the job's open blocks are old enough to be closed."""
+    """True if the job's open blocks are old enough to be closed."""
     return 0 < job.block_exp < NEVER
 
 

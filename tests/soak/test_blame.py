@@ -63,7 +63,7 @@ TIMEOUT = failed("CallTimeoutError", "no result", [2])
         ([], "rank 2 is named, and it was in the same call"),
         ([done(2, 101.0)], "rank 2 is named, and it had gone on"),
         ([done(2, 101.0), began(2, 101.1, step=6)], "rank 2 is named, and it had gone on"),
-        ([began(2, 100.2, step=4)], "rank 2 is named, and nothing had happened to anybody"),
+        ([began(2, 100.2, step=4)], "rank 2 is named, and nothing had happened to any rank"),
     ],
 )
 def test_a_rank_that_keeps_up_must_not_be_named(words: Sequence[Word], why: str) -> None:
@@ -165,11 +165,11 @@ def test_aborted_needs_one_that_was_to_give_something_and_was_evicted() -> None:
 
 @pytest.mark.parametrize("name", ["ResultLostError", "DegradedError"])
 def test_being_late_is_for_jobs_that_degrade_and_calls_that_ask(name: str) -> None:
-    assert "waits for everybody" in told(history_of([failed(name)]))
+    assert "waits for every rank" in told(history_of([failed(name)]))
     history = history_of([failed(name)], plan_of(degrades=True))
     assert ("had not asked" in told(history)) == (name == "DegradedError")
     history = history_of([Resynced(0, 104.0, Failure(name, True, ""), when=105.0)], plan_of(degrades=True))
-    assert "a resync waits for everybody" in told(history)
+    assert "a resync waits for every rank" in told(history)
 
 
 @pytest.mark.parametrize("degrades", [False, True])

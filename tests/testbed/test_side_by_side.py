@@ -64,7 +64,7 @@ def test_nothing_is_left_in_a_programs_process_group(tmp_path: Path, monkeypatch
 
 
 def dead(pid: int) -> bool:
-    """Whether there is no such process, or its new parent has only not looked yet."""
+    """True if there is no such process, or its new parent has only not looked yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):

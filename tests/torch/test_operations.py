@@ -67,7 +67,7 @@ def reduction(group: Any, call: str, tensor: Any, op: Any) -> Any:
 
 
 def shares(got: list[Any], whole: Any, given: list[Any], call: str) -> bool:
-    """Whether the ranks have what the call gives each of the whole result."""
+    """True if the ranks have what the call gives each of the whole result."""
     import torch
 
     if call in ("allreduce", "coalesced"):

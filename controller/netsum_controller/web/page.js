@@ -224,7 +224,7 @@ function drawEvents() {
 
 // The stream.
 
-// A new drawing of what is there must not take the focus or the scrolling away from whoever reads it.
+// A new drawing of what is there must not take the focus or the scrolling away from the reader.
 function redraw(place, ...children) {
   const regions = () => [...place.querySelectorAll("[role=region]")].map((each) => [each.getAttribute("aria-label"), each]);
   const before = new Map(regions());

@@ -155,8 +155,8 @@ AnyWork = TypeVar("AnyWork", bound=Work[Any])
 
 
 class Session(Protocol[AnyWork]):
-    """What an engine drives: an endpoint, which is a pure state machine, and the transport under it. Only one thread calls it at
-    a time.
+    """An endpoint, which is a pure state machine, and the transport under it, as an engine drives them. Only one thread calls it
+    at a time.
 
     Attributes:
         name: what has ended, in the error of a later call.

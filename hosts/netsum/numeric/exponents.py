@@ -1,4 +1,4 @@
-"""How large values are, as the codes on which the ranks agree before a call's data.
+"""Magnitudes of values, as the codes on which the ranks agree before a call's data.
 
 Floats: one code for each block, the exponent e with all magnitudes below 2^e. It also says whether the block has a NaN or an
 infinity, in calls that pass them on (:mod:`netsum.collectives.nonfinite`). Integers: one code for the call, the narrowest lane

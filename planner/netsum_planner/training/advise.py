@@ -50,7 +50,7 @@ class Forecast:
 
 
 def read(path: Path) -> Mapping[str, Any]:
-    """What `netsum bench train` printed last. Raises PlanError if it is something else."""
+    """Read what `netsum bench train` printed last. Raises PlanError if it is something else."""
     try:
         found = json.loads(path.read_text("utf-8").strip().splitlines()[-1])
         ways(found)
@@ -89,7 +89,7 @@ def forecast(
 
 
 def basis(measured: Mapping[str, Any], size: int, workers: int, rate_mbps: float | None) -> str:
-    """What forecasts are extrapolated from, and how far: in one sentence or two."""
+    """Say what forecasts are extrapolated from, and how far: in one sentence or two."""
     trainings = [run for each in runs(measured).values() for run in each]
     rates = sorted({run["rate_mbps"] for run in trainings} - {None})
     most = max(run["gradient_bytes"] for run in trainings)

@@ -36,7 +36,7 @@ def _compiled(json_text: str | bytes, drop_port: int) -> Compiled:
 
 
 class _Environment:
-    """What ``make`` of the generated module binds."""
+    """Names that ``make`` of the generated module binds."""
 
     def __init__(self, pipeline: PythonPipeline, clock: Clock) -> None:
         self.registers = pipeline.registers

@@ -78,7 +78,7 @@ class Expressions:
         return f"calculate_{ident(calculation.name)}({', '.join(self.parameters(calculation))})"
 
     def parameters(self, calculation: Calculation) -> list[str]:
-        """What a calculation reads."""
+        """Variables that a calculation reads."""
         return sorted(map(self.name, read(calculation))) + (["rest"] if calculation.payload else [])
 
     def _operation(self, op: str, expression: Operation) -> str:

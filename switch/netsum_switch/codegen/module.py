@@ -100,7 +100,7 @@ class Module:
         )
 
     def _uses(self, *flags: str) -> bool:
-        """Whether egress code sets one of these flags."""
+        """True if egress code sets one of these flags."""
         words = self._egress.words()
         return any(flag in words for flag in flags)
 

@@ -177,7 +177,7 @@ class Explorer:
         yield world
 
     def _over(self, world: World, packet: int, host: int) -> bool:
-        """Whether a request has had all the effect that it can have."""
+        """True if a request has had all the effect that it can have."""
         item = self.by.packets.items[packet]
         if self.scenario.restarts or not isinstance(item, Request):
             return False
@@ -317,7 +317,7 @@ class Explorer:
     # --- whether everybody can finish ---------------------------------------------------------------------------------
 
     def _finishes_once(self, world: World) -> bool:
-        """Whether all clients come to their end, and all members to the same memory, when nothing more is lost and nobody fails;
+        """True if all clients come to their end, and all members to the same memory, when nothing more is lost and nobody fails;
         also if the memory is lost."""
         for _ in range(ROUNDS):
             over = all(client.complete == len(program) for client, program in self._programs(world))

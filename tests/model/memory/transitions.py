@@ -159,14 +159,14 @@ class Transitions:
         return _report(self.devices.items[number], replica), replica.role is not None
 
     def _has_lost_once(self, number: int) -> bool:
-        """Whether the device has less than it has vouched for, as far as that is known; or a client has shown that."""
+        """True if the device has less than it has vouched for, as far as that is known; or a client has shown that."""
         device = self.devices.items[number]
         return device.behind or (
             self.scenario.control.vouched and has_lost(device.known, _report(device, self.replica(number)))
         )
 
     def _is_dead_once(self, number: int, packet: int) -> bool:
-        """Whether a packet means nothing to its receiver any more, whatever comes. After a restart it might: then only what is
+        """True if a packet means nothing to its receiver any more, whatever comes. After a restart it might: then only what is
         of an old epoch is let go."""
         item, replica = self.packets.items[packet], self.replica(number)
         if isinstance(item, Request):
@@ -180,7 +180,7 @@ class Transitions:
         return replica.role is not None and _tells_backup_nothing(replica.role, item.letter)
 
     def _has_done_once(self, number: int, packet: int) -> bool:
-        """Whether a device has executed what a request asks."""
+        """True if a device has executed what a request asks."""
         item, machine = self.packets.items[packet], self.replica(number).machine
         return isinstance(item, Request) and not item.asked.reads and machine.known(item.asked) is not None
 

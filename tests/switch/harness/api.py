@@ -39,7 +39,7 @@ class SwitchUnderTest(Protocol):
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process has not ended by itself: BMv2's may, on an assertion."""
+        """True if its process has not ended by itself: BMv2's may, on an assertion."""
 
     def restart(self) -> None:
         """End the switch, and start another in its place: the same address and wires, and no program."""

@@ -136,7 +136,7 @@ class Controller:
         return getattr(response, update)
 
     def none_within(self, seconds: float) -> bool:
-        """Whether no stream message comes in that time."""
+        """True if no stream message comes in that time."""
         try:
             self.responses.get(timeout=seconds)
         except queue.Empty:

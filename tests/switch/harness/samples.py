@@ -173,7 +173,7 @@ def run(json_text: bytes, info: Any, lines: list[str], engine: str) -> list[str]
 
 
 def _fits(frame: str, pattern: str) -> bool:
-    """Whether a frame is what a script expects: * stands for any digit, and without $ at its end more may follow."""
+    """True if a frame is what a script expects: * stands for any digit, and without $ at its end more may follow."""
     regex = pattern.rstrip("$").replace("*", ".") + ("$" if pattern.endswith("$") else "")
     return re.match(regex, frame) is not None
 

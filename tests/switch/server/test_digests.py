@@ -53,7 +53,7 @@ def acknowledge(controller: Controller, digest: Any) -> None:
 
 
 def comes_again(controller: Controller, switch: SwitchUnderTest) -> bool:
-    """Whether the sample of address 5 is sent again, sooner or later."""
+    """True if the sample of address 5 is sent again, sooner or later."""
     for _ in range(100):
         teach(switch, 5)
         if not controller.none_within(0.1):

@@ -36,7 +36,7 @@ def mark_of(switch: SwitchUnderTest, dst: int, ether_type: int = UNTOUCHED, port
 
 
 def same(found: Sequence[Any], written: Sequence[Any]) -> bool:
-    """Whether these entries were read, in any order."""
+    """True if these entries were read, in any order."""
     return sorted(map(str, found)) == sorted(map(str, written))
 
 

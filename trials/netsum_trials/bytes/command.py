@@ -88,7 +88,7 @@ def below_table(lines: Sequence[Below]) -> Table:
 
 
 def stripes_table(stripes: Sequence[Stripe]) -> Table:
-    """What each root carried."""
+    """Bytes that each root carried."""
     columns = "weights", "link", ">share due", ">bytes up", ">share", ">bytes down", ">share"
     rows = (
         (each.weights, each.link, f"{each.due:.1%}", f"{each.up:,}", f"{each.up_share:.1%}", f"{each.down:,}",

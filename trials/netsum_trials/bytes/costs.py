@@ -1,9 +1,9 @@
-"""What each collective moves: the one table of formulas, in S, the bytes of a rank's array.
+"""Formulas of what each collective moves: the one table of formulas, in S, the bytes of a rank's array.
 
 A job has n ranks; m of them are below the switch in question, r of those are not the call's root. Every block costs a header in
 each direction at every rank, and every call one more small block, by which the ranks agree on the call. In a tree a block
 travels every link once up and once down, whatever the number of hosts below: a switch sends one partial up, and its parent's
-result comes down to it in full, whoever wants it.
+result comes down to it in full, for whichever rank it is.
 
 The blocks of broadcast, all_gather, gather, scatter and all_to_all have one payload, which crosses a link as soon as it comes.
 Unless it comes last, a header follows when all ranks have answered: up to one more for each block, down to a rank that gets
@@ -30,7 +30,7 @@ HALF: Final = Fraction(1, 2)
 
 
 class Place(NamedTuple):
-    """Where bytes are counted: ``m`` of ``n`` ranks are below a link, with or without the call's root."""
+    """A place where bytes are counted: ``m`` of ``n`` ranks are below a link, with or without the call's root."""
 
     n: int
     m: int = 0
@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
 
 class Formula(NamedTuple):
-    """What one call moves, in words and as a number."""
+    """Bytes that one call moves, in words and as a number."""
 
     words: str
     share: Callable[[Place], Share]
@@ -56,7 +56,7 @@ class Formula(NamedTuple):
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call moves. ``ranks``: what a rank sends and receives, the root first; ``up``, ``down``: between a switch and
+    """Formulas of one call. ``ranks``: what a rank sends and receives, the root first; ``up``, ``down``: between a switch and
     its parent; ``hosts``: what all ranks together send without a switch. ``blocks``: payload of all the call's blocks."""
 
     collective: str
@@ -68,7 +68,7 @@ class Cost:
 
     @property
     def root(self) -> Formula:
-        """What rank 0 sends, which is the root if the call has one."""
+        """Bytes that rank 0 sends, which is the root if the call has one."""
         return next(iter(self.ranks.values()))[0]
 
 

@@ -56,7 +56,7 @@ def read_links(context: ControllerContext) -> dict[Way, Passed]:
 
 
 def between(before: Traffic, after: Traffic) -> dict[Way, Passed]:
-    """What has passed between two readings."""
+    """Bytes between two readings."""
     return {
         way: Passed(frames - before[way].frames, octets - before[way].bytes) for way, (frames, octets) in after.items()
     }
@@ -85,7 +85,8 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Volume:
-    """What one rank (the first of those that ``who`` names) sent and received in one call. ``again``: packets sent again."""
+    """Bytes that one rank (the first of those that ``who`` names) sent and received in one call. ``again``: packets sent
+    again."""
 
     collective: str
     who: str
@@ -96,7 +97,7 @@ class Volume:
 
 @dataclass(frozen=True)
 class HostVolume(Bytes):
-    """What all ranks sent in one call, without a switch. ``again``: messages sent again."""
+    """Bytes that all ranks sent in one call, without a switch. ``again``: messages sent again."""
 
     collective: str
     again: int
@@ -287,7 +288,7 @@ def collectives(made: Network, costs: Sequence[Cost] = COSTS) -> Iterator[Line]:
 
 
 def uplinks(made: Network, cost: Cost, leaf: str, traffic: Traffic) -> Line:
-    """What a call moved between a leaf and its parents."""
+    """Bytes that a call moved between a leaf and its parents."""
     node = made.trees.nodes[leaf]
     place = Place(len(made.members), len(node.ranks), 0 in node.ranks)
     parents = [uplink.switch for uplink in node.uplinks]

@@ -40,7 +40,7 @@ def suite(folder: str) -> Any:
 
 
 def outcome(run: Callable[[], object]) -> tuple[str, str]:
-    """What came of a test, and why."""
+    """Outcome of a test, and why."""
     from torch.testing._internal.common_distributed import TEST_SKIPS
 
     try:

@@ -94,7 +94,7 @@ def make_cell(rng: np.random.Generator, seed: tuple[int, int, int], kind: Kind, 
 
 
 def _counts(rng: np.random.Generator, name: str, workers: int, size: int) -> tuple[bool, tuple[tuple[int, ...], ...]]:
-    """Whether all ranks have equally many rows, and how many each has: see :class:`Cell`."""
+    """Draw whether all ranks have equally many rows, and how many each has: see :class:`Cell`."""
     even = bool(size % workers == 0 and rng.random() < 0.5)
     if name not in (*ROWS, "reduce_scatter"):
         return True, ()
@@ -162,7 +162,7 @@ MOST_WITHOUT: Final = 4_000
 
 @dataclass(frozen=True)
 class Options:
-    """What to run. ``duration`` in seconds, shared by the ``topologies``; ``jobs``: on each, stop after so many, if given;
+    """Options of a run. ``duration`` in seconds, shared by the ``topologies``; ``jobs``: on each, stop after so many, if given;
     ``only``: that one alone."""
 
     duration: float = 60.0

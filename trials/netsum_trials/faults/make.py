@@ -185,7 +185,7 @@ GONE: Final = 13.0
 
 @dataclass(frozen=True)
 class Possible:
-    """Where packets may be disturbed on a fabric, and which events may happen."""
+    """Places where packets may be disturbed on a fabric, and events that may happen."""
 
     where: tuple[Where, ...] = (Where.HOSTS,)
     kinds: Collection[Kind] = tuple(Kind)

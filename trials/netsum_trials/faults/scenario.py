@@ -19,7 +19,7 @@ LONGEST: Final = 60.0
 
 
 class Where(StrEnum):
-    """Where packets are disturbed."""
+    """Places where packets are disturbed."""
 
     HOSTS = "hosts"
     KERNEL = "kernel"
@@ -27,7 +27,7 @@ class Where(StrEnum):
 
 
 class Kind(StrEnum):
-    """What may happen to a machine or a link."""
+    """Events that may happen to a machine or a link."""
 
     STALL = "stall"
     KILL = "kill"
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
     @property
     def of_a_rank(self) -> bool:
-        """Whether it happens to one rank."""
+        """True if it happens to one rank."""
         return self in (Kind.STALL, Kind.KILL, Kind.CUT, Kind.EVICT)
 
 
@@ -115,7 +115,7 @@ class Event(_Data):
 
 
 class Scenario(_Data):
-    """What goes wrong in a job. ``links`` are by rank, ``trunks`` by the name of a link between switches; others have no
+    """Faults in a job. ``links`` are by rank, ``trunks`` by the name of a link between switches; others have no
     faults."""
 
     seed: int = Field(default=0, ge=0)
@@ -143,11 +143,11 @@ class Scenario(_Data):
         return self
 
     def link(self, rank: int) -> LinkFaults:
-        """What happens to a rank's packets."""
+        """Faults of a rank's packets."""
         return self.links.get(rank, LinkFaults())
 
     def has(self, *kinds: Kind) -> bool:
-        """Whether such an event is planned."""
+        """True if such an event is planned."""
         return any(event.kind in kinds for event in self.events)
 
     def to_line(self) -> str:

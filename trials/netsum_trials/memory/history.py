@@ -18,7 +18,7 @@ Explained = Callable[[Sequence["Entry"]], bool]
 
 
 class Finding(StrEnum):
-    """What is wrong with a history: an acknowledged change is missing, one was done twice, or something else."""
+    """A fault of a history: an acknowledged change is missing, one was done twice, or something else."""
 
     LOST = "lost"
     DOUBLED = "doubled"
@@ -54,7 +54,7 @@ def check(entries: Sequence[Entry], explained: Explained) -> None:
 
 
 def check_loss(entries: Sequence[Entry], lost_at: float) -> list[Entry]:
-    """What is left to explain of a history whose memory was lost at that time (inf: never): the answered instructions, and
+    """Select what is left to explain of a history whose memory was lost at that time (inf: never): the answered instructions, and
     those that may have been done before. Raises :class:`Refuted` if a loss was reported too early, or an answer came after
     it."""
     for entry in entries:

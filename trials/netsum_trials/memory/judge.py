@@ -81,7 +81,7 @@ def _check(plan: Plan, life: Life) -> None:
 
 
 def _is_atomic(plan: Plan, place: Place, asked: Asked) -> bool:
-    """Whether both ends of a COPY are in one shard."""
+    """True if both ends of a COPY are in one shard."""
     if asked.instruction != Instruction.COPY:
         return True
     region = plan.region(place.region)

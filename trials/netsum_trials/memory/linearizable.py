@@ -24,7 +24,7 @@ class Undecided(Exception):
 
 @dataclass(frozen=True)
 class Call(Generic[O]):
-    """``answered`` is inf for a call whose outcome nobody knows: it may have been done at any time since, or never."""
+    """``answered`` is inf for a call whose outcome is not known: it may have been done at any time since, or never."""
 
     what: O
     invoked: float

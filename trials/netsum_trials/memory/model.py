@@ -101,7 +101,7 @@ class Asked(NamedTuple):
 
 
 class Step(NamedTuple):
-    """An instruction with its answer, None if nobody knows it. A COPY between devices, and a chain, are done in parts, one
+    """An instruction with its answer, None if it is not known. A COPY between devices, and a chain, are done in parts, one
     after the other, of which this is number ``part`` of ``parts``: all but the last only read; ``serial`` says which belong
     together."""
 
@@ -156,7 +156,7 @@ def _put(memory: bytes, start: int, data: bytes) -> bytes:
 
 
 def changed(asked: Asked, here: bytes) -> bytes:
-    """What becomes of the bytes that are here."""
+    """Apply it to the bytes that are here."""
     payload = asked.payload
     if asked.instruction == Instruction.WRITE:
         return payload
@@ -244,7 +244,7 @@ class Table:
         self._dim = int(options["dim"])
 
     def explained(self, entries: Sequence[Entry]) -> bool:
-        """Whether some order of the instructions explains every answer."""
+        """True if some order of the instructions explains every answer."""
         beginning = tuple(self._begun(key) for key in self._keys)
         calls = [Call(_Asking(each.asked, each.answer), each.invoked, each.answered) for each in entries]
         return linearizable(calls, beginning, self._do)

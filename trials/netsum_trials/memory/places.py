@@ -85,7 +85,7 @@ class Place:
         return f"{self.region} at {pieces}, {self.length} bytes, {self.theme.name.lower()}"
 
     def offset(self, start: int) -> int:
-        """Where that byte of the place is in the region."""
+        """Address of that byte of the place in the region."""
         piece, within = divmod(start, self.length)
         return self.pieces[piece] + within
 
@@ -111,7 +111,7 @@ class Asker:
 
     @property
     def over(self) -> bool:
-        """Whether all instructions have been made."""
+        """True if all instructions have been made."""
         return not self.left and not self._stays
 
     def begin(self, now: float) -> tuple[int, Entry] | None:

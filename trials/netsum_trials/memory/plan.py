@@ -151,7 +151,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Site:
-    """What a network can do: the hosts that may have devices, which events are possible, and how many seconds it takes until
+    """Abilities of a network: the hosts that may have devices, which events are possible, and how many seconds it takes until
     everything is whole after one. ``files``: whether each device has its memory in files; drawn, if nothing is given."""
 
     hosts: tuple[str, ...]

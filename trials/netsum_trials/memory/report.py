@@ -13,7 +13,7 @@ from netsum_trials.memory.history import Finding
 
 @dataclass
 class MemoryTotals(Totals):
-    """What is counted.
+    """Counts.
 
     Attributes:
         operations: instructions that were answered; ``histories``: of so many places.

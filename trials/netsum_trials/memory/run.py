@@ -26,7 +26,7 @@ Play = Callable[[Plan], None]
 
 @dataclass(frozen=True)
 class Options:
-    """What to run. ``duration`` in seconds; ``only``: that round alone; ``instructions`` of each client in a round."""
+    """Options of a run. ``duration`` in seconds; ``only``: that round alone; ``instructions`` of each client in a round."""
 
     duration: float = 60.0
     seed: int = 1

@@ -30,7 +30,7 @@ def settings_of(step: int) -> tuple[float, ...]:
 
 
 def is_push(asked: Asked) -> bool:
-    """Whether it brings a gradient, and so may have to wait for others."""
+    """True if it brings a gradient, and so may have to wait for others."""
     return asked.instruction == Instruction.OPTIMIZE and bool(asked.payload)
 
 
@@ -69,7 +69,7 @@ class Steps:
                     raise Refuted(Finding.WRONG, entry)
 
     def explained(self, entries: Sequence[Entry]) -> bool:
-        """Whether some order of these, and some choice among the pushes of unknown outcome, explains all answers."""
+        """True if some order of these, and some choice among the pushes of unknown outcome, explains all answers."""
         last = max((entry.argument >> 32 for entry in entries if entry.answered != inf), default=0)
         found = _pushes(entries)
         choices = [_choices(found.get(step, [])) for step in range(1, last + 1)]
@@ -110,7 +110,7 @@ class Steps:
 
 
 def _counted(entry: Entry) -> int:
-    """How many gradients the step is made of, 0 if this one is not among them."""
+    """Number of gradients that the step is made of, 0 if this one is not among them."""
     return entry.argument & 0xFFFFFFFF
 
 
@@ -124,8 +124,8 @@ def _pushes(entries: Sequence[Entry]) -> dict[int, list[Entry]]:
 
 
 def _choices(pushes: Sequence[Entry]) -> list[Sequence[Entry]]:
-    """What a step may be made of: all known pushes, what is supposed to have been done once more, and as many of those that
-    nobody knows about as are missing."""
+    """Choices of what a step may be made of: all known pushes, what is supposed to have been done once more, and as many of those
+    whose outcome is not known as are missing."""
     known = [entry for entry in pushes if entry.answered != inf]
     again = [each for each in pushes if each.answered == inf and any(each.asked is entry.asked for entry in known)]
     others = [each for each in pushes if each.answered == inf and each not in again]

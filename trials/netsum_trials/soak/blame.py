@@ -40,11 +40,11 @@ class Trouble:
     over: float = math.inf
 
     def felt(self, begun: float, ended: float) -> bool:
-        """Whether it may explain what a rank saw at that time."""
+        """True if it may explain what a rank saw at that time."""
         return self.begun <= ended and begun <= self.over + _SETTLES.get(self.kind, _SETTLED)
 
     def of(self, rank: int) -> bool:
-        """Whether it concerns this rank."""
+        """True if it concerns this rank."""
         return self.ranks is None or rank in self.ranks
 
 
@@ -70,7 +70,7 @@ class _Error:
 
 
 class History:
-    """What was done in a round, and what its ranks said."""
+    """Record of what was done in a round, and what its ranks said."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -116,7 +116,7 @@ class History:
                 self._errors.append(_Error(rank, None, failure, word.begun, word.when, "join"))
 
     def complaints(self) -> Iterator[str]:
-        """What is wrong with the errors, in the order in which they came."""
+        """Find what is wrong with the errors, in the order in which they came."""
         for error in sorted(self._errors, key=lambda error: error.ended):
             if not error.failure.ours:
                 continue  # counted elsewhere
@@ -124,7 +124,7 @@ class History:
                 yield f"rank {error.rank}, {error.where}: {line}: {error.failure.name}: {error.failure.text}{self._around(error)}"
 
     def _around(self, error: _Error) -> str:
-        """What was happening, in seconds relative to the error."""
+        """List what was happening, in seconds relative to the error."""
         told = [
             f"{each.kind} of {'all' if each.ranks is None else sorted(each.ranks)} "
             f"{each.begun - error.ended:+.1f}..{each.over - error.ended:+.1f}"
@@ -152,7 +152,7 @@ class History:
         yield from self._words(error)
 
     def _felt(self, error: _Error, rank: int | None = None, *, since: float | None = None) -> bool:
-        """Whether anything was done that may explain the error: to any rank or, if ``rank`` is given, to it or to all. Calls
+        """True if anything was done that may explain the error: to any rank or, if ``rank`` is given, to it or to all. Calls
         do not need the controller."""
         begun = error.begun if since is None else min(since, error.begun)
         troubles = [each for each in self.troubles if error.step is None or each.kind not in _CONTROLLER]
@@ -161,14 +161,14 @@ class History:
         ) or self._resynced(error)
 
     def _resynced(self, error: _Error) -> bool:
-        """Whether another rank resynced meanwhile, so that all had to start over."""
+        """True if another rank resynced meanwhile, so that all had to start over."""
         if error.step is None:
             return False
         since = max(self._in_step_since(error), error.begun - MOMENT)
         return any(since < each.begun < error.ended for each in self._resyncs(error.rank))
 
     def _in_step_since(self, error: _Error) -> float:
-        """When the rank began its last resync before the error."""
+        """Time at which the rank began its last resync before the error."""
         begun = [each.begun for each in self._times[error.rank] if not each.stop and each.begun < error.ended]
         return max(begun, default=-math.inf)
 
@@ -180,7 +180,7 @@ class History:
                 yield f"rank {rank} is named, and {why}"
 
     def _keeps_up(self, error: _Error, rank: int, *, behind_one: bool) -> str:
-        """Why a rank should not have been named; empty if it may be. ``behind_one``: others that were held up are named."""
+        """Say why a rank should not have been named; empty if it may be. ``behind_one``: others that were held up are named."""
         if self._felt(error, rank):
             return ""
         if rank == error.rank:
@@ -197,7 +197,7 @@ class History:
             if at.stop > error.step:
                 return "" if behind_one else "it was in the same call"
         held = self._felt(error, since=at.begun if at is not None else None)
-        return "" if held else "nothing had happened to anybody"
+        return "" if held else "nothing had happened to any rank"
 
     def _not_ready(self, error: _Error) -> Iterator[str]:
         if not self._felt(error) and not any(each.begun <= error.ended for each in self._resyncs(error.rank)):
@@ -222,9 +222,9 @@ class History:
     def _late(self, error: _Error) -> Iterator[str]:
         step = None if error.step is None or error.step >= len(self._plan.steps) else self._plan.steps[error.step]
         if not self._plan.degrades:
-            yield "this job waits for everybody"
+            yield "this job waits for every rank"
         elif error.step is None:
-            yield "a resync waits for everybody"
+            yield "a resync waits for every rank"
         elif error.failure.name == "DegradedError" and (step is None or step.late != "raise"):
             yield "the call had not asked for it"
 
@@ -236,7 +236,7 @@ class History:
         else:
             sources = ()
         if not self.evicted.intersection(sources):
-            yield "nobody gave it up, and none of those who give something in it was evicted"
+            yield "no rank gave it up, and no contributor to it was evicted"
 
     def _evicted(self, error: _Error) -> Iterator[str]:
         before = (each for each in self.troubles if each.kind == Kind.EVICT and each.begun <= error.ended)

@@ -48,7 +48,7 @@ class Step:
 
     @property
     def needs(self) -> Collection[int]:
-        """The ranks without which nobody can have the result, since it consists of their arrays."""
+        """The ranks without which no rank can have the result, since it consists of their arrays."""
         name = self.cell.kind.collective
         if name in (*REDUCTIONS, "barrier"):
             return ()
@@ -77,12 +77,12 @@ class Plan:
 
     @property
     def degrades(self) -> bool:
-        """Whether results may lack late ranks."""
+        """True if results may lack late ranks."""
         return self.block_exp_ms > 0
 
     @property
     def partial(self) -> bool:
-        """Whether a sum may lack ranks, so that the contributions must tell who is in it."""
+        """True if a sum may lack ranks, so that the contributions must tell who is in it."""
         return self.degrades or self.scenario.has(faults.Kind.EVICT)
 
     def describe(self) -> str:

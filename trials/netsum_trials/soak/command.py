@@ -28,7 +28,7 @@ MINUTES = 10.0
 
 
 def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
-    """What can go wrong on such a fabric, and a remark on what this kernel cannot do."""
+    """Say what can go wrong on such a fabric, and a remark on what this kernel cannot do."""
     places = [Where.HOSTS]
     missing = None
     if switch == "embedded":
@@ -39,7 +39,7 @@ def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
             places.append(Where.KERNEL)
         except KernelError as error:
             missing = f"*** NO PACKETS ARE LOST IN THE KERNEL: {error} ***"
-    cuts = len(places) > 1  # somebody else than the hosts
+    cuts = len(places) > 1  # others than the hosts
     return Possible(tuple(places), tuple(kind for kind in Kind if cuts or kind is not Kind.CUT_TRUNK)), missing
 
 

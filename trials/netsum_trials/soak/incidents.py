@@ -128,7 +128,7 @@ class Incidents:
 
     @property
     def over(self) -> bool:
-        """Whether everything that was begun is undone."""
+        """True if everything that was begun is undone."""
         return not self._agenda
 
     def begun(self, step: int) -> None:
@@ -138,7 +138,7 @@ class Incidents:
             self._at(0.0, lambda event=event: self._do(event))  # type: ignore[misc]  # a lambda with a default
 
     def next_time(self) -> float | None:
-        """When :meth:`run` has something to do (``time.monotonic()``)."""
+        """Time at which :meth:`run` has something to do (``time.monotonic()``)."""
         return self._agenda[0][0] if self._agenda else None
 
     def run(self) -> None:

@@ -85,7 +85,7 @@ class _Partial:
         self._width = plan.base.chunks * CHUNK_BYTES // WIDEST
 
     def complaints(self, step: Step, answers: dict[int, Answer]) -> list[str]:
-        """What is wrong with the ranks' results."""
+        """Find what is wrong with the ranks' results."""
         inputs = [contribution(step, rank) for rank in range(self._plan.workers)]
         if step.cell.kind.collective == "reduce_scatter":
             parts = segments(step.cell, inputs)
@@ -99,7 +99,7 @@ class _Partial:
         return self._reduced(step, answers, inputs)
 
     def _reduced(self, step: Step, answers: dict[int, Answer], inputs: list[Array]) -> list[str]:
-        """What is wrong with results that should all be a reduction of some ranks' inputs."""
+        """Find what is wrong with results that should all be a reduction of some ranks' inputs."""
         op = step.cell.kind.op
         if not answers:
             return []
@@ -139,14 +139,14 @@ class _Partial:
         self._carried[kind] = [rest(rank, array) for rank, array in enumerate(inputs)] if known else None
 
     def _flags(self, step: Step, rank: int, answer: Answer, members: Members) -> list[str]:
-        """What is untrue in a rank's report of who is in its result."""
+        """Find what is untrue in a rank's report of who is in its result."""
         plan, report = self._plan, answer.report
         if not members.matches.shape[1]:
             return []
-        everybody = range(plan.workers)
-        whole = members.exactly(everybody)
+        everyone = range(plan.workers)
+        whole = members.exactly(everyone)
         for evicted in self._evicted:
-            whole |= members.exactly([other for other in everybody if other != evicted])
+            whole |= members.exactly([other for other in everyone if other != evicted])
         least = report.src_cnt_min or 0
         floor = max(1, min(plan.quorum, plan.workers - len(self._evicted)))
         found = []

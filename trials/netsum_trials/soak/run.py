@@ -42,7 +42,7 @@ switch may not answer in time, although this thread, which mostly sleeps, hardly
 
 @dataclass(frozen=True)
 class Options:
-    """What to run. ``duration`` in seconds; ``only``: that round alone; ``scenario``: what goes wrong in every round;
+    """Options of a run. ``duration`` in seconds; ``only``: that round alone; ``scenario``: what goes wrong in every round;
     ``timeout``: seconds that every call has, if not those drawn."""
 
     duration: float = 600.0
@@ -93,7 +93,7 @@ def waited_for_a_processor() -> float:
 
 
 def crowded() -> bool:
-    """Whether so many threads want a processor."""
+    """True if so many threads want a processor."""
     runnable = Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[0]
     return int(runnable) > CROWD * (os.cpu_count() or 1)
 
@@ -158,8 +158,8 @@ class _Round:
 
     def _listen(self, incidents: Incidents) -> None:
         """Listen until all ranks have made all calls and every event is over, or until a rank hangs."""
-        everybody = set(range(self._plan.workers))
-        while not (self._finished == everybody and incidents.over and not self._resyncing) and not self._broken:
+        everyone = set(range(self._plan.workers))
+        while not (self._finished == everyone and incidents.over and not self._resyncing) and not self._broken:
             incidents.run()
             due = incidents.next_time()
             wait = _LOOK if due is None else min(_LOOK, max(0.0, due - time.monotonic()))
@@ -169,7 +169,7 @@ class _Round:
                 if (deadline := self._deadlines.get(rank)) is not None:
                     self._deadlines[rank] = deadline + seconds
             incidents.stalled.clear()
-            if self._joined == everybody and self._first >= 0:
+            if self._joined == everyone and self._first >= 0:
                 incidents.begun(self._first)
             self._forget(incidents.killed)
             if not heard:

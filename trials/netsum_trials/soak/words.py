@@ -1,4 +1,5 @@
-"""What a worker tells the soak, and what it must know before it begins. All of it may pass between processes."""
+"""Messages between the soak and its workers: what a worker tells, and what it must know before it begins. All of it may pass
+between processes."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ LATE: Final = ASKING + SCHEDULING
 
 @dataclass(frozen=True)
 class Posting:
-    """What a worker needs to join as a rank. ``first``: it is the rank's first worker, not the successor of a killed one.
-    ``spoil``: its transport applies the scenario's packet faults."""
+    """Everything that a worker needs to join as a rank. ``first``: it is the rank's first worker, not the successor of a killed
+    one. ``spoil``: its transport applies the scenario's packet faults."""
 
     plan: Plan
     rank: int
@@ -72,7 +73,7 @@ class Began(Word):
 
 @dataclass(frozen=True)
 class Failure:
-    """What a call raised: the error's name, whether it is netsum's, its text, and whom a CallTimeoutError names."""
+    """An error that a call raised: the error's name, whether it is netsum's, its text, and whom a CallTimeoutError names."""
 
     name: str
     ours: bool
@@ -147,7 +148,7 @@ class Crashed(Word):
 
 
 def contribution(step: Step, rank: int) -> Array:
-    """What a rank passes to a step's call.
+    """Arguments that a rank passes to a step's call.
 
     In a tagged step, a rank's elements are ``1 << rank`` modulo ``1 << workers``, so that a sum tells whose are in it. They
     are whole numbers, so small that every sum of them is exact.
@@ -183,8 +184,8 @@ def combined(op: str, inputs: Sequence[Array], chosen: Sequence[int]) -> Array:
 
 @dataclass(frozen=True)
 class Members:
-    """Who can be in each part of a result: ``matches[subset, part]`` for each of ``subsets``. Parts have ``width`` elements (the
-    last may have fewer) and lie within a block, so that the same ranks are in all of a part."""
+    """Subsets of ranks that can be in each part of a result: ``matches[subset, part]`` for each of ``subsets``. Parts have
+    ``width`` elements (the last may have fewer) and lie within a block, so that the same ranks are in all of a part."""
 
     subsets: list[tuple[int, ...]]
     matches: NDArray[np.bool_]
@@ -197,7 +198,7 @@ class Members:
 
     @property
     def ambiguous(self) -> bool:
-        """Whether several subsets explain a part."""
+        """True if several subsets explain a part."""
         return bool((self.matches.sum(axis=0) > 1).any())
 
     def among(self, keep: Sequence[bool]) -> NDArray[np.bool_]:

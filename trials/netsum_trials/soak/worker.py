@@ -174,7 +174,7 @@ class Worker:
         return self._resync(comm, len(self._plan.steps)) if order == "resync" else None
 
     def _barrier(self, comm: Communicator) -> bool:
-        """Whether all ranks have made all calls."""
+        """True if all ranks have made all calls."""
         timeout = self._timeout
         self._tell(words.Began(self._rank, len(self._plan.steps), timeout, len(self._plan.steps) + 1))
         begun = time.monotonic()

@@ -38,7 +38,7 @@ def results_table(results: Results) -> Table:
     figures = ("step ms\nmedian", "\nmean", "speed\nup", "accuracy", "partial\nblocks", "sat\nout", "re-\nsyncs")
     table = make_table(title, ("asleep", "job", *(f">{name}" for name in figures)))
     for outcome in results.alone:
-        table.add_row("nobody", *_words(outcome, outcome))
+        table.add_row("none", *_words(outcome, outcome))
     for first, *others in results.rows:
         table.add_section()
         table.add_row(str(first.pattern), *_words(first, first))

@@ -1,4 +1,4 @@
-"""How long a block waits for a straggler before the switch closes it.
+"""Measures how long a block waits for a straggler before the switch closes it.
 
 In a job of two, one member is a straggler, which contributes to no block before its partial result is out. The other sends one
 contribution, at a random moment, and the time until the partial result is measured. The straggler's contribution follows, too
@@ -144,8 +144,8 @@ class Straggling:
     def _await(
         self, which: int, offset: int, *, whole: bool = False, repeats: bool = False, results: int = 1
     ) -> tuple[float, bool]:
-        """When the block's partial result came, and whether with its payload, as it must if ``whole``. Of several ``results``,
-        the last."""
+        """Time at which the block's partial result came, and whether with its payload, as it must if ``whole``. Of several
+        ``results``, the last."""
         now = time.perf_counter()
         deadline = now + 4 * self._block_exp + PATIENCE
         pause = MIN_RTO
@@ -165,7 +165,7 @@ class Straggling:
                 again = now + pause
         waited = 4 * self._block_exp + PATIENCE
         raise TestbedError(
-            f"block {offset}: no partial result within {waited:.1f} s; nobody scans, or a packet was lost"
+            f"block {offset}: no partial result within {waited:.1f} s; no scan came, or a packet was lost"
         )
 
     def _is_result(self, which: int, offset: int, header: Header) -> bool:

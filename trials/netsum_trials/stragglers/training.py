@@ -19,7 +19,7 @@ from netsum_testbed.demo.model import Digits, Floats, Perceptron
 
 @dataclass(frozen=True)
 class Plan:
-    """What a worker does. ``compute``: seconds that a gradient takes; what numpy does not need is spent idle, as on a
+    """Work of a worker. ``compute``: seconds that a gradient takes; what numpy does not need is spent idle, as on a
     host whose accelerator computes. ``delays``: seconds that each step begins late; empty if it is not a straggler."""
 
     steps: int
@@ -30,7 +30,7 @@ class Plan:
 
 @dataclass
 class Diary:
-    """What happened to a worker. ``ends``: when it finished each step (``time.perf_counter()``). The counts of blocks are
+    """Record of a worker. ``ends``: when it finished each step (``time.perf_counter()``). The counts of blocks are
     those of its calls' reports; ``sat_out``: steps without its gradient; ``late``: steps whose call was over before it
     came; ``slept``: seconds."""
 

@@ -46,7 +46,7 @@ class Pattern:
     nap: float = 0.0
 
     def delays(self, steps: int, rank: int = 0) -> list[float]:
-        """How long each step of a rank is delayed, in steps' usual times."""
+        """Delays of each step of a rank, in steps' usual times."""
         rng = np.random.default_rng([self.seed, rank])
         asleep = rng.random((steps, self.points)) < self.probability
         delays = (asleep * rng.uniform(SHORTEST, LONGEST, asleep.shape)).sum(axis=1)
@@ -75,7 +75,8 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Setting:
-    """What all trials of a run share. ``compute``, ``block_exp``: seconds. The last ``stragglers`` ranks are stragglers."""
+    """Options that all trials of a run share. ``compute``, ``block_exp``: seconds. The last ``stragglers`` ranks are
+    stragglers."""
 
     workers: int
     steps: int
@@ -85,13 +86,13 @@ class Setting:
 
     @property
     def quorum(self) -> int:
-        """All but the stragglers, and at least half, so that nobody else is left out for being slightly late."""
+        """All but the stragglers, and at least half, so that no other is left out for being slightly late."""
         return max((self.workers + 1) // 2, self.workers - self.stragglers)
 
 
 @dataclass(frozen=True)
 class Mode:
-    """How a job treats late members: ``wait``, or ``degrade`` with the hosts' policy ``late``."""
+    """Treatment of late members: ``wait``, or ``degrade`` with the hosts' policy ``late``."""
 
     degrade: bool
     late: str = "accept"
@@ -231,7 +232,7 @@ def run_all(fabric: Fabric, setting: Setting, patterns: Sequence[Pattern], say: 
     trial = Trial(fabric, setting)
     alone = []
     for mode in MODES[:2]:
-        say(f"asleep: nobody, {mode}")
+        say(f"asleep: none, {mode}")
         alone.append(trial.run(mode, Pattern()))
     usual = alone[0].median
     rows = []

@@ -56,7 +56,7 @@ class Block:
         return self.job.slot_of(self.block_id)
 
     def payload(self, member: int) -> bytes:
-        """What a member adds: random bytes that are always the same."""
+        """Payload of a member: random bytes that are always the same."""
         rng = random.Random(f"{self.job_id} {self.offset} {member}")
         return rng.randbytes(self.chunks[member] * CHUNK_BYTES)
 

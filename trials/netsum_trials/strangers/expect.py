@@ -55,7 +55,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_answer(self) -> bool:
-        """Whether what leaves is made by the switch: an answer, not a forwarded frame."""
+        """True if what leaves is made by the switch: an answer, not a forwarded frame."""
         return self.fate != FORWARDED and bool(self.egress)
 
 
@@ -87,7 +87,7 @@ def _record_of(fields: Record) -> ModelRecord:
 
 
 class Expectation:
-    """What to expect of a switch with the site's entries whose slots hold ``records``."""
+    """Predicts what a switch does with the site's entries whose slots hold ``records``."""
 
     def __init__(self, records: Mapping[int, Record]) -> None:
         self._records = {slot: _record_of(fields) for slot, fields in records.items()}
@@ -130,18 +130,18 @@ class Expectation:
 
 
 def _is_whole_udp(frame: bytes, header: int) -> bool:
-    """Whether an IPv4 frame without options, and in one piece, has UDP and room for so many bytes of a header."""
+    """True if an IPv4 frame without options, and in one piece, has UDP and room for so many bytes of a header."""
     whole = frame[14] == 0x45 and (frame[20] & 0x3F, frame[21]) == (0, 0)
     return len(frame) >= PREFIX_BYTES + header and whole and frame[23] == 17
 
 
 def _is_netsum(frame: bytes) -> bool:
-    """Whether an IPv4 frame has a netsum header, whatever it says and whoever it is for."""
+    """True if an IPv4 frame has a netsum header, whatever it says and wherever it goes."""
     return _is_whole_udp(frame, HEADER_BYTES) and frame[36:38] == _UDP_PORT
 
 
 def _is_memory(frame: bytes) -> bool:
-    """Whether it has memory's, on the way to or from a device. There are none here."""
+    """True if it has memory's, on the way to or from a device. There are none here."""
     ports = frame[34:36], frame[36:38]
     return _is_whole_udp(frame, MEMORY_HEADER_BYTES) and _MEMORY_PORT in ports and ports[1] != _UDP_PORT
 

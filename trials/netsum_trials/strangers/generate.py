@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     left_out: int
 
     def counts(self) -> Counter[str]:
-        """What the switch should count, by counter."""
+        """Counts that the switch should have, by counter."""
         judged = zip(self.packets, self.verdicts, strict=True)
         return Counter(counter for (port, _), verdict in judged for counter in counted(port, verdict))
 

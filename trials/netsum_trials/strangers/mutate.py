@@ -1,4 +1,4 @@
-"""What strangers do to a contribution: a function for each change.
+"""Mutations of a contribution by strangers: a function for each change.
 
 ``FIELDS`` change what a packet says; lengths stay as they were and the IPv4 checksum is corrected, so that the packet gets
 as far as possible. ``DAMAGE`` is done to the finished bytes.

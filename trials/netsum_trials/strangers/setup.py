@@ -115,12 +115,12 @@ def finish_blocks(target: Target) -> list[str]:
             ranks = [at for at, member in enumerate(block.job.members) if (member.port, member.src_id) == to]
             found += [f"{name}: {text}" for at in ranks for text in _wrong_result(block, at, frame)]
             if not ranks:
-                found.append(f"{name}: a result for nobody on port {port}")
+                found.append(f"{name}: a result for no member on port {port}")
     return found
 
 
 def _wrong_result(block: Block, member: int, frame: bytes) -> list[str]:
-    """What is wrong with a frame that carries a block's result to a member."""
+    """Find what is wrong with a frame that carries a block's result to a member."""
     header = parse_header(frame[PREFIX_BYTES:])
     result = block.result()
     for_me = block.dest in (EVERYONE, block.job.members[member].rank)

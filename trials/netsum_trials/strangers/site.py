@@ -1,4 +1,4 @@
-"""Where the fuzzer sends its packets: five ports, four live jobs and every entry that a controller would install.
+"""The site of the fuzzer: five ports, four live jobs and every entry that a controller would install.
 
 Port 0 is an ordinary port here: recirculated packets come in through it, and a stranger's packets there must not pass for
 them. Numbers that could be confused differ: ranks are not source ids, a slot range ends at the last slot, ids wrap, and in
@@ -62,12 +62,12 @@ def frame(member: Member, header: Header, payload: bytes = b"") -> bytes:
 
 
 def parent_frame(up: Uplink, header: Header, payload: bytes = b"") -> bytes:
-    """What a parent sends down."""
+    """Make a frame that a parent sends down."""
     body = pack_header(header._replace(src_id=SWITCH_SOURCE, receiver_id=up.src_id, hop=Hop.DOWN)) + payload
     return Datagram(SWITCH_MAC, PARENT.mac, PARENT.ip, SWITCH_IP, up.udp_port, body=body).to_bytes()
 
 
 def result_frame(member: Member, header: Header, payload: bytes = b"") -> bytes:
-    """What the switch sends to a member."""
+    """Make a frame that the switch sends to a member."""
     at, body = station(member.port), pack_header(header) + payload
     return Datagram(at.mac, SWITCH_MAC, SWITCH_IP, at.ip, UDP_PORT, member.udp_port, body).to_bytes()

@@ -1,4 +1,4 @@
-"""What the fuzzer needs from a switch, and what it compares."""
+"""The interface between the fuzzer and a switch, and what is compared."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class CrashedError(TestbedError):
 
 @dataclass
 class Echo:
-    """What came out of the switch for some packets. ``answers`` and ``forwarded`` count frames by port; an answer is a frame
-    that the switch made. ``larger`` counts answers with more bytes than what they answer (where that is known)."""
+    """Frames that came out of the switch for some packets. ``answers`` and ``forwarded`` count frames by port; an answer is a
+    frame that the switch made. ``larger`` counts answers with more bytes than what they answer (where that is known)."""
 
     answers: Counter[int] = field(default_factory=Counter)
     forwarded: Counter[int] = field(default_factory=Counter)
@@ -72,7 +72,7 @@ State = Mapping[str, Sequence[Any]]
 
 
 def state_differences(before: State, after: State) -> list[str]:
-    """What has changed, in words."""
+    """Say what has changed."""
     found = []
     for name in before.keys() | after.keys():
         old, new = before.get(name, ()), after.get(name, ())
@@ -110,7 +110,7 @@ class Target(Protocol):
         """Everything that must not change."""
 
     def counts(self) -> Counter[str]:
-        """What the switch has counted since it started, by counter, without zeros."""
+        """Counts of the switch since it started, by counter, without zeros."""
 
     def close(self) -> None:
         """Clean up."""

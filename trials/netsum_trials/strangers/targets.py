@@ -1,4 +1,4 @@
-"""What the fuzzer sends to: the compiled program in this process, or a switch behind real wires."""
+"""Targets of the fuzzer: the compiled program in this process, or a switch behind real wires."""
 
 from __future__ import annotations
 

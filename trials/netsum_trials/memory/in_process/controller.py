@@ -66,7 +66,7 @@ class Controller:
             self._switch.ways.pop((region.id, shard.now.number), None)
 
     def is_lost(self, name: str) -> bool:
-        """Whether all of a region is lost, and the switch says so."""
+        """True if all of a region is lost, and the switch says so."""
         region = self._regions[name]
         return all(placed.now.lost and self._is_installed(region, placed) for placed in self._shards[name])
 
@@ -145,7 +145,7 @@ class Controller:
         return [() if placed.now.lost else placed.now.hosts for placed in self._shards[name]]
 
     def whole(self) -> bool:
-        """Whether every shard has all its devices with all contents, and the switch knows."""
+        """True if every shard has all its devices with all contents, and the switch knows."""
         if not self.on or not self._switch.on:
             return False
         standings = self._standings()

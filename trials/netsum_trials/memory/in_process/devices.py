@@ -76,7 +76,7 @@ class Host:
             self._send(self.device.receive(waiting, self._network.now))
 
     def contents(self, region: int, shard: int) -> Contents:
-        """What it has of a shard."""
+        """Its contents of a shard."""
         assert self.device is not None
         holding = self.device.holdings.get(region, shard)
         assert holding is not None, "the controller waits for it"

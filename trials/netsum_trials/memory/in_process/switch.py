@@ -1,4 +1,4 @@
-"""What the switch does to memory's packets (docs/memory.md), as a table lookup."""
+"""The switch's work on memory's packets (docs/memory.md), as a table lookup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Receive = Callable[[Address, bytes], None]
 
 @dataclass(frozen=True)
 class Way:
-    """Where a shard's instructions go: its devices, the primary first; none if it is lost."""
+    """Destinations of a shard's instructions: its devices, the primary first; none if it is lost."""
 
     epoch: int
     devices: Sequence[Address]
@@ -50,7 +50,7 @@ class Switch:
         self.ways: dict[tuple[int, int], Way] = {}
 
     def plug(self, address: Address, receive: Receive) -> None:
-        """Connect whoever has this address."""
+        """Connect the endpoint that has this address."""
         self._ports[address] = receive
 
     def add_region(self, number: int, base: int, region: RegionPlan) -> None:
@@ -60,7 +60,7 @@ class Switch:
         self._regions = [each for each in self._regions if each[2] != number]
 
     def send(self, source: Address, to: Address, data: bytes) -> None:
-        """A packet leaves whoever has the address ``source``."""
+        """A packet leaves the endpoint that has the address ``source``."""
         self._network.carry(lambda: self._forward(source, to, data))
 
     def _forward(self, source: Address, to: Address, data: bytes) -> None:

@@ -79,7 +79,7 @@ class Client(threading.Thread):
 
     @property
     def over(self) -> bool:
-        """Whether all its instructions are done."""
+        """True if all its instructions are done."""
         return not self.is_alive() or (self.asker.over and not self._open)
 
     def pause(self, numbers: Collection[int]) -> None:
@@ -99,7 +99,7 @@ class Client(threading.Thread):
         return sum(not is_push(entry.asked) for _, entry, _ in self._open) < self._plan.depth
 
     def asks(self, numbers: Collection[int]) -> bool:
-        """Whether an instruction on these places is in flight."""
+        """True if an instruction on these places is in flight."""
         return any(number in numbers for number, _, _ in list(self._open))
 
     def start_one(self, number: int, entry: Entry) -> MemoryWork:

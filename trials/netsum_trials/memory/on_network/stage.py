@@ -47,14 +47,14 @@ def open_site(switch: str, *, rootless: bool) -> Fabric:
 
 
 def possible_on(fabric: Fabric) -> Site:
-    """What can happen there."""
+    """Events that can happen there."""
     outside = isinstance(fabric, ServesOutside)
     kinds = [kind for kind in Kind if outside or kind is not Kind.RESTART_CONTROLLER]
     return Site(tuple(DEVICES), settling=SETTLES, kinds=kinds, files=DEVICES)
 
 
 class Wires:
-    """What is done to packets: at the ports of a rootless fabric's switch, where all of clients and devices pass; else at the
+    """Faults of packets: at the ports of a rootless fabric's switch, where all of clients and devices pass; else at the
     clients. It is counted in ``faults``."""
 
     def __init__(self, fabric: Fabric, rates: Rates, seed: int, faults: Counter[str]) -> None:
@@ -144,7 +144,7 @@ class Events:
             self._totals.faults[event.kind.value] += 1
 
     def whole(self) -> bool:
-        """Whether no event is in progress, and every shard has all its devices with all contents."""
+        """True if no event is in progress, and every shard has all its devices with all contents."""
         if self._undo or time.monotonic() < self._calm:
             return False
         state = self._fabric.controller.context.memory.state()
