@@ -15,7 +15,7 @@ from netsum_controller.config.topology import Switch, Topology
 from netsum_controller.controller import Controller
 from netsum_controller.entries import ForeignEntry, ForwardEntry
 from netsum_controller.errors import InputError, SwitchError, WriteError
-from netsum_controller.p4runtime import stream
+from netsum_controller.p4runtime import channel, stream
 from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
 from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_controller.p4runtime.stream import MessageStream
@@ -54,6 +54,24 @@ def test_a_stream_that_is_never_answered_is_opened_again(topology: Topology, mon
     with client_of(topology) as client:
         client.push_pipeline()
     assert len(opened) > 1
+
+
+@pytest.mark.usefixtures("switch")
+def test_an_interrupt_inside_grpc_keeps_no_client_open(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC has begun a call and not counted it yet. Closing its channel then waits for a call that no thread finishes."""
+    monkeypatch.setattr(channel, "_CLOSING", 0.1)
+    client = client_of(topology).connect()
+    calls: Any = client._channel._call_state  # type: ignore[union-attr]
+    whole = calls.channel
+
+    def interrupted(*arguments: Any) -> None:
+        whole.integrated_call(*arguments)
+        raise KeyboardInterrupt
+
+    calls.channel = SimpleNamespace(integrated_call=interrupted, next_call_event=whole.next_call_event)
+    with pytest.raises(KeyboardInterrupt):
+        client.push_pipeline()
+    client.close()
 
 
 def test_a_later_client_is_primary(switch: FakeSwitch, topology: Topology) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from netsum_controller.errors import (
 MAX_METADATA = 4 << 20
 """Bytes of metadata that a switch may send. A failed Write brings an error for each of its updates there, and of more than gRPC's
 default, 8 KiB, nothing would come."""
+
+_CLOSING = 2.0
 
 BATCH = 256
 """Updates in one Write: if all fail, their errors are a hundredth of that."""
@@ -62,6 +65,14 @@ def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
     if name is not None:
         options.append(("grpc.ssl_target_name_override", name))
     return grpc.secure_channel(address, _credentials(tls), options)
+
+
+def close_channel(channel: grpc.Channel) -> None:
+    """Close a channel and the calls on it. If Ctrl-C has come in the middle of gRPC's making of a call, gRPC waits forever for
+    this call to end; so it is left to a daemon thread after 2 s."""
+    closing = threading.Thread(target=channel.close, name="p4runtime close", daemon=True)
+    closing.start()
+    closing.join(_CLOSING)
 
 
 def read_cookie(stub: Any, device_id: int, timeout: float) -> int | None:

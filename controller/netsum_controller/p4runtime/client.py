@@ -28,6 +28,7 @@ from netsum_controller.errors import EntryNotFoundError, InputError, SwitchError
 from netsum_controller.p4runtime.channel import (
     BATCH,
     Silence,
+    close_channel,
     no_connection,
     open_channel,
     read_cookie,
@@ -141,7 +142,7 @@ class SwitchClient:
         if self._stream is not None:
             self._stream.close()
         if self._channel is not None:
-            self._channel.close()
+            close_channel(self._channel)
         self._stream = self._channel = self._stub = None
 
     __enter__ = connect

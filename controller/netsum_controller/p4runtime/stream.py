@@ -15,7 +15,7 @@ from netsum_p4runtime import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Switch
 from netsum_controller.errors import SwitchError
-from netsum_controller.p4runtime.channel import open_channel, switch_error
+from netsum_controller.p4runtime.channel import close_channel, open_channel, switch_error
 
 ELECTION_HIGH = 2
 """High half of our election ids, above p4runtime-shell's default (1, 0), so that an open shell does not lock out the
@@ -193,4 +193,4 @@ class ScanStream:
 
     def close(self) -> None:
         self._messages.close()
-        self._channel.close()
+        close_channel(self._channel)
