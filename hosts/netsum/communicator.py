@@ -63,7 +63,7 @@ class Membership(Protocol):
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
         """The communicator of a group of these ranks, this one among them."""
 
-    def mail_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
+    def p2p_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
         """A socket of this member's for messages of the ``purpose`` between two ranks, and the key that seals them."""
 
 
@@ -238,10 +238,10 @@ class Communicator(Reductions, Exchanges):
             self._history.predictions.exponents.clear()  # they are those of other blocks
         self._block_bytes = settings.block_bytes
 
-    def mail_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
+    def p2p_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
         """A socket for messages of the ``purpose`` between two ranks, and the key that seals them; None if this communicator was
         not joined through a controller, or this host has no address."""
-        return None if self._membership is None else self._membership.mail_socket(purpose)
+        return None if self._membership is None else self._membership.p2p_socket(purpose)
 
     def resync(self, *state: Array, progress: int = 0, timeout: float = JOIN_TIMEOUT) -> int:
         """Get back into step after ResultLostError, DesynchronizedError, or any error that ended the communicator: join again

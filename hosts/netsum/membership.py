@@ -81,7 +81,7 @@ class ControllerMembership:
         member = ControllerMembership(self._client.group(epoch, label, ranks, deadline), options)
         return member.communicator(deadline)
 
-    def mail_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
+    def p2p_socket(self, purpose: str) -> tuple[PeerSocket, bytes] | None:
         """Another socket at this member's address, and a key for ``purpose`` that only members of the job can make. None if this
         host has no address."""
         if self._socket is None:

@@ -159,5 +159,5 @@ class MemoryMembership:
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> Communicator:
         raise NotImplementedError("this controller makes no groups")
 
-    def mail_socket(self, purpose: str) -> None:
+    def p2p_socket(self, purpose: str) -> None:
         """Not needed: the members are in one process."""

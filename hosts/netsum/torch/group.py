@@ -50,7 +50,7 @@ class Group(distributed.ProcessGroup):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._another = another
         self._side: Communicator | None = None
-        self._mailbox = PointToPoint(comm, store, name)
+        self._p2p = PointToPoint(comm, store, name)
 
     # What torch asks about a group.
 
@@ -90,7 +90,7 @@ class Group(distributed.ProcessGroup):  # type: ignore[misc]
         release, self._release = self._release, None
         if release is None:
             return
-        self._mailbox.close()
+        self._p2p.close()
         if self._side is not None:
             self._side.close()
         release(self.comm)

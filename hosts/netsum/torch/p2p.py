@@ -27,14 +27,14 @@ from netsum.peers.messenger import Messenger
 from netsum.peers.transport import PeerSocket, PeerTransport
 from netsum.peers.wire import Flag, message_bytes
 from netsum.stats import Stats
-from netsum.torch.p2p_wire import LETTER, Kind, Letter, Parcel, Receiving, Sending, Unexpected
+from netsum.torch.p2p_wire import ENVELOPE, Envelope, MessageKind, Receiving, Request, Sending, Unexpected
 
 SHORT: Final = 16 << 10
 """Bytes of a message that is sent without asking."""
-UNDER_WAY: Final = 16
-"""Most letters to one rank that it has not acknowledged."""
+IN_FLIGHT: Final = 16
+"""Most messages to one rank that it has not acknowledged."""
 WINDOW: Final = 1024
-"""Blocks' worth of letters that may wait for a connection: more than UNDER_WAY letters."""
+"""Blocks' worth of messages that may wait for a connection: more than IN_FLIGHT messages."""
 LINGER: Final = 2.0
 """Seconds that closing waits until the others have what was sent to them."""
 _ALGORITHM: Final = ALGORITHMS.index("ring")  # every frame tells one; nothing is combined here
@@ -45,57 +45,58 @@ class PointToPoint:
 
     def __init__(self, comm: Communicator, store: Any, name: str) -> None:
         """``store`` is torch's for the group, ``name`` the group's. Opens a socket and says where; the rest waits for the first
-        message. A communicator that was not joined through a controller has no mailbox."""
+        message. A communicator that was not joined through a controller has no socket."""
         self._comm, self._store = comm, store
         self._rank, self._size = comm.rank, comm.size
         self._lock = threading.RLock()
         self._closed = False
         self._transport: PeerTransport | None = None
         self._background: BackgroundProgress | None = None
-        self._sendings: dict[tuple[int, int], Sending] = {}  # by receiver and number, those that have asked
+        self._sendings: dict[tuple[int, int], Sending] = {}  # by receiver and number, those that wait for CTS
         self._cleared: deque[Sending] = deque()
         self._open: list[Receiving] = []  # in the order of the calls
         self._filling: dict[tuple[int, int], Receiving] = {}  # by sender and number
         self._unexpected: list[Unexpected] = []  # in the order of arrival
         self._numbers = 0
-        mail = comm.mail_socket(f"torch {name}")
+        place = comm.p2p_socket(f"torch {name}")
         self._socket: PeerSocket | None = None
-        if mail is not None:
-            self._socket, self._key = mail
-            self._store.set(f"mail/{self._rank}", self._socket.address)
+        if place is not None:
+            self._socket, self._key = place
+            self._store.set(f"p2p/{self._rank}", self._socket.address)
 
-    def send(self, rank: int, tag: int, array: Array, timeout: float) -> Parcel:
-        """Send the array's bytes. ``array`` must not change until the parcel is done: they are out, or on their way."""
+    def send(self, rank: int, tag: int, array: Array, timeout: float) -> Request:
+        """Send the array's bytes. ``array`` must not change until the request is done: they are out, or on their way."""
         data = array.view(np.uint8)
-        parcel = Parcel(self._rank, f"rank {rank} to receive", time.monotonic() + timeout)
+        request = Request(self._rank, f"rank {rank} to receive", time.monotonic() + timeout)
         if rank == self._rank:
             with self._lock:
                 self._arrive(Unexpected(rank, tag, len(data), data=data.tobytes()))
-            parcel.finish()
-            return parcel
+            request.finish()
+            return request
         self._ready()
         with self._lock:
             self._check()
             self._numbers += 1
-            sending = Sending(rank, self._numbers, data, parcel)
+            sending = Sending(rank, self._numbers, data, request)
             if len(data) <= SHORT:
-                self._post(rank, Letter(Kind.WHOLE, tag, sending.number, len(data)), data.tobytes())
-                parcel.finish()
+                self._post(rank, Envelope(MessageKind.EAGER, tag, sending.number, len(data)), data.tobytes())
+                request.finish()
             else:
                 self._sendings[rank, sending.number] = sending
-                self._post(rank, Letter(Kind.ASK, tag, sending.number, len(data)))
+                self._post(rank, Envelope(MessageKind.RTS, tag, sending.number, len(data)))
         self._progress()
-        return parcel
+        return request
 
-    def receive(self, rank: int | None, tag: int, array: Array, timeout: float) -> Parcel:
-        """Receive a message of the array's size from ``rank`` (None: from any rank) into it. The parcel's value is the sender."""
+    def receive(self, rank: int | None, tag: int, array: Array, timeout: float) -> Request:
+        """Receive a message of the array's size from ``rank`` (None: from any rank) into it. The request's value is the
+        sender."""
         who = "any rank" if rank is None else f"rank {rank}"
-        parcel = Parcel(rank, f"{who} to send", time.monotonic() + timeout)
+        request = Request(rank, f"{who} to send", time.monotonic() + timeout)
         if rank != self._rank:
             self._ready()
         with self._lock:
             self._check()
-            receiving = Receiving(rank, tag, array.view(np.uint8), parcel)
+            receiving = Receiving(rank, tag, array.view(np.uint8), request)
             found = next((each for each in self._unexpected if receiving.wants(each)), None)
             if found is None:
                 self._open.append(receiving)
@@ -104,7 +105,7 @@ class PointToPoint:
                 self._take(receiving, found)
         if rank != self._rank:
             self._progress()
-        return parcel
+        return request
 
     def _check(self) -> None:
         if self._closed:
@@ -124,7 +125,7 @@ class PointToPoint:
         """Begin to fill the tensor with the message; it was asked for, or has come whole."""
         fits = message.size == len(receiving.into)
         if not fits:
-            receiving.parcel.finish(
+            receiving.request.finish(
                 CallError(
                     f"rank {message.source} sends {message.size} bytes (tag {message.tag}), and the tensor to receive "
                     f"into has {len(receiving.into)}: both must have the same number of elements and the same type"
@@ -132,27 +133,31 @@ class PointToPoint:
             )
         elif message.data is not None:
             receiving.into[:] = np.frombuffer(message.data, np.uint8)
-            receiving.parcel.finish(value=message.source)
+            receiving.request.finish(value=message.source)
         else:
             receiving.source = message.source
             self._filling[message.source, message.number] = receiving
         if message.data is None:
-            self._post(message.source, Letter(Kind.CLEAR if fits else Kind.REFUSE, message.tag, message.number))
+            self._post(
+                message.source, Envelope(MessageKind.CTS if fits else MessageKind.REJECT, message.tag, message.number)
+            )
 
     def _handle(self, source: int, text: bytes) -> None:
-        letter, data = Letter(*LETTER.unpack_from(text)), memoryview(text)[LETTER.size :]
-        key = source, letter.number
-        if letter.kind == Kind.WHOLE:
-            self._arrive(Unexpected(source, letter.tag, letter.size, letter.number, bytes(data)))
-        elif letter.kind == Kind.ASK:
-            self._arrive(Unexpected(source, letter.tag, letter.size, letter.number))
-        elif letter.kind == Kind.CLEAR and key in self._sendings:
+        envelope, data = Envelope(*ENVELOPE.unpack_from(text)), memoryview(text)[ENVELOPE.size :]
+        key = source, envelope.number
+        if envelope.kind == MessageKind.EAGER:
+            self._arrive(Unexpected(source, envelope.tag, envelope.size, envelope.number, bytes(data)))
+        elif envelope.kind == MessageKind.RTS:
+            self._arrive(Unexpected(source, envelope.tag, envelope.size, envelope.number))
+        elif envelope.kind == MessageKind.CTS and key in self._sendings:
             self._cleared.append(self._sendings.pop(key))
-        elif letter.kind == Kind.REFUSE and key in self._sendings:
+        elif envelope.kind == MessageKind.REJECT and key in self._sendings:
             sending = self._sendings.pop(key)
-            sending.parcel.finish(CallError(f"rank {source} receives into a tensor of another size"))
-        elif letter.kind == Kind.PART and key in self._filling and self._filling[key].fill(letter.size, data):
-            self._filling.pop(key).parcel.finish(value=source)
+            sending.request.finish(CallError(f"rank {source} receives into a tensor of another size"))
+        elif (
+            envelope.kind == MessageKind.DATA and key in self._filling and self._filling[key].fill(envelope.size, data)
+        ):
+            self._filling.pop(key).request.finish(value=source)
 
     # The connections.
 
@@ -164,7 +169,7 @@ class PointToPoint:
                 return
             if self._socket is None:
                 raise UnsupportedError("send and receive need a job that was joined through its controller")
-            addresses = [bytes(self._store.get(f"mail/{rank}")).decode() for rank in range(self._size)]
+            addresses = [bytes(self._store.get(f"p2p/{rank}")).decode() for rank in range(self._size)]
             own = self._comm.descriptor
             peers: dict[str, Any] = {"algorithm": "ring", "peers": tuple(addresses), "peer_key": self._key.hex()}
             there = replace(own, **peers, window=WINDOW, evicted=())
@@ -173,12 +178,12 @@ class PointToPoint:
             except JoinError as error:
                 raise CallError(str(error)) from error
             others = [rank for rank in range(self._size) if rank != self._rank]
-            self._mailer = Messenger(others, _ALGORITHM, 0, Stats())
-            self._most = message_bytes(own.block_bytes) - LETTER.size
+            self._messenger = Messenger(others, _ALGORITHM, 0, Stats())
+            self._most = message_bytes(own.block_bytes) - ENVELOPE.size
             self._background = BackgroundProgress(self._progress, self._transport.fileno)
 
-    def _post(self, rank: int, letter: Letter, data: bytes = b"") -> None:
-        self._mailer.post(rank, LETTER.pack(*letter) + data)
+    def _post(self, rank: int, envelope: Envelope, data: bytes = b"") -> None:
+        self._messenger.post(rank, ENVELOPE.pack(*envelope) + data)
 
     def _progress(self) -> bool:
         """Send and receive whatever is due."""
@@ -194,7 +199,7 @@ class PointToPoint:
         transport.send(self._frames(now))
         while packets := transport.recv(0.0):
             for packet in packets:
-                source, texts = self._mailer.receive(packet, now)
+                source, texts = self._messenger.receive(packet, now)
                 for text in texts:
                     self._handle(source, text)
             transport.send(self._frames(now))
@@ -202,15 +207,15 @@ class PointToPoint:
     def _frames(self, now: float) -> list[tuple[Any, ...]]:
         for sending in list(self._cleared):
             for part, start in self._parts(sending):
-                self._post(sending.rank, Letter(Kind.PART, 0, sending.number, start), part)
+                self._post(sending.rank, Envelope(MessageKind.DATA, 0, sending.number, start), part)
             if sending.sent == len(sending.data):
                 self._cleared.remove(sending)
-                sending.parcel.finish()
-        return self._mailer.poll(now, waiting=not self._mailer.settled)
+                sending.request.finish()
+        return self._messenger.poll(now, waiting=not self._messenger.settled)
 
     def _parts(self, sending: Sending) -> Iterator[tuple[bytes, int]]:
         """The next parts of a message, as many as may be in progress."""
-        while sending.sent < len(sending.data) and self._mailer.kept(sending.rank) < UNDER_WAY:
+        while sending.sent < len(sending.data) and self._messenger.kept(sending.rank) < IN_FLIGHT:
             start = sending.sent
             part = sending.data[start : start + self._most].tobytes()
             sending.sent += len(part)
@@ -220,22 +225,22 @@ class PointToPoint:
         """End what has waited too long, or waits for a rank that has left."""
         for receiving in [*self._open, *self._filling.values()]:
             who = receiving.source if receiving.source is not None else receiving.rank
-            self._judge(receiving.parcel, who, now)
+            self._judge(receiving.request, who, now)
         for sending in [*self._sendings.values(), *self._cleared]:
-            self._judge(sending.parcel, sending.rank, now)
-        self._open = [each for each in self._open if not each.parcel.done()]
-        self._filling = {key: each for key, each in self._filling.items() if not each.parcel.done()}
-        self._sendings = {key: each for key, each in self._sendings.items() if not each.parcel.done()}
-        self._cleared = deque(each for each in self._cleared if not each.parcel.done())
+            self._judge(sending.request, sending.rank, now)
+        self._open = [each for each in self._open if not each.request.done()]
+        self._filling = {key: each for key, each in self._filling.items() if not each.request.done()}
+        self._sendings = {key: each for key, each in self._sendings.items() if not each.request.done()}
+        self._cleared = deque(each for each in self._cleared if not each.request.done())
 
-    def _judge(self, parcel: Parcel, rank: int | None, now: float) -> None:
-        gone = self._mailer.gone
+    def _judge(self, request: Request, rank: int | None, now: float) -> None:
+        gone = self._messenger.gone
         if len(gone) == self._size - 1 if rank is None else rank in gone:
-            parcel.finish(CallError(f"waiting for {parcel.waits_for}, which has left"))
-        elif now >= parcel.deadline:
-            parcel.finish(
+            request.finish(CallError(f"waiting for {request.waits_for}, which has left"))
+        elif now >= request.deadline:
+            request.finish(
                 CallTimeoutError(
-                    f"no message in time: waiting for {parcel.waits_for}", missing=[] if rank is None else [rank]
+                    f"no message in time: waiting for {request.waits_for}", missing=[] if rank is None else [rank]
                 )
             )
 
@@ -246,16 +251,16 @@ class PointToPoint:
                 return
             transport, until = self._transport, time.monotonic() + LINGER
             if transport is not None:
-                transport.send(self._mailer.say(Flag.ANSWER, 0))
-                while not self._mailer.settled and time.monotonic() < until:
+                transport.send(self._messenger.say(Flag.ANSWER, 0))
+                while not self._messenger.settled and time.monotonic() < until:
                     self._exchange(transport, time.monotonic())
                     time.sleep(0.001)
-                transport.send(self._mailer.say(Flag.BYE, 0))
+                transport.send(self._messenger.say(Flag.BYE, 0))
             self._closed = True
-            waiting = [each.parcel for each in (*self._open, *self._filling.values())]
-            waiting += [each.parcel for each in (*self._sendings.values(), *self._cleared)]
-            for parcel in waiting:
-                parcel.finish(ClosedError("the process group was shut down"))
+            waiting = [each.request for each in (*self._open, *self._filling.values())]
+            waiting += [each.request for each in (*self._sendings.values(), *self._cleared)]
+            for request in waiting:
+                request.finish(ClosedError("the process group was shut down"))
         if self._background is not None:
             self._background.stop()
         if transport is not None:

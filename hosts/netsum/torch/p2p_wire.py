@@ -1,4 +1,4 @@
-"""The messages between the mailboxes of two ranks, and what each remembers of a message in flight."""
+"""Messages between two ranks, and what each rank keeps of a message in flight."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from typing import Final, NamedTuple
 from netsum.numeric.fixed_point import Array
 
 
-class Kind(IntEnum):
-    WHOLE = 0  # a message
-    ASK = 1  # a message of this size is there: who has a tensor for it?
-    CLEAR = 2  # send it
-    REFUSE = 3  # do not: the tensor has another size
-    PART = 4  # bytes of it
+class MessageKind(IntEnum):
+    """The kinds of messages: the eager and the rendezvous protocol of MPI libraries."""
+
+    EAGER = 0  # a whole message
+    RTS = 1  # request to send: a message of this size waits for a tensor
+    CTS = 2  # clear to send
+    REJECT = 3  # the tensor has another size
+    DATA = 4  # bytes of a message that was cleared
 
 
-LETTER: Final = struct.Struct(">BqQQ")
+ENVELOPE: Final = struct.Struct(">BqQQ")
 
 
-class Letter(NamedTuple):
-    """The head of a letter: its kind; torch's tag; the message's number, which the sender gives it; the message's size in bytes,
+class Envelope(NamedTuple):
+    """The head of a message: its kind; torch's tag; the message's number, which the sender gives it; the message's size in bytes,
     or where this part begins."""
 
     kind: int
@@ -32,7 +34,7 @@ class Letter(NamedTuple):
     size: int = 0
 
 
-class Parcel:
+class Request:
     """A send or a receive in progress, as :class:`netsum.Work` is a call: ``value`` is the rank that a message came from."""
 
     def __init__(self, rank: int | None, waits_for: str, deadline: float) -> None:
@@ -64,7 +66,7 @@ class Sending:
     rank: int
     number: int
     data: Array
-    parcel: Parcel
+    request: Request
     sent: int = 0
 
 
@@ -86,7 +88,7 @@ class Receiving:
     rank: int | None
     tag: int
     into: Array
-    parcel: Parcel
+    request: Request
     source: int | None = None
     filled: int = 0
 

@@ -262,15 +262,15 @@ class ProcessGroup(Group):
     def send(self, tensors: Tensors, rank: int, tag: int = 0) -> Work:
         with as_torch_raises():
             (tensor,) = tensors
-            parcel = self._mailbox.send(rank, tag, lend(tensor).array, self._timeout.total_seconds())
-            return self._work([parcel], tensors, _nothing)
+            request = self._p2p.send(rank, tag, lend(tensor).array, self._timeout.total_seconds())
+            return self._work([request], tensors, _nothing)
 
     def recv(self, tensors: Tensors, rank: int | None, tag: int = 0) -> Work:
         with as_torch_raises():
             (tensor,) = tensors
             own = lend(tensor)
-            parcel = self._mailbox.receive(rank, tag, own.array, self._timeout.total_seconds())
-            return self._work([parcel], tensors, giving_back([own]))
+            request = self._p2p.receive(rank, tag, own.array, self._timeout.total_seconds())
+            return self._work([request], tensors, giving_back([own]))
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
         return self.recv(tensors, None, tag)

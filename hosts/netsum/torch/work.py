@@ -103,7 +103,7 @@ def future_for_cpp(futures: Futures, value: Callable[[], Any], devices: list[Any
 
 
 class Pending(Protocol):
-    """The object that a Work waits for: a :class:`netsum.Work` or a parcel of the mailbox."""
+    """The object that a Work waits for: a :class:`netsum.Work` or a request of point-to-point messages."""
 
     def done(self) -> bool: ...
 

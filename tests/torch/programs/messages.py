@@ -93,7 +93,7 @@ assert objects == [{"rank": each} for each in range(size)]
 
 # The end: nothing is left, a rank that has left is named, and a new beginning is possible.
 threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("netsum")]
-assert threads, "the mailbox has one"
+assert threads, "point-to-point messages have one"
 if rank == 0:
     leaver = dist.irecv(torch.empty(1), 1, tag=99)
     with pytest.raises(RuntimeError, match=r"rank 1 to send, which has left"):
