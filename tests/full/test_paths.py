@@ -43,9 +43,9 @@ def test_large_packets_of_a_rank_do_not_arrive(fabric: Fabric) -> None:
         for outcome in on_all(communicators, lambda comm: comm.allreduce(np.ones(3000, np.float32), timeout=TIMEOUT)):
             assert isinstance(outcome.error, CallTimeoutError)
             assert outcome.error.missing == (1,)
-            assert "(1304 bytes each), and none of these packets has come to port 2 of switch s1" in str(outcome.error)
+            assert "(1320 bytes each), and none of these packets has come to port 2 of switch s1" in str(outcome.error)
             assert (
-                "though smaller ones have: between h2 and there, every link must carry IP packets of 1332 bytes"
+                "though smaller ones have: between h2 and there, every link must carry IP packets of 1348 bytes"
                 in str(outcome.error)
             )
 
