@@ -16,6 +16,7 @@
 #define SHARD_TABLE            9
 #define MEMORY_SOURCE_TABLE    10
 #define DEVICE_TABLE           11
+#define DELIVER_TABLE          12
 
 #define ACTION_SET_MY_MAC          1
 #define ACTION_REJECT_TRANSIT      2
@@ -43,6 +44,18 @@
 #define ACTION_FROM_OTHER          24
 #define ACTION_SET_DEVICE          25
 #define ACTION_DEVICE_DROP         26
+#define ACTION_DELIVER_DROP            27
+#define ACTION_DELIVER_RESULT          28
+#define ACTION_DELIVER_RESULT_TO_ALL   29
+#define ACTION_DELIVER_EARLY           30
+#define ACTION_DELIVER_RESULT_OF_SCAN  31
+#define ACTION_DELIVER_PARTIAL         32
+#define ACTION_DELIVER_ANSWER          33
+#define ACTION_DELIVER_ANSWER_TO_ALL   34
+#define ACTION_DELIVER_ANSWER_OF_SCAN  35
+#define ACTION_DELIVER_REFUSAL_TO_ALL  36
+#define ACTION_DELIVER_CONTROLLER      37
+#define ACTION_DELIVER_REFUSE          38
 
 #define PORTS_COUNTER          1
 #define DROPPED_COUNTER        2

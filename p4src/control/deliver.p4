@@ -2,12 +2,6 @@
 // Who gets what: the packet's fate is decided here and nowhere else, and every outcome is counted here. What a reply says is
 // written by reply.p4.
 
-#define LACKS_CAPACITY(m) (m.header_only == 1 && HAS_STATUS(m.record, status_t.OK) && m.outcome != outcome_t.QUERIED_PARENT \
-    && !HAS_OP(m.record, op_t.COPY))
-
-// Whether a contribution brought the payload of a COPY, which does not wait for the others.
-#define BROUGHT_COPY(h, m) (h.op == op_t.COPY && m.combine == combine_t.STORE && HAS_STATUS(m.record, status_t.OK))
-
 control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     @id(OUTCOMES_COUNTER)
     counter<bit<32>>(OUTCOME_COUNTERS, CounterType.packets) outcomes;
@@ -20,31 +14,37 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 
     // What it becomes. Each counts.
+    @id(ACTION_DELIVER_DROP)
     action drop() {
         count();
         mark_to_drop(standard_metadata);
     }
+    @id(ACTION_DELIVER_RESULT)
     action result() {           // to the source that sent the packet
         count();
         meta.reply = reply_t.RESULT;
         standard_metadata.egress_spec = standard_metadata.ingress_port;
         standard_metadata.egress_rid = (bit<16>)hdr.netsum.src_id;    // as on a copy: rewrite.p4 looks up whose it is
     }
+    @id(ACTION_DELIVER_RESULT_TO_ALL)
     action result_to_all() {    // all sources that the job has here, hosts and child switches
         count();
         meta.reply = reply_t.RESULT_TO_ALL;
         standard_metadata.mcast_grp = (bit<16>)hdr.netsum.job_id;
     }
+    @id(ACTION_DELIVER_EARLY)
     action early() {            // a payload, to the same
         count();
         meta.reply = reply_t.EARLY;
         standard_metadata.mcast_grp = (bit<16>)hdr.netsum.job_id;
     }
+    @id(ACTION_DELIVER_RESULT_OF_SCAN)
     action result_of_scan() {    // the same, and the scan goes on
         count();
         meta.reply = reply_t.RESULT_TO_ALL;
         standard_metadata.mcast_grp = SCAN_GROUPS + (bit<16>)hdr.netsum.job_id;
     }
+    @id(ACTION_DELIVER_PARTIAL)
     action partial() {          // to the parent: uplink.p4 knows the way
         count();
         meta.reply = reply_t.PARTIAL;
@@ -54,68 +54,107 @@ control Deliver(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         hdr.netsum.status = status;
         hdr.netsum.reason = reason;
     }
-    action answer(status_t status, bit<8> reason) {    // to the sender of the packet, member or not
+    @id(ACTION_DELIVER_ANSWER)
+    action answer(status_t status) {    // to the sender of the packet, member or not
         meta.reply = reply_t.ANSWER;
         standard_metadata.egress_spec = standard_metadata.ingress_port;
-        set_status(status, reason);
+        set_status(status, 0);
     }
-    action answer_to_all(status_t status, bit<8> reason) {
+    @id(ACTION_DELIVER_REFUSE)
+    action refuse() {           // to the same
+        meta.reply = reply_t.ANSWER;
+        standard_metadata.egress_spec = standard_metadata.ingress_port;
+        set_status(status_t.REFUSED, REASON(meta.outcome));
+    }
+    @id(ACTION_DELIVER_ANSWER_TO_ALL)
+    action answer_to_all(status_t status) {
         meta.reply = reply_t.ANSWER_TO_ALL;
         standard_metadata.mcast_grp = (bit<16>)hdr.netsum.job_id;
-        set_status(status, reason);
+        set_status(status, 0);
     }
-    action answer_of_scan(status_t status, bit<8> reason) {
+    @id(ACTION_DELIVER_ANSWER_OF_SCAN)
+    action answer_of_scan(status_t status) {
         meta.reply = reply_t.ANSWER_TO_ALL;
         standard_metadata.mcast_grp = SCAN_GROUPS + (bit<16>)hdr.netsum.job_id;
-        set_status(status, reason);
+        set_status(status, 0);
     }
+    @id(ACTION_DELIVER_REFUSAL_TO_ALL)
+    action refusal_to_all() {    // the parent's, with its reason
+        count();
+        meta.reply = reply_t.ANSWER_TO_ALL;
+        standard_metadata.mcast_grp = (bit<16>)hdr.netsum.job_id;
+    }
+    @id(ACTION_DELIVER_CONTROLLER)
     action controller() {
         count();
         standard_metadata.egress_spec = CPU_PORT;
     }
 
+    // The first entry that matches decides. Those of a leaf come first: its partial goes up in a packet that has room for it; else
+    // (header_only) a source that can bring such a packet is asked to, unless the block is a COPY, whose payload has gone ahead.
+    // The payload of a COPY does not wait for the others (combine: it was the first, and is in the slot). AGAIN stands for a
+    // notice, too.
+    @id(DELIVER_TABLE)
+    table deliver {
+        key = {
+            meta.outcome:               ternary @name("outcome");
+            meta.role:                  ternary @name("role");
+            meta.from:                  ternary @name("from");
+            RECORD_STATUS(meta.record): ternary @name("block_status");
+            RECORD_OP(meta.record):     ternary @name("block_op");
+            meta.combine:               ternary @name("combine");
+            meta.header_only:           ternary @name("header_only");
+            hdr.netsum.hop:             ternary @name("hop");
+            hdr.netsum.status:          ternary @name("status");
+        }
+        actions = {
+            drop; result; result_to_all; early; result_of_scan; partial; answer; refuse; answer_to_all;
+            answer_of_scan; refusal_to_all; controller;
+        }
+        const default_action = drop();
+        const entries = {
+            (outcome_t.ACCEPTED,             role_t.LEAF, _,                   status_t.OK, op_t.COPY, combine_t.STORE, _, _,          _)               : partial();
+            (outcome_t.ACCEPTED,             _,           _,                   status_t.OK, op_t.COPY, combine_t.STORE, _, _,          _)               : early();
+            (outcome_t.ACCEPTED,             _,           _,                   _,           _,         _,               _, _,          _)               : drop();
+            (outcome_t.COMPLETED,            role_t.LEAF, sender_t.CONTROLLER, _,           _,         _,               _, _,          _)               : answer_of_scan(status_t.AGAIN);
+            (outcome_t.AGED,                 role_t.LEAF, sender_t.CONTROLLER, _,           _,         _,               _, _,          _)               : answer_of_scan(status_t.AGAIN);
+            (outcome_t.COMPLETED,            role_t.LEAF, _,                   _,           op_t.COPY, _,               _, _,          _)               : partial();
+            (outcome_t.COMPLETED,            role_t.LEAF, _,                   status_t.OK, _,         _,               1, _,          _)               : answer(status_t.AGAIN);
+            (outcome_t.COMPLETED,            role_t.LEAF, _,                   _,           _,         _,               _, _,          _)               : partial();
+            (outcome_t.AGED,                 role_t.LEAF, _,                   _,           op_t.COPY, _,               _, _,          _)               : partial();
+            (outcome_t.AGED,                 role_t.LEAF, _,                   status_t.OK, _,         _,               1, _,          _)               : answer(status_t.AGAIN);
+            (outcome_t.AGED,                 role_t.LEAF, _,                   _,           _,         _,               _, _,          _)               : partial();
+            (outcome_t.RESENT,               role_t.LEAF, _,                   _,           op_t.COPY, _,               _, _,          _)               : partial();
+            (outcome_t.RESENT,               role_t.LEAF, _,                   status_t.OK, _,         _,               1, _,          _)               : answer(status_t.AGAIN);
+            (outcome_t.RESENT,               role_t.LEAF, _,                   _,           _,         _,               _, _,          _)               : partial();
+            (outcome_t.QUERIED_PARENT,       role_t.LEAF, _,                   _,           _,         _,               _, _,          _)               : partial();
+            (outcome_t.COMPLETED,            _,           sender_t.CONTROLLER, _,           _,         _,               _, _,          _)               : result_of_scan();
+            (outcome_t.COMPLETED,            _,           _,                   _,           _,         _,               _, _,          _)               : result_to_all();
+            (outcome_t.AGED,                 _,           sender_t.CONTROLLER, _,           _,         _,               _, _,          _)               : result_of_scan();
+            (outcome_t.AGED,                 _,           _,                   _,           _,         _,               _, _,          _)               : result_to_all();
+            (outcome_t.REPLAYED,             _,           _,                   _,           _,         _,               _, _,          _)               : result();
+            (outcome_t.SCANNED,              _,           _,                   _,           _,         _,               _, _,          _)               : controller();
+            (outcome_t.EARLY_PAYLOAD,        role_t.LEAF, sender_t.MEMBER,     status_t.OK, _,         _,               _, _,          _)               : partial();
+            (outcome_t.EARLY_PAYLOAD,        _,           _,                   status_t.OK, _,         _,               _, _,          _)               : early();
+            (outcome_t.EARLY_PAYLOAD,        _,           _,                   _,           _,         _,               _, _,          _)               : drop();
+            (outcome_t.PARENT_RESULT,        _,           _,                   _,           _,         _,               _, _,          _)               : result_to_all();
+            (outcome_t.PARENT_STATUS,        _,           _,                   _,           _,         _,               _, _,          status_t.STALE)  : answer_to_all(status_t.STALE);
+            (outcome_t.PARENT_STATUS,        _,           _,                   _,           _,         _,               _, _,          status_t.REFUSED): refusal_to_all();
+            (outcome_t.PARENT_STATUS,        _,           _,                   _,           _,         _,               _, _,          _)               : answer_to_all(status_t.AGAIN);
+            (_,                              _,           _,                   _,           _,         _,               _, hop_t.DOWN, _)               : drop();    // a parent is never answered
+            (outcome_t.STALE,                _,           _,                   _,           _,         _,               _, _,          _)               : answer(status_t.STALE);
+            (outcome_t.PAYLOAD_MISSING,      _,           _,                   _,           _,         _,               _, _,          _)               : answer(status_t.AGAIN);
+            (outcome_t.UNKNOWN_JOB,          _,           _,                   _,           _,         _,               _, _,          _)               : refuse();
+            (outcome_t.NOT_MEMBER,           _,           _,                   _,           _,         _,               _, _,          _)               : refuse();
+            (outcome_t.WRONG_PORT,           _,           _,                   _,           _,         _,               _, _,          _)               : refuse();
+            (outcome_t.FINGERPRINT_MISMATCH, _,           _,                   _,           _,         _,               _, _,          _)               : refuse();
+            (outcome_t.OUT_OF_WINDOW,        _,           _,                   _,           _,         _,               _, _,          _)               : refuse();
+            (outcome_t.UNSUPPORTED,          _,           _,                   _,           _,         _,               _, _,          _)               : refuse();
+        }
+    }
+
     apply {
         find_counter();
-        if (meta.outcome == outcome_t.ACCEPTED) {
-            if (!BROUGHT_COPY(hdr.netsum, meta))                             { drop(); }
-            else if (meta.role == role_t.LEAF)                               { partial(); }
-            else                                                             { early(); }
-        }
-
-        // A leaf's partial goes up in a packet that has room for it; else a source that can bring such a packet is asked to,
-        // unless it is a COPY, whose payload has gone ahead. Or its query goes up, which has no payload.
-        else if (meta.role == role_t.LEAF && OUTCOME_GOES_UP(meta.outcome)) {
-            if (meta.from == sender_t.CONTROLLER)                            { answer_of_scan(status_t.AGAIN, 0); }
-            else if (LACKS_CAPACITY(meta))                                   { answer(status_t.AGAIN, 0); }
-            else                                                             { partial(); }
-        }
-
-        else if (OUTCOME_IS_CLOSING(meta.outcome)) {
-            if (meta.from == sender_t.CONTROLLER)                            { result_of_scan(); }
-            else                                                             { result_to_all(); }
-        }
-        else if (meta.outcome == outcome_t.REPLAYED)                         { result(); }
-        else if (meta.outcome == outcome_t.PARENT_RESULT)                    { result_to_all(); }
-        else if (meta.outcome == outcome_t.SCANNED)                          { controller(); }
-
-        // Up to the root, then down to all that want it.
-        else if (meta.outcome == outcome_t.EARLY_PAYLOAD) {
-            if (!HAS_STATUS(meta.record, status_t.OK))                       { drop(); }
-            else if (meta.role == role_t.LEAF && meta.from == sender_t.MEMBER) { partial(); }
-            else                                                             { early(); }
-        }
-
-        // What the parent says about a block is told to all below. AGAIN stands for a notice, too.
-        else if (meta.outcome == outcome_t.PARENT_STATUS) {
-            if (hdr.netsum.status == status_t.STALE)                         { answer_to_all(status_t.STALE, 0); }
-            else if (hdr.netsum.status == status_t.REFUSED)                  { answer_to_all(status_t.REFUSED, hdr.netsum.reason); }
-            else                                                             { answer_to_all(status_t.AGAIN, 0); }
-        }
-
-        else if (hdr.netsum.hop == hop_t.DOWN)                               { drop(); }    // a parent is never answered
-        else if (meta.outcome == outcome_t.STALE)                            { answer(status_t.STALE, 0); }
-        else if (meta.outcome == outcome_t.PAYLOAD_MISSING)                  { answer(status_t.AGAIN, 0); }
-        else if (OUTCOME_IS_REFUSAL(meta.outcome))                           { answer(status_t.REFUSED, REASON(meta.outcome)); }
-        else                                                                 { drop(); }
+        deliver.apply();
     }
 }
