@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.numeric.superaccumulator import ExactLanes
+from netsum.collectives.options import ReductionOptions
+from netsum.errors import UnsupportedError
+from netsum.numeric.superaccumulator import MOST_RANKS, ExactLanes
 
 from tests.hosts.calls import Array
 from tests.hosts.nearest import FORMATS, expected
@@ -64,3 +66,10 @@ def test_the_largest_numbers_do_not_carry(workers: int, dtype: str) -> None:
     alternating = values[:, :4] * np.where(np.arange(workers) % 2, -1, 1).astype(dtype)[:, None]
     want = [expected(each, dtype, 1) for each in alternating.T.tolist()]
     np.testing.assert_array_equal(summed(alternating), np.array(want, dtype))
+
+
+def test_more_ranks_than_a_counter_can_count_are_refused() -> None:
+    options, array = ReductionOptions(exact=True), np.ones(4, np.float32)
+    assert options.check(array, workers=MOST_RANKS, degrade=False).exact
+    with pytest.raises(UnsupportedError, match="255 ranks at most, and the job has 256"):
+        options.check(array, workers=MOST_RANKS + 1, degrade=False)
