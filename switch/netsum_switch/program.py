@@ -130,8 +130,11 @@ class HeaderInfo:
 
     @property
     def size(self) -> int:
-        """Bytes, excluding a varbit field's."""
-        return sum(field.width for field in self.fields if not field.varbit) // 8
+        """Bytes, excluding a varbit field's. Raises UnsupportedError if the header does not end with a whole byte."""
+        bits = sum(field.width for field in self.fields if not field.varbit)
+        if bits % 8:
+            raise UnsupportedError(f"{self.name} does not end with a whole byte")
+        return bits // 8
 
     @property
     def varbit(self) -> str | None:

@@ -7,13 +7,13 @@ from netsum_switch.lowering.statements import Calculation, Checksum, Input
 from netsum_switch.lowering.values import Variable
 from netsum_switch.native import wide_integers as wire
 from netsum_switch.native.expressions import Expressions
-from netsum_switch.native.layout import WIDE, Context, Head, storage
+from netsum_switch.native.layout import Context, Head, storage
 from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
-from netsum_switch.native.module import Module, Scope
+from netsum_switch.native.module import Module
 from netsum_switch.native.statements import StatementWriter
 
 
-class CalculationWriter(Scope):
+class CalculationWriter(StatementWriter):
     """Writes ``calculateN``, which gives an i64."""
 
     def __init__(self, module: Module, number: int, calculation: Calculation) -> None:
@@ -46,47 +46,16 @@ class CalculationWriter(Scope):
 
     def _append(self, data: Register, given: Input) -> None:
         """One input behind the others."""
-        out, assembly = self.out, self.module.assembly
+        out = self.out
         at = out.load(self._at, 64, 8)
-        to = out.offset(data, out.op("lshr", 64, at, 3))
-        size = (given.bits + 7) // 8
         more: Register = str(given.bits)
-        if given.length is not None:
-            more = self._append_varbit(data, at, given)
-        elif self._aligned and given.bits > WIDE and given.bits % 64 == 0:
-            wire.reverse_limbs(out, to, self._in_memory(given), size // 8)
+        if given.length is None:
+            self.append(data, at, given.value, given.bits, self._aligned)
         else:
-            value = out.resize(self.expressions.emit(given.value, given.bits), given.bits, 8 * size)
-            if given.bits % 8:
-                value = out.op("shl", 8 * size, value, 8 * size - given.bits)
-            if self._aligned:
-                wire.store_big(assembly, out, value, to, size)
-            else:
-                piece = out.space(size)
-                wire.store_big(assembly, out, value, piece, size)
-                out.line(f"call void @append_bits(ptr {data}, i64 {at}, ptr {piece}, i64 {size})")
+            assert isinstance(given.value, Variable)
+            more = self.expressions.emit(given.length, 64)
+            self.append_varbit(data, at, given.value, out.op("lshr", 64, more, 3), self._aligned)
         out.store(out.op("add", 64, at, more), self._at, 64, 8)
-
-    def _append_varbit(self, data: Register, at: Register, given: Input) -> Register:
-        assert given.length is not None
-        out, length = self.out, self.expressions.emit(given.length, 64)
-        size = out.op("lshr", 64, length, 3)
-        if self._aligned:
-            wire.reverse_bytes(out, out.offset(data, out.op("lshr", 64, at, 3)), self._in_memory(given), size)
-        else:
-            piece = out.space((given.bits + 7) // 8)
-            wire.reverse_bytes(out, piece, self._in_memory(given), size)
-            out.line(f"call void @append_bits(ptr {data}, i64 {at}, ptr {piece}, i64 {size})")
-        return length
-
-    def _in_memory(self, given: Input) -> Register:
-        """A pointer to a value: its own place, or a copy."""
-        if isinstance(given.value, Variable):
-            return self.expressions.pointer(given.value)
-        held = storage(given.bits)
-        place = self.out.space(held // 8)
-        self.out.store(self.expressions.emit(given.value, held), place, held)
-        return place
 
 
 def write_append(assembly: LlvmModule) -> None:
@@ -110,7 +79,7 @@ def write_append(assembly: LlvmModule) -> None:
 def write_hash(module: Module, algorithm: str) -> str:
     """A hash function over bytes."""
     algorithm = algorithm.removesuffix("_custom").replace("cksum", "csum")
-    if module.once(f"hash_{algorithm}"):
+    if module.assembly.once(f"hash_{algorithm}"):
         out = module.assembly.function(f"hash_{algorithm}", "ptr %data, i64 %size", "i64", attributes="noinline")
         if algorithm in _CRCS:
             _write_crc(module.assembly, out, algorithm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netsum_switch.action_profile import GROUP
 from netsum_switch.lowering.control import following
 from netsum_switch.lowering.statements import Action, Apply, Condition, Control, Direct, Node
-from netsum_switch.native.layout import ProfileWord, TableWord, limb_count
+from netsum_switch.native.layout import WIDEST, ProfileWord, TableWord, limb_count
 from netsum_switch.native.llvm_builder import Register
 from netsum_switch.native.module import Module
 from netsum_switch.native.statements import StatementWriter
@@ -124,7 +124,10 @@ class ControlWriter(StatementWriter):
         at = 0
         for value, bits in zip(node.keys, node.widths, strict=True):
             held = 64 * limb_count(bits)
-            out.store(out.resize(self.expressions.emit(value, bits), bits, held), out.offset(key, at), held, 8)
+            if bits > WIDEST:
+                self.put(out.offset(key, at), bits, value)
+            else:
+                out.store(out.resize(self.expressions.emit(value, bits), bits, held), out.offset(key, at), held, 8)
             at += held // 8
         kind = self._tables[node.table]["match_type"]
         if kind in ("exact", "lpm"):

@@ -23,10 +23,13 @@ from netsum_switch.lowering.values import (
     Variable,
     walk,
 )
-from netsum_switch.native.layout import WIDEST, Layout, storage
+from netsum_switch.native.big_integers import BigIntegers
+from netsum_switch.native.layout import WIDEST, WIDEST_DIVISION, WIDEST_PRODUCT, Layout, limb_count, storage
 from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
 
 _PLAIN = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
+_ZERO = Constant(1, False, 0)
+_TOO_LARGE = 1 << 62
 _PREDICATES = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
@@ -53,6 +56,7 @@ class Expressions:
         self.slot: Register = ""
         self.places: tuple[int, ...] = ()  # byte offsets of the parameters in the row
         self.where = ""  # the P4 construct, for errors
+        self.big = BigIntegers(self)
 
     def pointer(self, variable: Variable) -> Register:
         return self.out.offset("%s", self.layout.offsets[variable])
@@ -65,6 +69,8 @@ class Expressions:
 
     def condition(self, expression: Expression) -> Register:
         """True if a value is not 0; an i1."""
+        if expression.bits > WIDEST:
+            return self.big.compare("ne", expression, _ZERO)
         value = self.whole(expression)
         return value if expression.bits == 1 else self.out.compare("ne", expression.bits, value, 0)
 
@@ -74,8 +80,6 @@ class Expressions:
 
     def emit(self, expression: Expression, bits: int) -> Register:
         """The value modulo 2**bits."""
-        if bits > WIDEST:
-            raise UnsupportedError(f"{self.where} computes with {bits} bits; this switch does with {WIDEST}")
         if isinstance(expression, Constant):
             return literal(expression.value, bits)
         if isinstance(expression, Variable | Parameter):
@@ -87,7 +91,44 @@ class Expressions:
         if isinstance(expression, Random):
             return self._random(expression, bits)
         assert isinstance(expression, Operation)
+        if self.is_big(expression, bits):
+            return self.out.load(self.big.number(expression, limb_count(bits)), bits, 8)
         return self._operation(expression, bits)
+
+    def is_big(self, node: Operation, bits: int) -> bool:
+        """True if the operation, modulo 2**bits, is not computed in one piece."""
+        op, operands = node.op, node.operands
+        if op in COMPARISONS or op in ("and", "or", "not"):
+            return False
+        widest = WIDEST
+        if op == "&" and not node.signed:
+            bits = min(bits, node.bits)
+        elif op == "*":
+            widest = WIDEST_PRODUCT
+        elif op == ">>":
+            distance = operands[1]
+            needed = bits + distance.value if isinstance(distance, Constant) else operands[0].bits
+            bits = max(bits, min(needed, operands[0].bits))
+        elif op in ("/", "%"):
+            widest, bits = WIDEST_DIVISION, max(each.bits for each in operands)
+        elif op in ("two_comp", "usat", "sat"):
+            assert isinstance(operands[1], Constant)
+            bits = max(bits, operands[1].value + 1, 0 if op == "two_comp" else operands[0].signed_bits)
+        return bits > widest
+
+    def store(self, expression: Expression, to: Register, limbs: int) -> None:
+        """Write the value to this many limbs."""
+        if 64 * limbs > WIDEST:
+            self.out.copy(to, self.big.number(expression, limbs), 8 * limbs)
+        else:
+            self.out.store(self.emit(expression, 64 * limbs), to, 64 * limbs, 8)
+
+    def at_most(self, expression: Expression) -> Register:
+        """The value, which is not negative, as an i64, or a number that is too large for all that takes one."""
+        if expression.bits <= 63:
+            return self.emit(expression, 64)
+        inside = self._comparison("<", expression, Constant(_TOO_LARGE.bit_length(), False, _TOO_LARGE))
+        return self.out.choose(inside, 64, self.emit(expression, 64), _TOO_LARGE)
 
     def _loaded(self, pointer: Register, place: Expression, bits: int) -> Register:
         held = storage(place.bits)
@@ -139,6 +180,8 @@ class Expressions:
         signed = left.signed or right.signed
         bits = max(left.signed_bits, right.signed_bits) if signed else max(left.bits, right.bits)
         predicate = _PREDICATES[op]
+        if bits > WIDEST:
+            return self.big.compare(predicate, left, right)
         if predicate not in ("eq", "ne"):
             predicate = ("s" if signed else "u") + predicate
         return self.out.compare(predicate, bits, self.emit(left, bits), self.emit(right, bits))
@@ -219,22 +262,18 @@ class Expressions:
         left, right = operands
         bits = max(left.bits, right.bits)
         by = self.emit(right, bits)
-        if not isinstance(right, Constant) or right.value == 0:
-            zero = self.out.compare("eq", bits, by, literal(0, bits))
-            if self._may_be_zero(right):
-                self._around.fail(self.out, zero, f"a division by 0 in {self.where}; the packet is dropped")
+        self.fail_division(right, self.out.compare("eq", bits, by, literal(0, bits)))
         result = self.out.op("udiv" if op == "/" else "urem", bits, self.emit(left, bits), by)
         return self.out.resize(result, bits, (left if op == "/" else right).bits)
 
-    @staticmethod
-    def _may_be_zero(divisor: Expression) -> bool:
-        return not (  # what `hash` divides by: size ? size : 1
-            isinstance(divisor, Operation)
-            and divisor.op == "?"
-            and divisor.operands[0] is divisor.operands[1]
-            and isinstance(divisor.operands[2], Constant)
-            and divisor.operands[2].value != 0
-        )
+    def fail_division(self, divisor: Expression, is_zero: Register) -> None:
+        """End the packet if its divisor is 0 and can be."""
+        never = isinstance(divisor, Constant) and divisor.value != 0
+        if isinstance(divisor, Operation) and divisor.op == "?":  # what `hash` divides by: size ? size : 1
+            first, second, third = divisor.operands
+            never = first is second and isinstance(third, Constant) and third.value != 0
+        if not never:
+            self._around.fail(self.out, is_zero, f"a division by 0 in {self.where}; the packet is dropped")
 
     def _cut(self, node: Operation, bits: int) -> Register:
         value, width = node.operands

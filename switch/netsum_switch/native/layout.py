@@ -24,7 +24,9 @@ from netsum_switch.lowering.statements import (
 from netsum_switch.lowering.values import EGRESS_FIELDS, Variable
 
 WIDE = 512  # bits; wider integers are computed in loops over their limbs
-WIDEST = 8192  # of what is computed in one piece
+WIDEST = 8192  # bits of what LLVM computes in one piece; more is computed by `big_integers`
+WIDEST_PRODUCT = 2048
+WIDEST_DIVISION = 64  # LLVM makes a call of a longer one, to a function that need not be there
 
 
 def storage(bits: int) -> int:

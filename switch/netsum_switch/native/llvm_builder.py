@@ -173,6 +173,7 @@ class LlvmModule:
         self._functions: list[LlvmFunction] = []
         self._constants: dict[tuple[int, ...], str] = {}
         self._declared: dict[str, str] = {}
+        self._helpers: set[str] = set()
 
     def function(
         self, name: str, parameters: str, result: str = "i32", *, linkage: str = "internal ", attributes: str = ""
@@ -180,6 +181,12 @@ class LlvmModule:
         made = LlvmFunction(f"{linkage}{result} @{name}({parameters}) nounwind {attributes}")
         self._functions.append(made)
         return made
+
+    def once(self, helper: str) -> bool:
+        """True if a helper function is still to be written."""
+        new = helper not in self._helpers
+        self._helpers.add(helper)
+        return new
 
     def declare(self, name: str, signature: str) -> str:
         """A function from outside; ``signature`` has {} for its name."""

@@ -150,7 +150,7 @@ _SECOND = 1_000_000  # microseconds
 def write_meter(module: Module) -> str:
     """``execute_meter``: the color of a packet that needs this many tokens; the same arithmetic as `meter.Bucket`."""
     name = "execute_meter"
-    if not module.once(name):
+    if not module.assembly.once(name):
         return name
     out = module.assembly.function(name, "ptr %cell, i64 %wanted, i64 %now", "i64", attributes="noinline")
     with out.when(out.compare("eq", 64, out.load("%cell", 64, 8), 0)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from netsum_switch.errors import JsonError, UnsupportedError
+from netsum_switch.errors import JsonError
 from netsum_switch.lowering.program import Lowered
 from netsum_switch.lowering.statements import Apply, read
 from netsum_switch.lowering.values import Expression
@@ -111,7 +111,6 @@ class Module:
                 self.image.tables[table["name"]] = self._table(node, widths)
         self._plan_profiles()
         self.image.context_words = self._words
-        self._helpers: set[str] = set()
         parts = (
             lowered.states,
             lowered.ingress,
@@ -161,12 +160,6 @@ class Module:
         """The number of a text with values of these shapes."""
         self.image.logs.append((text, [(each.bits, each.signed) for each in values]))
         return len(self.image.logs) - 1
-
-    def once(self, helper: str) -> bool:
-        """True if a helper function is still to be written."""
-        new = helper not in self._helpers
-        self._helpers.add(helper)
-        return new
 
 
 class Scope:
@@ -221,12 +214,6 @@ class Scope:
         with out.when(out.value(f"icmp ne ptr {at}, null")):
             offset = 0
             for each in values:
-                bits = 64 * limb_count(each.bits)
-                out.store(self.expressions.emit(each, bits), out.offset(at, offset), bits, 8)
-                offset += bits // 8
+                self.expressions.store(each, out.offset(at, offset), limb_count(each.bits))
+                offset += 8 * limb_count(each.bits)
             out.line(f"call void @commit(ptr %c, i64 {int(word)}, i64 {int(kind)}, i64 {argument}, i64 {size})")
-
-
-def refuse(what: str) -> UnsupportedError:
-    """The error for a program that this engine does not run; the other one may."""
-    return UnsupportedError(f"{what}; the native engine does not run it")

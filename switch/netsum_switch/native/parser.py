@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from netsum_switch.errors import JsonError
 from netsum_switch.lowering.control import has_loop
 from netsum_switch.lowering.statements import Advance, Extract, Peek, State, Statement, Verify
 from netsum_switch.lowering.values import Expression
 from netsum_switch.native import wide_integers as wire
 from netsum_switch.native.layout import WIDEST, Head, storage
 from netsum_switch.native.llvm_builder import Register
-from netsum_switch.native.module import Module, refuse
+from netsum_switch.native.module import Module
 from netsum_switch.native.statements import StatementWriter
 
 _MOST_STATES = 1 << 16  # that one packet passes through
@@ -24,6 +25,7 @@ class ParserWriter(StatementWriter):
         self._end = self.out.label()
         self._error = self.expressions.pointer(self._lowered.variables.standard("parser_error"))
         self._errors = self._lowered.errors
+        self._seven = self._lowered.values.constant(7)
 
     def write(self) -> None:
         lowered, out = self._lowered, self.out
@@ -98,28 +100,19 @@ class ParserWriter(StatementWriter):
         self.set_head(Head.AT, self.out.op("add", 64, self.head(Head.AT), size))
 
     def _advance(self, bits: Expression) -> None:
-        wide = max(64, bits.bits)
-        value = self.expressions.emit(bits, wide)
-        whole = self.out.compare("eq", wide, self.out.op("and", wide, value, 7), 0)
+        out = self.out
+        whole = out.compare(
+            "eq", 8, self.expressions.emit(self._lowered.values.operation("&", bits, self._seven), 8), 0
+        )
         self._require(whole, "ParserInvalidArgument")
-        size = self.out.op("lshr", wide, value, 3)
-        left = self.out.resize(self._left(), 64, wide)
-        self._require(self.out.compare("ule", wide, size, left), "PacketTooShort")
-        self._skip(self.out.resize(size, wide, 64))
+        size = out.op("lshr", 64, self.expressions.at_most(bits), 3)
+        self._require(out.compare("ule", 64, size, self._left()), "PacketTooShort")
+        self._skip(size)
 
     def _peek(self, statement: Peek) -> None:
-        out, target = self.out, statement.target
-        size = (statement.offset + target.bits + 7) // 8
-        self._require(out.compare("uge", 64, self._left(), size), "PacketTooShort")
-        first = statement.offset // 8
-        covering = size - first
-        if 8 * covering > WIDEST:
-            raise refuse(f"the program looks {target.bits} bits ahead")
-        value = wire.load_big(self.module.assembly, out, out.offset(self._here(), first), covering)
-        value = out.op("lshr", 8 * covering, value, 8 * size - statement.offset - target.bits)
-        held = storage(target.bits)
-        value = out.resize(out.resize(value, 8 * covering, target.bits), target.bits, held)
-        out.store(value, self.expressions.pointer(target), held)
+        size = (statement.offset + statement.target.bits + 7) // 8
+        self._require(self.out.compare("uge", 64, self._left(), size), "PacketTooShort")
+        self.take(statement.target, self._here(), statement.offset)
 
     def _extract(self, statement: Extract) -> None:
         header, out = self._lowered.program.headers[statement.header], self.out
@@ -130,49 +123,47 @@ class ParserWriter(StatementWriter):
         self._fields(statement.header, 0, len(header.fields), self._here())
         self._skip(header.size)
 
-    def _fields(self, header: str, first: int, end: int, at: Register) -> None:
-        """Extract some of a header's fields."""
+    def _fields(self, header: str, first: int, end: int, base: Register, at: int = 0) -> None:
+        """Extract some of a header's fields, which begin ``at`` bits behind a place in the frame."""
         out, assembly = self.out, self.module.assembly
         fields = self._lowered.variables.fields(header)[first:end]
-        for group in wire.groups([each.bits for each in fields], header):
-            pointer = out.offset(at, group.at)
+        for group in wire.groups([each.bits for each in fields], at):
             targets = fields[group.first : group.first + len(group.widths)]
-            if wire.is_wide(group):
-                wire.reverse_limbs(out, self.expressions.pointer(targets[0]), pointer, group.size // 8)
-            else:
-                number = wire.load_big(assembly, out, pointer, group.size)
+            if group.is_wide:
+                self._touch(targets[0])
+                wire.reverse_limbs(
+                    out, self.expressions.pointer(targets[0]), out.offset(base, group.at // 8), group.size // 8
+                )
+            elif group.whole and 8 * group.size <= WIDEST:
+                number = wire.load_big(assembly, out, out.offset(base, group.at // 8), group.size)
                 for target, value in zip(targets, wire.fields_of(out, number, group), strict=True):
                     held = storage(target.bits)
                     out.store(value, self.expressions.pointer(target), held, min(held, 64) // 8)
-            for target in targets:
-                self._touch(target)
+                    self._touch(target)
+            else:
+                self.take(targets[0], base, group.at)
 
     def _extract_varbit(self, statement: Extract) -> None:
         """``extract`` of two arguments, the second the bits of the varbit field."""
         header, variables, out = self._lowered.program.headers[statement.header], self._lowered.variables, self.out
         bits = variables.length(header.name)
         if bits is None or statement.length is None:
-            raise refuse(f"the program extracts {header.name} with a length that it does not have, or without its own")
+            raise JsonError(
+                f"the program extracts {header.name} with a length that it does not have, or without its own"
+            )
         fields = variables.fields(header.name)
-        at = next(number for number, each in enumerate(header.fields) if each.varbit)
-        before = sum(each.bits for each in fields[:at])
-        if before % 8:
-            raise refuse(f"the varbit field of {header.name} does not begin with a whole byte")
-        wide = max(64, statement.length.bits)
-        given = self.expressions.emit(statement.length, wide)
-        whole = out.compare("eq", wide, out.op("and", wide, given, 7), 0)
+        varbit = next(number for number, each in enumerate(header.fields) if each.varbit)
+        at = sum(each.bits for each in fields[:varbit])
+        given = self.expressions.at_most(statement.length)
+        whole = out.compare("eq", 64, out.op("and", 64, given, 7), 0)
         self._require(whole, "ParserInvalidArgument")
-        size = out.op("lshr", wide, given, 3)
-        total = out.op("add", wide, size, header.size)
-        self._require(out.compare("ule", wide, total, out.resize(self._left(), 64, wide)), "PacketTooShort")
-        self._require(out.compare("ule", wide, given, fields[at].bits), "HeaderTooShort")
-        size = out.resize(size, wide, 64)
-        out.store(out.resize(given, wide, 32), self.expressions.pointer(bits), 32, 4)
-        place, start = self.expressions.pointer(fields[at]), self._here()
-        self._fields(header.name, 0, at, start)
-        out.clear(place, storage(fields[at].bits) // 8)
-        wire.reverse_bytes(out, place, out.offset(start, before // 8), size)
-        self._touch(fields[at])
-        behind = out.offset(out.offset(start, before // 8), size)
-        self._fields(header.name, at + 1, len(fields), behind)
-        self._skip(out.resize(total, wide, 64))
+        size = out.op("lshr", 64, given, 3)
+        total = out.op("add", 64, size, header.size)
+        self._require(out.compare("ule", 64, total, self._left()), "PacketTooShort")
+        self._require(out.compare("ule", 64, given, fields[varbit].bits), "HeaderTooShort")
+        out.store(out.resize(given, 64, 32), self.expressions.pointer(bits), 32, 4)
+        start = self._here()
+        self._fields(header.name, 0, varbit, start)
+        self.take_varbit(fields[varbit], start, at, size)
+        self._fields(header.name, varbit + 1, len(fields), out.offset(start, size), at)
+        self._skip(total)

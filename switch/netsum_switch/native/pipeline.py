@@ -15,9 +15,9 @@ from netsum_switch.lowering.values import (
     Variable,
 )
 from netsum_switch.native import wide_integers as wire
-from netsum_switch.native.layout import DEEPEST, RECORD_BYTES, Context, Head, Record, storage
+from netsum_switch.native.layout import DEEPEST, GROUP_IDS, RECORD_BYTES, Context, Head, Record, storage
 from netsum_switch.native.llvm_builder import LlvmFunction, Register
-from netsum_switch.native.module import FUNCTION, Module, refuse
+from netsum_switch.native.module import FUNCTION, Module
 from netsum_switch.native.statements import StatementWriter
 from netsum_switch.pipeline import MAX_PASSES
 
@@ -283,34 +283,34 @@ def _write_header(writer: PacketWriter, name: str, place: Register) -> None:
     """A header's bytes where ``place`` points to, which goes on behind them."""
     out, variables = writer.out, writer.variables
     fields, length = variables.fields(name), variables.length(name)
-    at = out.load_pointer(place)
+    start = out.load_pointer(place)
     split = len(fields)
     if length is not None:
         split = next(number for number, each in enumerate(writer.lowered.program.headers[name].fields) if each.varbit)
-    at = _write_fields(writer, name, fields[:split], at)
+    at = _write_fields(writer, fields[:split], start, 0)
     if length is not None:
         size = out.op("lshr", 64, writer.expressions.emit(length, 64), 3)
-        wire.reverse_bytes(out, at, writer.expressions.pointer(fields[split]), size)
-        at = _write_fields(writer, name, fields[split + 1 :], out.offset(at, size))
-    out.store_pointer(at, place)
+        to = out.offset(start, at // 8)
+        writer.append_varbit(to, str(at % 8), fields[split], size, aligned=at % 8 == 0)
+        start = out.offset(start, size)
+        at = _write_fields(writer, fields[split + 1 :], start, at)
+    out.store_pointer(out.offset(start, at // 8), place)
 
 
-def _write_fields(writer: PacketWriter, name: str, fields: list[Variable], at: Register) -> Register:
-    """Fields end to end; a pointer behind them."""
+def _write_fields(writer: PacketWriter, fields: list[Variable], base: Register, at: int) -> int:
+    """Write fields end to end, the first ``at`` bits behind a place; the bits up to their end."""
     out, assembly = writer.out, writer.module.assembly
-    end = 0
-    for group in wire.groups([each.bits for each in fields], name):
-        to, end = out.offset(at, group.at), group.at + group.size
-        sources = [writer.expressions.pointer(each) for each in fields[group.first : group.first + len(group.widths)]]
-        if wire.is_wide(group):
-            wire.reverse_limbs(out, to, sources[0], group.size // 8)
-            continue
-        values = [
-            out.load(source, storage(bits), min(storage(bits), 64) // 8)
-            for source, bits in zip(sources, group.widths, strict=True)
-        ]
-        wire.store_big(assembly, out, wire.number_of(out, values, group), to, group.size)
-    return out.offset(at, end)
+    for group in wire.groups([each.bits for each in fields], at):
+        to, sources = out.offset(base, group.at // 8), fields[group.first : group.first + len(group.widths)]
+        if len(sources) == 1:
+            writer.append(to, str(group.at % 8), sources[0], sources[0].bits, aligned=group.whole)
+        else:
+            values = [
+                out.load(writer.expressions.pointer(each), storage(each.bits), min(storage(each.bits), 64) // 8)
+                for each in sources
+            ]
+            wire.store_big(assembly, out, wire.number_of(out, values, group), to, group.size)
+    return at + sum(each.bits for each in fields)
 
 
 # Ingress, and the function that the module is there for.
@@ -354,10 +354,10 @@ def _forward(writer: PacketWriter) -> None:
     """Multicast, drop or unicast."""
     out, lowered = writer.out, writer.lowered
     group = lowered.variables.standard("mcast_grp")
-    if group.bits > 16:
-        raise refuse(f"the program's multicast groups have {group.bits} bits")
-    number = writer.expressions.emit(group, 64)
+    number = writer.expressions.at_most(group)
     with out.when(out.compare("ne", 64, number, 0)):
+        with out.unless(out.compare("ult", 64, number, GROUP_IDS)):
+            out.give("i32 0")  # there is no such group
         writer.set_mark("truncated", str(WHOLE))  # BMv2 makes whole copies
         replicas, count = writer.replicas(Context.GROUPS, number)
         writer.call("copies", "ptr %s", "ptr %c", f"ptr {replicas}", f"i64 {count}", f"i64 {REPLICATION}")

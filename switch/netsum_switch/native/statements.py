@@ -16,10 +16,12 @@ from netsum_switch.lowering.statements import (
     Store,
 )
 from netsum_switch.lowering.values import Constant, Expression, Parameter, Variable
-from netsum_switch.native.layout import WIDE, WIDEST, Context, Head, Record, storage
+from netsum_switch.native import wide_integers as wire
+from netsum_switch.native.big_integers import clear_above
+from netsum_switch.native.layout import WIDE, WIDEST, Context, Head, Record, limb_count, storage
 from netsum_switch.native.llvm_builder import Register
 from netsum_switch.native.memory import write_meter
-from netsum_switch.native.module import Array, Scope, refuse
+from netsum_switch.native.module import Array, Scope
 from netsum_switch.native.wide_integers import streams
 from netsum_switch.pipeline import LOOPS, MAX_TURNS
 
@@ -91,10 +93,82 @@ class StatementWriter(Scope):
         if isinstance(value, Variable | Parameter) and not value.signed and same:
             out.copy(pointer, self.expressions.place(value), size)
             return True
-        if not streams(value):
+        if streams(value):
+            self.module.wide.assign(pointer, bits, value, self.expressions)
+        elif bits > WIDEST:
+            out.copy(pointer, self.expressions.big.number(value, size // 8), size)
+            clear_above(out, pointer, bits)
+        else:
             return False
-        self.module.wide.assign(pointer, bits, value, self.expressions)
         return True
+
+    # Bits of a frame, or of what a calculation is over
+
+    def take(self, target: Variable, base: Register, at: int) -> None:
+        """Set a variable to bits of big-endian bytes, wherever they begin."""
+        self._touch(target)
+        out, big, place = self.out, self.expressions.big, self.expressions.pointer(target)
+        first, end = at // 8, (at + target.bits + 7) // 8
+        covering, low, held = end - first, 8 * end - at - target.bits, storage(target.bits)
+        if 8 * covering <= WIDEST:
+            value = wire.load_big(self.module.assembly, out, out.offset(base, first), covering)
+            value = out.resize(out.op("lshr", 8 * covering, value, low), 8 * covering, target.bits)
+            out.store(out.resize(value, target.bits, held), place, held, min(held, 64) // 8)
+            return
+        number = self._reversed(out.offset(base, first), covering, limb_count(8 * covering))
+        out.copy(place, big.shift("right", number, limb_count(8 * covering), low), held // 8)
+        clear_above(out, place, target.bits)
+
+    def take_varbit(self, target: Variable, base: Register, at: int, size: Register) -> None:
+        """Set a varbit field to whole bytes, as many as fit it."""
+        self._touch(target)
+        out, place, held = self.out, self.expressions.pointer(target), storage(target.bits)
+        start = out.offset(base, at // 8)
+        out.clear(place, held // 8)
+        if at % 8 == 0:
+            wire.reverse_bytes(out, place, start, size)
+            return
+        limbs = limb_count(target.bits + 8)
+        number = self._reversed(start, out.op("add", 64, size, 1), limbs)
+        out.copy(place, self.expressions.big.shift("right", number, limbs, 8 - at % 8), size)
+
+    def _reversed(self, of: Register, size: Register | int, limbs: int) -> Register:
+        """A number of big-endian bytes."""
+        number = self.out.space(8 * limbs)
+        self.out.clear(number, 8 * limbs)
+        wire.reverse_bytes(self.out, number, of, size)
+        return number
+
+    def append(self, data: Register, at: Register, value: Expression, bits: int, aligned: bool) -> None:
+        """Write a value's bits, the highest first, behind `at` bits of big-endian bytes."""
+        out, expressions = self.out, self.expressions
+        size, limbs = (bits + 7) // 8, limb_count(bits + 7)
+        to = out.offset(data, out.op("lshr", 64, at, 3)) if aligned else out.space(size)
+        if bits > WIDE:
+            number = expressions.pointer(value) if isinstance(value, Variable) else expressions.big.number(value, limbs)
+            if aligned and bits % 64 == 0:
+                wire.reverse_limbs(out, to, number, bits // 64)
+            else:
+                if bits % 8:
+                    number = expressions.big.shift("left", expressions.big.number(value, limbs), limbs, -bits % 8)
+                wire.reverse_bytes(out, to, number, size)
+        else:
+            number = out.resize(expressions.emit(value, bits), bits, 8 * size)
+            if bits % 8:
+                number = out.op("shl", 8 * size, number, -bits % 8)
+            wire.store_big(self.module.assembly, out, number, to, size)
+        if not aligned:
+            out.line(f"call void @append_bits(ptr {data}, i64 {at}, ptr {to}, i64 {size})")
+
+    def append_varbit(self, data: Register, at: Register, value: Variable, size: Register, aligned: bool) -> None:
+        """The same with the whole bytes of a varbit field."""
+        out = self.out
+        to = out.offset(data, out.op("lshr", 64, at, 3)) if aligned else out.space(storage(value.bits) // 8)
+        wire.reverse_bytes(out, to, self.expressions.pointer(value), size)
+        if not aligned:
+            out.line(f"call void @append_bits(ptr {data}, i64 {at}, ptr {to}, i64 {size})")
+
+    # Control flow and objects
 
     def _if(self, statement: If) -> None:
         out = self.out
@@ -133,10 +207,8 @@ class StatementWriter(Scope):
 
     def _index(self, index: Expression, array: Array) -> tuple[Register, Register]:
         """(index, whether there is such a cell)."""
-        bits = max(64, index.bits)
-        value = self.expressions.emit(index, bits)
-        inside = self.out.compare("ult", bits, value, array.size)
-        return self.out.resize(value, bits, 64), inside
+        value = self.expressions.at_most(index)
+        return value, self.out.compare("ult", 64, value, array.size)
 
     def _cell(self, array: Array, index: Register) -> Register:
         offset = self.out.op("mul", 64, index, array.stride)
@@ -148,15 +220,14 @@ class StatementWriter(Scope):
         with out.when(inside):
             cell, to = self._cell(array, index), self.expressions.pointer(target)
             self._touch(target)
-            if array.bits == target.bits and target.bits > WIDE:
-                out.copy(to, cell, array.stride)
+            bits, held = min(array.bits, target.bits), storage(target.bits)
+            if bits > WIDE:
+                out.clear(to, held // 8)
+                out.copy(to, cell, storage(bits) // 8)
+                clear_above(out, to, bits)
                 return
-            if max(array.bits, target.bits) > WIDEST:
-                raise refuse(f"{statement.array} has {array.bits} bits and {target.name} has {target.bits}")
-            value = out.load(cell, array.stride * 8, min(array.stride, 8))
-            value = out.resize(value, array.stride * 8, min(array.bits, target.bits))
-            held = storage(target.bits)
-            out.store(out.resize(value, min(array.bits, target.bits), held), to, held, min(held, 64) // 8)
+            value = out.resize(out.load(cell, storage(bits), min(array.stride, 8)), storage(bits), bits)
+            out.store(out.resize(value, bits, held), to, held, min(held, 64) // 8)
 
     def _meter(self, statement: MeterRead) -> None:
         array, out = self.module.image.meters[statement.array], self.out

@@ -11,7 +11,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from netsum_switch.native.layout import TableWord, limb_count
+from netsum_switch.native.big_integers import compare_limbs
+from netsum_switch.native.layout import WIDEST, TableWord, limb_count
 from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.memory import Memory, Staged
 from netsum_switch.native.module import Module, Places, TablePlan
@@ -39,7 +40,7 @@ def _word(out: LlvmFunction, base: Register, at: int) -> Register:
 def write_exact(module: Module, words: int) -> str:
     """The lookup in a hash table whose keys have this many words."""
     name = f"find_exact{words}"
-    if not module.once(name):
+    if not module.assembly.once(name):
         return name
     out = module.assembly.function(name, "ptr %slots, i64 %last, ptr %key", "i64", attributes="noinline")
     key = [_word(out, "%key", at) for at in range(words)]
@@ -71,7 +72,7 @@ def write_exact(module: Module, words: int) -> str:
 def write_lpm(module: Module, words: int) -> str:
     """The lookup of a key's longest prefix."""
     name = f"find_lpm{words}"
-    if not module.once(name):
+    if not module.assembly.once(name):
         return name
     exact = write_exact(module, words)
     out = module.assembly.function(name, "ptr %lengths, i64 %count, ptr %key", "i64", attributes="noinline")
@@ -92,7 +93,7 @@ def write_lpm(module: Module, words: int) -> str:
 def write_rules(module: Module, table: str, keys: list[Json], plan: TablePlan) -> str:
     """The lookup in a table of rules: the first that fits."""
     name = f"find_rules{list(module.image.tables).index(table)}"
-    if not module.once(name):
+    if not module.assembly.once(name):
         return name
     words = plan.key_words
     out = module.assembly.function(name, "ptr %rules, i64 %count, ptr %key", "i64", attributes="noinline")
@@ -107,12 +108,16 @@ def write_rules(module: Module, table: str, keys: list[Json], plan: TablePlan) -
         at, end = 0, 1 + 2 * words
         for key, bits in zip(keys, plan.keys, strict=True):
             if key["match_type"] == "range":
-                held = 64 * limb_count(bits)
-                value = out.load(out.offset("%key", 8 * at), held, 8)
-                low, high = (out.load(out.offset(rule, 8 * (end + more)), held, 8) for more in (0, limb_count(bits)))
-                fits = out.op("and", 1, fits, out.compare("uge", held, value, low))
-                fits = out.op("and", 1, fits, out.compare("ule", held, value, high))
-                end += 2 * limb_count(bits)
+                limbs, value = limb_count(bits), out.offset("%key", 8 * at)
+                for relation, more in (("ge", 0), ("le", limbs)):
+                    bound = out.offset(rule, 8 * (end + more))
+                    if bits > WIDEST:
+                        order = compare_limbs(module.assembly, out, value, bound, limbs)
+                        fits = out.op("and", 1, fits, out.compare(f"s{relation}", 64, order, 0))
+                    else:
+                        both = (out.load(each, 64 * limbs, 8) for each in (value, bound))
+                        fits = out.op("and", 1, fits, out.compare(f"u{relation}", 64 * limbs, *both))
+                end += 2 * limbs
             at += limb_count(bits)
         with out.when(fits):
             out.give(f"i64 {_word(out, rule, 0)}")

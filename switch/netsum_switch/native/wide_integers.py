@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from netsum_switch.errors import UnsupportedError
 from netsum_switch.lowering.values import Constant, Expression, Operation, Parameter, Variable, operands_of
+from netsum_switch.native.big_integers import clear_above
 from netsum_switch.native.expressions import Expressions
 from netsum_switch.native.layout import WIDE, WIDEST, limb_count, storage
 from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
@@ -22,34 +22,43 @@ from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Fields that lie end to end from one whole byte to another: (byte offset, bytes, their widths)."""
+    """Fields that lie end to end: the first bit, the number of the first field, and their widths."""
 
     at: int
-    size: int
     first: int
     widths: tuple[int, ...]
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(self.widths) // 8
 
-def groups(widths: Sequence[int], where: str) -> list[Group]:
-    """The shortest groups of fields that begin and end with whole bytes. Raises UnsupportedError if they do not end
-    with a whole byte, or a group is too long to be treated as one number."""
+    @property
+    def whole(self) -> bool:
+        """True if the group begins and ends with whole bytes."""
+        return self.at % 8 == 0 and sum(self.widths) % 8 == 0
+
+    @property
+    def is_wide(self) -> bool:
+        """True if it is one field, moved limb by limb."""
+        return self.whole and len(self.widths) == 1 and self.widths[0] > WIDE and self.widths[0] % 64 == 0
+
+
+def groups(widths: Sequence[int], at: int = 0) -> list[Group]:
+    """The shortest groups of fields that begin and end with whole bytes and can be treated as one number; fields that are in
+    none singly. ``at``: the first field's first bit."""
     found: list[Group] = []
-    at = first = 0
-    for index in range(len(widths)):
-        bits = sum(widths[first : index + 1])
-        if bits % 8 == 0:
-            found.append(Group(at, bits // 8, first, tuple(widths[first : index + 1])))
-            at, first = at + bits // 8, index + 1
-            if bits > WIDEST and not is_wide(found[-1]):
-                raise UnsupportedError(f"{where} has {bits} bits of fields that do not end with whole bytes")
-    if first < len(widths):
-        raise UnsupportedError(f"{where} does not end with a whole byte")
+    first = 0
+    while first < len(widths):
+        end, bits = first + 1, widths[first]
+        while at % 8 == 0 and bits % 8 and bits <= WIDEST and end < len(widths):
+            bits += widths[end]
+            end += 1
+        if bits % 8 or bits > WIDEST:
+            end, bits = first + 1, widths[first]
+        found.append(Group(at, first, tuple(widths[first:end])))
+        at, first = at + bits, end
     return found
-
-
-def is_wide(group: Group) -> bool:
-    """True if it is one field, moved limb by limb."""
-    return len(group.widths) == 1 and group.widths[0] > WIDE and group.widths[0] % 64 == 0
 
 
 def load_big(assembly: LlvmModule, out: LlvmFunction, pointer: Register, size: int) -> Register:
@@ -106,7 +115,7 @@ def reverse_limbs(out: LlvmFunction, to: Register, of: Register, count: int) -> 
     out.line(f"call void @reverse_limbs(ptr {to}, ptr {of}, i64 {count})")
 
 
-def reverse_bytes(out: LlvmFunction, to: Register, of: Register, count: Register) -> None:
+def reverse_bytes(out: LlvmFunction, to: Register, of: Register, count: Register | int) -> None:
     """The same with any number of bytes."""
     out.line(f"call void @reverse_bytes(ptr {to}, ptr {of}, i64 {count})")
 
@@ -230,11 +239,7 @@ class _Writer:
             self._materialize(each, spaces[id(each)])
         root = self._form.nodes[-1]
         self._loop(root, "%to", limb_count(self._bits))
-        spare = -self._bits % 64
-        if spare:
-            top = self._out.offset("%to", (self._bits - 1) // 64 * 8)
-            value = self._out.load(top, 64, 8)
-            self._out.store(self._out.op("and", 64, value, (1 << 64 - spare) - 1), top, 64, 8)
+        clear_above(self._out, "%to", self._bits)
         self._out.give("void")
 
     def _limbs_of(self, shift: Operation) -> int:

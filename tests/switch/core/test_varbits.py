@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 
 import pytest
@@ -81,3 +82,37 @@ def test_a_calculation_need_not_be_of_whole_bytes_before_the_varbit(engine: str)
 def test_lengths_that_do_not_fit(switch: StartProgram, packet: bytes, error: int) -> None:
     _, found, _, _, out = run(switch("varbits"), packet)
     assert (found, out) == (error, packet)
+
+
+@pytest.mark.parametrize(("before", "most"), [(0, 64), (3, 64), (8, 12_000), (3, 12_000), (9003, 64)])
+def test_a_varbit_may_begin_anywhere(before: int, most: int, engine: str) -> None:
+    """Fields of ``before`` bits are before the varbit, and the rest of their last byte is behind it."""
+    document = json.loads((PROGRAMS / "varbits.json").read_text())
+    kind = next(each for each in document["header_types"] if each["name"] == "option_t")
+    kind["fields"] = [
+        ["kind", 8, False], ["length", 8, False], *([["odd", before, False]] if before else []), ["data", "*"],
+        *([["rest", -before % 8, False]] if before % 8 else []), ["behind", 16, False],
+    ]  # fmt: skip
+    kind["max_length"] = (8 + 8 + before + most + -before % 8 + 16) // 8
+    pipeline = load_pipeline(json.dumps(document), engine=engine)
+
+    def option(number: int, data: bytes, chance: random.Random) -> bytes:
+        bits = number << 8 | 8 * len(data)
+        bits = bits << before | chance.getrandbits(before + 1) >> 1
+        bits = bits << 8 * len(data) | int.from_bytes(data, "big")
+        bits = bits << -before % 8 | chance.getrandbits(8) >> 8 - -before % 8
+        return (bits << 16 | 0xBEEF).to_bytes((32 + before + 7) // 8 + len(data), "big")
+
+    for seed in range(20):
+        chance = random.Random(seed)
+        one, two = (chance.randbytes(chance.choice([0, 1, 3, 8 if most == 64 else 31])) for _ in range(2))
+        first, second = option(PLAIN, one, chance), option(PLAIN, two, chance)
+        [(_, out)] = pipeline.process(1, ethernet() + first + second + PAYLOAD)
+        assert out[20:] == first + second + PAYLOAD
+        assert out[17] == (one == two)
+        copied = option(COPY, one, chance)
+        [(_, out)] = pipeline.process(1, ethernet() + copied + second)
+        assert out[20:] == copied + second + copied[:-2] + b"\x12\x34"
+        taken = option(TAKE, one, chance)
+        [(_, out)] = pipeline.process(1, ethernet() + taken + option(PLAIN, two, chance))
+        assert len(out) == 20 + len(taken) - len(one) + len(two) + len(second)
