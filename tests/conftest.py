@@ -66,7 +66,6 @@ NEEDED: dict[str, tuple[Callable[[], object], str]] = {
         "Chromium or Playwright is missing: apt install chromium, pip install '.[browser]'",
     ),
     "atheris": (lambda: importlib.util.find_spec("atheris"), "atheris is not installed: run scripts/setup tests"),
-    "llvmlite": (lambda: importlib.util.find_spec("llvmlite"), "llvmlite is not installed: pip install llvmlite"),
     "shell": (
         lambda: (ROOT / ".venv-shell" / ".ready").exists() or importlib.util.find_spec("p4runtime_sh"),
         "p4runtime-shell is not installed: run scripts/environment shell",

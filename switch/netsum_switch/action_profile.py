@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any
 
 from netsum_switch.errors import BadEntryError, MemberInUseError
 
@@ -38,27 +37,18 @@ def checked_action(where: str, actions: tuple[ActionInfo, ...], name: str, param
     return index
 
 
-Code = tuple[Any, ...]
-
-NOTHING: Code = (-1, None)
-"""The choice in a group without members."""
-
 MEMBER, GROUP = 0, 1
 """The reference of an entry, by a handle: the numbers of the two things that it can do."""
 
 
 class ActionProfile:
-    """Members and groups by handle, which is the lowest number that was free, as BMv2 gives them.
-
-    Like an entry's, a member's *code* is (index of its action in the profile, None, parameters...). The data plane looks into
-    `members` and asks `chosen`.
-    """
+    """Members and groups by handle, which is the lowest number that was free, as BMv2 gives them."""
 
     def __init__(self, name: str, actions: tuple[ActionInfo, ...], *, with_selection: bool) -> None:
         self.name = name
         self.actions = actions
         self.with_selection = with_selection
-        self.members: dict[int, Code] = {}
+        self._members: set[int] = set()
         self.groups: dict[int, dict[int, bool]] = {}
         self._active: dict[int, list[int]] = {}
         self._free: tuple[list[int], list[int]] = [], []  # heaps, by kind
@@ -67,26 +57,26 @@ class ActionProfile:
     def add_member(self, action: str, params: tuple[int, ...]) -> int:
         """Add a member; return its handle. Raises BadEntryError if the action does not fit."""
         index = self.checked(action, params)
-        handle = heappop(self._free[MEMBER]) if self._free[MEMBER] else len(self.members)
-        self._set_member(handle, (index, None, *params))
+        handle = heappop(self._free[MEMBER]) if self._free[MEMBER] else len(self._members)
+        self._set_member(handle, index, params)
         return handle
 
     def modify_member(self, handle: int, action: str, params: tuple[int, ...]) -> None:
         """Give a member another action. Raises BadEntryError if it does not fit."""
-        self._set_member(handle, (self.checked(action, params), None, *params))
+        self._set_member(handle, self.checked(action, params), params)
 
     def checked(self, action: str, params: tuple[int, ...]) -> int:
         """The number of an action of this profile. Raises BadEntryError if there is none, or the parameters do not fit it."""
         return checked_action(f"action profile {self.name}", self.actions, action, params)
 
-    def _set_member(self, handle: int, code: Code) -> None:
-        self.members[handle] = code
+    def _set_member(self, handle: int, action: int, params: tuple[int, ...]) -> None:  # noqa: ARG002 - for one in memory
+        self._members.add(handle)
 
     def delete_member(self, handle: int) -> None:
         """Remove a member. Raises MemberInUseError if entries or groups have it."""
         if self._users[MEMBER, handle]:
             raise MemberInUseError(f"a member of {self.name} is still used")
-        del self.members[handle]
+        self._members.remove(handle)
         heappush(self._free[MEMBER], handle)
 
     def add_group(self) -> int:
@@ -116,17 +106,12 @@ class ActionProfile:
         """The members that may be chosen, in order of their handles."""
         return self._active[group]
 
-    def chosen(self, group: int, value: int) -> Code:
-        """The code of the member that a hash chooses."""
-        active = self._active[group]
-        return self.members[active[(value & 0xFFFFFFFF) % len(active)]] if active else NOTHING
-
     def check(self, kind: int, handle: int) -> None:
         """Check that an entry may refer to this member or group. Raises BadEntryError if there is none, or the group is
         empty."""
         if kind == GROUP and not self.with_selection:
             raise BadEntryError(f"{self.name} has no selector, so no entry takes a group")
-        if handle not in (self.groups if kind == GROUP else self.members):
+        if handle not in (self.groups if kind == GROUP else self._members):
             raise BadEntryError(f"{self.name} has no {'group' if kind == GROUP else 'member'} {handle}")
         if kind == GROUP and not self.groups[handle]:
             raise BadEntryError(f"a group of {self.name} is empty")

@@ -229,7 +229,7 @@ def _set_up_logging(options: argparse.Namespace) -> None:
         handler = logging.StreamHandler(sys.stderr)
         if options.log_level not in ("error", "off"):
             options.log_level = "warn"  # as quiet as simple_switch_grpc without --log-console
-            logging.getLogger("netsum_switch.engine").setLevel(logging.INFO)  # but for what makes it slow
+            logging.getLogger("netsum_switch.compiler").setLevel(logging.INFO)  # but for what takes seconds
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=_LEVELS[options.log_level])
 

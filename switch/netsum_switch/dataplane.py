@@ -107,8 +107,7 @@ class DataPlane:
     def swap(self, pipeline: Pipeline) -> None:
         """Run `pipeline` from the next batch on. A swap loses no packet: between batches none is inside."""
         loop = pipeline.packet_loop(self.ports.values(), self.cpu_port)
-        if loop is not None:
-            loop.watch(self._wake, self.lock.wanted)
+        loop.watch(self._wake, self.lock.wanted)
         with self.lock:
             self._pipeline, self._loop = pipeline, loop
         self.wake()
@@ -126,21 +125,20 @@ class DataPlane:
         return True
 
     def _run(self) -> None:
-        poll = select.epoll()
         self._by_descriptor = {port.fileno(): port for port in self.ports.values()}
-        for descriptor in (*self._by_descriptor, self._wake):
-            poll.register(descriptor, select.EPOLLIN)
-        with poll:
+        with select.epoll() as poll:
+            for descriptor in (*self._by_descriptor, self._wake):
+                poll.register(descriptor, select.EPOLLIN)
             while not self._stopping:
                 loop = self._loop
                 if loop is not None:
                     self._run_loop(loop)
                     continue
-                for descriptor, _ in poll.poll():
+                for descriptor, _ in poll.poll():  # frames are dropped until there is a program
                     self._serve(descriptor)
 
     def _run_loop(self, loop: PacketLoop) -> None:
-        """Let the engine's own loop serve the ports until there is something to do."""
+        """Let the program's loop serve the ports until there is something to do."""
         with self.lock:
             if self._loop is not loop:
                 return

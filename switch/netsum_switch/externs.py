@@ -3,43 +3,50 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import MutableSequence
-from dataclasses import dataclass
+import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from netsum_switch.errors import MeterError
+from netsum_switch.native.layout import MeterWord
+from netsum_switch.native.memory import Cells, Memory
+from netsum_switch.native.module import Array
 
 # Indirect counters.
 
 
 class CounterArray:
-    """Packets and bytes by index. The data plane increments `packets` and `bytes` in place, or the memory behind them."""
+    """Packets and bytes by index, in memory where packets count. What is set waits until `refresh`: a packet that is just being
+    counted would undo it."""
 
     def __init__(
-        self,
-        name: str,
-        size: int,
-        packets: MutableSequence[int] | None = None,
-        bytes_: MutableSequence[int] | None = None,
+        self, name: str, size: int, memory: Memory, stride: int, changed: Callable[[CounterArray], None]
     ) -> None:
         self.name = name
         self.size = size
-        self.packets = [0] * size if packets is None else packets
-        self.bytes = [0] * size if bytes_ is None else bytes_
+        self.packets, self.bytes = (Cells(memory, size, stride, 8, start) for start in (0, 8))
+        self._changed = changed
+        self._waiting: dict[tuple[int, int], int] = {}  # by index and which of the two
 
     def read(self, index: int) -> tuple[int, int]:
         """(packets, bytes) of a cell. Raises IndexError if there is no such cell."""
-        return self.packets[self._checked(index)], self.bytes[index]
+        if not 0 <= index < self.size:
+            raise IndexError(f"counter {self.name} has {self.size} cells, none has index {index}")
+        packets, total = self.packets[index], self.bytes[index]
+        return self._waiting.get((index, 0), packets), self._waiting.get((index, 1), total)
 
     def write(self, index: int, packets: int, size: int) -> None:
         """Set a cell. Raises IndexError if there is no such cell."""
-        self.packets[self._checked(index)] = packets
-        self.bytes[index] = size
+        for which, (value, old) in enumerate(zip((packets, size), self.read(index), strict=True)):
+            if value != old:
+                self._waiting[index, which] = value
+                self._changed(self)
 
-    def _checked(self, index: int) -> int:
-        if not 0 <= index < self.size:
-            raise IndexError(f"counter {self.name} has {self.size} cells, none has index {index}")
-        return index
+    def refresh(self) -> None:
+        """Put in place what was set."""
+        for (index, which), value in self._waiting.items():
+            (self.bytes if which else self.packets)[index] = value
+        self._waiting.clear()
 
 
 # Meters: two rates, three colors.
@@ -50,7 +57,9 @@ GREEN, YELLOW, RED = 0, 1, 2
 # Packets or bytes a second. Nothing is faster, and 64 bits hold what comes of it in one second, and in 24 days.
 FASTEST = 1 << 43
 
-_SECOND = 1_000_000  # microseconds
+_BUCKET = (
+    "<4Q"  # rate, burst, tokens, and those earned since the meter's beginning, lost ones included, at the last packet
+)
 
 
 class MeterConfig(NamedTuple):
@@ -62,36 +71,22 @@ class MeterConfig(NamedTuple):
     pburst: int
 
 
-@dataclass(slots=True)
-class Bucket:
-    """Tokens of one rate. `earned` are those since the meter's beginning, lost ones included, at the last packet."""
-
-    rate: int
-    burst: int
-    tokens: int
-    earned: int = 0
-
-    def take(self, wanted: int, now: int) -> bool:
-        """True if there were enough; if so they are gone."""
-        earned = now // _SECOND * self.rate + now % _SECOND * self.rate // _SECOND
-        self.tokens = min(self.burst, self.tokens + earned - self.earned)
-        self.earned = earned
-        if self.tokens < wanted:
-            return False
-        self.tokens -= wanted
-        return True
-
-
 class MeterArray:
     """Cells of a meter. A packet is red if it is above the peak rate, yellow if above the committed one, else green; in a cell
-    without a configuration it is always green. Source: BMv2's meters.cpp, after RFC 2698."""
+    without a configuration it is always green. A configuration waits until `refresh`: a packet may be at the cell. Source:
+    BMv2's meters.cpp, after RFC 2698."""
 
-    def __init__(self, name: str, size: int, *, counts_bytes: bool) -> None:
+    def __init__(
+        self, name: str, array: Array, memory: Memory, changed: Callable[[MeterArray], None], *, counts_bytes: bool
+    ) -> None:
         self.name = name
-        self.size = size
+        self.size = array.size
         self.counts_bytes = counts_bytes
         self._configs: dict[int, MeterConfig] = {}
-        self._buckets: dict[int, tuple[Bucket, Bucket]] = {}
+        self._stride = array.stride
+        self._memory = memory
+        self._changed = changed
+        self._waiting: set[int] = set()
 
     def config(self, index: int) -> MeterConfig | None:
         """The configuration of a cell, if it has one. Raises IndexError if there is no such cell."""
@@ -106,36 +101,26 @@ class MeterArray:
         else:
             check_config(config)
             self._configs[index] = config
-        self._set(index, config)
+        self._waiting.add(index)
+        self._changed(self)
 
-    def execute(self, index: int, length: int, now: int) -> int:
-        """The color of a packet with `length` bytes at `now`, in microseconds; the cell exists."""
-        buckets = self._buckets.get(index)
-        if buckets is None:
-            return GREEN
-        wanted = length if self.counts_bytes else 1
-        peak, committed = buckets
-        if not peak.take(wanted, now):
-            return RED
-        return GREEN if committed.take(wanted, now) else YELLOW
-
-    def _set(self, index: int, config: MeterConfig | None) -> None:
-        if config is None:
-            self._buckets.pop(index, None)
-        else:
-            self._buckets[index] = buckets_of(config)
+    def refresh(self) -> None:
+        """Put in place what was configured."""
+        for index in self._waiting:
+            at, config = index * self._stride, self._configs.get(index)
+            self._memory.set_number(at, config is not None)
+            if config is not None:
+                at += 8 * MeterWord.BUCKETS
+                for rate, burst in ((config.pir, config.pburst), (config.cir, config.cburst)):
+                    bucket = struct.pack(_BUCKET, min(rate, FASTEST), burst, burst, 0)
+                    self._memory.data[at : at + len(bucket)] = bucket
+                    at += len(bucket)
+        self._waiting.clear()
 
     def _checked(self, index: int) -> int:
         if not 0 <= index < self.size:
             raise IndexError(f"meter {self.name} has {self.size} cells, none has index {index}")
         return index
-
-
-def buckets_of(config: MeterConfig) -> tuple[Bucket, Bucket]:
-    """Full buckets of the peak and the committed rate."""
-    rates = ((config.pir, config.pburst), (config.cir, config.cburst))
-    peak, committed = (Bucket(min(rate, FASTEST), burst, burst) for rate, burst in rates)
-    return peak, committed
 
 
 def check_config(config: MeterConfig) -> None:

@@ -1,37 +1,38 @@
-"""A loaded program: its tables, counters, registers and copies, and the engine that runs packets through it.
+"""A loaded program: its tables, counters, registers and copies, and the machine code that runs packets through it.
 
-There are two engines. The native one (`netsum_switch.native`) compiles the program to machine code with llvmlite. The other
-(`netsum_switch.codegen`) compiles it to Python, for where llvmlite is not installed and for what the native one does not run.
+Per frame: one call of the compiled function (`native`), which writes records of what comes out (`native.layout.Record`);
+then these are read. The control plane's objects lie in the same memory, and are changed between two packets.
 """
 
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
+import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from netsum_switch.action_profile import ActionInfo, ActionProfile
-from netsum_switch.errors import JsonError, SwitchError, TableError, UnsupportedError
-from netsum_switch.externs import CounterArray, MeterArray
+from netsum_switch.errors import JsonError, ProgramAbortError, SwitchError, TableError, UnsupportedError
+from netsum_switch.externs import CounterArray, MeterArray, log_message
+from netsum_switch.lowering import lower
+from netsum_switch.native.generate import generate
+from netsum_switch.native.io import SEND_AT, NativeIo
+from netsum_switch.native.layout import DEEPEST, RECORD_BYTES, Context, Record, limb_count
+from netsum_switch.native.memory import Cells, Memory
+from netsum_switch.native.module import Shape
+from netsum_switch.native.profile_image import NativeProfile
+from netsum_switch.native.tables import NativeTable
 from netsum_switch.ports import Port
 from netsum_switch.program import Json, Program
 from netsum_switch.replication import ReplicationEngine
 from netsum_switch.table import Exact, KeyInfo, Lpm, Match, Range, Table, Ternary
 
-log = logging.getLogger("netsum_switch.engine")
-
-# A packet that starts over more often is dropped, since one thread runs the data plane. Programs walk through registers this
-# way, in up to a thousand passes.
-MAX_PASSES = 1 << 16
-
-# An action that loops more often is given up, and its packet with it: BMv2 would loop for ever.
-MAX_TURNS = 1 << 20
-LOOPS = f"an action loops more than {MAX_TURNS} times; the packet is dropped"
+if TYPE_CHECKING:
+    from netsum_switch.native.compiler import Compiled
 
 # What reading JSON that is not shaped like p4c's raises.
 _MALFORMED = (
@@ -41,8 +42,15 @@ _MALFORMED = (
 
 _HIGHEST_PRIORITY = 2**31 - 1
 
-ENGINE_VARIABLE = "NETSUM_SWITCH_ENGINE"
-ENGINES = ("auto", "native", "python")
+_OUT_BYTES = 32 << 20  # of records of one frame, behind those of others that wait to be sent
+_PENDING_BYTES = 4 << 20  # of frames that start over at once
+_LONGEST_FRAME = 1 << 20
+
+_HEAD = struct.Struct("<QQQ")
+_PROCESS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64)
+_CLOCK = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
+
+WITHOUT_LLVMLITE = "the embedded switch compiles programs with llvmlite, which is not there: pip install llvmlite"
 
 Sent = list[tuple[int, bytes]]
 Clock = Callable[[], int]
@@ -66,21 +74,15 @@ class Failure:
     reason: str
 
 
-class PacketLoop:
-    """An engine's own loop, which serves the ports instead of the data plane's."""
+class Changeable(Protocol):
+    """The state that the control plane changes and packets read."""
 
-    def watch(self, wake: int, wanted: ctypes.c_uint64) -> None:
-        """Come back when the descriptor `wake` is readable, and while `wanted` is not 0."""
-        raise NotImplementedError
-
-    def run(self) -> tuple[int, Sent, list[Failure]]:
-        """Serve the ports until the caller has something to do, under its lock: a descriptor that only it can read (or -1),
-        what it must send, and on which frames the program failed."""
-        raise NotImplementedError
+    def refresh(self) -> None:
+        """Put in place what has changed; no packet is in flight."""
 
 
 class Pipeline:
-    """A program that can be run; `engine` names what runs it. Not thread-safe: the caller serializes packets and changes.
+    """A program that can be run. Not thread-safe: the caller serializes packets and changes.
 
     Attributes:
         tables, profiles, counters, meters, registers, actions: by the JSON's names.
@@ -90,19 +92,24 @@ class Pipeline:
         on_digest: called with (list id, samples) while a packet is processed.
     """
 
-    engine: str
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.pre = self._new_replication()
+    def __init__(self, compiled: Compiled, clock: Clock | None) -> None:
+        self._compiled = compiled  # holds the code
+        self._image = image = compiled.image
+        self.program = program = compiled.program
+        self._context = Memory(8 * image.context_words)
+        self._words = (ctypes.c_uint64 * image.context_words).from_buffer(self._context.data)
+        self._owned: dict[int, Memory] = {}  # by the word that points to it
+        self._changed: dict[Changeable, None] = {}  # a set that keeps its order
+        self._writing = False
+        self._out = self._space(Context.OUT, _OUT_BYTES + SEND_AT)
+        self._prepare(clock)
+        self.pre = ReplicationEngine(self._space, self._change)
         self.on_digest: Callable[[int, list[tuple[int, ...]]], None] | None = None
         self.actions = self._actions()
-        self.meters = {
-            name: self._new_meters(name, each["size"], each["type"] == "bytes") for name, each in program.meters.items()
-        }
+        self.meters = {name: self._meters(name, each) for name, each in program.meters.items()}
         self._by_id = {info.id: info for infos in self.actions.values() for info in infos}
         self.profiles = {
-            name: self._new_profile(name, tuple(self._by_id[at] for at in each["action_ids"]), "selector" in each)
+            name: self._profile(name, tuple(self._by_id[at] for at in each["action_ids"]), "selector" in each)
             for name, each in program.profiles.items()
         }
         self.tables = {
@@ -110,59 +117,113 @@ class Pipeline:
             for name in ("ingress", "egress")
             for each in program.pipelines[name]["tables"]
         }
-        self.counters = {
-            each["name"]: self._new_counter(each["name"], each["size"])
-            for each in program.json.get("counter_arrays", [])
-            if not each.get("is_direct")
-        }
-        self.registers = {
-            each["name"]: self._new_register(each["name"], each["size"])
-            for each in program.json.get("register_arrays", [])
-        }
+        self.counters = {name: self._counter(name) for name in image.counters}
+        self.registers = {name: self._register(name) for name in image.registers}
         self.digests = {
             number: DigestInfo(each["name"], tuple(self._width(element) for element in each["elements"]))
             for number, each in program.learn_lists.items()
         }
 
+    def _prepare(self, clock: Clock | None) -> None:
+        """Fill the context, but for what belongs to an object."""
+        self._set(Context.OUT_END, self._out.address + _OUT_BYTES + SEND_AT)
+        self._space(Context.SCRATCH, self._image.scratch + _PENDING_BYTES + 64)
+        self._space(Context.STATES, (DEEPEST + 1) * self._image.state_stride)
+        self._space(Context.PENDING_SPACE, 2 * _PENDING_BYTES)
+        self._set(Context.PENDING_SIZE, _PENDING_BYTES)
+        self._set(Context.RANDOM, int.from_bytes(os.urandom(8), "little"))
+        self._set(Context.CLOCK_START, time.monotonic_ns())
+        self._clock = _CLOCK(lambda _: clock()) if clock is not None else None
+        address = self._compiled.clock if self._clock is None else ctypes.cast(self._clock, ctypes.c_void_p).value
+        self._set(Context.CLOCK, address or 0)
+        self._process = _PROCESS(self._compiled.process)
+
     def process(self, port: int, frame: bytes) -> Sent:
-        """Run one frame through the switch; return (egress port, frame) of all that leaves, in order."""
-        raise NotImplementedError
+        """Run one frame through the switch; return (egress port, frame) of all that leaves, in order. Raises SwitchError if the
+        program fails on it."""
+        self.refresh()
+        if len(frame) > _LONGEST_FRAME:
+            raise SwitchError(f"a frame of {len(frame)} bytes; this switch takes {_LONGEST_FRAME}")
+        self._words[Context.OUT] = self._out.address
+        error = self._process(self._context.address, frame, len(frame), port)
+        result, _ = self.records()
+        if error:
+            text = self._image.errors[error - 1]
+            raise (ProgramAbortError if text.startswith("an assertion") else SwitchError)(text)
+        return result
+
+    def refresh(self) -> None:
+        """Put in place what has changed, unless more is to come."""
+        if self._changed and not self._writing:
+            for each in self._changed:
+                each.refresh()
+            self._changed.clear()
 
     @contextmanager
     def changing(self, lock: AbstractContextManager[object]) -> Iterator[None]:
         """Make changes to tables, groups and sessions take effect together: packets see all or none of them. `lock` is the data
-        plane's, held for as long as the engine needs."""
-        with lock:
+        plane's, held while they are put in place."""
+        self._writing = True
+        try:
             yield
+        finally:
+            with lock:
+                self._writing = False
+                self.refresh()
 
-    def packet_loop(self, ports: Iterable[Port], cpu_port: int) -> PacketLoop | None:  # noqa: ARG002 - an engine's
-        """The engine's own loop over the ports, if it has one."""
-        return None
+    def packet_loop(self, ports: Iterable[Port], cpu_port: int) -> PacketLoop:
+        """A loop in machine code that serves the ports."""
+        self.refresh()
+        return PacketLoop(self, NativeIo(self._compiled.run, self._context, self._out.address, ports, cpu_port))
 
-    @property
-    def in_flight(self) -> list[object]:
-        """Packets that started over and are not done. Between two calls there are none, unless the engine is broken."""
-        return []
+    def records(self) -> tuple[Sent, list[Failure]]:
+        """Read the records and remove them: the frames that came out, and those on which the program failed. Digests and log
+        messages are passed on."""
+        sent: Sent = []
+        failed: list[Failure] = []
+        data, at, end = self._out.data, 0, self._words[Context.OUT] - self._out.address
+        self._words[Context.OUT] = self._out.address
+        while at < end:
+            kind, argument, size = _HEAD.unpack_from(data, at)
+            at += RECORD_BYTES
+            if kind == Record.SENT:
+                sent.append((argument, bytes(data[at : at + size])))
+            elif kind == Record.DIGEST:
+                if self.on_digest is not None:
+                    self.on_digest(argument, [tuple(self._values(at, self._image.digests[argument]))])
+            elif kind == Record.LOG:
+                text, shapes = self._image.logs[argument]
+                log_message(text, *self._values(at, shapes))
+            elif kind == Record.FAILED:
+                port, length = struct.unpack_from("<QQ", data, at)
+                head = bytes(data[at + 16 : at + size])
+                failed.append(Failure(port, length, head, self._image.errors[argument - 1]))
+            at += (size + 7) & ~7
+        return sent, failed
 
-    # What an engine may keep elsewhere
+    def _values(self, at: int, shapes: Iterable[Shape]) -> Iterable[int]:
+        for bits, signed in shapes:
+            size = 8 * limb_count(bits)
+            yield int.from_bytes(self._out.data[at : at + size], "little", signed=signed)
+            at += size
 
-    def _new_replication(self) -> ReplicationEngine:
-        return ReplicationEngine()
+    def _set(self, word: int, value: int) -> None:
+        self._words[word] = value
 
-    def _new_counter(self, name: str, size: int) -> CounterArray:
-        return CounterArray(name, size)
+    def _space(self, word: int, size: int) -> Memory:
+        """Memory that a word of the context points to."""
+        try:
+            memory = Memory(size)
+        except (OSError, OverflowError) as error:
+            raise UnsupportedError(f"the program needs {size} bytes at once: {error}") from error
+        self._owned[word] = memory
+        self._set(word, memory.address)
+        return memory
 
-    def _new_profile(self, name: str, actions: tuple[ActionInfo, ...], with_selection: bool) -> ActionProfile:
-        return ActionProfile(name, actions, with_selection=with_selection)
+    def _change(self, what: Changeable) -> None:
+        self._changed[what] = None
 
-    def _new_meters(self, name: str, size: int, counts_bytes: bool) -> MeterArray:
-        return MeterArray(name, size, counts_bytes=counts_bytes)
-
-    def _new_register(self, name: str, size: int) -> MutableSequence[int]:  # noqa: ARG002 - an engine's
-        return [0] * size
-
-    def _new_table(self, name: str, *args: Any) -> Table:
-        return Table(name, *args)
+    # What the program declares
 
     def _width(self, element: Json) -> int:
         return self.program.fields[tuple(element["value"])].width if element["type"] == "field" else element["bitwidth"]
@@ -181,7 +242,8 @@ class Pipeline:
             target = key["target"]
             width = 1 if isinstance(target, str) or target[1] == "$valid$" else self.program.fields[tuple(target)].width
             keys.append(KeyInfo(key.get("name") or str(index), key["match_type"], width))
-        table = self._new_table(
+        plan = self._image.tables.get(each["name"])
+        arguments = (
             each["name"],
             each["match_type"],
             tuple(keys),
@@ -190,6 +252,11 @@ class Pipeline:
             bool(each["with_counters"]),
             self.profiles[each["action_profile"]] if each.get("type", "simple") != "simple" else None,
         )
+        if plan is None:  # a table for p4c only
+            table = Table(*arguments)
+        else:
+            table = NativeTable(plan, self._context, self._change, *arguments)
+            self._change(table)
         if each.get("direct_meters") is not None:
             table.meters = self.meters[each["direct_meters"]]
         if (default := each.get("default_entry")) is not None:
@@ -214,6 +281,29 @@ class Pipeline:
         data = tuple(int(value, 16) for value in entry.get("action_data", []))
         return self._by_id[entry["action_id"]].name, data
 
+    def _profile(self, name: str, actions: tuple[ActionInfo, ...], with_selection: bool) -> ActionProfile:
+        plan = self._image.profiles.get(name)
+        if plan is None:
+            return ActionProfile(name, actions, with_selection=with_selection)
+        profile = NativeProfile(plan, self._context, self._change, name, actions, with_selection=with_selection)
+        self._change(profile)
+        return profile
+
+    def _meters(self, name: str, each: Json) -> MeterArray:
+        array = self._image.meters[name]
+        memory = self._space(array.word, array.size * array.stride)
+        return MeterArray(name, array, memory, self._change, counts_bytes=each["type"] == "bytes")
+
+    def _counter(self, name: str) -> CounterArray:
+        array = self._image.counters[name]
+        return CounterArray(
+            name, array.size, self._space(array.word, array.size * array.stride), array.stride, self._change
+        )
+
+    def _register(self, name: str) -> Cells:
+        array = self._image.registers[name]
+        return Cells(self._space(array.word, array.size * array.stride), array.size, array.stride, array.stride)
+
 
 def _const_match(key: Json) -> Match:
     kind = key["match_type"]
@@ -227,57 +317,55 @@ def _const_match(key: Json) -> Match:
     return Exact(value) if kind == "exact" else Ternary(value, int(key["mask"], 16))
 
 
-def load_pipeline(
-    json_text: str | bytes, *, drop_port: int = 511, clock: Clock | None = None, engine: str | None = None
-) -> Pipeline:
+class PacketLoop:
+    """The loop in machine code (`native.loop`) that serves the ports with a pipeline's program."""
+
+    def __init__(self, pipeline: Pipeline, wires: NativeIo) -> None:
+        self._pipeline = pipeline
+        self._wires = wires
+
+    def watch(self, wake: int, wanted: ctypes.c_uint64) -> None:
+        """Come back when the descriptor `wake` is readable, and while `wanted` is not 0."""
+        self._wires.watch(wake, wanted)
+
+    def run(self) -> tuple[int, Sent, list[Failure]]:
+        """Serve the ports until the caller has something to do, under its lock: a descriptor that only it can read (or -1),
+        what it must send, and on which frames the program failed."""
+        self._pipeline.refresh()
+        ready = self._wires.run()
+        return ready, *(self._pipeline.records() if self._wires.take_left() else ([], []))
+
+
+def load_pipeline(json_text: str | bytes, *, drop_port: int = 511, clock: Clock | None = None) -> Pipeline:
     """Load p4c's BMv2 JSON.
 
     Args:
         drop_port: egress_spec of a dropped packet.
         clock: microseconds; by default since now, as simple_switch counts from its start.
-        engine: "native", "python", or "auto": the native one if it is there and runs the program. By default what the
-            environment variable NETSUM_SWITCH_ENGINE says, else "auto".
 
     Raises:
         JsonError: not BMv2 JSON of a known version.
-        UnsupportedError: names what this switch does not run.
-        SwitchError: there is no such engine.
+        UnsupportedError: names what this switch does not run, or that llvmlite is missing.
     """
-    wanted = engine or os.environ.get(ENGINE_VARIABLE) or "auto"
-    if wanted not in ENGINES:
-        raise SwitchError(f"there is no engine {wanted!r}; there are {', '.join(ENGINES)}")
-    if wanted == "auto":
-        return _load_auto(json_text, drop_port, clock)
-    return _load(wanted, json_text, drop_port, clock)
-
-
-def _load_auto(json_text: str | bytes, drop_port: int, clock: Clock | None) -> Pipeline:
-    """Load the program into the fastest engine that runs it."""
     try:
-        return _load("native", json_text, drop_port, clock)
-    except UnsupportedError as error:
-        program = _load("python", json_text, drop_port, clock)
-        log.warning("the program runs as Python, several times slower than as machine code: %s", error)
-        return program
-
-
-def _load(engine: str, json_text: str | bytes, drop_port: int, clock: Clock | None) -> Pipeline:
-    try:
-        if engine == "native":
-            from netsum_switch.native.engine import NativePipeline  # noqa: PLC0415 - llvmlite is an extra
-
-            return NativePipeline(json_text, drop_port, clock)
-        from netsum_switch.codegen.engine import PythonPipeline  # noqa: PLC0415 - an engine builds on this module
-
-        return PythonPipeline(json_text, drop_port, clock)
+        from netsum_switch.native.compiler import compiled  # noqa: PLC0415 - llvmlite is an extra
     except (ImportError, OSError) as error:  # the latter if its library cannot be loaded
-        advice = "the native engine needs llvmlite: pip install llvmlite"
-        raise UnsupportedError(f"{advice} ({error})") from error
+        raise UnsupportedError(f"{WITHOUT_LLVMLITE} ({error})") from error
+    with _complete():
+        return Pipeline(compiled(json_text, drop_port), clock)
+
+
+def dump(json_text: str | bytes, drop_port: int = 511) -> str:
+    """Return LLVM's text of the code that a program becomes, for people who want to read it. Needs no llvmlite. Raises
+    JsonError and UnsupportedError as `load_pipeline` does."""
+    with _complete():
+        return generate(lower(Program(json_text), drop_port))[0]
+
+
+@contextmanager
+def _complete() -> Iterator[None]:
+    """Say of a program that lacks something that it is not complete."""
+    try:
+        yield
     except _MALFORMED as error:
         raise JsonError(f"the program is not complete BMv2 JSON: {type(error).__name__} {error}") from error
-
-
-def monotonic_clock() -> Clock:
-    """Microseconds since now."""
-    start = time.monotonic_ns()
-    return lambda: (time.monotonic_ns() - start) // 1000

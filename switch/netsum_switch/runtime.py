@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from netsum_switch.errors import SwitchError
 from netsum_switch.p4runtime.device import Device
 from netsum_switch.p4runtime.server import Server, Tls
 from netsum_switch.p4runtime.status import RpcError
+from netsum_switch.pipeline import WITHOUT_LLVMLITE
 from netsum_switch.ports import Port, PortError, PortSpec, open_port, parse_port
 from netsum_switch.ports.faulty import FaultCounts, Faults, FaultyPort
 from netsum_switch.ports.udp import UdpPort
@@ -58,6 +60,8 @@ class EmbeddedSwitch:
         Raises:
             SwitchError: One sentence on what is wrong; nothing is left open.
         """
+        if importlib.util.find_spec("llvmlite") is None:  # said now, not when a program comes
+            raise SwitchError(WITHOUT_LLVMLITE)
         with contextlib.ExitStack() as undo:
             opened = _open_ports(ports, cpu_port, faults, undo)
             self._dataplane = DataPlane(opened, cpu_port)

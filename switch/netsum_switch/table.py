@@ -1,16 +1,10 @@
-"""Match-action tables.
-
-The generated code looks up an entry's *code*: the tuple (index of the action in the table, entry or None,
-parameters...). Lookup structures and the default's code are changed in place, because generated code keeps references to them.
-"""
+"""Match-action tables: their entries, and what may be written to them. `native.tables` keeps what packets look up."""
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any
 
 from netsum_switch.action_profile import ActionInfo, ActionProfile, checked_action
 from netsum_switch.errors import BadEntryError, EntryExistsError, EntryNotFoundError, ImmutableError, TableFullError
@@ -97,10 +91,6 @@ def mask_of(match: Match, width: int) -> tuple[int, int]:
     return 0, 0
 
 
-Code = tuple[Any, ...]
-_Rule = tuple[int, int, int, int, tuple[tuple[int, int, int], ...], Code]
-
-
 REFERENCES = (ActionInfo("$member$", -1, (("member", 32),)), ActionInfo("$group$", -1, (("group", 32),)))
 """The kinds of entries in a table with an action profile, by the profile's numbers of the kinds."""
 
@@ -125,8 +115,7 @@ class Table:
     """One table of the program.
 
     Priorities are P4Runtime's: the higher number wins, and of equal ones the entry with the lowest slot, as in BMv2. Only
-    ternary and range tables use them; elsewhere they are 0. Cost of a lookup: exact, one dictionary access; lpm, one for
-    each prefix length in use; ternary and range, linear in the entries before the one that matches.
+    ternary and range tables use them; elsewhere they are 0.
     """
 
     def __init__(
@@ -154,21 +143,10 @@ class Table:
         self.const_entries = False
         self.const_default_action = False
         self.const_default_entry = False
-        self.exact: dict[Any, Code] = {}
-        self.default: list[Code] = [(-1, None)]
         self.default_entry: Entry | None = None
         self._initial_default: Entry | None = None
         self._entries: dict[tuple[tuple[Match, ...], int], Entry] = {}
-        self._by_length: dict[int, dict[tuple[int, ...], Code]] = {}
-        self._lengths: list[tuple[int, int, dict[tuple[int, ...], Code]]] = []
-        self._rules: list[_Rule] = []
         self._free_slots: list[int] = []  # a heap
-        self._lpm_at = next((at for at, key in enumerate(keys) if key.match_type == "lpm"), -1)
-        shifts, left = [], 0
-        for key in reversed(keys):
-            shifts.append(left)
-            left += key.width
-        self._shifts = tuple(reversed(shifts))
 
     def insert(self, match: tuple[Match, ...], action: str, params: tuple[int, ...], priority: int = 0) -> Entry:
         """Add an entry. Raises TableError if it exists or does not fit, or if the table is full or immutable."""
@@ -192,7 +170,7 @@ class Table:
         entry.action, entry.params = action, params
         self._refer(entry, 1)
         self._unlink(entry)
-        self._link(entry, (index, entry, *params))
+        self._link(entry, index)
         return entry
 
     def delete(self, match: tuple[Match, ...], priority: int = 0) -> None:
@@ -214,12 +192,11 @@ class Table:
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         """Set what happens on a miss. Raises TableError if the action does not fit, or the program fixes the default."""
-        index = self._checked_action(action, params, self.action_infos)
+        self._checked_action(action, params, self.action_infos)
         same_action = self.default_entry is not None and self.default_entry.action == action
         if self.const_default_entry or (self.const_default_action and not same_action):
             raise ImmutableError(f"the default entry of table {self.name} is const")
         self.default_entry = Entry((), 0, action, params)
-        self.default[0] = (index, None, *params)
 
     def fix_default(self, action: str, params: tuple[int, ...], const_action: bool, const_entry: bool) -> None:
         """Set the program's default entry, which `reset_default` restores. Raises TableError if the action does not fit."""
@@ -231,27 +208,7 @@ class Table:
         """Restore the program's default entry. Raises TableError if the program fixes the default."""
         if self.const_default_entry:
             raise ImmutableError(f"the default entry of table {self.name} is const")
-        initial = self._initial_default
-        self.default_entry = initial
-        self.default[0] = (-1, None) if initial is None else (self.actions.index(initial.action), None, *initial.params)
-
-    def lookup(self, key: tuple[int, ...]) -> Code | None:
-        """The matching code in an lpm, ternary or range table, or None."""
-        if self._lpm_at >= 0 and self.match_type == "lpm":
-            at = self._lpm_at
-            before, value, after = key[:at], key[at], key[at + 1 :]
-            for _, mask, codes in self._lengths:
-                code = codes.get((*before, value & mask, *after))
-                if code is not None:
-                    return code
-            return None
-        joined = 0
-        for value, shift in zip(key, self._shifts, strict=True):
-            joined |= value << shift
-        for _, _, mask, wanted, ranges, code in self._rules:
-            if joined & mask == wanted and all(low <= key[at] <= high for at, low, high in ranges):
-                return code
-        return None
+        self.default_entry = self._initial_default
 
     def _check_mutable(self) -> None:
         if self.const_entries:
@@ -298,7 +255,7 @@ class Table:
         entry = self._new_entry(match, self._effective(priority), action, params, slot)
         self._entries[self._identity(match, priority)] = entry
         self._refer(entry, 1)
-        self._link(entry, (index, entry, *params))
+        self._link(entry, index)
         return entry
 
     def _new_entry(
@@ -306,53 +263,10 @@ class Table:
     ) -> Entry:
         return Entry(match, priority, action, params, slot=slot)
 
-    def _link(self, entry: Entry, code: Code) -> None:
-        if self.match_type == "exact":
-            self.exact[self._exact_key(entry)] = code
-        elif self.match_type == "lpm":
-            length, key = self._lpm_key(entry)
-            self._by_length.setdefault(length, {})[key] = code
-            self._sort_lengths()
-        else:
-            insort(self._rules, (*self._rule(entry), code), key=lambda rule: rule[:2])
+    # What a table in memory adds
+
+    def _link(self, entry: Entry, action: int) -> None:
+        """Packets find an entry from now on, with the action of this number."""
 
     def _unlink(self, entry: Entry) -> None:
-        if self.match_type == "exact":
-            del self.exact[self._exact_key(entry)]
-        elif self.match_type == "lpm":
-            length, key = self._lpm_key(entry)
-            del self._by_length[length][key]
-            self._sort_lengths()
-        else:
-            self._rules[:] = [rule for rule in self._rules if rule[5][1] is not entry]
-
-    def _exact_key(self, entry: Entry) -> Any:
-        values = tuple(one.value for one in entry.match if isinstance(one, Exact))
-        return values[0] if len(values) == 1 else values
-
-    def _lpm_key(self, entry: Entry) -> tuple[int, tuple[int, ...]]:
-        length = 0
-        for one in entry.match:
-            if isinstance(one, Lpm):
-                length = one.prefix_len
-        return length, tuple(mask_of(one, key.width)[0] for one, key in zip(entry.match, self.keys, strict=True))
-
-    def _sort_lengths(self) -> None:
-        width = self.keys[self._lpm_at].width
-        self._lengths[:] = [
-            (length, (1 << width) - (1 << width - length), self._by_length[length])
-            for length in sorted(self._by_length, reverse=True)
-            if self._by_length[length]
-        ]
-
-    def _rule(self, entry: Entry) -> tuple[int, int, int, int, tuple[tuple[int, int, int], ...]]:
-        joined_mask = joined_value = 0
-        ranges = []
-        for at, (one, key, shift) in enumerate(zip(entry.match, self.keys, self._shifts, strict=True)):
-            if isinstance(one, Range):
-                ranges.append((at, one.low, one.high))
-            else:
-                value, mask = mask_of(one, key.width)
-                joined_value |= value << shift
-                joined_mask |= mask << shift
-        return -entry.priority, entry.slot, joined_mask, joined_value, tuple(ranges)
+        """Packets find an entry no more."""

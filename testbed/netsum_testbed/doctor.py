@@ -235,8 +235,6 @@ def examine_software() -> Iterator[Finding]:
     yield _program("p4c", "p4c-bm2-ss", "install p4lang-p4c; only to change the P4 program")
     yield _program("tshark", "tshark", "apt install tshark; only for netsum's packets in Wireshark")
     yield _module("torch", "only for training with torch")
-    if _there("netsum_switch.native"):
-        yield _module("llvmlite", "without it the embedded switch runs as Python, several times slower")
 
 
 def is_checkout() -> bool:

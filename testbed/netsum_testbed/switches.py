@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cache
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -20,7 +19,6 @@ import grpc
 from netsum.wire.schema import CPU_PORT
 from netsum_controller.config.topology import Tls
 from netsum_controller.p4runtime.channel import open_channel
-from netsum_switch.pipeline import ENGINE_VARIABLE
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.free_ports import free_port
@@ -77,23 +75,9 @@ def bmv2_trouble() -> str | None:
     return None
 
 
-def runs_machine_code() -> bool:
-    """True if the embedded switch compiles programs to machine code here."""
-    return os.environ.get(ENGINE_VARIABLE) != "python" and find_spec("llvmlite") is not None
-
-
-@cache
-def _say_if_slow() -> None:
-    """Once a process: what a switch itself says goes into its log."""
-    if find_spec("llvmlite") is None and os.environ.get(ENGINE_VARIABLE) != "python":
-        words = "*** llvmlite is missing: the embedded switch runs as Python, several times slower (pip install llvmlite) ***"
-        print(words, file=sys.stderr, flush=True)
-
-
 def switch_version(kind: str) -> str:
     if kind.startswith("embedded"):
-        code = "machine code" if kind == "embedded" and runs_machine_code() else "Python"
-        return f"netsum-switch as {code}, on Python {sys.version.split()[0]}"
+        return f"netsum-switch, on Python {sys.version.split()[0]}"
     done = subprocess.run([BMV2, "--version"], capture_output=True, text=True, check=False)
     return (done.stdout or done.stderr).strip().splitlines()[-1]
 
@@ -129,8 +113,6 @@ def switch_command(
 ) -> list[str]:
     """The command line of a switch that serves P4Runtime at ``address``. ``interfaces``: arguments of its ``-i``, such as
     ``PORT@INTERFACE``."""
-    if kind == "embedded":
-        _say_if_slow()
     program = [BMV2] if kind == "bmv2" else [sys.executable, "-m", "netsum_switch.cli"]
     words = [word for interface in interfaces for word in ("-i", interface)]
     target = ["--grpc-server-addr", address, "--cpu-port", str(CPU_PORT), *_tls_words(tls)]

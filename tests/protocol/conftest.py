@@ -1,4 +1,4 @@
-"""The program on its targets: the pipeline alone with each engine, the embedded switch and simple_switch_grpc over their
+"""The program on its targets: the pipeline alone, the embedded switch and simple_switch_grpc over their
 wires."""
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from tests.switch.harness.api import SwitchUnderTest
 from tests.switch.harness.launch import BMV2, start
 
 # The embedded switch is the pipeline behind P4Runtime and sockets, which tests/switch tests too.
-ENGINES = ("python", "native")
 TARGETS = (
-    "python",
-    pytest.param("native", marks=pytest.mark.llvmlite),
+    InProcess.kind,
     pytest.param("embedded", marks=pytest.mark.full),
     BMV2,
 )
@@ -35,8 +33,8 @@ def running() -> Iterator[dict[str, SwitchUnderTest]]:
 def target(request: pytest.FixtureRequest, running: dict[str, SwitchUnderTest]) -> Iterator[Target]:
     """The program freshly loaded, with the star's entries."""
     kind = request.param
-    if kind in ENGINES:
-        yield InProcess(star.items(), kind)
+    if kind == InProcess.kind:
+        yield InProcess(star.items())
         return
     if kind not in running:
         running[kind] = start(kind)

@@ -63,13 +63,13 @@ class Target(Protocol):
 class InProcess:
     """The embedded switch's pipeline alone."""
 
-    def __init__(self, items: Iterable[Item], engine: str | None = None) -> None:
-        self.kind = engine or "pipeline"
-        self._engine = engine
+    kind = "pipeline"
+
+    def __init__(self, items: Iterable[Item]) -> None:
         self.reset(items)
 
     def reset(self, items: Iterable[Item]) -> None:
-        self.pipeline = load_pipeline(netsum_p4.json_text(), engine=self._engine)
+        self.pipeline = load_pipeline(netsum_p4.json_text())
         self._tables = {name.rsplit(".", 1)[-1]: table for name, table in self.pipeline.tables.items() if "." in name}
         self.replace((), items)
 

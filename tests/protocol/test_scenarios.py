@@ -19,11 +19,10 @@ from tests.model.rules import Job, Packet, Reply
 from tests.model.scenario import Scenario
 from tests.model.scenarios import SCENARIOS
 from tests.protocol import star
-from tests.protocol.conftest import ENGINES
 from tests.protocol.frame_model import NEVER, FrameModel, Sent
 from tests.protocol.frames import CE, Datagram, chunks_of, netsum_body
 from tests.protocol.replay import Change, Scan, compare_state, follow, play
-from tests.protocol.targets import Target
+from tests.protocol.targets import InProcess, Target
 
 ROUNDS = 400
 
@@ -200,7 +199,7 @@ def run(scenario: Scenario, target: Target, seeds: int) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS + LATE_SCENARIOS, ids=lambda scenario: scenario.name)
 def test_scenario(target: Target, scenario: Scenario) -> None:
-    run(scenario, target, seeds=2 if target.kind in ENGINES else 1)
+    run(scenario, target, seeds=2 if target.kind == InProcess.kind else 1)
 
 
 def test_the_check_can_fail(target: Target) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from netsum_controller.config.topologies import star
-from netsum_switch.pipeline import ENGINE_VARIABLE
-from netsum_testbed import doctor, netns, switches
+from netsum_testbed import doctor, netns
 from netsum_testbed.commands import without_mininet
 from netsum_testbed.doctor import TOOLS, Finding, examine_machine, examine_software
 from netsum_testbed.fabrics import RootlessFabric, fabric_of
@@ -106,19 +105,6 @@ def test_a_root_without_a_capability(here: Machine, monkeypatch: pytest.MonkeyPa
     assert choose_switch("auto") == "embedded"
     with pytest.raises(SwitchStartError, match=f"root lacks {name} here: {BMV2} needs network interfaces"):
         choose_switch("bmv2")
-
-
-def test_a_slow_engine_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    switches._say_if_slow.cache_clear()
-    monkeypatch.delenv(ENGINE_VARIABLE, raising=False)
-    monkeypatch.setattr(switches, "find_spec", lambda _name: None)
-    for kind in ("bmv2", "embedded", "embedded"):
-        switches.switch_command(kind, ["1@veth0"], "unix:s", 1)
-    switches._say_if_slow.cache_clear()
-    assert (
-        capsys.readouterr().err.count("llvmlite is missing: the embedded switch runs as Python, several times slower")
-        == 1
-    )
 
 
 @pytest.mark.root

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.hashes import HASHES, WIDTHS
+from netsum_switch.hashes import WIDTHS
 from netsum_switch.lowering.control import Controls
 from netsum_switch.lowering.expressions import Expressions
 from netsum_switch.lowering.parser import Parser, core_errors
@@ -94,7 +94,7 @@ def _checksums(program: Program, expressions: Expressions, what: str) -> tuple[C
 
 def _calculation(program: Program, expressions: Expressions, calculation: Json) -> Calculation:
     algorithm = calculation["algo"]
-    if algorithm not in HASHES:
+    if algorithm not in WIDTHS:
         raise UnsupportedError(f"the program uses the hash algorithm {algorithm!r}; this switch does not run it")
     inputs: list[Input] = []
     payload = False

@@ -37,7 +37,7 @@ from netsum_switch.program import Program
 # were used longest ago make room for new ones.
 
 
-log = logging.getLogger("netsum_switch.engine")
+log = logging.getLogger("netsum_switch.compiler")
 
 ROOM = 64 << 20  # bytes of all files; a program takes some 100 KB
 _BLOCK = 4096  # what an empty file takes, too
@@ -155,10 +155,10 @@ class Compiled:
 
 @lru_cache(maxsize=4)  # several switches in a process, or a program that is pushed again, compile once
 def compiled(json_text: str | bytes, drop_port: int) -> Compiled:
-    """The program's machine code, from the cache if it is there. Raises UnsupportedError, which names what the native
-    engine does not run."""
+    """The program's machine code, from the cache if it is there. Raises UnsupportedError, which names what this switch does not
+    run."""
     if sys.byteorder != "little" or sys.maxsize < 1 << 32:
-        raise UnsupportedError("the native engine needs a 64-bit little-endian machine")
+        raise UnsupportedError("the embedded switch needs a 64-bit little-endian machine")
     program = Program(json_text)
     text, image = generate(lower(program, drop_port))
     code = cached(_key(text), lambda: _compile(text))

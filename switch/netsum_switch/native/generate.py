@@ -18,8 +18,8 @@ from netsum_switch.native.pipeline import write_clones, write_copies, write_egre
 
 
 def generate(lowered: Lowered) -> tuple[str, Image]:
-    """LLVM's text of a program, and what the pipeline must know of it. Raises UnsupportedError, which names what the
-    native engine does not run."""
+    """LLVM's text of a program, and what the pipeline must know of it. Raises UnsupportedError, which names what this switch
+    does not run."""
     module = Module(lowered)
     wire.write_reversals(module.assembly)
     write_append(module.assembly)

@@ -29,6 +29,14 @@ WIDEST_PRODUCT = 2048
 WIDEST_DIVISION = 64  # LLVM makes a call of a longer one, to a function that need not be there
 
 
+# A packet that starts over more often is dropped, since one thread runs the data plane. Programs walk through registers this
+# way, in up to a thousand passes.
+MAX_PASSES = 1 << 16
+
+# An action that loops more often is given up, and its packet with it: BMv2 would loop for ever.
+MAX_TURNS = 1 << 20
+
+
 def storage(bits: int) -> int:
     """The bits that an integer has in memory."""
     return next((each for each in (8, 16, 32, 64) if bits <= each), 64 * limb_count(bits))

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import struct
-from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from typing import overload
-
-from netsum_switch.externs import GREEN, RED, YELLOW, CounterArray, MeterArray, MeterConfig, buckets_of
-from netsum_switch.native.layout import MeterWord
-from netsum_switch.native.module import Array, Module
 
 _LARGE = 1 << 16
 _SEVERAL = 256  # pieces
@@ -105,106 +100,11 @@ class Cells(MutableSequence[int]):
     def insert(self, index: int, value: int) -> None:  # noqa: ARG002 - a sequence's
         raise TypeError("the number of cells is fixed")
 
+    def tobytes(self) -> bytes:
+        """All memory of the cells, to compare."""
+        return bytes(self._memory.data[self._start : self._start + self._count * self._stride])
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # as a list has none
-
-
-# Indirect counters in flat memory, where compiled code counts.
-
-
-class NativeCounters(CounterArray):
-    """The values that are set wait until `refresh`: a packet that is just being counted would undo it."""
-
-    def __init__(
-        self, name: str, size: int, memory: Memory, stride: int, changed: Callable[[NativeCounters], None]
-    ) -> None:
-        super().__init__(name, size, *(Cells(memory, size, stride, 8, start) for start in (0, 8)))
-        self._changed = changed
-        self._waiting: dict[tuple[int, int], int] = {}  # by index and which of the two
-
-    def read(self, index: int) -> tuple[int, int]:
-        packets, total = super().read(index)
-        return self._waiting.get((index, 0), packets), self._waiting.get((index, 1), total)
-
-    def write(self, index: int, packets: int, size: int) -> None:
-        for which, (value, old) in enumerate(zip((packets, size), self.read(index), strict=True)):
-            if value != old:
-                self._waiting[index, which] = value
-                self._changed(self)
-
-    def refresh(self) -> None:
-        """Put in place what was set."""
-        for (index, which), value in self._waiting.items():
-            (self.bytes if which else self.packets)[index] = value
-        self._waiting.clear()
-
-
-# Meters in flat memory: the function that colors a packet, and the control plane's side of the same cells.
-
-
-_SECOND = 1_000_000  # microseconds
-
-
-def write_meter(module: Module) -> str:
-    """``execute_meter``: the color of a packet that needs this many tokens; the same arithmetic as `meter.Bucket`."""
-    name = "execute_meter"
-    if not module.assembly.once(name):
-        return name
-    out = module.assembly.function(name, "ptr %cell, i64 %wanted, i64 %now", "i64", attributes="noinline")
-    with out.when(out.compare("eq", 64, out.load("%cell", 64, 8), 0)):
-        out.give(f"i64 {GREEN}")
-    seconds, rest = (out.op(op, 64, "%now", _SECOND) for op in ("udiv", "urem"))
-    for number, color in enumerate((RED, YELLOW)):
-        bucket = out.offset("%cell", 8 * (MeterWord.BUCKETS + number * MeterWord.BUCKET_WORDS))
-        rate, burst, tokens, before = (out.load(out.offset(bucket, 8 * at), 64, 8) for at in range(4))
-        part = out.op("udiv", 64, out.op("mul", 64, rest, rate), _SECOND)
-        earned = out.op("add", 64, out.op("mul", 64, seconds, rate), part)
-        new, room = out.op("sub", 64, earned, before), out.op("sub", 64, burst, tokens)
-        more = out.choose(out.compare("ult", 64, new, room), 64, new, room)
-        tokens = out.op("add", 64, tokens, more)
-        out.store(earned, out.offset(bucket, 24), 64, 8)
-        enough = out.compare("uge", 64, tokens, "%wanted")
-        left = out.choose(enough, 64, out.op("sub", 64, tokens, "%wanted"), tokens)
-        out.store(left, out.offset(bucket, 16), 64, 8)
-        with out.unless(enough):
-            out.give(f"i64 {color}")
-    out.give(f"i64 {GREEN}")
-    return name
-
-
-class NativeMeters(MeterArray):
-    """The configuration waits until `refresh`: a packet may be at the cell."""
-
-    def __init__(
-        self,
-        name: str,
-        array: Array,
-        memory: Memory,
-        changed: Callable[[NativeMeters], None],
-        *,
-        counts_bytes: bool,
-    ) -> None:
-        super().__init__(name, array.size, counts_bytes=counts_bytes)
-        self._array = array
-        self._memory = memory
-        self._changed = changed
-        self._waiting: dict[int, MeterConfig | None] = {}
-
-    def _set(self, index: int, config: MeterConfig | None) -> None:
-        self._waiting[index] = config
-        self._changed(self)
-
-    def refresh(self) -> None:
-        """Put in place what was configured."""
-        for index, config in self._waiting.items():
-            at = index * self._array.stride
-            self._memory.set_number(at, config is not None)
-            if config is not None:
-                words = [
-                    word for each in buckets_of(config) for word in (each.rate, each.burst, each.tokens, each.earned)
-                ]
-                at += 8 * MeterWord.BUCKETS
-                self._memory.data[at : at + 8 * len(words)] = struct.pack(f"<{len(words)}Q", *words)
-        self._waiting.clear()

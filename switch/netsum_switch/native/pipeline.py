@@ -15,11 +15,10 @@ from netsum_switch.lowering.values import (
     Variable,
 )
 from netsum_switch.native import wide_integers as wire
-from netsum_switch.native.layout import DEEPEST, GROUP_IDS, RECORD_BYTES, Context, Head, Record, storage
+from netsum_switch.native.layout import DEEPEST, GROUP_IDS, MAX_PASSES, RECORD_BYTES, Context, Head, Record, storage
 from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.module import FUNCTION, Module
 from netsum_switch.native.statements import StatementWriter
-from netsum_switch.pipeline import MAX_PASSES
 
 # What the functions that carry a packet from one control to the next have in common.
 #

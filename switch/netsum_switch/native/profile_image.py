@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 
-from netsum_switch.action_profile import NOTHING, ActionInfo, ActionProfile, Code
+from netsum_switch.action_profile import ActionInfo, ActionProfile
 from netsum_switch.native.layout import ProfileWord
 from netsum_switch.native.memory import Memory, Staged
 from netsum_switch.native.module import ProfilePlan
@@ -21,7 +21,7 @@ _GROUP = struct.Struct("<QQ")
 
 
 class NativeProfile(ActionProfile):
-    """An action profile of the native engine."""
+    """An action profile that packets read."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class NativeProfile(ActionProfile):
         self._groups = Staged(_SMALLEST * _GROUP.size)
         self._lists: dict[int, Memory] = {}  # by group
         self._in_place: list[Staged | Memory] = []  # what packets see, while what follows it waits
-        write_row(self._rows, 0, plan.parameters, NOTHING)
+        write_row(self._rows, 0, plan.parameters, -1)  # the choice in a group without members
 
-    def _set_member(self, handle: int, code: Code) -> None:
-        super()._set_member(handle, code)
+    def _set_member(self, handle: int, action: int, params: tuple[int, ...]) -> None:
+        super()._set_member(handle, action, params)
         start = (handle + 1) * self._plan.row
         if start >= len(self._rows.data):
             self._rows = Staged(2 * len(self._rows.data), self._rows.data)
-        write_row(self._rows, start, self._plan.parameters, code)
+        write_row(self._rows, start, self._plan.parameters, action, params)
         self._changed(self)
 
     def set_group(self, handle: int, members: Mapping[int, bool]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from netsum_switch.externs import GREEN, RED, YELLOW
 from netsum_switch.lowering.statements import (
     Assert,
     Count,
@@ -18,12 +19,13 @@ from netsum_switch.lowering.statements import (
 from netsum_switch.lowering.values import Constant, Expression, Parameter, Variable
 from netsum_switch.native import wide_integers as wire
 from netsum_switch.native.big_integers import clear_above
-from netsum_switch.native.layout import WIDE, WIDEST, Context, Head, Record, limb_count, storage
+from netsum_switch.native.layout import MAX_TURNS, WIDE, WIDEST, Context, Head, MeterWord, Record, limb_count, storage
 from netsum_switch.native.llvm_builder import Register
-from netsum_switch.native.memory import write_meter
-from netsum_switch.native.module import Array, Scope
+from netsum_switch.native.module import Array, Module, Scope
 from netsum_switch.native.wide_integers import streams
-from netsum_switch.pipeline import LOOPS, MAX_TURNS
+
+_LOOPS = f"an action loops more than {MAX_TURNS} times; the packet is dropped"
+_SECOND = 1_000_000  # microseconds
 
 
 class StatementWriter(Scope):
@@ -203,7 +205,7 @@ class StatementWriter(Scope):
 
     def _turn(self, turns: Register) -> None:
         """Count one more turn of a loop."""
-        self.fail(self.out, self.out.compare("ugt", 64, self.out.increment(turns), MAX_TURNS), LOOPS)
+        self.fail(self.out, self.out.compare("ugt", 64, self.out.increment(turns), MAX_TURNS), _LOOPS)
 
     def _index(self, index: Expression, array: Array) -> tuple[Register, Register]:
         """(index, whether there is such a cell)."""
@@ -258,3 +260,30 @@ class StatementWriter(Scope):
         for offset, more in ((0, "1"), (8, self.head(Head.RECEIVED))):
             at = out.offset(cell, offset)
             out.store(out.op("add", 64, out.load(at, 64, 8), more), at, 64, 8)
+
+
+def write_meter(module: Module) -> str:
+    """``execute_meter``: the color of a packet that needs this many tokens, as in BMv2's meters.cpp (after RFC 2698)."""
+    name = "execute_meter"
+    if not module.assembly.once(name):
+        return name
+    out = module.assembly.function(name, "ptr %cell, i64 %wanted, i64 %now", "i64", attributes="noinline")
+    with out.when(out.compare("eq", 64, out.load("%cell", 64, 8), 0)):
+        out.give(f"i64 {GREEN}")
+    seconds, rest = (out.op(op, 64, "%now", _SECOND) for op in ("udiv", "urem"))
+    for number, color in enumerate((RED, YELLOW)):
+        bucket = out.offset("%cell", 8 * (MeterWord.BUCKETS + number * MeterWord.BUCKET_WORDS))
+        rate, burst, tokens, before = (out.load(out.offset(bucket, 8 * at), 64, 8) for at in range(4))
+        part = out.op("udiv", 64, out.op("mul", 64, rest, rate), _SECOND)
+        earned = out.op("add", 64, out.op("mul", 64, seconds, rate), part)
+        new, room = out.op("sub", 64, earned, before), out.op("sub", 64, burst, tokens)
+        more = out.choose(out.compare("ult", 64, new, room), 64, new, room)
+        tokens = out.op("add", 64, tokens, more)
+        out.store(earned, out.offset(bucket, 24), 64, 8)
+        enough = out.compare("uge", 64, tokens, "%wanted")
+        left = out.choose(enough, 64, out.op("sub", 64, tokens, "%wanted"), tokens)
+        out.store(left, out.offset(bucket, 16), 64, 8)
+        with out.unless(enough):
+            out.give(f"i64 {color}")
+    out.give(f"i64 {GREEN}")
+    return name

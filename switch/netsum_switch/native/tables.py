@@ -8,6 +8,7 @@ first. Other tables are rules in order, {row, masks..., values..., and for each 
 from __future__ import annotations
 
 import struct
+from bisect import insort
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -250,7 +251,8 @@ class NativeEntry(Entry):
 
 
 class NativeTable(Table):
-    """A table of the native engine."""
+    """A table that packets look into. Cost of a lookup: exact, one place of a hash table on average; lpm, one for each prefix
+    length in use; ternary and range, linear in the entries before the one that matches."""
 
     def __init__(self, plan: TablePlan, context: Memory, changed: Callable[[NativeTable], None], *args: Any) -> None:
         super().__init__(*args)
@@ -264,6 +266,7 @@ class NativeTable(Table):
         self._left: set[int] = set()  # slots whose entries packets still see
         self._hashes: dict[int, HashIndex] = {}  # by prefix length; an exact table has one
         self._in_place: tuple[Staged, ...] = ()  # what the context points to, while what follows it waits
+        self._rules: list[Entry] = []  # in the order in which they are tried
         self._rule_bytes: dict[Entry, bytes] = {}
         if self.match_type == "exact":
             self._hashes[0] = HashIndex(plan.key_words)
@@ -278,7 +281,11 @@ class NativeTable(Table):
 
     def refresh(self) -> None:
         """Put in place what has changed."""
-        self._write_row(0, self.default[0])
+        default = self.default_entry
+        if default is None:
+            self._write_row(0, -1)
+        else:
+            self._write_row(0, self.actions.index(default.action), default.params)
         self._rows.put()
         for each in self._hashes.values():
             each.slots.put()
@@ -305,7 +312,7 @@ class NativeTable(Table):
             return index.slots, index.last
         if self.match_type == "lpm":
             return Staged(0, self._lengths_in_order()), sum(len(each) > 0 for each in self._hashes.values())
-        return Staged(0, b"".join(self._rule_bytes[rule[5][1]] for rule in self._rules)), len(self._rules)
+        return Staged(0, b"".join(self._rule_bytes[each] for each in self._rules)), len(self._rules)
 
     def count(self, slot: int, which: int) -> int:
         """An entry's packets (0) or bytes (1)."""
@@ -332,28 +339,28 @@ class NativeTable(Table):
             self._new_counts |= {(slot, 0): 0, (slot, 1): 0}
         return NativeEntry(self, match, priority, action, params, slot)
 
-    def _write_row(self, row: int, code: tuple[Any, ...]) -> None:
+    def _write_row(self, row: int, action: int, params: tuple[int, ...] = ()) -> None:
         parameters = _REFERENCES if row and self.profile is not None else self._plan.parameters
-        write_row(self._rows, row * self._plan.row, parameters, code)
+        write_row(self._rows, row * self._plan.row, parameters, action, params)
 
     # Looking up
 
-    def _link(self, entry: Entry, code: tuple[Any, ...]) -> None:
-        super()._link(entry, code)
-        self._write_row(entry.slot + 1, code)
+    def _link(self, entry: Entry, action: int) -> None:
+        self._write_row(entry.slot + 1, action, entry.params)
         if self.match_type in _HASHED:
             self._hash_of(entry).insert(self._key(entry), entry.slot + 1)
         else:
+            insort(self._rules, entry, key=lambda each: (-each.priority, each.slot))
             self._rule_bytes[entry] = self._rule_of(entry)
         self._changed(self)
 
     def _unlink(self, entry: Entry) -> None:
-        super()._unlink(entry)
         self._left.add(entry.slot)
         if self.match_type in _HASHED:
             self._hash_of(entry).delete(self._key(entry))
         else:
-            self._rule_bytes.pop(entry)
+            self._rules.remove(entry)
+            del self._rule_bytes[entry]
         self._changed(self)
 
     def _key(self, entry: Entry) -> tuple[int, ...]:
@@ -394,11 +401,12 @@ class NativeTable(Table):
         return b"".join([(entry.slot + 1).to_bytes(8, "little"), *masks, *values, *ends])
 
 
-def write_row(rows: Staged, start: int, parameters: Sequence[Places], code: tuple[Any, ...]) -> None:
-    """Write an action and its parameters."""
-    index, _, *params = code
-    rows.set_number(start, _NO_ACTION if index == -1 else index)
-    places = parameters[index] if index != -1 else ()
+def write_row(
+    rows: Staged, start: int, parameters: Sequence[Places], action: int, params: tuple[int, ...] = ()
+) -> None:
+    """Write an action's number, -1 for none, and its parameters."""
+    rows.set_number(start, _NO_ACTION if action == -1 else action)
+    places = parameters[action] if action != -1 else ()
     for (at, bits), value in zip(places, params, strict=True):
         rows.set_number(start + at, value, 8 * limb_count(bits))
 

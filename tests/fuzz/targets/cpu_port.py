@@ -20,7 +20,6 @@ def target() -> FuzzTarget:
 
     def take(data: bytes) -> None:
         sent = switch.pipeline.process(CPU_PORT, data)
-        assert not switch.pipeline.in_flight, "a scan goes round for ever"
         if len(data) >= _PACKET_OUT and data[0] not in tuple(PacketOutKind):
             assert not sent, "nobody knows what it asks for"
         elif len(data) >= _PACKET_OUT and data[0] != PacketOutKind.SCAN:

@@ -1,12 +1,8 @@
-"""`switch("program")`: the core with each engine and simple_switch_grpc, in turn, running a program of tests/switch/programs.
-
-`engine` is each engine in turn, for tests that load programs themselves.
-"""
+"""`switch("program")`: the core and simple_switch_grpc, in turn, running a program of tests/switch/programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import pytest
 
@@ -16,8 +12,7 @@ from tests.switch.harness.api import SwitchUnderTest
 from tests.switch.harness.controller import Controller
 
 StartProgram = Callable[[str], Switch]
-ENGINES = ("python", pytest.param("native", marks=pytest.mark.llvmlite))
-KINDS = (*ENGINES, launch.BMV2)
+KINDS = ("core", launch.BMV2)
 
 
 @pytest.fixture(scope="session")
@@ -38,8 +33,8 @@ def reference() -> Iterator[Callable[[], SwitchUnderTest]]:
 @pytest.fixture(params=KINDS)
 def switch(request: pytest.FixtureRequest) -> Iterator[StartProgram]:
     """Starts a program on the core or on simple_switch_grpc."""
-    if request.param in ("python", "native"):
-        yield partial(Core, engine=request.param)  # without ports and server: those are tested in tests/switch/server
+    if request.param == "core":
+        yield Core  # without ports and server: those are tested in tests/switch/server
         return
     device = request.getfixturevalue("reference")()
     device.drain()
@@ -53,9 +48,3 @@ def switch(request: pytest.FixtureRequest) -> Iterator[StartProgram]:
         yield start
         for each in started:
             each.clear()
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name

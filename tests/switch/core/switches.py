@@ -20,9 +20,9 @@ Frames = list[tuple[int, bytes]]
 Replicas = Sequence[tuple[int, int]]
 
 
-def load(name: str, engine: str | None = None) -> Pipeline:
+def load(name: str) -> Pipeline:
     """The core with a program of `PROGRAMS`."""
-    return load_pipeline((PROGRAMS / f"{name}.json").read_bytes(), engine=engine)
+    return load_pipeline((PROGRAMS / f"{name}.json").read_bytes())
 
 
 def ethernet(ether_type: int = 0x0800, dst: int = 0x0202, src: int = 0x0303) -> bytes:
@@ -32,6 +32,28 @@ def ethernet(ether_type: int = 0x0800, dst: int = 0x0202, src: int = 0x0303) -> 
 def call(operation: int, index: int = 0, a: int = 0, b: int = 0, units: str = "") -> bytes:
     """A frame that asks `constructs` for an operation. Units are of two bytes, the first 1, or of three, the first 2."""
     return ethernet() + bytes([operation, index]) + a.to_bytes(4, "big") + b.to_bytes(4, "big") + bytes.fromhex(units)
+
+
+# Hashes, the slow way.
+
+
+def ones_complement_sum(data: bytes) -> int:
+    """The checksum of RFC 1071, the slow way."""
+    total: int = sum(struct.unpack(f">{len(data) // 2}H", data[: len(data) & ~1]))
+    total += (data[-1] << 8) if len(data) & 1 else 0
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
+def crc16(data: bytes) -> int:
+    """CRC-16/ARC, bit by bit."""
+    crc = 0
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ 0xA001 if crc & 1 else crc >> 1
+    return crc
 
 
 class Switch(Protocol):
@@ -53,8 +75,8 @@ class Switch(Protocol):
 class Core:
     """The core in this process."""
 
-    def __init__(self, name: str, engine: str | None = None) -> None:
-        self.pipeline = load(name, engine)
+    def __init__(self, name: str) -> None:
+        self.pipeline = load(name)
 
     def insert(self, table: str, match: Sequence[Match], action: str, *params: int, priority: int = 0) -> None:
         found = self.pipeline.tables[full_name(self.pipeline.tables, table)]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import binascii
 import struct
 import zlib
 from typing import NamedTuple
 
 import pytest
-from netsum_switch.hashes import HASHES, csum16
 
 from tests.switch.core.conftest import StartProgram
-from tests.switch.core.switches import Switch, ethernet
+from tests.switch.core.switches import Switch, crc16, ethernet, ones_complement_sum
 
 RESULT = struct.Struct(">BBHHIHHIHBIH")
 SRC, DST = 0x0A000001, 0x0A0000FE
@@ -32,15 +30,6 @@ class Result(NamedTuple):
     random: int
     next: int
     with_payload: int
-
-
-def ones_complement_sum(data: bytes) -> int:
-    """The checksum of RFC 1071, the slow way."""
-    total: int = sum(struct.unpack(f">{len(data) // 2}H", data[: len(data) & ~1]))
-    total += (data[-1] << 8) if len(data) & 1 else 0
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total ^ 0xFFFF
 
 
 def ipv4(protocol: int, size: int, *, first: int = 0x45, fragment: int = 0, tos: int = 0, wrong: int = 0) -> bytes:
@@ -157,29 +146,3 @@ def test_parser_errors(switch: StartProgram, packet: bytes, error: int) -> None:
         assert out[20:] == packet[20:]
     else:
         assert out == packet
-
-
-def crc16(data: bytes) -> int:
-    """CRC-16/ARC, bit by bit."""
-    crc = 0
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ 0xA001 if crc & 1 else crc >> 1
-    return crc
-
-
-@pytest.mark.parametrize(
-    ("name", "check"),
-    [("crc16", 0xBB3D), ("crc32", 0xCBF43926), ("crcCCITT", 0x29B1), ("identity", 0x3132333435363738)],
-)
-def test_the_check_values_of_the_catalog(name: str, check: int) -> None:
-    assert HASHES[name](b"123456789") == check
-
-
-def test_the_checksum_of_nothing_and_of_zeros() -> None:
-    assert [csum16(data) for data in (b"", bytes(20), b"\xff\xff", b"\xff\xff" * 3, b"\x80")] == [
-        0xFFFF, 0xFFFF, 0, 0, 0x7FFF,
-    ]  # fmt: skip
-    assert csum16(PAYLOAD) == ones_complement_sum(PAYLOAD)
-    assert binascii.crc_hqx(b"", 0xFFFF) == HASHES["crcCCITT"](b"")

@@ -31,8 +31,8 @@ def test_a_loop_in_a_loop(switch: StartProgram, outer: int, inner: int) -> None:
     assert switch("constructs").run(1, call(COUNT, 0, outer, inner)) == [(1, call(COUNT, 0, outer, outer * inner))]
 
 
-def test_a_loop_without_an_end_costs_the_packet_alone(engine: str) -> None:
-    core = Core("constructs", engine)
+def test_a_loop_without_an_end_costs_the_packet_alone() -> None:
+    core = Core("constructs")
     with pytest.raises(SwitchError, match="an action loops more than 1048576 times"):
         core.run(1, call(COUNT, a=1 << 20, b=1))
     assert core.run(1, call(COUNT, a=2, b=2)) == [(1, call(COUNT, a=2, b=4))]
@@ -81,9 +81,9 @@ class Bucket:
 
 @pytest.mark.parametrize("operation", [PACKETS, BYTES])
 @pytest.mark.parametrize("seed", range(3))
-def test_colors(engine: str, operation: int, seed: int) -> None:
+def test_colors(operation: int, seed: int) -> None:
     chance, now = random.Random(seed), [1_000]
-    pipeline = load_pipeline((PROGRAMS / "constructs.json").read_bytes(), engine=engine, clock=lambda: now[0])
+    pipeline = load_pipeline((PROGRAMS / "constructs.json").read_bytes(), clock=lambda: now[0])
     meter = pipeline.meters["IngressImpl.packets" if operation == PACKETS else "IngressImpl.bytes"]
     size = 1 if operation == PACKETS else SIZE
     committed, peak = chance.randrange(10) * size, chance.randrange(10, 40) * size
@@ -100,8 +100,8 @@ def test_colors(engine: str, operation: int, seed: int) -> None:
     assert seen == {GREEN, YELLOW, RED}
 
 
-def test_a_meter_that_is_not_configured_or_not_there(engine: str) -> None:
-    core = Core("constructs", engine)
+def test_a_meter_that_is_not_configured_or_not_there() -> None:
+    core = Core("constructs")
     meter = core.pipeline.meters["IngressImpl.packets"]
     assert core.run(1, call(PACKETS, 0, b=9)) == [(1, call(PACKETS, 0, b=GREEN))]
     meter.configure(0, MeterConfig(0, 0, 0, 0))

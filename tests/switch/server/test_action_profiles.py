@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from google.rpc import code_pb2
 from netsum_p4runtime import p4runtime_pb2 as p4rt
-from netsum_switch.hashes import HASHES
 
-from tests.switch.core.switches import call
+from tests.switch.core.switches import call, crc16
 from tests.switch.harness.api import SwitchUnderTest
 from tests.switch.harness.controller import DELETE, INSERT, MODIFY, Controller, Program, refusal
 
@@ -72,7 +71,7 @@ def noted(switch: SwitchUnderTest, a: int, index: int = 1, operation: int = BALA
 def hashed(a: int) -> int:
     """The selector's hash: of the call's a and Ethernet's source."""
     frame = call(BALANCED, a=a)
-    return HASHES["crc16"](frame[16:20] + frame[6:12])
+    return crc16(frame[16:20] + frame[6:12])
 
 
 def test_a_hash_chooses_among_the_members_of_a_group(

@@ -3,23 +3,19 @@ one frame's."""
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 
 import pytest
 from netsum_p4runtime import p4runtime_pb2 as p4rt
 from netsum_switch.dataplane import DataPlane, FifoLock
-from netsum_switch.pipeline import ENGINE_VARIABLE
 from netsum_switch.ports import PortError
-from netsum_switch.ports.base import TURN
-from netsum_switch.ports.udp import UdpPort
 from netsum_switch.runtime import EmbeddedSwitch
 
 from tests.switch.harness.controller import INSERT, MODIFY, PROGRAMS, Controller, Program
 from tests.switch.harness.embedded import EmbeddedUnderTest
 from tests.switch.harness.frames import ether_type_of, frame, source_of
-from tests.threads import PATIENCE, repeatedly, returned
+from tests.threads import repeatedly, returned
 
 
 @pytest.fixture
@@ -74,49 +70,7 @@ def test_a_batch_of_writes_is_atomic_to_packets(
         assert source_of(data) == ether_type_of(data)
 
 
-class Recorder:
-    """In place of a pipeline: at which ports frames came in, in order. ``done`` when so many have."""
-
-    def __init__(self, frames: int) -> None:
-        self.ports: list[int] = []
-        self.done = threading.Event()
-        self._frames = frames
-
-    def process(self, port: int, _frame: bytes) -> list[tuple[int, bytes]]:
-        self.ports.append(port)
-        if len(self.ports) == self._frames:
-            self.done.set()
-        return []
-
-
-def test_ports_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flooded port gets one turn at a time, like every other."""
-    waiting = {1: 25 * TURN, 2: 3 * TURN, 3: 2}
-    ports = [UdpPort(number, ("127.0.0.1", 0)) for number in waiting]
-    dataplane, recorder = DataPlane(ports), Recorder(sum(waiting.values()))
-    monkeypatch.setattr(dataplane, "_pipeline", recorder)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        for port in ports:
-            for _ in range(waiting[port.number]):
-                sender.sendto(frame(port.number), port.address)  # loopback delivers in the call that sends
-    dataplane.start()
-    assert recorder.done.wait(PATIENCE)
-    dataplane.stop()
-    order = recorder.ports
-    assert {number: order.count(number) for number in waiting} == waiting
-    assert order[: 3 * TURN].count(3) == 2
-    last = len(order) - order[::-1].index(2)
-    assert order[:last].count(1) <= 4 * TURN
-
-
-@pytest.fixture
-def on_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that are pushed from now on run as Python, where a test can put in a failure."""
-    monkeypatch.setenv(ENGINE_VARIABLE, "python")
-
-
-@pytest.mark.usefixtures("on_python")
-def test_a_frame_that_the_program_fails_on(
+def test_a_packet_out_that_the_program_fails_on(
     embedded: EmbeddedUnderTest, controller: Controller, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataplane: DataPlane = embedded.switch.device._dataplane
@@ -126,37 +80,14 @@ def test_a_frame_that_the_program_fails_on(
     process = pipeline.process
 
     def failing(port: int, data: bytes) -> list[tuple[int, bytes]]:
-        if data == frame(3):
+        if dataplane.failed_packets == 0:
             raise ZeroDivisionError("a bug")
         return process(port, data)
 
     monkeypatch.setattr(pipeline, "process", failing)
-    for each in (frame(3), frame(1), frame(3), frame(1)):
-        embedded.send(1, each)
-    assert embedded.recv(2) == frame(1)
-    assert embedded.recv(2) == frame(1)
-    assert dataplane.failed_packets == 2
-
-
-@pytest.mark.usefixtures("on_python")
-def test_a_port_that_fails(
-    embedded: EmbeddedUnderTest, controller: Controller, program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A failure behind the pipeline also costs only one frame."""
-    dataplane: DataPlane = embedded.switch.device._dataplane
-    port = dataplane.ports[2]
-    controller.write(INSERT, program.forwarding())
-    send = port.send
-
-    def failing(data: bytes) -> None:
-        if len(data) == 100:
-            raise ZeroDivisionError("a bug")
-        send(data)
-
-    monkeypatch.setattr(port, "send", failing)
-    for size in (100, 64):
-        embedded.send(1, frame(1, size=size))
-    assert embedded.recv(2) == frame(1, size=64)
+    for _ in range(2):
+        controller.packet_out(frame(1), {1: b"\x02"})
+    assert embedded.recv(2) == frame(1, ether_type=0)
     assert dataplane.failed_packets == 1
 
 

@@ -3,6 +3,7 @@ apart. The order of entities in a read, and of copies of a frame, is nobody's pr
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
@@ -34,7 +35,23 @@ FRAMES = {
     + [(1, call(7, 0, 0xABCDEF01, b)) for b in (0, 1, 2, 3, 1 << 31, (1 << 32) - 1)],
 }
 
+# Not those in which BMv2 shows what a header held before, draws a random number or ends: tests/switch/core has their frames.
+RANDOM = ("matching", "replication", "varbits")
+
 Outcome = tuple[Any, ...]
+
+
+def random_frames(name: str, seed: int) -> list[tuple[int, bytes]]:
+    """Random bytes, many of them small numbers, which programs take for operations, lengths and labels."""
+    chance, found = random.Random(f"{name} {seed}"), []
+    for _ in range(60):
+        size = chance.choice([14, 15, 20, 33, 34, 60, 200, 700])
+        data = bytearray(chance.choice([chance.randrange(256), chance.randrange(13), 0]) for _ in range(size))
+        if chance.random() < 0.7:
+            kind = chance.choice([0x0800, 0x9000, 0x9001, 0x9002, 0x9005, 0x1111, 0x2222, 0x3333])
+            data[12:14] = kind.to_bytes(2, "big")
+        found.append((chance.choice((1, 2)), bytes(data)))
+    return found
 
 
 def shown(entity: Any) -> str:
@@ -109,3 +126,17 @@ def test_the_same_requests_and_frames(start_switch: StartSwitch, name: str, seed
         finally:
             clear_replication(one)
             clear_replication(two)
+
+
+@pytest.mark.bmv2
+@pytest.mark.root
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 6))])
+@pytest.mark.parametrize("name", RANDOM)
+def test_the_same_random_frames(start_switch: StartSwitch, name: str, seed: int) -> None:
+    """Programs as they begin, without entries."""
+    switches = [start_switch("bmv2"), start_switch("embedded")]
+    for switch in switches:
+        with Controller(switch.grpc_address).become_primary() as controller:
+            controller.push(Program(name))
+    frames = random_frames(name, seed)
+    assert pass_frames(switches[0], frames) == pass_frames(switches[1], frames)

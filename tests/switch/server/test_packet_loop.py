@@ -1,4 +1,4 @@
-"""The native engine's own loop over the ports: it does what the loop in Python does (`test_dataplane`, `test_ports`)."""
+"""The loop in machine code that serves the ports."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ from tests.switch.harness.frames import frame
 from tests.switch.harness.namespace import Namespace
 from tests.threads import PATIENCE, repeatedly
 
-pytestmark = pytest.mark.llvmlite
 LOOPBACK = ("127.0.0.1", 0)
 _NO_CHECKSUMS, _UDP_GRO = 11, 104  # SO_NO_CHECK, and linux/udp.h
 
 
-def forwarding(engine: str = "native") -> Pipeline:
+def forwarding() -> Pipeline:
     """Sends a frame to the port that its destination says; what is for 9 goes nowhere."""
-    core = Core("contract", engine)
+    core = Core("contract")
     for number in (1, 2, 3, 4):
         core.insert("exact_table", [Exact(number)], "forward", number)
     return core.pipeline
@@ -96,8 +95,8 @@ def test_answers_go_to_the_last_sender_whatever_runs_and_all_is_counted(undo: Ex
     first.sendto(frame(2), one.address)  # nobody is there yet
     second.sendto(frame(1, size=9000), two.address)
     assert first.recv(65536) == frame(1, size=9000)
-    for engine in ("python", "native"):
-        dataplane.swap(forwarding(engine))
+    for _ in range(2):
+        dataplane.swap(forwarding())
         first.sendto(frame(2), one.address)
         assert second.recv(65536) == frame(2)
         second, other = wire(undo), second
@@ -116,7 +115,7 @@ def test_of_a_frame_that_the_program_fails_on_nothing_is_sent_and_the_others_go_
     undo: ExitStack, peer: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    pipeline = Core("reports", "native").pipeline
+    pipeline = Core("reports").pipeline
     learnt: list[object] = []
     pipeline.on_digest = lambda number, samples: learnt.append((number, samples))
     port = UdpPort(1, LOOPBACK, address(peer))
@@ -131,6 +130,26 @@ def test_of_a_frame_that_the_program_fails_on_nothing_is_sent_and_the_others_go_
     assert f"on a frame of 64 bytes at port 1, starting {frame(7, ether_type=0x3333, src=5).hex()}" in caplog.text
     assert "an assertion" in caplog.text
     assert "100% of 5 on port 1" in caplog.text
+
+
+def test_a_port_that_fails_costs_one_frame(
+    undo: ExitStack, peer: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, inner = UdpPort(1, LOOPBACK, address(peer)), UdpPort(2, LOOPBACK, address(peer))
+    bad = FaultyPort(inner, Rates(), Rates(), 1)  # one that Python serves
+    send = bad.send
+
+    def failing(data: bytes) -> None:
+        if len(data) == 100:
+            raise ZeroDivisionError("a bug")
+        send(data)
+
+    monkeypatch.setattr(bad, "send", failing)
+    dataplane = running(undo, forwarding(), good, bad)
+    for size in (100, 64):
+        peer.sendto(frame(2, size=size), good.address)
+    assert peer.recv(2000) == frame(2, size=64)
+    assert dataplane.failed_packets == 1
 
 
 def test_ports_with_faults_and_without_go_together(undo: ExitStack, peer: socket.socket) -> None:
@@ -201,7 +220,7 @@ def test_what_the_kernel_does_not_take_as_one_message_goes_one_by_one(undo: Exit
 def test_more_copies_than_a_port_s_queue_holds(undo: ExitStack, peer: socket.socket) -> None:
     from netsum_switch.native.io import QUEUE
 
-    core = Core("contract", "native")
+    core = Core("contract")
     core.insert("exact_table", [Exact(1)], "multicast", 7)
     copies = range(1, 2 * QUEUE + 2)
     core.group(7, [(1, rid) for rid in copies])  # the program writes it into the source

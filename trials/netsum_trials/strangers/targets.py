@@ -38,8 +38,8 @@ class InProcess(targets.InProcess):
     name = "embedded, in process"
     shortest = 0
 
-    def __init__(self, engine: str | None = None) -> None:
-        super().__init__(items(), engine)
+    def __init__(self) -> None:
+        super().__init__(items())
 
     def send(self, packets: Sequence[Packet], verdicts: Sequence[Verdict]) -> Echo:
         echo = Echo()
@@ -65,7 +65,6 @@ class InProcess(targets.InProcess):
             found[name] = [(entry.match, entry.action, entry.params) for entry in table.entries()]
         found["multicast group"] = sorted(pipeline.pre.multicast.items())
         found["clone session"] = sorted(pipeline.pre.clones.items())
-        found["packet in flight"] = pipeline.in_flight
         return found
 
     def counts(self) -> Counter[str]:
