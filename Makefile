@@ -15,9 +15,9 @@ READY := .venv/.ready
 TESTS := .venv/.ready-tests
 SHELL_PACKAGES := .venv-shell/.ready
 TRAINING := .venv-training/.ready
-# The trials run from the checkout; no wheel has them.
-TRIALS := env PYTHONPATH=$(CURDIR)/trials $(BIN)/python -m netsum_trials
-# A file of mininet/, with a worker on each host, or a star of WORKERS.
+# The system tests run from the checkout; no wheel has them.
+SYSTEM := $(BIN)/python -m tests.system
+# A file of mininet/topologies/, with a worker on each host, or a star of WORKERS.
 NETWORK = $(if $(TOPOLOGY),--topology $(TOPOLOGY),--workers $(WORKERS))
 # What a run may lack without failing; printed loudly by scripts/missing and again in pytest's summary.
 MISSING = $(shell scripts/missing)
@@ -75,16 +75,16 @@ verify: $(READY)  ## random allreduce calls checked bit for bit for DURATION sec
 	@scripts/as-root $(BIN)/netsum verify --switch $(SWITCH) --duration $(DURATION) $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(ARGS)
 
 matrix: $(READY)  ## every collective, operation and type at random for DURATION seconds from SEED, checked; last line JSON
-	@scripts/as-root $(TRIALS) matrix --switch $(SWITCH) --duration $(DURATION) --seed $(SEED) $(ARGS)
+	@scripts/as-root $(SYSTEM) matrix --switch $(SWITCH) --duration $(DURATION) --seed $(SEED) $(ARGS)
 
 links: $(READY)  ## bytes of each collective on every link of trees of switches, next to the formulas; last line JSON
-	@scripts/as-root $(TRIALS) links --switch $(SWITCH) $(ARGS)
+	@scripts/as-root $(SYSTEM) links --switch $(SWITCH) $(ARGS)
 
 fuzz: $(READY)  ## PACKETS malformed packets into switches with live jobs, nothing may change; last line JSON
-	@scripts/as-root $(TRIALS) fuzz --packets $(PACKETS) --switch $(SWITCH) --seed $(SEED) $(ARGS)
+	@scripts/as-root $(SYSTEM) fuzz --packets $(PACKETS) --switch $(SWITCH) --seed $(SEED) $(ARGS)
 
 soak: $(READY)  ## random calls for MINUTES under faults from SEED (or SCENARIO=file); last line JSON
-	@scripts/as-root $(TRIALS) soak --switch $(SWITCH) --minutes $(MINUTES) --seed $(SEED) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
+	@scripts/as-root $(SYSTEM) soak --switch $(SWITCH) --minutes $(MINUTES) --seed $(SEED) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
 
 bench: $(READY)  ## time per contribution next to plain forwarding, on every available switch; last line JSON
 	@scripts/as-root $(BIN)/netsum bench switch $(ARGS)
@@ -93,22 +93,22 @@ algorithms: $(READY)  ## time the algorithms without a switch, next to the switc
 	@scripts/as-root $(BIN)/netsum bench algorithms $(ARGS)
 
 memory-check: $(READY)  ## random instructions on memory in the network for DURATION seconds under faults from SEED; last line JSON
-	@scripts/as-root $(TRIALS) memory-check --switch $(SWITCH) --duration $(DURATION) --seed $(SEED) $(ARGS)
+	@scripts/as-root $(SYSTEM) memory-check --switch $(SWITCH) --duration $(DURATION) --seed $(SEED) $(ARGS)
 
 stragglers: $(READY)  ## train with a worker that sleeps at random, in jobs that wait and jobs that degrade; last line JSON
-	@scripts/as-root $(TRIALS) stragglers --switch $(SWITCH) $(ARGS)
+	@scripts/as-root $(SYSTEM) stragglers --switch $(SWITCH) $(ARGS)
 
 detection: $(READY)  ## how long a block waits for a straggler, against block_exp, on every available switch; last line JSON
-	@scripts/as-root $(TRIALS) detection --switch $(SWITCH) $(ARGS)
+	@scripts/as-root $(SYSTEM) detection --switch $(SWITCH) $(ARGS)
 
 simulate-check: $(READY)  ## simulated allreduces next to measured ones, on links with rates; last line JSON
-	@scripts/as-root $(TRIALS) simulate-check $(ARGS)
+	@scripts/as-root $(SYSTEM) simulate-check $(ARGS)
 
 predict-check: $(READY)  ## predicted training steps next to measured ones, on links with rates; last line JSON
-	@scripts/as-root $(TRIALS) predict-check $(ARGS)
+	@scripts/as-root $(SYSTEM) predict-check $(ARGS)
 
 torch-conformance: $(TRAINING)  ## torch's own tests of torch.distributed, and torchft's, on netsum; last line JSON
-	@$(TRIALS) torch-conformance $(ARGS)
+	@$(SYSTEM) torch-conformance $(ARGS)
 
 p4: $(READY)  ## compile the P4 program and regenerate everything that comes from the wire schema (needs p4c)
 	@$(BIN)/python p4src/compile.py
@@ -130,6 +130,6 @@ format: $(TESTS)
 	@$(BIN)/ruff format .
 
 clean:  ## remove the virtual environment and every cache
-	rm -rf .venv .venv-training .venv-shell build hosts/build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum .coverage*
+	rm -rf .venv .venv-training .venv-shell build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum .coverage*
 	find . -name '*.egg-info' -prune -exec rm -rf {} +
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -6,11 +6,8 @@ import json
 from importlib.metadata import distributions
 from pathlib import Path
 from shlex import quote
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote, urlsplit
-
-OF_THE_LIBRARY: Final = {"metrics", "packet", "torch", "bfloat16"}
-"""The extras that the library alone has; the clone has all."""
 
 
 def _origin() -> dict[str, Any]:
@@ -18,19 +15,20 @@ def _origin() -> dict[str, Any]:
     # In a clone, a build leaves metadata that Python finds before those of the installation.
     noted = (found.read_text("direct_url.json") for found in distributions(name="netsum"))
     origin: dict[str, Any] = json.loads(next(filter(None, noted), "{}"))
-    hosts = Path(__file__).parents[1]
-    if not origin and (hosts / "pyproject.toml").exists():
-        return {"url": hosts.as_uri(), "dir_info": {}}
+    clone = Path(__file__).parents[2]
+    if not origin and (clone / "pyproject.toml").exists():
+        return {"url": clone.as_uri(), "dir_info": {}}
     return origin
 
 
 def advice(extra: str) -> str:
-    """The command line that installs the extra, or without one (""), the library alone."""
+    """The command line that installs the extra, or without one (""), netsum alone."""
     origin = _origin()
     url = str(origin.get("url", ""))
     asked = f"[{extra}]" if extra else ""
     if "dir_info" in origin:
-        return _from_folder(Path(unquote(urlsplit(url).path)), extra, editable=bool(origin["dir_info"].get("editable")))
+        folder = unquote(urlsplit(url).path)
+        return f"pip install {'-e ' if origin['dir_info'].get('editable') else ''}{quote(f'{folder}{asked}')}"
     if "vcs_info" in origin:
         url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
     return (
@@ -38,13 +36,3 @@ def advice(extra: str) -> str:
         if url
         else f"pip install 'DIR{asked}' (DIR: a clone of netsum)"
     )
-
-
-def _from_folder(folder: Path, extra: str, *, editable: bool) -> str:
-    """From a clone, or its part ``hosts``, which is the library alone."""
-    clone = folder.parent if folder.name == "hosts" and (folder.parent / "pyproject.toml").exists() else folder
-    library = clone / "hosts"
-    if not extra:
-        return f"pip install {quote(str(library if library.is_dir() else folder))}"
-    source = folder if extra in OF_THE_LIBRARY else clone
-    return f"pip install {'-e ' if editable else ''}{quote(f'{source}[{extra}]')}"

@@ -14,8 +14,9 @@ from netsum_controller.config.job_spec import load_job, parse_job
 from netsum_controller.config.topology import parse_topology
 from netsum_controller.config.yaml_files import parse_yaml, validate
 from netsum_controller.errors import InputError
-from netsum_trials.faults.scenario import Scenario
 from pydantic_core._pydantic_core import list_all_errors
+
+from tests.system.faults.scenario import Scenario
 
 JOB = """
 name: resnet

@@ -13,11 +13,11 @@ from netsum_controller.config.topologies import star
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import RootlessFabric
-from netsum_trials.faults.make import KernelError, KernelLink, check_kernel, list_rules
-from netsum_trials.faults.scenario import LinkFaults, Rates
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import make_fabric
+from tests.system.faults.make import KernelError, KernelLink, check_kernel, list_rules
+from tests.system.faults.scenario import LinkFaults, Rates
 
 
 @pytest.fixture(params=["namespace-embedded", "mininet-embedded"])

@@ -9,8 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum_controller.errors import InputError
-from netsum_trials.faults.make import WORST, Around, Possible, make_scenario
-from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
+
+from tests.system.faults.make import WORST, Around, Possible, make_scenario
+from tests.system.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
 
 chances = st.floats(0, 0.5)
 milliseconds = st.floats(0, 1000)

@@ -13,9 +13,9 @@ from netsum_controller.config.topologies import fat_tree
 from netsum_controller.planning.items import job_trees
 from netsum_testbed.fabrics import RootlessFabric
 from netsum_testbed.verify.ranks import joined
-from netsum_trials.bytes.links import between, read_links
 
 from tests.full.calls import on_all, results
+from tests.system.traffic.links import between, read_links
 
 RANKS = 32
 

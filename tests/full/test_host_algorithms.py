@@ -19,14 +19,14 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.verify.command import verify
 from netsum_testbed.verify.ranks import joined
-from netsum_trials.bytes.costs import COSTS
-from netsum_trials.bytes.links import measure_without
-from netsum_trials.exact.command import MatrixTotals, Options, matrix, run
 from pydantic import ValidationError
 
 from tests.full.calls import on_all, results
 from tests.full.commands import invoke
 from tests.hosts.plan_files import chain, plan_of, written
+from tests.system.matrix.command import MatrixTotals, Options, matrix, run
+from tests.system.traffic.costs import COSTS
+from tests.system.traffic.links import measure_without
 
 EVERY_ALGORITHM = (*HOST_ALGORITHMS, AUTO)
 

@@ -14,11 +14,11 @@ from netsum_controller.config.topologies import leaf_spine
 from netsum_planner.trees.plan import plan_allreduce
 from netsum_planner.trees.stripes import replan
 from netsum_testbed.fabric import Fabric
-from netsum_trials.faults.make import KernelTrunk
 
 from tests.full.conftest import FABRICS, joined, started
 from tests.full.trouble import Training
 from tests.planner.test_replan import uneven
+from tests.system.faults.make import KernelTrunk
 from tests.threads import until
 
 pytestmark = pytest.mark.full

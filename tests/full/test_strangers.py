@@ -27,11 +27,11 @@ from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_switch.ports import Port
 from netsum_testbed.fabric import Fabric
-from netsum_trials.strangers.expect import checksum_of, udp_checksum_of
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import Members
 from tests.full.wires import open_wire
+from tests.system.fuzz.expect import checksum_of, udp_checksum_of
 from tests.threads import PATIENCE
 
 MARKER_TYPE = b"\x88\xb5"

@@ -16,12 +16,12 @@ from netsum_controller.config.topologies import fat_tree, leaf_spine, tree
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import fabric_of
 from netsum_testbed.verify.ranks import joined
-from netsum_trials.faults.make import KernelTrunk
 
 from tests.full.calls import kinds, on_all, results
 from tests.full.conftest import FABRICS, started
 from tests.full.test_collectives import cells
 from tests.hosts.cells import check
+from tests.system.faults.make import KernelTrunk
 from tests.threads import PATIENCE
 
 SHAPES = {"tree": tree(3, 3), "leaf-spine": leaf_spine(2, 3, 3)}

@@ -118,7 +118,7 @@ def test_wrong_worker_counts_are_usage_errors(text: str) -> None:
 @pytest.mark.full
 def test_another_topology() -> None:
     """More ranks than hosts, on three switches."""
-    words = f"{EMBEDDED} --topology mininet/tree2x2.yaml --workers 9 --calls 3 --max-elements 2000"
+    words = f"{EMBEDDED} --topology mininet/topologies/tree2x2.yaml --workers 9 --calls 3 --max-elements 2000"
     output, last = invoke(verify, words)
     assert "verify on the embedded switch (RootlessFabric, tree2x2)" in output
     assert (last["calls"], last["wrong"]) == (3, 0)

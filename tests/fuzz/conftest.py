@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from netsum_trials.strangers.target import Target
-from netsum_trials.strangers.targets import InProcess, OnWires
+
+from tests.system.fuzz.target import Target
+from tests.system.fuzz.targets import InProcess, OnWires
 
 TARGETS = [
     "pipeline",

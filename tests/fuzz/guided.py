@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import re
 import shutil
 import subprocess
@@ -27,9 +26,7 @@ ROOT: Final = Path(__file__).parents[2]
 RUNS: Final = 100_000
 
 _WATCHED = {
-    # Machine code cannot be watched; what predicts its fate is.
-    "pipeline": ["netsum_switch.pipeline", "netsum_trials.strangers", "netsum.wire"],
-    "cpu_port": ["netsum_switch.pipeline", "netsum_trials.strangers", "netsum.wire"],
+    "pipeline": ["netsum_switch.pipeline", "tests.system.fuzz", "netsum.wire"],  # machine code cannot be watched
     "wire": ["netsum.wire", "netsum.frames", "netsum.packets", "scapy.fields", "scapy.layers.l2"],
     "window": ["netsum.core.switch_endpoint"],
     "memory_window": ["netsum.memory.endpoint", "netsum.memory.run", "netsum.wire.codec"],
@@ -39,14 +36,16 @@ _WATCHED = {
         "netsum_controller.config.yaml_files",
         "netsum_controller.config.topology",
         "netsum_controller.config.job_spec",
-        "netsum_trials.faults.scenario",
+        "tests.system.faults.scenario",
         "yaml",
     ],
     "http_requests": ["netsum_controller.http.api", "netsum_controller.http.server", "http.server", "urllib.parse"],
     "p4runtime": ["netsum_switch"],
     "program": ["netsum_switch"],
 }
-TARGETS: Final = tuple(_WATCHED)
+GUIDED: Final = tuple(_WATCHED)
+TARGETS: Final = (*GUIDED, "cpu_port")
+"""All targets; of the last there is nothing but machine code to watch."""
 
 
 def load(name: str) -> Any:
@@ -79,9 +78,7 @@ def run(name: str, runs: int, seed: int = 1) -> subprocess.CompletedProcess[str]
     with tempfile.TemporaryDirectory(prefix="netsum-guided-") as work:
         command = [sys.executable, "-m", "tests.fuzz.guided", "--here", work, "--target", name]
         command += ["--runs", str(runs), "--seed", str(seed)]
-        path = os.pathsep.join((str(ROOT / "trials"), os.environ.get("PYTHONPATH", "")))
-        environment = {**os.environ, "PYTHONPATH": path}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         for broke in (path for path in Path(work).iterdir() if path.is_file()):
             (FOUND / name).mkdir(parents=True, exist_ok=True)
             shutil.copy(broke, FOUND / name)
@@ -105,12 +102,12 @@ def _told(text: str) -> str:
 def main() -> int:
     """Return 0 if no target broke."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.guided", description="Coverage-guided fuzzing.")
-    parser.add_argument("--target", choices=TARGETS, action="append", help="default: every one")
+    parser.add_argument("--target", choices=GUIDED, action="append", help="default: every one")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"inputs for each target (default {RUNS})")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    names = options.target or TARGETS
+    names = options.target or GUIDED
     if options.here:
         fuzz_here(names[0], options.runs, options.seed, options.here)
         return 0

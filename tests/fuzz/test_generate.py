@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from netsum_trials.strangers.expect import CHANGES, Expectation, checksum_of, udp_checksum_of
-from netsum_trials.strangers.generate import make_batch
-from netsum_trials.strangers.setup import make_blocks
-from netsum_trials.strangers.targets import InProcess
 
 from tests.protocol.frames import RIGHT, Datagram, internet_checksum
+from tests.system.fuzz.expect import CHANGES, Expectation, checksum_of, udp_checksum_of
+from tests.system.fuzz.generate import make_batch
+from tests.system.fuzz.setup import make_blocks
+from tests.system.fuzz.targets import InProcess
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.guided import TARGETS, coverage, found, load, run
+from tests.fuzz.guided import GUIDED, TARGETS, coverage, found, load, run
 from tests.fuzz.targets.api import FuzzTarget
 
 RUNS = 400
@@ -49,7 +49,7 @@ def test_arbitrary_and_mutated_bytes(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.atheris
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", GUIDED)
 @pytest.mark.full
 def test_guided_by_coverage(name: str) -> None:
     done = run(name, RUNS)

@@ -13,16 +13,16 @@ import pytest
 from click.testing import CliRunner
 from netsum.wire.schema import RECORD_FIELDS, Outcome, positions
 from netsum_testbed.checking import Screen
-from netsum_trials import SEARCH_PATH
-from netsum_trials.strangers.expect import Verdict
-from netsum_trials.strangers.report import FuzzTotals
-from netsum_trials.strangers.run import Plan, Run, fuzz
-from netsum_trials.strangers.setup import SetupError
-from netsum_trials.strangers.site import JOBS, PAIR, TRIO
-from netsum_trials.strangers.target import Echo, Packet, Target
-from netsum_trials.strangers.targets import InProcess
 
 from tests.full.commands import shell_code
+from tests.system import SEARCH_PATH
+from tests.system.fuzz.expect import Verdict
+from tests.system.fuzz.report import FuzzTotals
+from tests.system.fuzz.run import Plan, Run, fuzz
+from tests.system.fuzz.setup import SetupError
+from tests.system.fuzz.site import JOBS, PAIR, TRIO
+from tests.system.fuzz.target import Echo, Packet, Target
+from tests.system.fuzz.targets import InProcess
 
 PACKETS = 3000
 
@@ -169,7 +169,7 @@ def test_exit_codes() -> None:
 @pytest.mark.bmv2
 def test_ctrl_c_leaves_nothing_behind() -> None:
     """The line of JSON comes all the same, with what was sent until then; namespace and switch are gone."""
-    command = [sys.executable, "-m", "netsum_trials", "fuzz", "--packets", "100000000", "--switch", "bmv2"]
+    command = [sys.executable, "-m", "tests.system", "fuzz", "--packets", "100000000", "--switch", "bmv2"]
     environment = {**os.environ, "PYTHONPATH": SEARCH_PATH}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True

@@ -6,8 +6,9 @@ import pytest
 from netsum.wire.codec import Header
 from netsum.wire.schema import CPU_PORT, SLOTS, PacketOutKind
 from netsum_controller.entries import Item, JobEntry
-from netsum_trials.strangers import site, targets
-from netsum_trials.strangers.site import JOBS, TRIO, frame
+
+from tests.system.fuzz import site, targets
+from tests.system.fuzz.site import JOBS, TRIO, frame
 
 WINDOW = SLOTS // 2
 

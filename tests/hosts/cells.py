@@ -10,9 +10,9 @@ from netsum.communicator import Communicator
 from netsum_testbed.verify.cells import Cell, Kind
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import start
-from netsum_trials.exact.command import make_cell
 
 from tests.hosts.calls import on_each
+from tests.system.matrix.command import make_cell
 
 SIZES = (0, 1, 63, 64, 65, 1023, 1025, 9000)
 

@@ -17,12 +17,12 @@ from netsum.peers.peer_endpoint import PeerEndpoint
 from netsum.wire.schema import HEADER_BYTES
 from netsum_testbed.verify.cells import COLLECTIVES, KINDS, Cell, Kind
 from netsum_testbed.verify.check import Checker
-from netsum_trials.bytes.links import RANKS, measure
 
 from tests.hosts.calls import good, on_each, over_a_bad_network, ranks
 from tests.hosts.cells import SIZES, cell_of, check
 from tests.hosts.combiners import combiner, make_network  # noqa: F401 - each test by a switch and without
 from tests.hosts.patience import patient_ranks
+from tests.system.traffic.links import RANKS, measure
 
 
 @pytest.mark.parametrize(

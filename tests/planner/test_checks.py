@@ -10,8 +10,9 @@ from netsum_planner.simulator.network import Wire
 from netsum_planner.simulator.run import run_flows
 from netsum_planner.simulator.scenario import JobPlan, Scenario
 from netsum_planner.topologies import shapes
-from netsum_trials.planned.commands import SMALL, reaction
-from netsum_trials.planned.measured import Errors, Row
+
+from tests.system.predictions.commands import SMALL, reaction
+from tests.system.predictions.measured import Errors, Row
 
 
 @pytest.mark.parametrize("algorithm", ["in_network", "ring", "double_binary_tree"])

@@ -31,25 +31,11 @@ WHOLE = {
     "netsum_testbed",
     "netsum_bench",
 }
-SMALL = 1 << 20
-"""The most bytes that the library's wheel may have."""
 
 
-def project(folder: Path) -> Any:
-    return tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
-
-
-def test_both_builds_are_described_alike() -> None:
-    whole, library = project(ROOT), project(ROOT / "hosts")
-    assert whole.pop("license") == f"{library.pop('license')} AND Apache-2.0", (
-        "P4Runtime's modules are under the latter"
-    )
-    extras, own = whole.pop("optional-dependencies"), library.pop("optional-dependencies")
-    assert own == {name: extras[name] for name in own}
-    plugins, own = whole.pop("entry-points"), library.pop("entry-points")
-    assert own == {group: plugins[group] for group in own}
-    assert library.items() <= whole.items()
-    assert netsum.__version__ == whole["version"] == version("netsum")
+def test_the_version_is_the_packages() -> None:
+    described = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert netsum.__version__ == described["version"] == version("netsum")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +61,6 @@ def test_python_m_netsum_is_the_command() -> None:
         ({}, f"pip install '{ROOT}[demo]'"),
         ({"url": "file:///src/my%20clone", "dir_info": {}}, "pip install '/src/my clone[demo]'"),
         ({"url": "file:///src/netsum", "dir_info": {"editable": True}}, "pip install -e '/src/netsum[demo]'"),
-        ({"url": f"file://{ROOT}/hosts", "dir_info": {}}, f"pip install '{ROOT}[demo]'"),
         ({"url": "file:///n.whl", "archive_info": {}}, "pip install 'netsum[demo] @ file:///n.whl'"),
         (
             {"url": "https://host/n", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
@@ -90,16 +75,6 @@ def test_advice_names_where_netsum_came_from(
     both = [type("Found", (), {"read_text": lambda *_, text=text: text})() for text in (None, noted)]
     monkeypatch.setattr(extras, "distributions", lambda name: both if name == "netsum" else [])
     assert extras.advice("demo") == command
-
-
-def test_advice_from_the_library_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Into an environment of torch go the library and its extras, and nothing of the controller's."""
-    noted = json.dumps({"url": f"file://{ROOT}/hosts", "dir_info": {}})
-    found = type("Found", (), {"read_text": lambda *_: noted})()
-    monkeypatch.setattr(extras, "distributions", lambda name: [found] if name == "netsum" else [])
-    assert extras.advice("torch") == f"pip install '{ROOT}/hosts[torch]'"
-    assert extras.advice("") == f"pip install {ROOT}/hosts"
-    assert set(project(ROOT / "hosts")["optional-dependencies"]) == extras.OF_THE_LIBRARY
 
 
 def test_advice_of_an_index_asks_for_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -142,15 +117,12 @@ def top(names: dict[str, bytes]) -> set[str]:
 
 @pytest.mark.full
 def test_wheels_and_sdist_hold_what_they_should(tmp_path: Path) -> None:
-    """The library's wheel is small and has host code only; the sdist is the repository, and builds the same wheel."""
+    """The wheel has all packages; the sdist is the repository, and builds the same wheel."""
     tree = tmp_path / "tree"
     for path in files():
         copy = tree / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    library = built("wheel", tree / "hosts", tmp_path / "library")
-    assert top(contents(library)) == {"netsum", "netsum_cli"}
-    assert library.stat().st_size < SMALL
     made = contents(built("wheel", tree, tmp_path / "whole"))
     assert top(made) == WHOLE
     sources = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
@@ -158,10 +130,7 @@ def test_wheels_and_sdist_hold_what_they_should(tmp_path: Path) -> None:
     (tmp_path / "unpacked").mkdir()
     subprocess.run(["tar", "-xzf", str(packed), "-C", str(tmp_path / "unpacked")], check=True)
     (unpacked,) = (tmp_path / "unpacked").iterdir()
-    wanted = {name for name in sources if not re.search(r"\.egg-info/|^(hosts/)?build/", name)}
+    wanted = {name for name in sources if not re.search(r"\.egg-info/|^build/", name)}
     assert wanted - {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*")} <= {".gitignore"}
     again = contents(built("wheel", unpacked, tmp_path / "again"))
     assert again == made
-    inside = {name.removeprefix("hosts/") for name in sources if name.startswith("hosts/netsum/")}
-    assert {name for name in contents(library) if name.startswith("netsum/")} == inside
-    assert inside <= made.keys()

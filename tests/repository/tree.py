@@ -13,9 +13,7 @@ PARTS = (
     "controller",
     "switch",
     "memory",
-    "testbed",
     "planner",
-    "trials",
     "p4src",
     "mininet",
     "bench",
@@ -30,9 +28,8 @@ ROOTS = {
     "netsum_switch": ROOT / "switch" / "netsum_switch",
     "netsum_memory": ROOT / "memory" / "netsum_memory",
     "netsum_bench": ROOT / "bench" / "netsum_bench",
-    "netsum_testbed": ROOT / "testbed" / "netsum_testbed",
+    "netsum_testbed": ROOT / "mininet" / "netsum_testbed",
     "netsum_planner": ROOT / "planner" / "netsum_planner",
-    "netsum_trials": ROOT / "trials" / "netsum_trials",
 }
 
 

@@ -9,11 +9,12 @@ import pytest
 from netsum.report import Report
 from netsum_testbed.verify.cells import Cell
 from netsum_testbed.verify.cells import Kind as CellKind
-from netsum_trials.faults.make import Possible
-from netsum_trials.faults.scenario import Kind
-from netsum_trials.soak.blame import BAD_LINK, BUSY, History
-from netsum_trials.soak.cases import Plan, make_plan
-from netsum_trials.soak.words import Answer, Began, Failure, Left, NotJoined, Resynced, Resyncing, Word
+
+from tests.system.faults.make import Possible
+from tests.system.faults.scenario import Kind
+from tests.system.soak.cases import Plan, make_plan
+from tests.system.soak.error_attribution import BAD_LINK, BUSY, History
+from tests.system.soak.messages import Answer, Began, Failure, Left, Message, NotJoined, Resynced, Resyncing
 
 
 def plan_of(*, degrades: bool = False) -> Plan:
@@ -39,7 +40,7 @@ def done(rank: int, when: float, step: int = 5) -> Answer:
     return Answer(rank, step, 1, None, Report(), when, when=when)
 
 
-def history_of(words: Sequence[Word], plan: Plan | None = None) -> History:
+def history_of(words: Sequence[Message], plan: Plan | None = None) -> History:
     """Four ranks, all in call 5 at time 100, and what they say then."""
     history = History(plan or plan_of())
     for rank in range(4):
@@ -66,7 +67,7 @@ TIMEOUT = failed("CallTimeoutError", "no result", [2])
         ([began(2, 100.2, step=4)], "rank 2 is named, and nothing had happened to any rank"),
     ],
 )
-def test_a_rank_that_keeps_up_must_not_be_named(words: Sequence[Word], why: str) -> None:
+def test_a_rank_that_keeps_up_must_not_be_named(words: Sequence[Message], why: str) -> None:
     assert why in told(history_of([*words, TIMEOUT]))
 
 
@@ -174,7 +175,7 @@ def test_being_late_is_for_jobs_that_degrade_and_calls_that_ask(name: str) -> No
 
 @pytest.mark.parametrize("degrades", [False, True])
 def test_an_epoch_ends_for_a_reason(*, degrades: bool) -> None:
-    def history(*words: Word) -> History:
+    def history(*words: Message) -> History:
         return history_of([*words, failed("DesynchronizedError")], plan_of(degrades=degrades))
 
     assert "nothing had happened that ends an epoch" in told(history())

@@ -15,13 +15,14 @@ from netsum_testbed.verify.cells import Kind as CellKind
 from netsum_testbed.verify.data import Array
 from netsum_testbed.verify.data import contribution as cell_contribution
 from netsum_testbed.verify.run import DTYPES, FLOATS
-from netsum_trials.faults.make import Possible
-from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Scenario, Where
-from netsum_trials.soak.blame import History
-from netsum_trials.soak.cases import MAX_WORKERS, MIN_WORKERS, SHAPES, SITE, Plan, Step, make_plan
-from netsum_trials.soak.judge import Judge
-from netsum_trials.soak.report import SoakTotals
-from netsum_trials.soak.words import Answer, combined, contribution, members_of
+
+from tests.system.faults.make import Possible
+from tests.system.faults.scenario import Event, Kind, LinkFaults, Scenario, Where
+from tests.system.soak.cases import MAX_WORKERS, MIN_WORKERS, SHAPES, SITE, Plan, Step, make_plan
+from tests.system.soak.error_attribution import History
+from tests.system.soak.messages import Answer, combined, contribution, members_of
+from tests.system.soak.oracle import Oracle
+from tests.system.soak.report import SoakTotals
 
 EVERYTHING = Possible(where=tuple(Where))
 
@@ -100,7 +101,7 @@ def judged(plan: Plan, given: Sequence[Answer], evicted: Sequence[int] = ()) -> 
     """What the judge finds."""
     history = History(plan)
     history.begins(Kind.EVICT, evicted, 0.0)
-    judge = Judge(plan, history)
+    judge = Oracle(plan, history)
     for answer in given:
         judge.take(answer)
     return [line for finding in judge.findings() for line in finding.complaints]

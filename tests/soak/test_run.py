@@ -19,18 +19,18 @@ import pytest
 from netsum.communicator import Communicator
 from netsum_testbed.checking import Screen
 from netsum_testbed.verify.data import Array
-from netsum_trials import SEARCH_PATH
-from netsum_trials.faults.make import GONE, Possible
-from netsum_trials.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
-from netsum_trials.soak import crew, run, words, worker
-from netsum_trials.soak.cases import Plan, Step, make_plan
-from netsum_trials.soak.crew import ServesOutside, open_outside
-from netsum_trials.soak.report import SoakTotals
-from netsum_trials.soak.run import Options, Soak
-from netsum_trials.soak.words import contribution
 
 from tests.full.commands import shell_code
 from tests.full.conftest import FABRICS
+from tests.system import SEARCH_PATH
+from tests.system.faults.make import GONE, Possible
+from tests.system.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
+from tests.system.soak import messages, run, worker, workers
+from tests.system.soak.cases import Plan, Step, make_plan
+from tests.system.soak.messages import contribution
+from tests.system.soak.report import SoakTotals
+from tests.system.soak.run import Options, Soak
+from tests.system.soak.workers import ServesOutside, open_outside
 from tests.threads import PATIENCE
 
 
@@ -159,7 +159,7 @@ def test_the_command_ends_in_json_and_interrupted_leaves_nothing(tmp_path: Path)
     scenario.write_text("events: [{after: 0, kind: kill, rank: 0, seconds: 30}]")
     words = ["--rootless", "--minutes", "5", "--scenario", str(scenario)]
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": SEARCH_PATH}
-    command = [sys.executable, "-m", "netsum_trials", "soak", *words]
+    command = [sys.executable, "-m", "tests.system", "soak", *words]
     soak = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
     try:
         assert soak.stdout is not None
@@ -242,8 +242,8 @@ def test_a_rank_that_says_nothing_hangs(fabric: ServesOutside, monkeypatch: pyte
     over = threading.Event()
     monkeypatch.setattr(worker.Worker, "_calls", lambda *_: over.wait() and None)
     monkeypatch.setattr(run, "SILENCE", 0.1)
-    monkeypatch.setattr(words, "LATE", 0.1)
-    monkeypatch.setattr(crew, "STOPS", 0.1)
+    monkeypatch.setattr(messages, "LATE", 0.1)
+    monkeypatch.setattr(workers, "STOPS", 0.1)
     try:
         totals, said = soak(fabric, 0)
     finally:

@@ -18,17 +18,17 @@ from typing import Any
 
 import pytest
 from netsum_controller.cli import cli, main
-from netsum_trials import SEARCH_PATH
-from netsum_trials.stragglers.command import stragglers
-from netsum_trials.stragglers.detection import detection
 
 from tests.full.commands import shell_code
+from tests.system import SEARCH_PATH
+from tests.system.stragglers.command import stragglers
+from tests.system.stragglers.detection import detection
 from tests.threads import PATIENCE
 
 MARK = "NETSUM_TEST_MARK"
 NETSUM = ("-c", "from netsum_controller.cli import main; main()")
-TRIAL = ("-m", "netsum_trials")
-TRIALS = {"stragglers", "detection"}
+SYSTEM = ("-m", "tests.system")
+SYSTEM_TESTS = {"stragglers", "detection"}
 ROOT = Path(__file__).parents[2]
 
 
@@ -44,14 +44,14 @@ def switch(request: pytest.FixtureRequest) -> str:
 
 
 class Netsum:
-    """A ``netsum`` command, or one of a trial, with a TMPDIR of its own; all that it starts carries a mark in its environment."""
+    """A ``netsum`` command, or a system test's, with a TMPDIR of its own; all it starts has a mark in its environment."""
 
     def __init__(self, *arguments: str, commands: str = "") -> None:
         self.mark = uuid.uuid4().hex
         self.directory = Path(tempfile.mkdtemp(prefix="ns"))  # short: there will be unix sockets in it
         self._interfaces = interfaces()
         self.process = subprocess.Popen(
-            [sys.executable, *(TRIAL if arguments[0] in TRIALS else NETSUM), *arguments],
+            [sys.executable, *(SYSTEM if arguments[0] in SYSTEM_TESTS else NETSUM), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -183,8 +183,8 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setitem(cli.commands, str(command.name), command)
     for module in (
         "netsum_testbed.commands",
-        "netsum_trials.stragglers.command",
-        "netsum_trials.stragglers.detection",
+        "tests.system.stragglers.command",
+        "tests.system.stragglers.detection",
     ):
         monkeypatch.setattr(f"{module}.end_on_signals", lambda: None)
     monkeypatch.chdir(ROOT)

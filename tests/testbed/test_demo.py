@@ -33,7 +33,7 @@ def check(command: Netsum, switch: str, fabric: str, workers: int) -> None:
 
 @pytest.mark.full
 def test_rootless_on_the_embedded_switch(netsum: Start) -> None:
-    command = netsum("demo", "--rootless", "--topology", "mininet/star2.yaml", "--steps", "60")
+    command = netsum("demo", "--rootless", "--topology", "mininet/topologies/star2.yaml", "--steps", "60")
     check(command, "embedded", "rootless", 2)
     assert "running rootless" in command.output
 
@@ -92,9 +92,9 @@ def test_a_worker_that_dies_on_the_embedded_switch(netsum: Start) -> None:
             "netsum: --rootless: simple_switch_grpc needs network interfaces; run as root, or --switch embedded",
         ),
         (
-            "--workers 3 --topology mininet/star2.yaml",
+            "--workers 3 --topology mininet/topologies/star2.yaml",
             1,
-            "netsum: mininet/star2.yaml: 3 workers need a host each, and it has 2 hosts",
+            "netsum: mininet/topologies/star2.yaml: 3 workers need a host each, and it has 2 hosts",
         ),
         ("--topology nowhere.yaml", 2, "netsum: nowhere.yaml: "),
     ],

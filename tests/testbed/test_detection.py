@@ -6,10 +6,10 @@ import json
 
 import pytest
 from netsum_testbed.fabrics import open_fabric
-from netsum_trials.stragglers.detection import Detected, Histogram, Sample, detect, histogram_table, to_json
 from rich.console import Console
 
 from tests.switch.harness.launch import KINDS
+from tests.system.stragglers.detection import Detected, Histogram, Sample, detect, histogram_table, to_json
 from tests.testbed.conftest import Refused, Start
 
 

@@ -74,7 +74,7 @@ def test_frames_are_under_way_for_as_long_as_links_are() -> None:
 
 @pytest.fixture
 def mininet(switch: str) -> Iterator[MininetFabric]:
-    """The star of two hosts of mininet/star2.yaml."""
+    """The star of two hosts of mininet/topologies/star2.yaml."""
     from netsum_testbed.mininet_fabric import MininetFabric  # where the tests run without root it may not be there
 
     with MininetFabric(load_topology(ROOT / "mininet" / "star2.yaml"), switch) as fabric:

@@ -61,7 +61,7 @@ def test_a_rank_that_cannot_import_netsum_is_told_how() -> None:
     assert told.startswith(
         "rank 1 (h2) failed with exit code 1: ModuleNotFoundError: No module named 'netsum'; install it"
     )
-    assert told.endswith(f"pip install {ROOT}/hosts")
+    assert told.endswith(f"pip install {ROOT}")
     assert failure.exit_code == 1
     other = ProgramFailed("rank 1 (h2)", 1, "gives up")
     assert str(explain_failure(other)) == "rank 1 (h2) failed with exit code 1: gives up"

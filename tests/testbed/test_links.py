@@ -13,12 +13,12 @@ from netsum.wire.schema import HEADER_BYTES
 from netsum_controller.config.topologies import leaf_spine, tree
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import fabric_of
-from netsum_trials.bytes import command, links
-from netsum_trials.bytes.command import LinkTotals
-from netsum_trials.bytes.costs import COSTS, FRAME_HEADERS, Place, frames, headers
-from netsum_trials.bytes.links import RANKS, SIZE, Line, LinkBytes, below, collectives, network, stripes
 
 from tests.switch.harness.launch import KINDS
+from tests.system.traffic import command, links
+from tests.system.traffic.command import LinkTotals
+from tests.system.traffic.costs import COSTS, FRAME_HEADERS, Place, frames, headers
+from tests.system.traffic.links import RANKS, SIZE, Line, LinkBytes, below, collectives, network, stripes
 
 BLOCK = 4096
 HEADERS = PREFIX_BYTES + HEADER_BYTES

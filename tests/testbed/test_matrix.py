@@ -19,8 +19,9 @@ from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.verify.cells import COLLECTIVES, KINDS, REDUCTIONS, SIZES, Cell, Kind
 from netsum_testbed.verify.check import reduced
 from netsum_testbed.verify.data import contribution
-from netsum_trials.bytes.costs import COSTS, Place, headers
-from netsum_trials.exact.command import MatrixTotals, Options, make_cells, matrix, run
+
+from tests.system.matrix.command import MatrixTotals, Options, make_cells, matrix, run
+from tests.system.traffic.costs import COSTS, Place, headers
 
 SHORT = Options(jobs=2, seed=4, workers=(3,), sizes=(0, 65, 700), loss=(0.0,))
 

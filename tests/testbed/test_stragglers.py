@@ -16,8 +16,8 @@ from netsum_controller.config.topologies import star
 from netsum_controller.state.model import Late
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import RootlessFabric
-from netsum_trials.stragglers.trial import Mode, Pattern, Setting, Trial
 
+from tests.system.stragglers.experiment import Experiment, Mode, Pattern, Setting
 from tests.testbed.conftest import Refused, Start
 from tests.threads import PATIENCE
 
@@ -49,7 +49,7 @@ def test_asleep_for_longer_than_the_switch_remembers() -> None:
     # Two of three are the quorum: if a busy machine held one of the others up for block_exp, all would wait for the sleeper.
     setting = Setting(workers=3, steps=60, compute=0.0, block_exp=0.2)
     with RootlessFabric(star(3)) as fabric:
-        outcome = Trial(fabric, setting).run(Mode(degrade=True), Pattern(nap=30), usual=0.15)
+        outcome = Experiment(fabric, setting).run(Mode(degrade=True), Pattern(nap=30), usual=0.15)
     assert outcome.difference == 0
     (sleeper,) = outcome.stragglers
     assert sleeper.behind == 1

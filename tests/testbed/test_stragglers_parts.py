@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from netsum import DesynchronizedError, Report, ResultLostError, Stats
 from netsum_testbed.demo.model import BATCH, Digits, Perceptron
-from netsum_trials.stragglers.command import results_table, to_json
-from netsum_trials.stragglers.training import Diary, Plan, Training
-from netsum_trials.stragglers.trial import LONGEST, MODES, SHORTEST, Mode, Outcome, Pattern, Results, Setting
 from rich.console import Console
+
+from tests.system.stragglers.command import results_table, to_json
+from tests.system.stragglers.experiment import LONGEST, MODES, SHORTEST, Mode, Outcome, Pattern, Results, Setting
+from tests.system.stragglers.training import Diary, Plan, Training
 
 
 def test_a_pattern_follows_from_its_seed() -> None:

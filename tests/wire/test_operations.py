@@ -19,7 +19,7 @@ from netsum.wire.schema import COMBINING, Lane, Op
 from tests.model.lanes import ORACLES
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("hosts", "controller", "switch", "testbed", "bench", "p4src", "docs", "tests/model")
+COPIED = ("hosts", "controller", "switch", "mininet", "bench", "p4src", "docs", "tests/model")
 
 ORACLE = "    Op.XNOR: lambda a, b: ~(a ^ b),\n"
 
@@ -92,7 +92,7 @@ def test_adding_an_operation_is_a_row_and_its_oracle(tmp_path: Path) -> None:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     insert_before(tmp_path / "hosts/netsum/wire/schema.py", "    COPY = 6", f"    {row}\n")
     insert_before(tmp_path / "tests/model/lanes.py", "    Op.XOR:", ORACLE)
-    path = [tmp_path / folder for folder in ("hosts", "controller", "switch", "testbed", "bench", "p4src/build", ".")]
+    path = [tmp_path / folder for folder in ("hosts", "controller", "switch", "mininet", "bench", "p4src/build", ".")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
 
     def run(*command: str) -> str:

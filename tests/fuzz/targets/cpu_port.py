@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from netsum.wire.codec import Header
 from netsum.wire.schema import CPU_PORT, MAX_CHUNKS, RECORD_BITS, SLOTS, PacketOutKind
-from netsum_trials.strangers.setup import make_blocks
-from netsum_trials.strangers.site import JOBS, TRIO, frame
-from netsum_trials.strangers.targets import InProcess
 
 from tests.fuzz.targets.api import FuzzTarget
+from tests.system.fuzz.setup import make_blocks
+from tests.system.fuzz.site import JOBS, TRIO, frame
+from tests.system.fuzz.targets import InProcess
 
 _PACKET_OUT = 7
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from netsum.wire.schema import OUTCOMES_PER_JOB
-from netsum_trials.strangers.expect import CHANGES, Expectation
-from netsum_trials.strangers.generate import make_batch
-from netsum_trials.strangers.setup import make_blocks
-from netsum_trials.strangers.site import PORTS
-from netsum_trials.strangers.targets import InProcess
 
 from tests.fuzz.targets.api import FuzzTarget
 from tests.protocol.targets import OUTCOMES
+from tests.system.fuzz.expect import CHANGES, Expectation
+from tests.system.fuzz.generate import make_batch
+from tests.system.fuzz.setup import make_blocks
+from tests.system.fuzz.site import PORTS
+from tests.system.fuzz.targets import InProcess
 
 
 def target() -> FuzzTarget:

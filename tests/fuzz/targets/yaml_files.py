@@ -10,9 +10,9 @@ from netsum_controller.config.job_spec import parse_job
 from netsum_controller.config.topology import parse_topology
 from netsum_controller.config.yaml_files import parse_yaml, validate
 from netsum_controller.errors import InputError
-from netsum_trials.faults.scenario import Scenario
 
 from tests.fuzz.targets.api import FuzzTarget
+from tests.system.faults.scenario import Scenario
 
 Model = TypeVar("Model")
 

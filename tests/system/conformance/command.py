@@ -1,0 +1,122 @@
+"""The command ``torch-conformance``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import click
+from netsum.cli.tables import make_table, table_console
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.config.topologies import star
+from netsum_testbed.fabrics import RootlessFabric
+from netsum_testbed.launch import fabric_programs
+from netsum_testbed.side_by_side import Program, run_side_by_side
+
+from tests.system.conformance import torchft_worker
+
+# Which of torch's tests are for netsum, and which of these cannot be.
+
+
+OTHERS: Final = re.compile("cuda|nccl|gpu|gloo|monitored|profil")
+"""In the names of tests of other backends, of GPUs, and of the profiler's events, which backends in C++ report."""
+
+UNSUPPORTED: Final = {
+    "test_SyncBatchNorm_process_group": "needs torchvision",
+    "test_accumulate_gradients_no_sync": "makes its model only for backends that are called gloo, nccl or mpi",
+    "test_accumulate_gradients_no_sync_allreduce_hook": "the same",
+    "test_accumulate_gradients_no_sync_allreduce_with_then_hook": "the same",
+    "test_accumulate_gradients_no_sync_grad_is_view": "the same",
+    "test_barrier_timeout_full_group": "tests the words of gloo and nccl",
+    "test_barrier_timeout_global": "the same; begins anew at an address that torch's launcher sets",
+    "test_barrier_timeout_group": "the same",
+    "test_batch_isend_irecv_mixed_backend_err": "needs NCCL",
+    "test_batch_isend_irecv_op_err": "needs a GPU",
+    "test_sparse_all_reduce_sum": "torch runs it on gloo alone; tests/torch has its like",
+}
+"""Why a test that is for netsum is not run."""
+
+
+def chosen(names: list[str]) -> list[str]:
+    """Those of torch's tests that are run."""
+    return [name for name in names if not OTHERS.search(name) and name not in UNSUPPORTED]
+
+
+ROOT: Final = Path(__file__).parents[3]
+TRAINING: Final = ROOT / ".venv-training" / "bin" / "python"
+"""The Python that has torchft (scripts/environment training)."""
+RANKS: Final = 4
+FOLDERS: Final = ("barrier", "test_dir", "init_dir")
+"""That torch's tests expect in their temporary folder."""
+WORKER: Final = ("-m", "tests.system.conformance.worker")
+
+
+@click.command("torch-conformance")
+@click.argument("tests", nargs=-1)
+def conformance(tests: tuple[str, ...]) -> None:
+    """Run torch's own tests of torch.distributed, and torchft's of its process group, on netsum: those TESTS, or all that are for
+    netsum. The names of torchft's begin with torchft:.
+
+    Four ranks on the embedded switch, without root. What is not supported is listed by name, with the reason: our own, or that
+    with which torch skips the test. The last line is one JSON object; the exit code is 1 if a test fails.
+    """
+    os.environ["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
+    ours = [name for name in tests if name.startswith(torchft_worker.PREFIX)]
+    if (ours or not tests) and not TRAINING.exists():
+        raise click.ClickException("torchft is not installed: run scripts/environment training")
+    with tempfile.TemporaryDirectory(prefix="netsum-torch-") as folder, RootlessFabric(star(RANKS)) as fabric:
+        if ours or not tests:
+            _run_torchft(fabric, folder, ours)
+        if len(ours) < len(tests) or not tests:
+            _run_torch(fabric, folder, [name for name in tests if name not in ours])
+        results = _results(Path(folder))
+    unsupported = {} if tests else dict(UNSUPPORTED)
+    unsupported |= {name: why for name, (came, why) in results.items() if came == "skipped"}
+    failed = {name: why for name, (came, why) in results.items() if came == "failed"}
+    table = make_table("", ("not supported", "why"), sorted(unsupported.items()))
+    console = table_console()
+    console.print(table)
+    for name, why in failed.items():
+        console.print(f"{name} failed:\n{why}", markup=False, highlight=False)
+    passed = len(results) - len(failed) - sum(came == "skipped" for came, _ in results.values())
+    click.echo(json.dumps({"passed": passed, "unsupported": len(unsupported), "failed": len(failed)}))
+    sys.exit(bool(failed))
+
+
+def _run_torchft(fabric: RootlessFabric, folder: str, names: list[str]) -> None:
+    job = fabric.create_job(JobSpec(name="torchft", members=tuple(fabric.topology.hosts)[: torchft_worker.RANKS]))
+    words = [str(TRAINING), "-m", torchft_worker.__name__, folder, *names]
+    run_side_by_side([Program("torchft's tests", "torchft", words, fabric.environment(job, 0))])
+    fabric.delete_job(job.name)
+
+
+def _run_torch(fabric: RootlessFabric, folder: str, names: list[str]) -> None:
+    for name in FOLDERS:
+        Path(folder, name).mkdir()
+    job = fabric.create_job(JobSpec(name="conformance", members=tuple(fabric.topology.hosts)))
+    words = [sys.executable, *WORKER, folder, *(names or chosen(_every(folder)))]
+    run_side_by_side(fabric_programs(fabric, job, words))
+
+
+def _every(folder: str) -> list[str]:
+    """The names of torch's tests."""
+    command, environment = [sys.executable, *WORKER, folder, "--list"], {**os.environ, "WORLD_SIZE": str(RANKS)}
+    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+
+
+def _results(folder: Path) -> dict[str, tuple[str, str]]:
+    """By test, what came of it on all ranks together: the worst, and why."""
+    worst = ["passed", "skipped", "failed"]
+    results: dict[str, tuple[str, str]] = {}
+    for file in sorted(folder.glob("results.*")):
+        for line in file.read_text("utf-8").splitlines():
+            name, came, why = json.loads(line)
+            before = results.get(name, ("passed", ""))
+            results[name] = max(before, (came, why), key=lambda each: worst.index(each[0]))
+    return results

@@ -1,0 +1,113 @@
+"""A client: the host library's endpoint, with random instructions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Final
+
+from netsum.errors import MemoryLostError
+from netsum.memory.endpoint import MemoryEndpoint
+from netsum.memory.run import Run, Task
+from netsum.wire.memory import MemoryHeader
+from netsum_controller.memory.model import Region
+from netsum_memory.message import Address
+
+from tests.system.memory.in_process.network import Network
+from tests.system.memory.in_process.switch import VIRTUAL, Switch
+from tests.system.memory.model import Entry
+from tests.system.memory.oracle import Lives
+from tests.system.memory.places import Asker
+from tests.system.memory.plan import Plan
+from tests.system.memory.request import request_of
+from tests.system.memory.steps import is_push
+
+PORT: Final = 40000
+
+Asking = tuple[int, Entry]
+"""An instruction, and the number of its place."""
+
+
+class Client:
+    """Attributes:
+    answered: instructions that have their reply.
+    refused: those that were refused, in words.
+    """
+
+    def __init__(
+        self, asker: Asker, regions: Mapping[str, Region], lives: Lives, plan: Plan, switch: Switch, network: Network
+    ) -> None:
+        """``regions``: those there are, by name; they may change."""
+        self.asker, self._regions, self._lives, self._plan = asker, regions, lives, plan
+        self._depth, self._pause = plan.depth, plan.pause
+        self._rng = random.Random(f"pauses {plan.asker_seed(asker.client)}")
+        self._next = 0.0
+        self._switch, self._network = switch, network
+        numbers = iter(range(1 + (asker.client << 32), 1 << 62))
+        self.endpoint = MemoryEndpoint(max(region.shards for region in plan.regions), new_client=numbers.__next__)
+        self._address: Address = (f"10.1.0.{asker.client + 1}", PORT)
+        switch.plug(self._address, self._receive)
+        self._tasks: list[tuple[Task, Asking]] = []
+        self._alarm = 0.0
+        self.answered = 0
+        self.refused: list[str] = []
+
+    @property
+    def over(self) -> bool:
+        return self.asker.over and not self._tasks
+
+    @property
+    def unanswered(self) -> list[Asking]:
+        return [asking for _, asking in self._tasks]
+
+    @property
+    def _may_ask(self) -> bool:
+        """A push may wait for other workers' pushes, so it takes up no turn."""
+        return sum(not is_push(entry.asked) for _, (_, entry) in self._tasks) < self._depth
+
+    def submit(self, number: int, entry: Entry) -> None:
+        """Give the endpoint an instruction on a place."""
+        place = self._plan.places[number]
+        plan, region = self._plan.region(place.region), self._regions[place.region]
+        asked, task = entry.asked, Task()
+
+        def replied(_row: int, reply: MemoryHeader, payload: memoryview) -> None:
+            self.asker.end(number, entry, self._network.now, bytes(payload), reply.argument)
+            self.answered += 1
+
+        header, addresses, fields = request_of(asked, place, plan, region.base)
+        fields |= {"on_reply": replied, "spread": (region.granule, region.shards)}
+        run = Run(task, place.region, header._replace(key=region.write_key), addresses, **fields)
+        self._tasks.append((task, (number, entry)))
+        self._lives.present[number].append(entry)
+        self.endpoint.submit(run)
+
+    def turn(self) -> None:
+        """Submit more, send what is due, and schedule the next turn."""
+        now = self._network.now
+        for task, (number, entry) in self._tasks:
+            if isinstance(task.error, MemoryLostError) and self._plan.region_of(number).fragile:
+                self.asker.lose(number, entry, now)
+                self.answered += 1
+            elif task.error is not None:
+                self.refused.append(f"{entry.describe()}: {task.error}")
+        self._tasks = [each for each in self._tasks if not each[0].done()]
+        while self._may_ask and now >= self._next and (asking := self.asker.begin(now)) is not None:
+            self.submit(*asking)
+            self._next = now + self._rng.expovariate(1 / self._pause)
+            self._network.later(self._next - now, self.turn)
+        for packet in self.endpoint.poll(now):
+            self._switch.send(self._address, VIRTUAL, b"".join(packet))
+        due = self.endpoint.next_deadline()
+        if due is not None and due != self._alarm:
+            self._alarm = due
+            self._network.later(max(0.0, due - now), lambda: self._wake(due))
+
+    def _wake(self, due: float) -> None:
+        if due == self._alarm:
+            self._alarm = 0.0
+            self.turn()
+
+    def _receive(self, _source: Address, data: bytes) -> None:
+        self.endpoint.receive([memoryview(data)], self._network.now)
+        self.turn()

@@ -1,0 +1,330 @@
+"""The soak: rounds on one fabric until the time is up; every answer is judged, every error timed."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from netsum_controller.config.job_spec import JobSpec
+from netsum_controller.errors import ControllerError
+from netsum_controller.state.model import Late
+from netsum_testbed.checking import Screen, numbers_from
+
+from tests.system.faults.make import Possible
+from tests.system.faults.scenario import Kind, Scenario, Where
+from tests.system.soak import messages
+from tests.system.soak.cases import Plan, make_plan
+from tests.system.soak.error_attribution import BUSY, History
+from tests.system.soak.fault_injection import FaultInjector
+from tests.system.soak.oracle import Oracle
+from tests.system.soak.report import SoakTotals
+from tests.system.soak.workers import ServesOutside, Workers
+
+SILENCE: Final = 20.0
+"""Seconds past every deadline after which a silent rank counts as hanging."""
+SPAWN: Final = 60.0
+"""Seconds that a rank's process may take to start; two on an idle machine."""
+LEAVING: Final = 20.0
+"""Seconds that all ranks have to leave."""
+_LOOK: Final = 0.25
+CROWD: Final = 8
+"""Threads of the whole machine that want a core, for each core, from which on a second counts as one without a processor: then a
+switch may not answer in time, although this thread, which mostly sleeps, hardly waits."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a run. ``duration`` in seconds; ``only``: that round alone; ``scenario``: what goes wrong in every round;
+    ``timeout``: seconds that every call has, if not those drawn."""
+
+    duration: float = 600.0
+    seed: int = 1
+    only: int | None = None
+    scenario: Scenario | None = None
+    possible: Possible = field(default_factory=Possible)
+    timeout: float | None = None
+
+
+class Soak:
+    """Counts into ``totals``, which is consistent at any moment, since an exception may end a run."""
+
+    def __init__(self, fabric: ServesOutside, options: Options, totals: SoakTotals, screen: Screen) -> None:
+        self._fabric, self._options, self.totals, self._screen = fabric, options, totals, screen
+        self._start = time.monotonic()
+
+    def run(self) -> None:
+        """Make all rounds; the last one begins before the time is up and is completed."""
+        options = self._options
+        for number in numbers_from(0, options.only):
+            self.totals.seconds = time.monotonic() - self._start
+            if number and options.only is None and self.totals.seconds >= options.duration:
+                return
+            plan = make_plan(options.seed, number, options.possible, options.scenario, self._fabric.topology)
+            plan = replace(plan, timeout=options.timeout or plan.timeout)
+            self._screen.say(f"round {number}: {plan.describe()}; scenario {plan.scenario.to_line()}")
+            before = self.totals.failures
+            try:
+                _Round(self._fabric, plan, self.totals, self._screen).run()
+            finally:
+                self.totals.seconds = time.monotonic() - self._start
+                if self.totals.failures > before:
+                    self._screen.say(f"  again with: {self._replay(number)}")
+            self.totals.rounds += 1
+
+    def _replay(self, number: int) -> str:
+        """The command that repeats a round."""
+        rootless = " --rootless" if self._fabric.rootless else ""
+        given = " and the same SCENARIO" if self._options.scenario is not None else ""
+        options = self._options
+        return f'make soak SWITCH={self.totals.switch} SEED={options.seed} ARGS="--only {number}{rootless}"{given}'
+
+
+def waited_for_a_processor() -> float:
+    """Seconds that this thread has been ready to run without running."""
+    return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1]) / 1e9
+
+
+def crowded() -> bool:
+    """True if so many threads want a processor."""
+    runnable = Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[0]
+    return int(runnable) > CROWD * (os.cpu_count() or 1)
+
+
+class _Round:
+    """One job, its ranks, and what they say."""
+
+    def __init__(self, fabric: ServesOutside, plan: Plan, totals: SoakTotals, screen: Screen) -> None:
+        self._fabric, self._plan, self._totals = fabric, plan, totals
+        self._screen, self._say = screen, screen.say
+        self._history = History(plan)
+        self._judge = Oracle(plan, self._history)
+        self._crew = Workers(processes=plan.scenario.has(Kind.KILL))
+        self._deadlines: dict[int, float | None] = {}
+        self._finished: set[int] = set()
+        self._resyncing: set[int] = set()
+        self._left: set[int] = set()
+        self._first = 0
+        self._joined: set[int] = set()
+        self._broken = False
+        self._waited = (time.monotonic(), waited_for_a_processor())
+
+    def run(self) -> None:
+        plan, fabric = self._plan, self._fabric
+        name = f"soak-{plan.base.index}"
+        late = {"late": Late.DEGRADE, "block_exp": plan.block_exp_ms, "quorum": plan.quorum} if plan.degrades else {}
+        base = {"name": name, "members": plan.members, "window": plan.base.window, "chunks": plan.base.chunks}
+        job = fabric.create_job(JobSpec.model_validate({**base, "roots": plan.roots, **late}))
+        with ExitStack() as stack:
+            stack.callback(self._delete, name)
+            assert fabric.controller.url is not None
+            postings = [
+                messages.WorkerSetup(
+                    plan=plan,
+                    rank=rank,
+                    job=name,
+                    token=fabric.tokens[name],
+                    controller=fabric.controller.url,
+                    opening=fabric.opening(job.members[rank]),
+                    spoil=plan.scenario.where is Where.HOSTS,
+                )
+                for rank in range(plan.workers)
+            ]
+            incidents = FaultInjector(fabric, self._crew, postings, job, self._history, self._totals, self._say)
+            stack.enter_context(incidents)
+            stack.callback(self._stop)
+            for posting in postings:
+                self._crew.post(posting)
+                self._expect(posting.rank, SPAWN + messages.JOIN_TIMEOUT)
+            self._listen(incidents)
+        self._give_judgement()
+
+    def _delete(self, name: str) -> None:
+        try:
+            self._fabric.delete_job(name)
+        except ControllerError:
+            self._fabric.delete_job(name, force=True)
+
+    def _expect(self, rank: int, seconds: float) -> None:
+        """Expect a report of the rank within these seconds, plus an allowance for a loaded machine."""
+        self._deadlines[rank] = time.monotonic() + seconds + messages.LATE + SILENCE
+
+    def _listen(self, incidents: FaultInjector) -> None:
+        """Listen until all ranks have made all calls and every event is over, or until a rank hangs."""
+        everyone = set(range(self._plan.workers))
+        while not (self._finished == everyone and incidents.over and not self._resyncing) and not self._broken:
+            incidents.run()
+            due = incidents.next_time()
+            wait = _LOOK if due is None else min(_LOOK, max(0.0, due - time.monotonic()))
+            heard = self._hear(wait)
+            self._look_for_a_processor()
+            for rank, seconds in incidents.stalled:
+                if (deadline := self._deadlines.get(rank)) is not None:
+                    self._deadlines[rank] = deadline + seconds
+            incidents.stalled.clear()
+            if self._joined == everyone and self._first >= 0:
+                incidents.begun(self._first)
+            self._forget(incidents.killed)
+            if not heard:
+                self._look_for_hangs()
+            self._screen.show(self._totals)
+
+    def _look_for_a_processor(self) -> None:
+        """If this thread, which mostly sleeps, waited for a processor half of the time, or there is a crowd, assume that ranks
+        and switches waited too."""
+        (since, waited), now = self._waited, (time.monotonic(), waited_for_a_processor())
+        if now[0] - since < 1.0:
+            return
+        if now[1] - waited > (now[0] - since) / 2 or crowded():
+            self._history.begins(BUSY, None, since).over = now[0]
+        self._waited = now
+
+    def _forget(self, killed: set[int]) -> None:
+        for rank in killed:
+            self._finished.discard(rank)
+            self._resyncing.discard(rank)
+            self._expect(rank, SPAWN + messages.JOIN_TIMEOUT)  # of its successor
+
+    def _hear(self, wait: float) -> bool:
+        try:
+            word = self._crew.words.get(timeout=wait)
+        except queue.Empty:
+            return False
+        self._take(word)
+        return True
+
+    def _take(self, word: messages.Message) -> None:
+        rank = word.rank
+        if not self._broken:  # what a rank says while it is being stopped is not its fault
+            self._history.take(word)
+        match word:
+            case messages.Joined():
+                self._greet(rank)
+            case messages.Began(step=step, timeout=timeout):
+                self._first = max(self._first, step)
+                self._expect(rank, timeout)
+            case messages.Answer():
+                self._judge.take(word)
+                self._error(word, f"call {word.step}", word.late)
+                self._expect(rank, self._plan.timeout)
+            case messages.NotJoined():
+                self._not_joined(word)
+            case messages.Resyncing():
+                self._resyncing.add(rank)
+                self._expect(rank, messages.RESYNC_TIMEOUT)
+                self._call_back()
+            case messages.Resynced():
+                self._resynced(word)
+            case messages.Evicted():
+                self._deadlines[rank] = None
+            case messages.Finished():
+                self._finished.add(rank)
+                self._deadlines[rank] = None
+                if self._resyncing:
+                    self._call_back()
+            case messages.Left():
+                self._left.add(rank)
+                self._deadlines[rank] = None
+                self._totals.add_packets(word.counts)
+                self._totals.retransmissions += word.retransmissions
+                self._totals.resumes += word.resumes
+            case messages.Crashed(trace=trace):
+                self._wrong(f"rank {rank}: {trace}")
+                self._broken = True
+
+    def _greet(self, rank: int) -> None:
+        """Let the calls begin when all have joined."""
+        again = rank in self._joined  # a killed rank's successor
+        self._joined.add(rank)
+        self._expect(rank, 0.0 if again else SPAWN + messages.JOIN_TIMEOUT)
+        if len(self._joined) == self._plan.workers and not again:
+            for each in self._joined:
+                self._crew.command(each, "go")
+                self._expect(each, 0.0)
+
+    def _call_back(self) -> None:
+        """A resync takes all ranks: call back those that have finished."""
+        for rank in self._finished:
+            self._crew.command(rank, "resync")
+            self._expect(rank, messages.RESYNC_TIMEOUT)
+        self._finished.clear()
+
+    def _not_joined(self, word: messages.NotJoined) -> None:
+        """The rank asks again; until all have joined, the others wait for it."""
+        self._error(word, "join", word.when - word.begun - messages.JOIN_TIMEOUT)
+        waiting = self._joined if len(self._joined) < self._plan.workers else set()
+        for rank in {word.rank, *waiting}:
+            self._expect(rank, SPAWN + messages.JOIN_TIMEOUT)
+
+    def _resynced(self, word: messages.Resynced) -> None:
+        self._resyncing.discard(word.rank)
+        self._expect(word.rank, self._plan.timeout)
+        self._totals.resyncs += word.failure is None
+        if word.wrong:
+            self._wrong(f"rank {word.rank}: after resync: {word.wrong}")
+        self._error(word, "resync", word.late)
+
+    def _error(self, word: messages.Answer | messages.Resynced | messages.NotJoined, where: str, late: float) -> None:
+        """Count the error that a rank reports, if any, ``late`` seconds after its time."""
+        failure = word.failure
+        if failure is None:
+            return
+        self._totals.errors[failure.name] += 1
+        late -= self._history.busy(word.begun, word.when)
+        self._totals.latest_error = max(self._totals.latest_error, late)
+        if late > messages.LATE:
+            self._totals.late_errors += 1
+            self._say(f"  LATE: rank {word.rank}, {where}, {late:.1f} s after its time: {failure.name}: {failure.text}")
+        if not failure.ours:
+            self._wrong(f"rank {word.rank}, {where}: {failure.name} is none of netsum's errors: {failure.text}")
+            self._broken = True  # the state after such an error is unknown
+
+    def _wrong(self, text: str) -> None:
+        self._totals.wrong += 1
+        self._say(f"  WRONG: {text}")
+
+    def _look_for_hangs(self) -> None:
+        now = time.monotonic()
+        silent = [rank for rank, deadline in self._deadlines.items() if deadline is not None and now > deadline]
+        if not silent:
+            return
+        self._totals.hangs += len(silent)
+        self._broken = True
+        self._say(f"  HANG: ranks {silent} say nothing")
+        frames = sys._current_frames()
+        for thread in threading.enumerate():
+            if thread.name.startswith("rank ") and thread.ident in frames:
+                self._say(f"  {thread.name}:\n{''.join(traceback.format_stack(frames[thread.ident]))}")
+
+    def _stop(self) -> None:
+        """Let all ranks leave, and take what they still report."""
+        self._crew.close()
+        deadline = time.monotonic() + (0.0 if self._broken else LEAVING)
+        while len(self._left) < self._plan.workers and time.monotonic() < deadline:
+            self._hear(_LOOK)
+        if stuck := self._crew.stop():
+            self._totals.hangs += not self._broken
+            self._say(f"  HANG: ranks {stuck} do not leave")
+        while self._hear(0.0):
+            pass
+
+    def _give_judgement(self) -> None:
+        for line in self._history.complaints():
+            self._totals.blamed += 1
+            self._say(f"  BLAMED: {line}")
+        for finding in self._judge.findings():
+            if not finding.results:
+                continue
+            self._totals.calls += 1
+            self._totals.elements += finding.step.cell.size
+            self._totals.degraded += finding.degraded
+            for complaint in finding.complaints:
+                self._wrong(f"call {finding.number}, {finding.step.describe()}: {complaint}")
+        self._screen.show(self._totals)

@@ -1,5 +1,0 @@
-"""Faults as data: a scenario says what happens to the packets of each link, and which events happen when.
-
-scenario -> make (from a seed) -> the places where packets are disturbed: the hosts' transports
-(:mod:`netsum.transports.impairment`), the kernel (:mod:`~netsum_trials.faults.make`) or the ports of the embedded switch.
-"""

@@ -1,1 +1,0 @@
-"""The trial in one process: pure devices, pure clients and the controller's decisions, on a clock of their own."""

@@ -1,1 +1,0 @@
-"""The trial on a network: `netsum-memory` on hosts, the controller, a real switch, and clients of the host library."""

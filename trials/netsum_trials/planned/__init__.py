@@ -1,3 +1,0 @@
-"""Does the planner foresee what the testbed does? Simulated and predicted times, next to those measured in Mininet, whose links
-have rates. ``cases`` are the networks, ``measured`` times them, ``errors`` compares, and each command is one trial.
-"""

@@ -1,5 +1,0 @@
-"""``make soak``: random calls under random faults must return exact or declared partial results, or raise in time.
-
-cases -> data -> worker (one rank, in a thread or a process) -> crew (all ranks) -> incidents (what goes wrong) -> judge ->
-report; :mod:`~netsum_trials.soak.run` drives them over a fabric and :mod:`~netsum_trials.soak.command` is the command.
-"""
