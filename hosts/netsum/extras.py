@@ -28,7 +28,8 @@ def advice(extra: str) -> str:
     asked = f"[{extra}]" if extra else ""
     if "dir_info" in origin:
         folder = unquote(urlsplit(url).path)
-        return f"pip install {'-e ' if origin['dir_info'].get('editable') else ''}{quote(f'{folder}{asked}')}"
+        editable = extra and origin["dir_info"].get("editable")  # netsum alone is for another environment
+        return f"pip install {'-e ' if editable else ''}{quote(f'{folder}{asked}')}"
     if "vcs_info" in origin:
         url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
     return (

@@ -42,7 +42,7 @@ def choose_topology(file: Path | None, workers: int | None) -> tuple[Topology, i
     """The topology to bring up, and how many of its hosts have a worker."""
     if workers is None:
         workers = WORKERS if file is None else min(len(load_topology(file).hosts), MAX_WORKERS)
-    usual = Path("mininet") / f"star{workers}.yaml"
+    usual = Path("mininet/topologies") / f"star{workers}.yaml"
     if file is None and usual.exists():
         file = usual
     topology = star(workers) if file is None else load_topology(file)

@@ -17,7 +17,7 @@ from netsum_controller.planning.trees import distances, switch_graph
 from tests.controller.graphs import topologies
 from tests.controller.test_files import refusal
 
-MININET = Path(__file__).parents[2] / "mininet"
+MININET = Path(__file__).parents[2] / "mininet" / "topologies"
 
 LINKED = """\
 name: pair

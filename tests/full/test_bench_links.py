@@ -13,7 +13,7 @@ from netsum_testbed.errors import TestbedError
 
 from tests.full.commands import invoke
 
-UNEVEN = Path(__file__).parents[2] / "mininet" / "uneven2x2x2.yaml"
+UNEVEN = Path(__file__).parents[2] / "mininet" / "topologies" / "uneven2x2x2.yaml"
 
 
 def paths(rate: float) -> dict[tuple[str, str], float]:

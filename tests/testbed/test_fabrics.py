@@ -77,7 +77,7 @@ def mininet(switch: str) -> Iterator[MininetFabric]:
     """The star of two hosts of mininet/topologies/star2.yaml."""
     from netsum_testbed.mininet_fabric import MininetFabric  # where the tests run without root it may not be there
 
-    with MininetFabric(load_topology(ROOT / "mininet" / "star2.yaml"), switch) as fabric:
+    with MininetFabric(load_topology(ROOT / "mininet" / "topologies" / "star2.yaml"), switch) as fabric:
         yield fabric
 
 
@@ -135,7 +135,7 @@ def check_worker_processes(fabric: Fabric, algorithm: str = "auto") -> None:
 
 @pytest.mark.parametrize("hosts", [2, 4, 8])
 def test_the_files_are_stars(hosts: int) -> None:
-    file, made = load_topology(ROOT / "mininet" / f"star{hosts}.yaml"), star(hosts)
+    file, made = load_topology(ROOT / "mininet" / "topologies" / f"star{hosts}.yaml"), star(hosts)
     assert file.switches == made.switches
     rated = made.filled(hosts={name: {"rate_mbps": 1000} for name in made.hosts})
     assert file == rated

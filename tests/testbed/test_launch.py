@@ -50,7 +50,7 @@ def test_a_command_is_what_the_callers_path_and_environment_have(
     assert shared_environment(1)["PATH"].startswith(f"{tmp_path / 'active' / 'bin'}:")
     bare = tmp_path / "bare" / "python"
     with pytest.raises(
-        TestbedError, match=f"^{bare} has no netsum: {bare} -m pip install {ROOT}/hosts; or run a SCRIPT.py"
+        TestbedError, match=f"^{bare} has no netsum: {bare} -m pip install {ROOT}; or run a SCRIPT.py"
     ):
         command_line([str(bare), "x.py"])
 
@@ -161,7 +161,7 @@ def test_interrupted_on_the_embedded_switch(netsum: Start) -> None:
 @pytest.mark.full
 def test_in_mininet(netsum: Start, switch: str, script: str) -> None:
     """Every rank in the namespace of its host."""
-    file = str(ROOT / "mininet" / "star2.yaml")
+    file = str(ROOT / "mininet" / "topologies" / "star2.yaml")
     command = netsum("run", "--topology", file, "--switch", switch, script)
     command.ends()
     assert f"star2: {switch} switch and 2 ranks, Mininet: up" in command.output

@@ -67,6 +67,6 @@ def test_hosts_for_the_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = tmp_path / "memory.yaml"
     path.write_text("devices: 2\nregions: [{name: x, size: 65536}]\n")
     monkeypatch.setattr("netsum_testbed.launch.end_on_signals", lambda: None)
-    words = ["--topology", str(ROOT / "mininet" / "star4.yaml"), "--memory", str(path), "true"]
+    words = ["--topology", str(ROOT / "mininet" / "topologies" / "star4.yaml"), "--memory", str(path), "true"]
     with pytest.raises(TestbedError, match="4 ranks and 2 memory devices need a host each, and it has 4 hosts"):
         run.main(words, standalone_mode=False)

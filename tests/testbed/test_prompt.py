@@ -66,7 +66,7 @@ def test_memory_on_hosts_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_tree(netsum: Start) -> None:
     """Two leaves under a root: ping and sum across it, and again after the root restarted."""
     sums = "all python -c 'import netsum; c = netsum.join(); print(c.allreduce([1 + c.rank])); c.barrier(); c.close()'"
-    file = str(ROOT / "mininet" / "tree2x2.yaml")
+    file = str(ROOT / "mininet" / "topologies" / "tree2x2.yaml")
     commands = ["h1 ping -c1 -W5 h4", sums, "switch root stop", "switch root start", "sh netsum reconcile", sums,
                 "sh netsum job show train", "exit"]  # fmt: skip
     command = netsum("testbed", "--topology", file, "--switch", "bmv2", commands=commands)

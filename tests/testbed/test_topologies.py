@@ -112,7 +112,7 @@ def check_pings(fabric: MininetFabric) -> None:
 def test_mininet(switch: str) -> None:
     from netsum_testbed.mininet_fabric import MininetFabric  # where the tests run without root it may not be there
 
-    with MininetFabric(load_topology(ROOT / "mininet" / "leafspine2x2x2.yaml"), switch) as fabric:
+    with MininetFabric(load_topology(ROOT / "mininet" / "topologies" / "leafspine2x2x2.yaml"), switch) as fabric:
         check_pings(fabric)
         check_link(fabric)
         check_processes(fabric)
@@ -136,7 +136,7 @@ def check_link(fabric: MininetFabric) -> None:
 def test_mininet_fat_tree_on_the_embedded_switch() -> None:
     from netsum_testbed.mininet_fabric import MininetFabric
 
-    with MininetFabric(load_topology(ROOT / "mininet" / "fattree4.yaml"), "embedded") as fabric:
+    with MininetFabric(load_topology(ROOT / "mininet" / "topologies" / "fattree4.yaml"), "embedded") as fabric:
         check_pings(fabric)
 
 

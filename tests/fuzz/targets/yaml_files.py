@@ -58,7 +58,7 @@ def target() -> FuzzTarget:
         scenario = _read_or_refused(_scenario, text)
         assert scenario is None or Scenario.model_validate_json(scenario.to_line()) == scenario
 
-    files = [path.read_bytes() for path in sorted(Path("mininet").glob("*.yaml"))]
+    files = [path.read_bytes() for path in sorted(Path("mininet/topologies").glob("*.yaml"))]
     return FuzzTarget(take, [_TOPOLOGY, _JOB, _SCENARIO, *files, *_ODD], 2048)
 
 
