@@ -22,9 +22,7 @@ images = (images / 16).float()
 data = TensorDataset(images, labels)
 sampler = DistributedSampler(data)
 loader = DataLoader(data, BATCH // size, sampler=sampler)
-model = DistributedDataParallel(
-    torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-)
+model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 for epoch in range(1, EPOCHS + 1):
     sampler.set_epoch(epoch)
@@ -39,7 +37,5 @@ weights = torch.cat([parameter.detach().flatten() for parameter in model.paramet
 everyones = [torch.empty_like(weights) for _ in range(size)]
 dist.all_gather(everyones, weights)
 if rank == 0:
-    print(
-        f"weights: {'the same' if all(torch.equal(each, weights) for each in everyones) else 'DIFFERENT'} on all ranks"
-    )
+    print(f"weights: {'the same' if all(torch.equal(each, weights) for each in everyones) else 'DIFFERENT'} on all ranks")
 dist.destroy_process_group()

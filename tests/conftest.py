@@ -28,9 +28,7 @@ _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _repeatable = settings(_patient, derandomize=True, database=None)
 settings.register_profile("default", _repeatable, max_examples=40)
 settings.register_profile("thorough", _repeatable, max_examples=200)
-_anew = settings(
-    _patient, derandomize=False, database=None
-)  # also in CI, where Hypothesis makes examples repeatable by itself
+_anew = settings(_patient, derandomize=False, database=None)  # also in CI, where Hypothesis makes examples repeatable by itself
 settings.register_profile("explore", _anew, max_examples=100, print_blob=True)
 settings.load_profile("default")
 

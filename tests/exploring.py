@@ -26,9 +26,7 @@ ROOT = Path(__file__).parents[1]
 UNTIL, FOUND = "NETSUM_EXPLORE_UNTIL", "NETSUM_EXPLORE_FOUND"
 """Environment: the time (of :func:`time.time`) after which no test begins, and the file of what has failed."""
 
-_CASE = re.compile(
-    r"^(?:Failing|Falsifying) (?:test case|(?:explicit )?example): (?:\w+\((.*)\)|<state machine>)\Z", re.DOTALL
-)
+_CASE = re.compile(r"^(?:Failing|Falsifying) (?:test case|(?:explicit )?example): (?:\w+\((.*)\)|<state machine>)\Z", re.DOTALL)
 _ROUND = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 _BLOB = re.compile(r"@reproduce_failure\(.*\)")
 
@@ -112,9 +110,7 @@ def main() -> int:
             kind = "hypothesis or explore" if rounds == 1 else "hypothesis"
             chosen = ["-m", kind, "--hypothesis-profile", "explore", f"--hypothesis-seed={seed}"]
             command = [sys.executable, "-m", "pytest", "-p", "tests.exploring", *chosen, *sys.argv[2:]]
-            code = subprocess.run(
-                command, env={**os.environ, UNTIL: str(until), FOUND: found.name}, check=False
-            ).returncode
+            code = subprocess.run(command, env={**os.environ, UNTIL: str(until), FOUND: found.name}, check=False).returncode
             if code not in _ROUND:
                 break  # every property has failed, or pytest did not run
         failed = Path(found.name).read_text().splitlines()

@@ -188,9 +188,7 @@ def figures(timed: Timed) -> dict[str, object]:
             of_size = microseconds.setdefault(str(workers), {}).setdefault(str(line.size), {})
             of_size[name] = round(line.seconds[0] * 1e6, 1)
     return {
-        "fastest": {
-            str(workers): {str(size): name for size, name in sizes.items()} for workers, sizes in fastest(timed).items()
-        },
+        "fastest": {str(workers): {str(size): name for size, name in sizes.items()} for workers, sizes in fastest(timed).items()},
         "microseconds": microseconds,
         "wrong": sum(line.wrong[0] for lines in timed.values() for line in lines),
     }

@@ -117,9 +117,7 @@ class Asked:
         **given: Any,
     ) -> Asked:
         """Raises a UsageError for options that do not go together."""
-        begin, end, step, factor = (
-            given.pop(f"{name}") for name in ("minbytes", "maxbytes", "stepbytes", "stepfactor")
-        )
+        begin, end, step, factor = (given.pop(f"{name}") for name in ("minbytes", "maxbytes", "stepbytes", "stepfactor"))
         if begin is not None:
             sizes = scan(begin, end, step, factor)
         elif (end, step, factor) != (None, None, None):

@@ -381,9 +381,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 def time_collective(fabric: Fabric, calls: Calls) -> Iterator[Line]:
     """Time the calls, every rank a process on its own host; yield a line for each size as it comes."""
-    job = fabric.create_job(
-        JobSpec(name="bench", members=tuple(fabric.topology.hosts)[: calls.workers], algorithm=SWITCH)
-    )
+    job = fabric.create_job(JobSpec(name="bench", members=tuple(fabric.topology.hosts)[: calls.workers], algorithm=SWITCH))
     ranks = fabric.spawn_ranks(job, calls.command())
     rate = fabric.topology.hosts[job.members[0]].rate_mbps
     for jobs in time_ranks(ranks, calls, rate):
@@ -419,9 +417,7 @@ def _line(calls: Calls, size: int, timed: Sequence[Sequence[Timing]], rate_mbps:
         calls.operation,
         tuple(tuple(tuple(each.seconds) for each in ranks) for ranks in places),
         tuple(late),
-        tuple(
-            round(max(max(each.frames_out, each.frames_in) for each in ranks) / calls.iterations) for ranks in places
-        ),
+        tuple(round(max(max(each.frames_out, each.frames_in) for each in ranks) / calls.iterations) for ranks in places),
         rate_mbps,
         tuple(round(max(each.stored for each in ranks) / calls.iterations) for ranks in places),
     )
@@ -452,6 +448,4 @@ def straggler_note(lines: Sequence[Line]) -> str:
     ranks = [rank for rank, _ in found]
     rank = statistics.mode(ranks)
     late = max(seconds for each, seconds in found if each == rank)
-    return (
-        f"rank {rank} began last at {ranks.count(rank)} of {len(ranks)} sizes and places, by up to {late * 1e6:.0f} us"
-    )
+    return f"rank {rank} began last at {ranks.count(rank)} of {len(ranks)} sizes and places, by up to {late * 1e6:.0f} us"

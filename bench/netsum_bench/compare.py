@@ -118,18 +118,14 @@ def compare_all(
         hosts = tuple(fabric.topology.hosts)
         # A job's name has letters, digits and dashes.
         jobs = {
-            name: fabric.create_job(
-                JobSpec(name=name.replace("_", "-").replace(":", "-"), members=hosts, algorithm=name)
-            )
+            name: fabric.create_job(JobSpec(name=name.replace("_", "-").replace(":", "-"), members=hosts, algorithm=name))
             for name in algorithms
             if name != GLOO
         }
         ranks = []
         for rank, host in enumerate(hosts):
             environment = {PARTIES: json.dumps(_parties(fabric, jobs, algorithms, rank))}
-            ranks.append(
-                fabric.spawn(host, calls.command(_MODULE), name=f"rank{rank}", environment=environment, piped=True)
-            )
+            ranks.append(fabric.spawn(host, calls.command(_MODULE), name=f"rank{rank}", environment=environment, piped=True))
         say(f"{told}: {calls.sizes[0]} bytes")
         for lines, following in zip(time_ranks(ranks, calls, rate_mbps), [*calls.sizes[1:], 0], strict=True):
             say(f"{told}: {following} bytes")
@@ -168,9 +164,7 @@ MOST_WORKERS: Final = 16
 @click.command()
 @switch_option("the embedded one, which takes more packets a second")
 @count_option("--rate-mbps", default=RATE_MBPS, told="of every host's link, in each direction", most=1000)
-@count_option(
-    "--delay-us", default=0, told="how long a frame is in flight on every link, each way", least=0, most=10**6
-)
+@count_option("--delay-us", default=0, told="how long a frame is in flight on every link, each way", least=0, most=10**6)
 @list_option("--workers", int, 1, MOST_WORKERS, "2,4,8", "ranks, each on its own host")
 @sizes_option("4K,4M", name="--size")
 @algorithms_option(ALGORITHMS, comma(ALGORITHMS), "what is compared")

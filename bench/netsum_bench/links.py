@@ -181,9 +181,7 @@ def measured(topology: Topology, carried: dict[Pair, float]) -> Topology:
     fraction. :class:`TestbedError` if a link carried nothing."""
     if idle := [f"{one} -> {other}" for (one, other), rate in carried.items() if rate <= 0]:
         raise TestbedError(f"no path of a stream takes {', '.join(idle)}: their rates cannot be measured")
-    links = (
-        replace(each, rate=exact(float(f"{carried[each.source, each.target] / 1e9:.2g}"))) for each in topology.links
-    )
+    links = (replace(each, rate=exact(float(f"{carried[each.source, each.target] / 1e9:.2g}"))) for each in topology.links)
     return replace(topology, links=tuple(links))
 
 
@@ -212,6 +210,4 @@ def bench_links(file: Path, switch: str, seconds: float, output: Path | None) ->
     told = {f"{one} -> {other}": rate * 8 / 1e6 for (one, other), rate in carried.items()}
     rows = [(link, f"{mbps:.2f}") for link, mbps in told.items()]
     table_console().print(make_table(f"links of {topology.name}", ("link", ">Mbit/s"), rows))
-    print_figures(
-        {"topology": topology.name, "seconds": seconds, "mbps": {link: round(mbps, 3) for link, mbps in told.items()}}
-    )
+    print_figures({"topology": topology.name, "seconds": seconds, "mbps": {link: round(mbps, 3) for link, mbps in told.items()}})

@@ -69,8 +69,7 @@ def wire_bytes(comm: Communicator) -> Bytes:
     stats = comm.stats
     frames = stats.packets_sent, stats.packets_received
     sent, received = (
-        data + PREFIX_BYTES * number
-        for data, number in zip((stats.bytes_sent, stats.bytes_received), frames, strict=True)
+        data + PREFIX_BYTES * number for data, number in zip((stats.bytes_sent, stats.bytes_received), frames, strict=True)
     )
     return stats.bytes_sent, sent, received, stats.stored
 

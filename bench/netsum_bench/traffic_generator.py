@@ -97,9 +97,7 @@ class Blaster:
         self._receiver = receiver
         # The kernel's timeout: Python's would cost a poll(2) for each packet.
         whole = int(timeout)
-        receiver.setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, int((timeout - whole) * 1e6))
-        )
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, int((timeout - whole) * 1e6)))
         self._replies = MessageArray(np.zeros((_MOST_REPLIES, _LONGEST), np.uint8))
 
     @classmethod
@@ -278,9 +276,7 @@ def bare_wires(rootless: bool, number: int = HOSTS) -> Iterator[Wires]:
                 ends,
                 (),
                 lambda: Blaster.on_datagrams([(theirs, ours) for ours, theirs in pairs]),
-                lambda: [
-                    UdpPort(at, parse_address(theirs), parse_address(ours)) for at, (ours, theirs) in enumerate(pairs)
-                ],
+                lambda: [UdpPort(at, parse_address(theirs), parse_address(ours)) for at, (ours, theirs) in enumerate(pairs)],
             )
             return
         links = [(f"s{at}", f"h{at}") for at in range(number)]

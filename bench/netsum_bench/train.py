@@ -82,9 +82,7 @@ def training_table(switch: str, training: Training, runs: Mapping[int, Mapping[s
             of = found[backend]
             times = [f"{of[f'{name}_ms']:.1f}" for name in ("step", "backward", "compute", "communicate")]
             equal = "equal" if found["replicas_equal"][backend] else "DIFFERENT"
-            rows.append(
-                (f"{rate} Mbit/s" if rate else "unlimited", backend, *times, f"{100 * of['hidden']:.0f}", equal)
-            )
+            rows.append((f"{rate} Mbit/s" if rate else "unlimited", backend, *times, f"{100 * of['hidden']:.0f}", equal))
     title = f"{switch} switch, {training.workers} workers, {size / 1e6:.1f} MB of gradients: medians of {training.steps} steps"
     return make_table(title, columns, rows)
 

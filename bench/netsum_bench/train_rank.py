@@ -36,9 +36,7 @@ class Replica:
         layers = torch.nn.Linear(INPUTS, width), torch.nn.Linear(width, width), torch.nn.Linear(width, CLASSES)
         model = torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1], torch.nn.ReLU(), layers[2])
         self.group, self.batch = group, batch
-        self.model = DistributedDataParallel(
-            model, process_group=group, bucket_cap_mb=bucket_mib, gradient_as_bucket_view=True
-        )
+        self.model = DistributedDataParallel(model, process_group=group, bucket_cap_mb=bucket_mib, gradient_as_bucket_view=True)
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         self.seconds: dict[str, list[float]] = {"step": [], "backward": [], "compute": [], "communicate": []}
         self.losses: list[float] = []

@@ -104,9 +104,7 @@ class Communicator(Reductions, Exchanges):
         """Enter a new epoch, with nothing left of the one before."""
         self._descriptor = descriptor
         membership = self._membership
-        self._recovery = (
-            Recovery(descriptor, membership.rejoin, membership.open_transport) if membership is not None else None
-        )
+        self._recovery = Recovery(descriptor, membership.rejoin, membership.open_transport) if membership is not None else None
         endpoint = open_endpoint(descriptor, join_deadline if membership is None else 0.0)
         self._session = JobSession(endpoint, transport, self._explain, self._recovery, self._log)
         self._engine: ProgressEngine[Work[Any]] = ProgressEngine(self._session)
@@ -189,9 +187,7 @@ class Communicator(Reductions, Exchanges):
 
     def _grouping(self) -> Membership:
         if self._membership is None:
-            raise UnsupportedError(
-                "groups are made by the controller, and this communicator was not joined through one"
-            )
+            raise UnsupportedError("groups are made by the controller, and this communicator was not joined through one")
         return self._membership
 
     def tune(
@@ -269,9 +265,7 @@ class Communicator(Reductions, Exchanges):
         check_state(state, progress)
         deadline = time.monotonic() + seconds(timeout)
         if self._membership is None:
-            raise CommunicatorError(
-                "this communicator was not joined through a controller; join again with new descriptors"
-            )
+            raise CommunicatorError("this communicator was not joined through a controller; join again with new descriptors")
         self._log.resync()
         while True:
             self._engine.close()
@@ -322,9 +316,7 @@ class Communicator(Reductions, Exchanges):
             gen = self._gen & 0xFFFF
             descriptor, size = self._descriptor, self._block_bytes
             rank, workers = descriptor.rank, descriptor.workers
-            context = Context(
-                self._session, rank, workers, size, gen, self._degrades, call.no_aging, call.contribute, error
-            )
+            context = Context(self._session, rank, workers, size, gen, self._degrades, call.no_aging, call.contribute, error)
             context.whole = PART_OF.get()
             flow, report = call.flow(context), context.report
             work: Work[Result] = Work(self._engine, flow, gen, bound, report, ended, context.progress)
@@ -356,9 +348,7 @@ class Communicator(Reductions, Exchanges):
 
     def _open(self, bound: float | None) -> None:
         """Before the first call, find out whether all ranks belong to the same run."""
-        context = Context(
-            self._session, self.rank, self.size, self._block_bytes, self._gen, self._degrades, no_aging=True
-        )
+        context = Context(self._session, self.rank, self.size, self._block_bytes, self._gen, self._degrades, no_aging=True)
         self._engine.start(Work(self._engine, same_run(context), self._gen, bound), background=False)
         self._gen += 1
         self._opens = False

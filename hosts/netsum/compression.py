@@ -224,9 +224,7 @@ class _Levels:
             signed = signed[:, ::2] * np.int8(16) + signed[:, 1::2]
         return encode_integers(signed, self.lane, self.workers)
 
-    def decode(
-        self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None
-    ) -> Array:
+    def decode(self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None) -> Array:
         sums = decode_integers(lanes, data_cnt, self.lane, self.workers)
         if self.bits == 4:
             low = ((sums + np.int8(8)) & np.int8(15)) - np.int8(8)

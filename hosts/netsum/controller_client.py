@@ -28,9 +28,7 @@ class ControllerClient(Asking):
         self._instance = secrets.token_hex(8)
 
     @classmethod
-    def from_options(
-        cls, job: str | None, rank: int | None, token: str | None, controller: str | None
-    ) -> ControllerClient:
+    def from_options(cls, job: str | None, rank: int | None, token: str | None, controller: str | None) -> ControllerClient:
         """The client for these options; JoinError names the missing or wrong ones."""
         given = {"job": job, "rank": rank, "token": token, "controller": controller}
         missing = [name for name, value in given.items() if value is None]
@@ -50,9 +48,7 @@ class ControllerClient(Asking):
             return None
         return cls(descriptor.job, descriptor.rank, token, descriptor.controller)
 
-    def rejoin(
-        self, epoch: int, told: Told, link: Mapping[str, str] | None = None, peer: str | None = None
-    ) -> Descriptor:
+    def rejoin(self, epoch: int, told: Told, link: Mapping[str, str] | None = None, peer: str | None = None) -> Descriptor:
         """Ask once what has become of this rank's epoch; ``told`` is its report, or what it waits for. ``link`` and ``peer``
         are as in :meth:`join`. Raises :class:`NotReadyError` (ask again), :class:`DesynchronizedError` (it cannot be continued),
         :class:`EvictedError`, or what :meth:`join` raises."""
@@ -107,9 +103,7 @@ class ControllerClient(Asking):
             state, missing = answer.get("state", "not open"), answer.get("missing", [])
             ranks = tuple(int(each["rank"]) for each in missing) if state == "open" else ()
             causes = {each["rank"]: f", which {each['cause']}" for each in answer.get("waiting_for", [])}
-            names = "; ".join(
-                f"rank {each['rank']} ({each.get('host', '?')}){causes.get(each['rank'], '')}" for each in missing
-            )
+            names = "; ".join(f"rank {each['rank']} ({each.get('host', '?')}){causes.get(each['rank'], '')}" for each in missing)
             trouble = "; ".join(map(str, answer.get("trouble", [])))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException) as error:
             return f"the controller could not be asked why ({plain(error)})", ()
@@ -118,9 +112,7 @@ class ControllerClient(Asking):
         return trouble or _STATES.get(state, f"the block is {state} at the switch"), ()
 
 
-_KEPT: Final = (
-    ": does a firewall here keep UDP from the switch, or is this host's MAC address another than in the topology?"
-)
+_KEPT: Final = ": does a firewall here keep UDP from the switch, or is this host's MAC address another than in the topology?"
 _STATES: Final = {
     "open": "the block is open at the switch, but which rank it waits for is not known",
     "absent": "no contribution to the block has reached the switch, not even this rank's",

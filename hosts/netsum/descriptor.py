@@ -179,11 +179,7 @@ class Descriptor:
                 raise ValueError(f"{name} is {value!r}, must be a whole number")
             if not low <= value <= high:
                 raise ValueError(f"{name} is {value}, must be {low}..{high}")
-        if (
-            isinstance(self.block_exp_ms, bool)
-            or not isinstance(self.block_exp_ms, int | float)
-            or self.block_exp_ms < 0
-        ):
+        if isinstance(self.block_exp_ms, bool) or not isinstance(self.block_exp_ms, int | float) or self.block_exp_ms < 0:
             raise ValueError(f"block_exp_ms is {self.block_exp_ms!r}, must be a number of milliseconds, 0 or more")
         if type(self.quorum) is not int or not 0 <= self.quorum <= self.workers:
             raise ValueError(f"quorum is {self.quorum!r}, must be 0..{self.workers}")

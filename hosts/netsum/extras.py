@@ -32,8 +32,4 @@ def advice(extra: str) -> str:
         return f"pip install {'-e ' if editable else ''}{quote(f'{folder}{asked}')}"
     if "vcs_info" in origin:
         url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
-    return (
-        f"pip install {quote(f'netsum{asked} @ {url}')}"
-        if url
-        else f"pip install 'DIR{asked}' (DIR: a clone of netsum)"
-    )
+    return f"pip install {quote(f'netsum{asked} @ {url}')}" if url else f"pip install 'DIR{asked}' (DIR: a clone of netsum)"

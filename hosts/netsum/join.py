@@ -66,9 +66,7 @@ def join(
     call_timeout = environment.timeout if call_timeout is None else seconds(call_timeout, "call_timeout")
     peer = peer or environment.peer
     if descriptor is None:
-        client = ControllerClient.from_options(
-            job or environment.job, rank, token, controller or environment.controller
-        )
+        client = ControllerClient.from_options(job or environment.job, rank, token, controller or environment.controller)
         if not isinstance(transport, Transport):
             options = JoinOptions(link, transport or open_transport, peer, algorithm, call_timeout, wrap or _as_it_is)
             return ControllerMembership(client, options).communicator(deadline)
@@ -83,9 +81,7 @@ def join(
             taken.leave()
         raise
     made = (wrap or _as_it_is)(made)
-    return Communicator(
-        chosen, made, timeout=call_timeout, join_deadline=deadline, explain=taken.explain, leave=taken.leave
-    )
+    return Communicator(chosen, made, timeout=call_timeout, join_deadline=deadline, explain=taken.explain, leave=taken.leave)
 
 
 def _as_it_is(transport: Transport) -> Transport:

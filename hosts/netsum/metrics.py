@@ -113,9 +113,7 @@ class Exporter(Collector):
             counter = CounterMetricFamily(name, text, labels=LABELS)
             counter.add_metric(labels, getattr(stats, field))
             yield counter
-        refused = CounterMetricFamily(
-            "netsum_refused", "Contributions that the switch refused.", labels=(*LABELS, "reason")
-        )
+        refused = CounterMetricFamily("netsum_refused", "Contributions that the switch refused.", labels=(*LABELS, "reason"))
         for reason, count in dict(stats.refusals).items():
             refused.add_metric((*labels, reason.lower()), count)
         yield refused

@@ -187,9 +187,7 @@ class Memory(Packet):
     name = "netsum memory"
     fields_desc: ClassVar = [
         *_layer_fields(memory.MEMORY_FIELDS, _MEMORY_DEFAULTS, MEMORY_NAMES),
-        FieldListField(
-            "path", [], XLongField("", 0), count_from=lambda packet: packet.segments, max_count=memory.MAX_SEGMENTS
-        ),
+        FieldListField("path", [], XLongField("", 0), count_from=lambda packet: packet.segments, max_count=memory.MAX_SEGMENTS),
     ]
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:

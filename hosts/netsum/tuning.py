@@ -161,9 +161,7 @@ class Tuner:
         for size in BATCHES:
             if size > min(GROUP, max(1, self._job.window // 2)) * self._job.block_bytes:
                 break
-            speeds = {
-                name: self._speed(settings.with_algorithm(name, self._job.workers), size) for name in HOST_ALGORITHMS
-            }
+            speeds = {name: self._speed(settings.with_algorithm(name, self._job.workers), size) for name in HOST_ALGORITHMS}
             known = any(speeds.values())
             row[size] = max(speeds, key=speeds.__getitem__) if known else choose(self._job.workers, size)
         return {self._job.workers: row or {1: HOST_ALGORITHMS[0]}}

@@ -39,9 +39,7 @@ ShardState = tuple[Mapping[str, Any], Contents]
 _NUMBER: Final = struct.Struct("<Q")
 
 
-def write(
-    path: Path, incarnation: str, shards: Sequence[ShardState], stores: Mapping[int, Store], *, fsync: bool
-) -> None:
+def write(path: Path, incarnation: str, shards: Sequence[ShardState], stores: Mapping[int, Store], *, fsync: bool) -> None:
     """Write the file, whole or not at all. Raises OSError."""
     blobs = [contents.blobs() for _, contents in shards]
     head = {

@@ -85,9 +85,7 @@ def _version() -> str:
     "--address", type=_AddressType(), required=True, metavar="IP[:PORT]",
     help=f"where the device is reached; port {MEMORY_PORT} unless another is said",
 )  # fmt: skip
-@click.option(
-    "--controller", envvar="NETSUM_CONTROLLER", metavar="URL", help="the controller's HTTP [env NETSUM_CONTROLLER]"
-)
+@click.option("--controller", envvar="NETSUM_CONTROLLER", metavar="URL", help="the controller's HTTP [env NETSUM_CONTROLLER]")
 @click.option("--token", envvar="NETSUM_MEMORY_TOKEN", help="the devices' secret [env NETSUM_MEMORY_TOKEN]")
 @click.option(
     "--orders", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",

@@ -118,9 +118,7 @@ class Device:
                 self._touched[holding.ordering] = None
         return self._leave(now)
 
-    def assign(
-        self, assignments: Sequence[Assignment], now: float, *, keep: Collection[tuple[int, int]] = ()
-    ) -> list[Send]:
+    def assign(self, assignments: Sequence[Assignment], now: float, *, keep: Collection[tuple[int, int]] = ()) -> list[Send]:
         """Hold these shards and no others, but for those to ``keep`` as they are."""
         self._touched |= dict.fromkeys(self.holdings.assign(assignments, now, keep))
         return self._leave(now)

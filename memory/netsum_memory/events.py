@@ -68,9 +68,7 @@ def name_of(state: Mapping[str, Any]) -> Name:
 
 
 def kept_of(state: Mapping[str, Any], contents: Contents | None = None) -> Kept:
-    return Kept(
-        name_of(state), Assignment.from_dict(state), int(state["position"]), state["whole"], state["behind"], contents
-    )
+    return Kept(name_of(state), Assignment.from_dict(state), int(state["position"]), state["whole"], state["behind"], contents)
 
 
 def event_of(entry: bytes) -> Event:

@@ -39,9 +39,7 @@ def read_identity(path: Path) -> Identity | None:
     if not isinstance(known, dict) or known.pop("sum", None) != _sum(known):
         raise damaged(path, "is damaged")
     end = known["end"]
-    return Identity(
-        known["incarnation"], known["boot"], known["ran"], known["number"], None if end is None else End(*end)
-    )
+    return Identity(known["incarnation"], known["boot"], known["ran"], known["number"], None if end is None else End(*end))
 
 
 def write_identity(path: Path, identity: Identity) -> None:

@@ -72,9 +72,7 @@ class Journal:
         try:
             self._append(parts)
         except OSError as error:
-            raise DeviceError(
-                f"cannot write {self.path}: {error.strerror}; what was not answered has not been done"
-            ) from error
+            raise DeviceError(f"cannot write {self.path}: {error.strerror}; what was not answered has not been done") from error
 
     def _append(self, body: Sequence[bytes]) -> None:
         parts = [self._seal.head(body), *body]

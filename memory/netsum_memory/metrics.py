@@ -36,9 +36,7 @@ class DeviceCollector(Collector):
             tally.refused,
         )
         yield _counts("netsum_memory_dropped", "Packets without a reply.", ("reason",), tally.dropped)
-        yield _counts(
-            "netsum_memory_lost", "Packets that the network did not take.", ("reason",), self._server.link.lost
-        )
+        yield _counts("netsum_memory_lost", "Packets that the network did not take.", ("reason",), self._server.link.lost)
         yield _count("netsum_memory_received_bytes", "Bytes received: UDP payload.", tally.bytes_received)
         yield _count("netsum_memory_sent_bytes", "Bytes sent: UDP payload.", tally.bytes_sent)
         yield _count("netsum_memory_sent_packets", "Packets sent.", tally.packets_sent)

@@ -104,9 +104,7 @@ class Options:
         if not 0 <= self.quorum <= self.workers:
             raise ValueError(f"quorum is 1 to the number of workers ({self.workers}), or 0 for all, not {self.quorum}")
         if self.quorum and self.mode != "synchronous":
-            raise ValueError(
-                f"a quorum is of mode synchronous; in mode {self.mode} no client waits for a step's gradients"
-            )
+            raise ValueError(f"a quorum is of mode synchronous; in mode {self.mode} no client waits for a step's gradients")
         if self.staleness < 0:
             raise ValueError(f"staleness is 0 or more steps, not {self.staleness}")
         if self.mode == "stale" and self.optimizer in LAYERWISE:
@@ -190,9 +188,7 @@ def direction(options: Options, parameters: Floats, gradient: Floats, state: Sta
     return _momentum(options, _decayed(options, parameters, gradient), state)
 
 
-def finish(
-    options: Options, parameters: Floats, towards: Floats, state: State, norms: tuple[float, float] | None
-) -> None:
+def finish(options: Options, parameters: Floats, towards: Floats, state: State, norms: tuple[float, float] | None) -> None:
     """Move ``parameters`` by what :func:`direction` returned. ``norms``: squares of the layer's norms of parameters and of
     direction; None where there is no layer-wise scaling."""
     if options.optimizer in ("adam", "adamw"):
@@ -259,9 +255,7 @@ def _lamb_ratio(options: Options, norms: tuple[float, float]) -> float:
     return options.trust_coefficient * weight / (update + options.eps) if weight and update else 1.0
 
 
-def _lars(
-    options: Options, parameters: Floats, gradient: Floats, state: State, norms: tuple[float, float] | None
-) -> Floats:
+def _lars(options: Options, parameters: Floats, gradient: Floats, state: State, norms: tuple[float, float] | None) -> Floats:
     if norms is None:  # biases and the like: SGD without weight decay
         return _momentum(options, gradient, state)
     weight, pushed = math.sqrt(norms[0]), math.sqrt(norms[1])

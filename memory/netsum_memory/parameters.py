@@ -158,9 +158,7 @@ class Block:
         if counted:
             self.gradients[push.worker] = gradient
         self.left.discard(push.worker)
-        self.waiting.append(
-            Waiter(push.client, push.sequence, push.worker, push.step, counted, counted and push.shared)
-        )
+        self.waiting.append(Waiter(push.client, push.sequence, push.worker, push.step, counted, counted and push.shared))
         return self._complete(options, parameters)
 
     def _complete(self, options: Options, parameters: Floats) -> list[Answer]:

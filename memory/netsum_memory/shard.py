@@ -167,8 +167,7 @@ class Shard:
         """The replies as packets."""
         shared = [reply for reply in replies if reply.result.shared]
         sends = [
-            (self._everybody, self._pack_shared(shared[at : at + MAX_SEGMENTS]))
-            for at in range(0, len(shared), MAX_SEGMENTS)
+            (self._everybody, self._pack_shared(shared[at : at + MAX_SEGMENTS])) for at in range(0, len(shared), MAX_SEGMENTS)
         ]
         for header, result in replies:
             home = self._homes.get(header.client)

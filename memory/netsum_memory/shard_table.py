@@ -69,9 +69,7 @@ class ShardTable:
     def bytes_held(self) -> int:
         return sum(holding.shard.region.shard_bytes for holding in self._held.values())
 
-    def assign(
-        self, assignments: Sequence[Assignment], now: float, keep: Collection[tuple[int, int]] = ()
-    ) -> list[Ordering]:
+    def assign(self, assignments: Sequence[Assignment], now: float, keep: Collection[tuple[int, int]] = ()) -> list[Ordering]:
         """Hold these shards and no others, but for those to ``keep`` as they are; returns who has changed."""
         changed: list[Ordering] = []
         wanted = {(each.region.id, each.shard): each for each in assignments}
@@ -104,9 +102,7 @@ class ShardTable:
         if assignment is None or (shard.behind and (assignment.epoch > shard.epoch or assignment.joins(shard.host))):
             return False
         ours, theirs = shard.region, assignment.region
-        return all(
-            getattr(ours, each) == getattr(theirs, each) for each in ("base", "size", "granule", "shards", "kind")
-        )
+        return all(getattr(ours, each) == getattr(theirs, each) for each in ("base", "size", "granule", "shards", "kind"))
 
     def _add(self, assignment: Assignment) -> Holding | None:
         region = assignment.region

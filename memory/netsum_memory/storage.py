@@ -139,9 +139,7 @@ class Storage:
         try:
             self._find()
             kept = checkpoint.Checkpoint(self._path("checkpoint"), self.incarnation)
-            self._tidy_regions(
-                {region for region, _, _ in kept.regions}, map(name_of, (state for state, _ in kept.shards))
-            )
+            self._tidy_regions({region for region, _, _ in kept.regions}, map(name_of, (state for state, _ in kept.shards)))
             yield from self._load(kept)
             journal = Journal(self._path("journal"), self.incarnation, fsync=self._fsync)
             power = self._found.boot is None and self._found.end is None and self._found.ran != _boot()

@@ -115,9 +115,7 @@ class Disk:
             with tempfile.TemporaryDirectory(prefix="netsum-table-") as folder:
                 return self._lmdb.open(f"{folder}/rows", map_size=size, **options)
         except self._lmdb.Error as error:
-            raise OSError(
-                f"the table's file {path or 'in ' + tempfile.gettempdir()} cannot be opened: {error}"
-            ) from error
+            raise OSError(f"the table's file {path or 'in ' + tempfile.gettempdir()} cannot be opened: {error}") from error
 
     def read(self, keys: Keys) -> tuple[NDArray[np.bool_], Rows]:
         """The keys among these that have a row here, and their rows in that order. Each key is given once."""

@@ -108,10 +108,7 @@ def option_words(options: Any, *names: str) -> list[str]:
     """The command-line options that set a dataclass's fields ``names`` where they differ from their defaults."""
     usual = {field.name: field.default for field in fields(options) if field.default is not MISSING}
     given = {name: getattr(options, name) for name in names if getattr(options, name) != usual[name]}
-    return [
-        f"--{name.replace('_', '-')} {comma(value) if isinstance(value, tuple) else value}"
-        for name, value in given.items()
-    ]
+    return [f"--{name.replace('_', '-')} {comma(value) if isinstance(value, tuple) else value}" for name, value in given.items()]
 
 
 def chosen_switch(switch: str, *, rootless: bool) -> str:

@@ -47,9 +47,7 @@ def choose_topology(file: Path | None, workers: int | None) -> tuple[Topology, i
         file = usual
     topology = star(workers) if file is None else load_topology(file)
     if len(topology.hosts) < workers:
-        raise TestbedError(
-            f"{file}: {workers} workers need a host each, and it has {counted(len(topology.hosts), 'host')}"
-        )
+        raise TestbedError(f"{file}: {workers} workers need a host each, and it has {counted(len(topology.hosts), 'host')}")
     return topology, workers
 
 

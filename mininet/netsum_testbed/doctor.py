@@ -131,9 +131,7 @@ def _mininet() -> Finding:
     if found is None or found.origin is None:
         remedy = "apt install mininet"
         if shutil.which("mnexec"):
-            remedy = (
-                "make a virtual environment of /usr/bin/python3 with --system-site-packages (rm -r .venv; make setup)"
-            )
+            remedy = "make a virtual environment of /usr/bin/python3 with --system-site-packages (rm -r .venv; make setup)"
         return Finding("Mininet", False, f"{sys.executable} does not see it", remedy, may_be_root())
     return Finding("Mininet", True, f"{Path(found.origin).parent}")
 
@@ -156,16 +154,12 @@ def _kernel() -> Iterator[Finding]:
     yield _packet_sockets()
     remedy = "a kernel from 5.16 with CONFIG_NETFILTER_EGRESS and CONFIG_NFT_NUMGEN, and nft (apt install nftables)"
     yield _feature("nftables", EGRESS, "loses packets at random", remedy, needed=True)
-    yield _feature(
-        "rates", HTB, "limits link rates (tc with HTB)", "a kernel with sch_htb; without, links run unlimited"
-    )
+    yield _feature("rates", HTB, "limits link rates (tc with HTB)", "a kernel with sch_htb; without, links run unlimited")
 
 
 def _feature(name: str, script: str, what: str, remedy: str, *, needed: bool = False) -> Finding:
     trouble = complaint(script, _everywhere())
-    return Finding(
-        name, trouble is None, what if trouble is None else trouble, "" if trouble is None else remedy, needed
-    )
+    return Finding(name, trouble is None, what if trouble is None else trouble, "" if trouble is None else remedy, needed)
 
 
 def _packet_sockets() -> Finding:
@@ -244,17 +238,13 @@ def is_checkout() -> bool:
 
 def _python() -> Finding:
     found = f"{sys.version.split()[0]}, {sys.executable}"
-    return Finding(
-        "Python", sys.version_info >= OLDEST, found, f"install Python {OLDEST[0]}.{OLDEST[1]} or newer", needed=True
-    )
+    return Finding("Python", sys.version_info >= OLDEST, found, f"install Python {OLDEST[0]}.{OLDEST[1]} or newer", needed=True)
 
 
 def _venv() -> Finding:
     if sys.prefix != sys.base_prefix:
         return Finding("venv", True, sys.prefix)
-    return Finding(
-        "venv", False, "this Python is not that of a virtual environment", "make setup, and then use .venv/bin"
-    )
+    return Finding("venv", False, "this Python is not that of a virtual environment", "make setup, and then use .venv/bin")
 
 
 def _there(module: str) -> bool:

@@ -265,9 +265,7 @@ class Fabric(ABC):
         each rank's wrapper. All or none are joined."""
         wraps = wraps or [None] * len(job.members)
         with ThreadPoolExecutor(len(wraps)) as pool:
-            joining = [
-                pool.submit(self.join, job, rank, wrap=wrap, algorithm=algorithm) for rank, wrap in enumerate(wraps)
-            ]
+            joining = [pool.submit(self.join, job, rank, wrap=wrap, algorithm=algorithm) for rank, wrap in enumerate(wraps)]
         failure = next((each.exception() for each in joining if each.exception() is not None), None)
         if failure is not None:
             for each in joining:

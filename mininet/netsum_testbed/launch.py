@@ -84,9 +84,7 @@ def command_line(words: Sequence[str]) -> list[str]:
     if found is None:
         raise click.UsageError(f"{program!r} is neither a .py file nor a command on PATH")
     if _PYTHON.fullmatch(Path(found).name) and not _has_netsum(found):
-        raise TestbedError(
-            f"{found} has no netsum: {found} -m {advice('')}; or run a SCRIPT.py, with netsum's own Python"
-        )
+        raise TestbedError(f"{found} has no netsum: {found} -m {advice('')}; or run a SCRIPT.py, with netsum's own Python")
     return [found, *words[1:]]
 
 
@@ -202,9 +200,7 @@ _OF_ATTACHING: Final = ("token", "ranks")
     "--memory", "memory_file", type=click.Path(path_type=Path), metavar="FILE",
     help="memory devices on further hosts, and regions: a YAML file (docs/memory-training.md)",
 )  # fmt: skip
-@click.option(
-    "--attach", metavar="URL", help="join --job of the controller at this URL, instead of bringing up a fabric"
-)
+@click.option("--attach", metavar="URL", help="join --job of the controller at this URL, instead of bringing up a fabric")
 @click.option("--job", envvar="NETSUM_JOB", show_envvar=True, metavar="NAME", help=f"the job's name [default: {JOB}]")
 @click.option("--token", envvar="NETSUM_TOKEN", show_envvar=True, help="with --attach: the job's token")
 @list_option("--ranks", int, 0, MAX_WORKERS - 1, None, "with --attach: start only these, such as 0,2 or 0-3")
@@ -236,9 +232,7 @@ def _require_sense(context: click.Context, attach: str | None) -> None:
     names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     for name in _OF_ATTACHING if attach is None else _OF_A_FABRIC:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            why = (
-                "is for --attach" if attach is None else "is for a fabric of our own: with --attach the job is as it is"
-            )
+            why = "is for --attach" if attach is None else "is for a fabric of our own: with --attach the job is as it is"
             raise click.UsageError(f"{names[name]} {why}", context)
 
 

@@ -100,9 +100,7 @@ class FabricMemory:
             self.tokens[region.name] = region.token
         return region
 
-    def open(
-        self, name: str, host: str, *, wrap: Callable[[Transport], Transport] | None = None, **options: Any
-    ) -> MemoryArray:
+    def open(self, name: str, host: str, *, wrap: Callable[[Transport], Transport] | None = None, **options: Any) -> MemoryArray:
         """Open a region as a client on ``host``, in this process; ``wrap`` wraps the transport."""
         fabric = self._fabric
 

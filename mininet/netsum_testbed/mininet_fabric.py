@@ -195,9 +195,7 @@ class MininetFabric(Fabric):
         assert controller.url is not None
         port = int(controller.url.rpartition(":")[2])
         for host in self.topology.hosts:
-            server = self.on_host(
-                host, lambda: HttpServer(controller.context, controller.membership, "127.0.0.1", port)
-            )
+            server = self.on_host(host, lambda: HttpServer(controller.context, controller.membership, "127.0.0.1", port))
             self._stack.callback(server.close)
 
     def on_host(self, host: str, function: Callable[[], Result]) -> Result:

@@ -59,9 +59,7 @@ def plan() -> None:
 
 @plan.command()
 @topology_options
-@click.option(
-    "--collective", type=click.Choice([str(each) for each in Collective]), default="allreduce", show_default=True
-)
+@click.option("--collective", type=click.Choice([str(each) for each in Collective]), default="allreduce", show_default=True)
 @click.option("--root", metavar="HOST", help="Of a broadcast. [default: the first host]")
 @json_option
 def optimum(topology: Topology, collective: str, root: str | None, as_json: bool) -> None:
@@ -191,9 +189,7 @@ def _told(rate: Fraction) -> str:
 
 @plan.command()
 @topology_options
-@click.option(
-    "--smallest", type=click.IntRange(2), default=3, show_default=True, help="Hosts of an allocation, at least."
-)
+@click.option("--smallest", type=click.IntRange(2), default=3, show_default=True, help="Hosts of an allocation, at least.")
 @json_option
 def allocations(topology: Topology, smallest: int, as_json: bool) -> None:
     """Trees for every different allocation of a box, against the optimum and against rings as NCCL packs them.

@@ -51,9 +51,7 @@ machine_option = click.option(
     metavar="JSON",
     help="What `netsum predict calibrate` found. [default: 1000 GFLOP/s]",
 )
-plot_option = click.option(
-    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it (.png, .svg, .pdf)."
-)
+plot_option = click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it (.png, .svg, .pdf).")
 
 
 def topology_options(command: Any) -> Any:
@@ -80,12 +78,8 @@ def whole_and_left(command: Any) -> Any:
     for option in (
         click.argument("file", metavar="TOPOLOGY", type=click.Path(path_type=Path)),
         click.option("--hosts", metavar="H,H...", help="Only these hosts take part, and no other forwards."),
-        click.option(
-            "--down", multiple=True, metavar="NODE|NODE,NODE", help="A node or a link that is down; repeatable."
-        ),
-        click.option(
-            "--rate", type=click.FloatRange(0, min_open=True), metavar="MBPS", help="Rate of links without one."
-        ),
+        click.option("--down", multiple=True, metavar="NODE|NODE,NODE", help="A node or a link that is down; repeatable."),
+        click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="MBPS", help="Rate of links without one."),
         click.option("--boxes", type=click.IntRange(1), default=1, help="How many of the box in TACCL's JSON."),
     ):
         told = option(told)

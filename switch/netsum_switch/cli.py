@@ -93,9 +93,7 @@ def _general_parser() -> argparse.ArgumentParser:
     parser.add_argument("--device-id", type=_natural, default=0, metavar="ID", help="P4Runtime device id (default 0)")
     parser.add_argument("--no-p4", action="store_true", help="start without a program, until a controller pushes one")
     parser.add_argument("--p4info", metavar="FILE", help="p4info (text) of the JSON, so that it need not be pushed")
-    parser.add_argument(
-        "--ready-file", metavar="PATH", help="write {grpc, device_id, ports} as JSON there once everything runs"
-    )
+    parser.add_argument("--ready-file", metavar="PATH", help="write {grpc, device_id, ports} as JSON there once everything runs")
     parser.add_argument(
         "--faults", metavar="JSON|FILE",
         help="faults of the wires: lose, duplicate, reorder and delay frames; a file is reread on SIGHUP (docs/switch.md)",
@@ -124,9 +122,7 @@ def _target_parser() -> argparse.ArgumentParser:
     group.add_argument("--grpc-server-cert", metavar="PEM", help="the server's certificate")
     group.add_argument("--grpc-server-key", metavar="PEM", help="the server's key")
     group.add_argument("--grpc-server-with-client-auth", action="store_true", help="clients need a certificate")
-    group.add_argument(
-        "--cpu-port", type=_natural, metavar="PORT", help="port of PacketIn and PacketOut (default none)"
-    )
+    group.add_argument("--cpu-port", type=_natural, metavar="PORT", help="port of PacketIn and PacketOut (default none)")
     group.add_argument("--drop-port", type=_natural, default=511, metavar="PORT", help="port that drops (default 511)")
     group.add_argument("--disable-swap", action="store_true", help="accepted and ignored: programs can be swapped")
     for name, metavar, text in _IGNORED_TARGET:

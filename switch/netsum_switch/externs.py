@@ -19,9 +19,7 @@ class CounterArray:
     """Packets and bytes by index, in memory where packets count. What is set waits until `refresh`: a packet that is just being
     counted would undo it."""
 
-    def __init__(
-        self, name: str, size: int, memory: Memory, stride: int, changed: Callable[[CounterArray], None]
-    ) -> None:
+    def __init__(self, name: str, size: int, memory: Memory, stride: int, changed: Callable[[CounterArray], None]) -> None:
         self.name = name
         self.size = size
         self.packets, self.bytes = (Cells(memory, size, stride, 8, start) for start in (0, 8))
@@ -57,9 +55,7 @@ GREEN, YELLOW, RED = 0, 1, 2
 # Packets or bytes a second. Nothing is faster, and 64 bits hold what comes of it in one second, and in 24 days.
 FASTEST = 1 << 43
 
-_BUCKET = (
-    "<4Q"  # rate, burst, tokens, and those earned since the meter's beginning, lost ones included, at the last packet
-)
+_BUCKET = "<4Q"  # rate, burst, tokens, and those earned since the meter's beginning, lost ones included, at the last packet
 
 
 class MeterConfig(NamedTuple):

@@ -113,9 +113,7 @@ class Pipeline:
             for name, each in program.profiles.items()
         }
         self.tables = {
-            each["name"]: self._table(each)
-            for name in ("ingress", "egress")
-            for each in program.pipelines[name]["tables"]
+            each["name"]: self._table(each) for name in ("ingress", "egress") for each in program.pipelines[name]["tables"]
         }
         self.counters = {name: self._counter(name) for name in image.counters}
         self.registers = {name: self._register(name) for name in image.registers}
@@ -296,9 +294,7 @@ class Pipeline:
 
     def _counter(self, name: str) -> CounterArray:
         array = self._image.counters[name]
-        return CounterArray(
-            name, array.size, self._space(array.word, array.size * array.stride), array.stride, self._change
-        )
+        return CounterArray(name, array.size, self._space(array.word, array.size * array.stride), array.stride, self._change)
 
     def _register(self, name: str) -> Cells:
         array = self._image.registers[name]

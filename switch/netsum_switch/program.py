@@ -18,9 +18,7 @@ from netsum_switch.errors import JsonError, UnsupportedError
 MAX_WIDTH = 65536  # bits of a field, a parameter or a register cell
 MAX_CELLS = 1 << 24  # of one register or counter array
 
-_NUMBERS = frozenset(
-    {"id", "size", "bitwidth", "action_id", "max_size", "max_length", "prefix_length", "priority", "rate_count"}
-)
+_NUMBERS = frozenset({"id", "size", "bitwidth", "action_id", "max_size", "max_length", "prefix_length", "priority", "rate_count"})
 _LISTS_OF_NUMBERS = frozenset({"action_ids", "header_ids", "header_union_ids"})
 # The operands of these type value objects are numbers.
 _INDICES = frozenset({"local", "runtime_data"})
@@ -84,9 +82,7 @@ def _check_array(array: dict[str, Any]) -> None:
     if size < 0 or width < 1:
         raise JsonError(f"{array['name']} has {size} cells of {width} bits")
     if size > MAX_CELLS or width > MAX_WIDTH:
-        raise UnsupportedError(
-            f"{array['name']} has {size} cells of {width} bits; this switch holds {MAX_CELLS} of {MAX_WIDTH}"
-        )
+        raise UnsupportedError(f"{array['name']} has {size} cells of {width} bits; this switch holds {MAX_CELLS} of {MAX_WIDTH}")
 
 
 MAJOR_VERSION = 2
@@ -186,9 +182,7 @@ class Program:
             raise JsonError("the program has no __meta__.version: it is not BMv2 JSON")
         if version[0] != MAJOR_VERSION or version[1] > NEWEST_MINOR:
             found = ".".join(map(str, version))
-            raise JsonError(
-                f"BMv2 JSON version {found}; this switch reads {MAJOR_VERSION}.0 to {MAJOR_VERSION}.{NEWEST_MINOR}"
-            )
+            raise JsonError(f"BMv2 JSON version {found}; this switch reads {MAJOR_VERSION}.0 to {MAJOR_VERSION}.{NEWEST_MINOR}")
         for section in _REQUIRED_SECTIONS:
             if not isinstance(parsed.get(section), list):
                 raise JsonError(f"the program has no section {section!r}: it is not complete BMv2 JSON")
@@ -245,9 +239,7 @@ class Program:
             if meter["type"] not in ("packets", "bytes"):
                 raise JsonError(f"the meter {meter['name']} counts {meter['type']!r}")
             if meter["rate_count"] != 2:
-                raise UnsupportedError(
-                    f"the meter {meter['name']} has {meter['rate_count']} rates; this switch has two"
-                )
+                raise UnsupportedError(f"the meter {meter['name']} has {meter['rate_count']} rates; this switch has two")
         for pipeline in self.json["pipelines"]:
             for table in pipeline["tables"]:
                 name = table.get("direct_meters")
@@ -262,9 +254,7 @@ class Program:
             fields = []
             kind = types[each["header_type"]]
             if kind.get("length_exp") is not None:
-                raise UnsupportedError(
-                    f"the length of {each['name']} is an expression of P4_14; this switch does not run it"
-                )
+                raise UnsupportedError(f"the length of {each['name']} is an expression of P4_14; this switch does not run it")
             for name, width, *signed in kind["fields"]:
                 if width == "*":
                     fixed = sum(size for _, size, *_ in kind["fields"] if size != "*")
@@ -272,9 +262,7 @@ class Program:
                     continue
                 fields.append(FieldInfo(name, width, bool(signed and signed[0])))
                 if len(signed) > 1 and signed[1]:
-                    raise UnsupportedError(
-                        f"{each['name']}.{name} is a saturating field; this switch does not run them"
-                    )
+                    raise UnsupportedError(f"{each['name']}.{name} is a saturating field; this switch does not run them")
             headers[each["name"]] = HeaderInfo(each["name"], tuple(fields), bool(each["metadata"]))
         return headers
 
@@ -285,9 +273,7 @@ class Program:
 
     def _union_stacks(self) -> dict[str, dict[str, list[str]]]:
         """For each stack of unions, by member: the headers with that name, one from each union."""
-        kinds = {
-            kind["name"]: [name for name, _ in kind["headers"]] for kind in self.json.get("header_union_types", [])
-        }
+        kinds = {kind["name"]: [name for name, _ in kind["headers"]] for kind in self.json.get("header_union_types", [])}
         unions = {each["id"]: each for each in self.json.get("header_unions", [])}
         stacks = {}
         for stack in self.json.get("header_union_stacks", []):

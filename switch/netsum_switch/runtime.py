@@ -87,10 +87,7 @@ class EmbeddedSwitch:
     @property
     def udp_ports(self) -> dict[int, tuple[str, int]]:
         """UDP addresses by port number, of the ports that have one."""
-        wires = {
-            number: port.inner if isinstance(port, FaultyPort) else port
-            for number, port in self._dataplane.ports.items()
-        }
+        wires = {number: port.inner if isinstance(port, FaultyPort) else port for number, port in self._dataplane.ports.items()}
         return {number: wire.address for number, wire in wires.items() if isinstance(wire, UdpPort)}
 
     @property
@@ -124,9 +121,7 @@ class EmbeddedSwitch:
         self.stop()
 
 
-def _open_ports(
-    ports: Iterable[str | PortSpec], cpu_port: int, faults: Faults | None, undo: contextlib.ExitStack
-) -> list[Port]:
+def _open_ports(ports: Iterable[str | PortSpec], cpu_port: int, faults: Faults | None, undo: contextlib.ExitStack) -> list[Port]:
     opened: dict[int, Port] = {}
     for given in ports:
         spec = parse_port(given) if isinstance(given, str) else given

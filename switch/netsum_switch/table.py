@@ -258,9 +258,7 @@ class Table:
         self._link(entry, index)
         return entry
 
-    def _new_entry(
-        self, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...], slot: int
-    ) -> Entry:
+    def _new_entry(self, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...], slot: int) -> Entry:
         return Entry(match, priority, action, params, slot=slot)
 
     # What a table in memory adds

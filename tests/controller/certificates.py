@@ -38,9 +38,7 @@ def make_certificates(folder: Path) -> Certificates:
     (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
     for authority in ("ca", "other"):
         key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{authority}.key")
-        _openssl(
-            "req", "-x509", *key, "-out", f"{authority}.pem", "-subj", f"/CN={authority}", "-days", "2", cwd=folder
-        )
+        _openssl("req", "-x509", *key, "-out", f"{authority}.pem", "-subj", f"/CN={authority}", "-days", "2", cwd=folder)
     for name, authority in (("server", "ca"), ("client", "ca"), ("stranger", "other")):
         key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key")
         _openssl("req", *key, "-out", f"{name}.csr", "-subj", f"/CN={name}", cwd=folder)

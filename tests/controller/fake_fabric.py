@@ -31,8 +31,7 @@ class FakeFabric:
 
     def __init__(self, topology: Topology, sockets: Path, state: Path) -> None:
         self.switches = {
-            name: FakeSwitch(f"unix:{sockets}/{name}", switch.device_id).start()
-            for name, switch in topology.switches.items()
+            name: FakeSwitch(f"unix:{sockets}/{name}", switch.device_id).start() for name, switch in topology.switches.items()
         }
         self.topology = topology.filled({name: {"p4runtime": one.address} for name, one in self.switches.items()})
         self._state = state

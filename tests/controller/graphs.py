@@ -25,9 +25,7 @@ def make(switches: list[str], hosts: dict[str, str], links: list[tuple[str, str]
                 name: {"ip": f"10.0.0.{n}", "mac": f"02:6e:73:00:00:{n:02x}", "switch": switch, "port": port(switch)}
                 for n, (name, switch) in enumerate(hosts.items(), 1)
             },
-            "links": {
-                f"l{n}": {"switches": pair, "ports": [port(pair[0]), port(pair[1])]} for n, pair in enumerate(links)
-            },
+            "links": {f"l{n}": {"switches": pair, "ports": [port(pair[0]), port(pair[1])]} for n, pair in enumerate(links)},
         }
     )
 

@@ -70,9 +70,7 @@ class FakeDevice:
 class FakeMemory:
     """A controller and its devices."""
 
-    def __init__(
-        self, controller: Controller, hosts: Sequence[str] = ("h1", "h2", "h4"), *, durable: bool = False
-    ) -> None:
+    def __init__(self, controller: Controller, hosts: Sequence[str] = ("h1", "h2", "h4"), *, durable: bool = False) -> None:
         self.controller, self.context = controller, controller.context
         self.now = 1000.0
         self.devices = {host: FakeDevice(host, durable=durable) for host in hosts}

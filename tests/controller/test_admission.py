@@ -107,9 +107,7 @@ def test_two_ranks_of_a_host_on_one_endpoint() -> None:
     """One process can open it. Without a switch nobody does."""
     rootless = TOPO.filled(hosts={"h1": {"frames": "127.0.0.1:9101", "switch_frames": "127.0.0.1:9001"}})
     twice = spec("h1", "h2", "h1")
-    with pytest.raises(
-        RejectedError, match=r"2 ranks on h1, whose `frames` endpoint 127\.0\.0\.1:9101 one process can open"
-    ):
+    with pytest.raises(RejectedError, match=r"2 ranks on h1, whose `frames` endpoint 127\.0\.0\.1:9101 one process can open"):
         check_ends(twice, rootless)
     check_ends(twice, TOPO)
     check_ends(twice.model_copy(update={"algorithm": "ring"}), rootless)

@@ -98,9 +98,7 @@ def test_two_controllers_on_copies(controller: Controller, copy: Copy, switch: F
         second.push,
         lambda: second.evict("known", 0),
     ):
-        with pytest.raises(
-            StateError, match="another controller serves the switch, or this file is new or an old copy"
-        ):
+        with pytest.raises(StateError, match="another controller serves the switch, or this file is new or an old copy"):
             attempt()
         assert switch.installed == installed
     assert [job.name for job in second.jobs()] == ["known"]

@@ -45,9 +45,7 @@ def test_the_life_of_a_job(run: Run, switch: FakeSwitch) -> None:
     shown = json.loads(run("job", "show", "resnet", "--json").out)
     assert [one["host"] for one in shown["members"]] == ["h1", "h2", "h4"]
     words = run("job", "show", "resnet").out
-    assert words.startswith(
-        "job resnet: ready, 0 of 3 members joined\n  combines   id 1 on s1, slots 0..15; algorithm auto\n"
-    )
+    assert words.startswith("job resnet: ready, 0 of 3 members joined\n  combines   id 1 on s1, slots 0..15; algorithm auto\n")
     assert "not joined" in words
     written = run("job", "join-file", "resnet", "--out", "d")
     assert written.out.split() == ["d/resnet.0.json", "d/resnet.1.json", "d/resnet.2.json"]
@@ -112,9 +110,7 @@ def test_evict_and_admit(run: Run, switch: FakeSwitch) -> None:
     assert run("job", "admit", "resnet", "1").out == "job resnet: rank 1 (h2): is not evicted\n"
     run("job", "evict", "resnet", "1")
     epoch = admitted["new_epoch"] + 3
-    assert (
-        run("job", "admit", "resnet", "1").out == f"job resnet: rank 1 (h2): admitted; all join under epoch {epoch}\n"
-    )
+    assert run("job", "admit", "resnet", "1").out == f"job resnet: rank 1 (h2): admitted; all join under epoch {epoch}\n"
 
 
 def test_options_of_create(run: Run) -> None:
@@ -328,9 +324,7 @@ def test_a_closed_pipe() -> None:
 def test_jobs_without_a_switch(run: Run, switch: FakeSwitch) -> None:
     run("switch", "push")
     created = run("job", "create", "resnet.yaml", "--algorithm", "ring")
-    assert re.match(
-        r"job resnet: created, its members combine themselves \(ring\), epoch \d+\ntoken \S+\n$", created.out
-    )
+    assert re.match(r"job resnet: created, its members combine themselves \(ring\), epoch \d+\ntoken \S+\n$", created.out)
     again = run("job", "create", "resnet.yaml", "--algorithm", "ring")
     assert again.out == "job resnet: unchanged (its members combine themselves (ring))\n"
     assert "(ring)" in run("job", "list").out
@@ -344,9 +338,7 @@ def test_jobs_without_a_switch(run: Run, switch: FakeSwitch) -> None:
     assert run("job", "move", "resnet", "--algorithm", "switch").out == "job resnet: unchanged, on s1\n"
     switch.stop()
     left = run("job", "move", "resnet", "--algorithm", "auto").out.splitlines()
-    assert left[0].startswith(
-        "job resnet: moved, its members combine themselves (auto); members join anew under epoch "
-    )
+    assert left[0].startswith("job resnet: moved, its members combine themselves (auto); members join anew under epoch ")
     assert left[1].startswith("no switch serves it: switch s1: no P4Runtime server answers")
     assert run("job", "move", "resnet", "--algorithm", "star").code == 2
     assert run("job", "delete", "resnet").out == "job resnet: deleted\n"

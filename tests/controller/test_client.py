@@ -79,9 +79,7 @@ def test_a_later_client_is_primary(switch: FakeSwitch, topology: Topology) -> No
         first.push_pipeline()
         with client_of(topology) as second:
             second.write([Update(Kind.INSERT, A)])
-            with pytest.raises(
-                SwitchError, match="Write: another netsum took over as primary, one with another state file"
-            ):
+            with pytest.raises(SwitchError, match="Write: another netsum took over as primary, one with another state file"):
                 first.write([Update(Kind.INSERT, B)])
         until(lambda: len(switch._streams) == 1, "the switch sees that the second has left")
         first.write([Update(Kind.INSERT, B)])

@@ -38,9 +38,7 @@ def planned(fabric: FakeFabric, tmp_path: Path) -> tuple[Controller, Job]:
     file.write_text(json.dumps({**plan, "roots": {"spine1": 2, "spine2": 1, "spine3": 2}}))
     controller = fabric.open()
     controller.push()
-    spec = JobSpec.model_validate(
-        {"name": "wide", "members": HOSTS, "window": 8, "token": TOKEN, "roots": f"plan:{file}"}
-    )
+    spec = JobSpec.model_validate({"name": "wide", "members": HOSTS, "window": 8, "token": TOKEN, "roots": f"plan:{file}"})
     controller.create_job(spec)
     join_all(controller, name="wide")
     return controller, controller.job("wide")
@@ -84,9 +82,7 @@ def stuck(
     return ahead
 
 
-def test_a_job_is_planned_anew_without_a_dead_link(
-    three: FakeFabric, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_job_is_planned_anew_without_a_dead_link(three: FakeFabric, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     controller, job = planned(three, tmp_path)
     asked = []
 
@@ -101,9 +97,7 @@ def test_a_job_is_planned_anew_without_a_dead_link(
     moved = controller.job("wide")
     assert Counter(moved.epoch.shape.roots) == {"spine2": 4, "spine3": 12}
     assert moved.epoch.resumes == job.epoch.number
-    assert set(asked) == {
-        ("three", frozenset(HOSTS), frozenset({tuple(three.topology.links["leaf2_spine1"].switches)}))
-    }
+    assert set(asked) == {("three", frozenset(HOSTS), frozenset({tuple(three.topology.links["leaf2_spine1"].switches)}))}
     told = "planned anew without leaf2_spine1: roots spine2 1, spine3 3, 0.13 of 0.25 GB/s"
     assert sum(told in each.getMessage() for each in caplog.records) == 1
     back = come_back(controller, job)
@@ -166,9 +160,7 @@ def test_results_that_do_not_come_down_are_missed_too(three: FakeFabric, tmp_pat
         pytest.param(BlockState.DONE, AGE, marks=pytest.mark.full),
     ],
 )
-def test_a_link_that_nothing_waits_for_is_not_suspected(
-    three: FakeFabric, tmp_path: Path, state: BlockState, age: int
-) -> None:
+def test_a_link_that_nothing_waits_for_is_not_suspected(three: FakeFabric, tmp_path: Path, state: BlockState, age: int) -> None:
     """A member that is late, a block that has only begun, a job that has nothing to do."""
     controller, job = planned(three, tmp_path)
     stuck(three, job, "leaf2", "spine1", state, age)

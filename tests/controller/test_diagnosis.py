@@ -140,10 +140,7 @@ def test_a_switch_that_lost_the_job(controller: Controller, switch: FakeSwitch, 
     table = controller.context.program.object_id("tables", "job")
     (key,) = [key for key in switch.rows if key[0] == table]
     del switch.rows[key]
-    assert (
-        "switch s1 does not have the job as it is: `netsum reconcile` installs it"
-        in controller.diagnose("resnet").hints
-    )
+    assert "switch s1 does not have the job as it is: `netsum reconcile` installs it" in controller.diagnose("resnet").hints
     switch.restart()
     for why in (controller.diagnose("resnet"), controller.diagnose("resnet", 3)):
         assert why.waiting_for == ()
@@ -156,9 +153,7 @@ def test_a_switch_that_lost_the_job(controller: Controller, switch: FakeSwitch, 
 
 def test_a_block_that_should_have_aged_out(controller: Controller, switch: FakeSwitch, job: Job, write: Write) -> None:
     controller.delete_job("resnet")
-    controller.create_job(
-        JobSpec(name="resnet", members=job.members, window=8, token=TOKEN, late=Late.DEGRADE, quorum=2)
-    )
+    controller.create_job(JobSpec(name="resnet", members=job.members, window=8, token=TOKEN, late=Late.DEGRADE, quorum=2))
     controller.join("resnet", TOKEN, 0, "b")
     block = write(0, 0b011)
     switch.age = 100

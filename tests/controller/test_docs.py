@@ -39,9 +39,7 @@ def test_the_pages_tell_the_truth(
         if "restarted" in title:
             switch.restart()
         (tmp_path / "resnet128.yaml").write_text("name: resnet\nmembers: [h1, h2, h3, h4]\nwindow: 128\n")
-        (tmp_path / "broken.yaml").write_text(
-            (tmp_path / "star4.yaml").read_text().replace("02:6e:73:00:00:fe", "02:6e:73")
-        )
+        (tmp_path / "broken.yaml").write_text((tmp_path / "star4.yaml").read_text().replace("02:6e:73:00:00:fe", "02:6e:73"))
         for line, expected in commands(text):
             assert normal(run(*line.removeprefix("netsum ").split()).printed) == normal(expected), line
             done += 1

@@ -141,9 +141,7 @@ def test_a_failed_step_takes_everything_back(controller: Controller, switch: Fak
 
 
 @pytest.mark.usefixtures("job")
-def test_a_scan_that_is_not_answered(
-    controller: Controller, switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scan_that_is_not_answered(controller: Controller, switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next scan is answered; if none were, the members' retransmissions would finish the blocks."""
     monkeypatch.setattr("netsum_controller.p4runtime.client.SCAN_PATIENCE", 0.02)
     switch.lose_packet_ins = 1
@@ -190,9 +188,7 @@ def test_evicted_while_others_rejoin(controller: Controller, switch: FakeSwitch,
 
 
 @pytest.mark.parametrize(("ahead", "in_place"), [(0, False), (15, False), (16, True)])
-def test_evicted_after_a_restart(
-    controller: Controller, switch: FakeSwitch, job: Job, ahead: int, in_place: bool
-) -> None:
+def test_evicted_after_a_restart(controller: Controller, switch: FakeSwitch, job: Job, ahead: int, in_place: bool) -> None:
     switch.restart()
     controller.reconcile()
     needs = [job.epoch.first_block_id + 5 + rank for rank in range(3)]

@@ -120,9 +120,7 @@ def test_equal_paths_are_all_used() -> None:
     topology = fat_tree(4)
     network = Network(topology, set())
     far = [topology.hosts[f"h{n}"].mac for n in range(5, 17)]
-    assert Counter(network.walk("edge1-1", mac)[2] for mac in far) == dict.fromkeys(
-        ("core1", "core2", "core3", "core4"), 3
-    )
+    assert Counter(network.walk("edge1-1", mac)[2] for mac in far) == dict.fromkeys(("core1", "core2", "core3", "core4"), 3)
 
 
 def test_a_switch_that_is_down_is_gone_around() -> None:

@@ -29,9 +29,7 @@ class Caller:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def __call__(
-        self, method: str, path: str, body: Any = None, token: str | None = TOKEN, **headers: str
-    ) -> tuple[int, Any]:
+    def __call__(self, method: str, path: str, body: Any = None, token: str | None = TOKEN, **headers: str) -> tuple[int, Any]:
         connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=PATIENCE)
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
@@ -125,9 +123,7 @@ def test_a_link_of_ones_own(call: Caller) -> None:
         ("instance", "a\nb", "instance must be printable"),
     ],
 )
-def test_what_no_member_would_say_takes_no_rank(
-    controller: Controller, call: Caller, field: str, value: Any, words: str
-) -> None:
+def test_what_no_member_would_say_takes_no_rank(controller: Controller, call: Caller, field: str, value: Any, words: str) -> None:
     body = {"rank": 0, "instance": "a", field: value}
     status, answer = call("POST", "/v1/jobs/resnet/join", body)
     assert (status, words in answer["error"]) == (400, True), answer

@@ -127,9 +127,7 @@ REQUESTS = st.builds(
     lambda pieces, cut: b"".join(pieces)[:cut],
     st.lists(
         st.one_of(
-            st.sampled_from(
-                [MEMBERS, JOIN, b"\r\n", b"\r\n\r\n", b"Content-Length: 30\r\n", b"\x00", b"%", b"HTTP/1.1"]
-            ),
+            st.sampled_from([MEMBERS, JOIN, b"\r\n", b"\r\n\r\n", b"Content-Length: 30\r\n", b"\x00", b"%", b"HTTP/1.1"]),
             st.binary(max_size=40),
         ),
         max_size=6,

@@ -60,9 +60,7 @@ def test_a_switch_that_hangs_is_waited_for_once(fabric: FakeFabric, controller: 
     controller.context.silence = Silence(lambda: 0.0)
     fabric.switches["leaf1"].answering.clear()
     assert not answers(controller.context, "leaf1")
-    with pytest.raises(
-        UnreachableError, match=r"leaf1: no P4Runtime server answers at .*\(it did not answer a moment ago\)"
-    ):
+    with pytest.raises(UnreachableError, match=r"leaf1: no P4Runtime server answers at .*\(it did not answer a moment ago\)"):
         controller.context.client("leaf1").connect()
     fabric.switches["leaf1"].answering.set()
     controller.context.silence = Silence()
@@ -70,9 +68,7 @@ def test_a_switch_that_hangs_is_waited_for_once(fabric: FakeFabric, controller: 
         controller.context.require_program(client)
 
 
-def test_all_switches_that_hang_are_waited_for_at_the_same_time(
-    fabric: FakeFabric, controller: Controller, job: Job
-) -> None:
+def test_all_switches_that_hang_are_waited_for_at_the_same_time(fabric: FakeFabric, controller: Controller, job: Job) -> None:
     controller.context.connect_timeout = controller.context.patience = 0.5
     controller.context.silence = silence = Silence(lambda: 0.0)
     hung = ("leaf1", "leaf2", "spine1")
@@ -99,9 +95,7 @@ def test_how_long_a_switch_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("finds_out", ["a member", "the watcher"])
-def test_a_number_that_another_job_took_meanwhile(
-    fabric: FakeFabric, controller: Controller, job: Job, finds_out: str
-) -> None:
+def test_a_number_that_another_job_took_meanwhile(fabric: FakeFabric, controller: Controller, job: Job, finds_out: str) -> None:
     """While a spine was away, only the leaf that had restarted could be asked for the number. The members go on all the same."""
     fabric.switches["leaf2"].restart()
     fabric.switches["spine1"].stop()

@@ -60,9 +60,7 @@ def test_what_nobody_can_tell_is_not_undone(controller: Controller, switch: Fake
                 raise RuntimeError("it fails as a whole")
 
         switch.on_write = fail
-        with pytest.raises(
-            RollbackError, match=rf"which of {BATCH} updates were carried out: `netsum reconcile` repairs"
-        ):
+        with pytest.raises(RollbackError, match=rf"which of {BATCH} updates were carried out: `netsum reconcile` repairs"):
             insert(client, items)
         assert set(client.read_items()) == before
     controller.reconcile()
@@ -75,9 +73,7 @@ def test_a_table_that_is_too_small_for_a_topology_is_known_beforehand(live: Swit
         {
             "name": "large",
             "switches": {name: {"device_id": n, **each} for n, (name, each) in enumerate(switches.items(), 1)},
-            "hosts": {
-                f"h{n}": {"switch": f"s{1 + n % 4}", "port": 10 + n // 4, **address(10 + n)} for n in range(1300)
-            },
+            "hosts": {f"h{n}": {"switch": f"s{1 + n % 4}", "port": 10 + n // 4, **address(10 + n)} for n in range(1300)},
             "links": {f"l{n}": {"switches": ["s1", f"s{n}"], "ports": [n, 1]} for n in range(2, 5)},
         }
     ).filled({"s1": {"p4runtime": live.grpc_address}})

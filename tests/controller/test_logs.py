@@ -41,9 +41,7 @@ def test_records_say_what_they_are_about(
     assert TOKEN not in caplog.text
 
 
-def test_a_restored_switch_is_named(
-    controller: Controller, switch: FakeSwitch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_restored_switch_is_named(controller: Controller, switch: FakeSwitch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "netsum_controller")
     switch.restart()
     controller.reconcile()

@@ -212,9 +212,7 @@ def test_jobs_change_while_others_are_restored(
     assert not controller.reconcile()[0].changed
 
 
-def test_what_an_earlier_job_has_left_is_found_when_its_id_is_used_again(
-    controller: Controller, switch: FakeSwitch
-) -> None:
+def test_what_an_earlier_job_has_left_is_found_when_its_id_is_used_again(controller: Controller, switch: FakeSwitch) -> None:
     """A switch could not be reached when a job left it: not even a member whose source the new job does not have stays."""
     create(controller, 1, members=("h1", "h2", "h4"))
     left = dict(switch.rows), dict(switch.groups)

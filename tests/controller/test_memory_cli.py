@@ -37,9 +37,7 @@ def test_a_region_from_beginning_to_end(run: Run) -> None:
         assert words in listed
     found = json.loads(run("memory", "list", "--json").out)
     assert [region["name"] for region in found["regions"]] == ["weights"]
-    assert {device["device"]: device["state"] for device in found["devices"]} == dict.fromkeys(
-        ("h1", "h2", "h4"), "alive"
-    )
+    assert {device["device"]: device["state"] for device in found["devices"]} == dict.fromkeys(("h1", "h2", "h4"), "alive")
 
     moved = run("memory", "move", "weights", "--from", "h1", "--to", "h2,h4")
     assert (moved.code, moved.err) == (0, "")

@@ -83,9 +83,7 @@ class History:
         if shard.lost:
             return
         group = [(member, self.memory.devices[member.host]) for member in shard.group.members]
-        needed = [
-            device for member, device in group if not member.joining or device.held.get(key, {}).get("ready", False)
-        ]
+        needed = [device for member, device in group if not member.joining or device.held.get(key, {}).get("ready", False)]
         if all(device.up and device.held.get(key, {}).get("epoch") == shard.epoch for device in needed):
             for device in needed:
                 device.held[key]["position"] += 1

@@ -104,9 +104,7 @@ def test_a_report_that_comes_late_is_no_older_copy(controller: Controller) -> No
     assert (region.id, 0) in memory.devices[host].told
 
 
-def test_positions_are_known_to_the_next_controller(
-    controller: Controller, open_controller: Callable[[], Controller]
-) -> None:
+def test_positions_are_known_to_the_next_controller(controller: Controller, open_controller: Callable[[], Controller]) -> None:
     memory = FakeMemory(controller, durable=True)
     region = memory.create(shards=1)
     [(host,)] = memory.groups()

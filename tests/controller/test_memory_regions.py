@@ -183,8 +183,6 @@ def test_without_enough_devices_there_is_no_region(controller: Controller) -> No
 def test_the_switches_tables_are_not_overfilled(memory: FakeMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "MAX_SHARDS", 6)
     memory.create(shards=4)
-    with pytest.raises(
-        RejectedError, match=r"1024 regions and 6 shards, of which 1 and 4 are taken: .* fewer shards than 4"
-    ):
+    with pytest.raises(RejectedError, match=r"1024 regions and 6 shards, of which 1 and 4 are taken: .* fewer shards than 4"):
         memory.create("y", shards=4)
     memory.create("y", shards=2)

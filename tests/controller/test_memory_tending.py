@@ -260,9 +260,7 @@ def test_a_controller_that_was_killed_is_finished_by_the_next(
     assert_as_it_should_be(after.controller)
 
 
-def test_nobody_is_dead_before_there_was_time_to_be_heard(
-    memory: FakeMemory, open_controller: Callable[[], Controller]
-) -> None:
+def test_nobody_is_dead_before_there_was_time_to_be_heard(memory: FakeMemory, open_controller: Callable[[], Controller]) -> None:
     memory.create(replicas=2, shards=1)
     [(first, second)] = memory.groups()
     after = FakeMemory(open_controller(), ())

@@ -57,9 +57,7 @@ def test_jobs_and_members(watched: Watched, controller: Controller, switch: Fake
     assert found["netsum_job_epoch", "resnet"] == watched.job.epoch.number
     assert found["netsum_job_members", "resnet", "joined"] == 3
     assert found["netsum_job_members", "resnet", "evicted"] == 0
-    packets = [
-        found["netsum_member_packets_total", host, "resnet", rank] for host, rank in zip(HOSTS, "012", strict=True)
-    ]
+    packets = [found["netsum_member_packets_total", host, "resnet", rank] for host, rank in zip(HOSTS, "012", strict=True)]
     assert packets == [25, 21, 20]
     assert found["netsum_member_missing_blocks", "h4", "resnet", "2"] == 2
     assert found["netsum_member_repeats_total", "h1", "resnet", "0"] == 3

@@ -118,9 +118,7 @@ def test_a_switch_that_does_not_answer_is_an_error(
     assert controller.create_job(spec).by_switch
 
 
-def test_groups_of_a_job_without_its_switch_have_none(
-    controller: Controller, switch: FakeSwitch, spec: JobSpec
-) -> None:
+def test_groups_of_a_job_without_its_switch_have_none(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
     """Its algorithm is "auto" and its switch has gone: like the job, its groups are combined by their members."""
     controller.create_job(spec)
     switch.stop()

@@ -54,9 +54,7 @@ def test_a_job_that_waits_for_one(watched: Watched) -> None:
     assert third.presence is Presence.JOINED
 
 
-def test_a_later_epochs_repeats_do_not_have_the_packets_of_the_one_before(
-    watched: Watched, controller: Controller
-) -> None:
+def test_a_later_epochs_repeats_do_not_have_the_packets_of_the_one_before(watched: Watched, controller: Controller) -> None:
     """The members keep their entries, and so their counters."""
     observer = JobCollector(controller.context)
     watched.blocks(20)
@@ -200,9 +198,7 @@ def records(job: Job, newest: int, opened: int, query: list[int]) -> Query:
         *(pytest.param(w, s, marks=pytest.mark.full) for w, s in ((64, 512), (512, 1024))),
     ],
 )
-def test_the_sample_has_what_is_open(
-    controller: Controller, spec: JobSpec, newest: int, window: int, slots: int
-) -> None:
+def test_the_sample_has_what_is_open(controller: Controller, spec: JobSpec, newest: int, window: int, slots: int) -> None:
     job = controller.create_job(spec.model_copy(update={"window": window}))
     job = replace(job, slots=slots)
     opened, asked = min(window, newest + 1), list[int]()

@@ -120,9 +120,7 @@ def test_a_second_netsum_is_named(on_live: Controller, tmp_path: Path) -> None:
         on_live.context.client("s1") as first,
         Controller(on_live.topology, tmp_path / "another.db") as other,
         other.context.client("s1"),
-        pytest.raises(
-            SwitchError, match=r"another netsum took over as primary, one with another state file, .*--state"
-        ),
+        pytest.raises(SwitchError, match=r"another netsum took over as primary, one with another state file, .*--state"),
     ):
         first.push_pipeline()
 

@@ -94,9 +94,7 @@ def test_a_result_that_others_have_does_not_come_through(
     waits("resnet", 0, told(1, 14.0, 14.0))
     waits("resnet", 1, told(0, 10.0 + later, 10.0 + later))
     said = cause(controller)
-    assert (
-        f"sends (7 packets have come), and does not get the result of block {first}, which other ranks have" in said
-    ) == known
+    assert (f"sends (7 packets have come), and does not get the result of block {first}, which other ranks have" in said) == known
     host, switch_ip = controller.context.topology.hosts["h2"], controller.context.topology.switches["s1"].ip
     port = job.epoch.seats[1].udp_port
     assert all(word in said for word in (f"UDP from {switch_ip} to port {port}", host.mac)) == known

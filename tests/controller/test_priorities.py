@@ -94,9 +94,7 @@ def test_groups_are_of_their_jobs_class(controller: Controller) -> None:
 
 
 @pytest.mark.parametrize(("kind", "after"), [(p4.Update.INSERT, 2), (p4.Update.MODIFY, 0)], ids=["its own", "others'"])
-def test_a_job_of_which_an_entry_fails_changes_nothing(
-    controller: Controller, switch: FakeSwitch, kind: int, after: int
-) -> None:
+def test_a_job_of_which_an_entry_fails_changes_nothing(controller: Controller, switch: FakeSwitch, kind: int, after: int) -> None:
     """One of its own, or that of another job whose priority it would change."""
     controller.create_job(spec("a"))
     installed, seen = switch.installed, 0

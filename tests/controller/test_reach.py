@@ -73,9 +73,7 @@ def test_an_address_that_is_not_known_yet_is_nobody_who_is_down(fabric: Fabric) 
     assert find_down(context) == frozenset()
 
 
-def test_a_star_whose_switch_is_back_has_none_that_is_down(
-    controller: Controller, switch: FakeSwitch, spec: JobSpec
-) -> None:
+def test_a_star_whose_switch_is_back_has_none_that_is_down(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
     """The watcher may not have looked since, but that is no reason to create a job without the switch."""
     context = controller.context
     context.down.add("s1")

@@ -25,9 +25,7 @@ def test_pushing_twice_changes_nothing(controller: Controller, switch: FakeSwitc
     assert (len(switch.writes), switch.installed) == (writes, installed)
 
 
-def test_after_a_restart_jobs_come_back_under_a_new_epoch(
-    controller: Controller, switch: FakeSwitch, spec: JobSpec
-) -> None:
+def test_after_a_restart_jobs_come_back_under_a_new_epoch(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
     old = [controller.create_job(spec), controller.create_job(JobSpec(name="vgg", members=("h1", "h2")))]
     entries = len(switch.installed)
     switch.restart()
@@ -56,16 +54,12 @@ def test_what_somebody_deleted_comes_back(controller: Controller, switch: FakeSw
     assert switch.installed == installed
 
 
-def test_what_does_not_belong_is_removed(
-    controller: Controller, switch: FakeSwitch, tmp_path: Path, spec: JobSpec
-) -> None:
+def test_what_does_not_belong_is_removed(controller: Controller, switch: FakeSwitch, tmp_path: Path, spec: JobSpec) -> None:
     clean = switch.installed
     with Controller(controller.topology, tmp_path / "lost.db") as other:
         other.create_job(spec)  # its state file is lost
     theirs = switch.installed
-    with pytest.raises(
-        StateError, match=r"switch s1 has jobs that .*state.db does not know \(id 1 in epoch \d+\).*take-over"
-    ):
+    with pytest.raises(StateError, match=r"switch s1 has jobs that .*state.db does not know \(id 1 in epoch \d+\).*take-over"):
         controller.push(force=True)
     assert switch.installed == theirs
     (report,) = controller.push(take_over=True)
@@ -107,9 +101,7 @@ def test_several_switches(switch: FakeSwitch, second_switch: FakeSwitch, tmp_pat
     text = TOPOLOGY.replace("hosts:", '  s2: {device_id: 2, ip: 10.0.1.254, mac: "02:6e:73:00:01:fe"}\nhosts:').replace(
         "switch: s1, port: 4", "switch: s2, port: 1"
     )
-    topology = parse_topology(text).filled(
-        {"s1": {"p4runtime": switch.address}, "s2": {"p4runtime": second_switch.address}}
-    )
+    topology = parse_topology(text).filled({"s1": {"p4runtime": switch.address}, "s2": {"p4runtime": second_switch.address}})
     with Controller(topology, tmp_path / "two.db") as controller:
         controller.push()
         first = controller.create_job(JobSpec(name="a", members=("h1", "h2")))

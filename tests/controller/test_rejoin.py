@@ -49,14 +49,10 @@ def test_nothing_has_changed(controller: Controller, members: list[Member], swit
     assert len(switch.writes) == writes
 
 
-def test_after_a_restart_all_go_on_at_the_lowest(
-    controller: Controller, members: list[Member], switch: FakeSwitch
-) -> None:
+def test_after_a_restart_all_go_on_at_the_lowest(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
     old = members[0].descriptor
     restart(controller, switch)
-    assert (
-        items_on(controller, JobEntry) == []
-    )  # nothing may be added to a block before it is known where the epoch begins
+    assert items_on(controller, JobEntry) == []  # nothing may be added to a block before it is known where the epoch begins
     assert "ranks 0, 2 must still rejoin" in busy(members[1], 107)
     assert "rank 2 must still rejoin" in busy(members[0], 104)
     assert "rank 2 must still rejoin" in busy(members[0])
@@ -108,9 +104,7 @@ def test_a_second_restart_while_they_rejoin(controller: Controller, members: lis
     assert job_entry(controller).epoch == new.epoch
 
 
-def test_a_second_restart_before_all_have_heard(
-    controller: Controller, members: list[Member], switch: FakeSwitch
-) -> None:
+def test_a_second_restart_before_all_have_heard(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
     """One rank knows of the second epoch, the others are still in the first: all go on in the third."""
     restart_and_rejoin(controller, switch, members, 10, 12)
     second = members[2].rejoin(11)
@@ -139,9 +133,7 @@ def test_a_restart_before_everyone_had_joined(controller: Controller, spec: JobS
     assert last.descriptor.first_block_id == before
 
 
-def test_who_did_not_get_the_answer_asks_again(
-    controller: Controller, members: list[Member], switch: FakeSwitch
-) -> None:
+def test_who_did_not_get_the_answer_asks_again(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
     """It joins with the instance that it had, and holds nothing: the epoch goes on at its first block."""
     restart_and_rejoin(controller, switch, members, 0, 0)
     again = controller.join("resnet", TOKEN, 2, "a2")
@@ -181,9 +173,7 @@ def test_a_rank_that_is_replaced_meanwhile(controller: Controller, members: list
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_leaves_meanwhile(
-    controller: Controller, members: list[Member], switch: FakeSwitch, rank: int
-) -> None:
+def test_a_rank_that_leaves_meanwhile(controller: Controller, members: list[Member], switch: FakeSwitch, rank: int) -> None:
     """Rank 0 has rejoined, rank 1 has not."""
     restart(controller, switch)
     busy(members[0])
@@ -226,9 +216,7 @@ def test_degrade_jobs_begin_anew(controller: Controller, switch: FakeSwitch) -> 
     assert len(items_on(controller, JobEntry)) == 1
 
 
-def test_members_from_files_begin_anew(
-    controller: Controller, spec: JobSpec, switch: FakeSwitch, tmp_path: Path
-) -> None:
+def test_members_from_files_begin_anew(controller: Controller, spec: JobSpec, switch: FakeSwitch, tmp_path: Path) -> None:
     """They do not talk to the controller, so waiting for them would never end."""
     controller.create_job(spec)
     controller.write_descriptors("resnet", tmp_path)
@@ -279,9 +267,7 @@ def test_ids_in_use(controller: Controller, members: list[Member], switch: FakeS
     assert not any(fresh.overlaps(used) for used in (old, new))
 
 
-def test_ids_in_use_when_they_did_not_all_rejoin(
-    controller: Controller, members: list[Member], switch: FakeSwitch
-) -> None:
+def test_ids_in_use_when_they_did_not_all_rejoin(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
     first = members[0].descriptor.first_block_id
     far = 1 << 30
     restart(controller, switch)
@@ -302,9 +288,7 @@ def test_a_record_of_the_resumed_epoch_tells_how_far_it_got(
 
 
 @pytest.mark.parametrize("write", range(6))
-@pytest.mark.parametrize(
-    "then", ["rejoin", *(pytest.param(then, marks=pytest.mark.full) for then in ("reconcile", "restart"))]
-)
+@pytest.mark.parametrize("then", ["rejoin", *(pytest.param(then, marks=pytest.mark.full) for then in ("reconcile", "restart"))])
 @pytest.mark.parametrize("when", ["reconcile", "agree"])
 def test_killed_on_the_way(
     open_controller: Callable[[], Controller],
@@ -351,9 +335,7 @@ def test_killed_on_the_way(
     assert not other.reconcile()[0].changed
 
 
-def test_the_switch_refuses_when_all_have_rejoined(
-    controller: Controller, members: list[Member], switch: FakeSwitch
-) -> None:
+def test_the_switch_refuses_when_all_have_rejoined(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
     restart_and_rejoin(controller, switch, members, 5, 5)
     switch.fail_update = lambda _: "no"
     for _ in range(2):
@@ -363,9 +345,7 @@ def test_the_switch_refuses_when_all_have_rejoined(
     assert {member.rejoin().first_block_id for member in members} == {members[0].needs}
 
 
-def test_the_switch_is_gone_when_all_have_rejoined(
-    controller: Controller, members: list[Member], switch: FakeSwitch
-) -> None:
+def test_the_switch_is_gone_when_all_have_rejoined(controller: Controller, members: list[Member], switch: FakeSwitch) -> None:
     restart_and_rejoin(controller, switch, members, 5, 5)
     switch.restart()
     with pytest.raises(SwitchError, match="has no P4 program yet"):

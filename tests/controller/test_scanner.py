@@ -168,9 +168,7 @@ def test_serving_scans(controller: Controller, switch: FakeSwitch, spec: JobSpec
     assert not any(thread.name.startswith("netsum-scan") for thread in left)
 
 
-def test_another_process_may_create_the_job(
-    open_controller: Callable[[], Controller], switch: FakeSwitch, spec: JobSpec
-) -> None:
+def test_another_process_may_create_the_job(open_controller: Callable[[], Controller], switch: FakeSwitch, spec: JobSpec) -> None:
     serving, other = open_controller(), open_controller()
     serving.push()
     serving.serve()

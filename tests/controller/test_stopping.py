@@ -101,9 +101,7 @@ def port(controller: Controller, spec: JobSpec, monkeypatch: pytest.MonkeyPatch)
     return int(controller.serve(web=True, watch=None).rpartition(":")[2])
 
 
-def test_a_request_under_way_is_answered_first(
-    controller: Controller, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_under_way_is_answered_first(controller: Controller, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     raw, happened = Raw(port), list[str]()
     inside, release = threading.Event(), threading.Event()
     real, close = Membership.join, Store.close
@@ -126,9 +124,7 @@ def test_a_request_under_way_is_answered_first(
     with raw.open() as connection:
         connection.sendall(request("join", WHO))
         assert inside.wait(PATIENCE)
-        monkeypatch.setattr(
-            walls.BoundedHTTPServer, "server_close", _first(release.set, walls.BoundedHTTPServer.server_close)
-        )
+        monkeypatch.setattr(walls.BoundedHTTPServer, "server_close", _first(release.set, walls.BoundedHTTPServer.server_close))
         controller.close()
         assert raw.answer(connection)[0] == 200
     assert happened == ["joined", "closed"]

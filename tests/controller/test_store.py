@@ -99,9 +99,7 @@ with StateLock(Path(sys.argv[1])):
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"

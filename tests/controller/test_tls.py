@@ -73,9 +73,7 @@ def test_others_do_not(
 
 
 def test_a_testbed_starts_its_switch_so(certificates: Certificates) -> None:
-    text = TOPOLOGY.replace(
-        "device_id: 1,", "device_id: 1, tls: {tls},".replace("{tls}", str(certificates.tls_with_server()))
-    )
+    text = TOPOLOGY.replace("device_id: 1,", "device_id: 1, tls: {tls},".replace("{tls}", str(certificates.tls_with_server())))
     with RootlessFabric(parse_topology(text)) as fabric:
         fabric.create_job(JobSpec(name="resnet", members=("h1", "h2")))
         assert not fabric.controller.reconcile()[0].changed

@@ -45,9 +45,7 @@ def test_slots_lie_where_there_is_room() -> None:
 
 def test_a_root_does_not_wait_longer_than_it_can_count() -> None:
     degrade = {"late": "degrade", "block_exp": 3_600_000.0}
-    with pytest.raises(
-        RejectedError, match=r"block_exp is 3600000 ms, .* a switch counts to 4294967. Give 2147478 ms or less"
-    ):
+    with pytest.raises(RejectedError, match=r"block_exp is 3600000 ms, .* a switch counts to 4294967. Give 2147478 ms or less"):
         place(spec(**degrade), TOPO, [], 0, TABLE)
     assert place(spec("h1", "h2", **degrade), TOPO, [], 0, TABLE).trees.stripes == 1  # one switch is enough
     place(spec(late="degrade", block_exp=2_147_478.0), TOPO, [], 0, TABLE)

@@ -212,9 +212,7 @@ def test_a_leaf_with_nobody_left_may_go(fabric: FakeFabric, controller: Controll
 
 def test_only_what_ages(controller: Controller) -> None:
     """Each switch has its own age, longer higher up, once all have joined; and its share of the quorum."""
-    spec = JobSpec(
-        name="late", members=HOSTS, late=Late.DEGRADE, block_exp=40.0, quorum=3, token=TOKEN, algorithm="switch"
-    )
+    spec = JobSpec(name="late", members=HOSTS, late=Late.DEGRADE, block_exp=40.0, quorum=3, token=TOKEN, algorithm="switch")
     controller.create_job(spec)
 
     def ages() -> dict[str, tuple[int, int]]:
@@ -256,10 +254,7 @@ def test_why_follows_the_tree(fabric: FakeFabric, controller: Controller, job: J
     assert [person["rank"] for person in one.missing] == [1, 2, 3]
     assert [source.rank for source in found.waiting_for] == [1, 2, 3]
     assert "rank 1 (h2) has joined, and none of its packets has come" in found.hints
-    assert (
-        f"the partial sum of switch leaf2 has not come to {root}: its members' retransmissions send it again"
-        in found.hints
-    )
+    assert f"the partial sum of switch leaf2 has not come to {root}: its members' retransmissions send it again" in found.hints
 
     fabric.switches["spine2"].stop()
     assert any("spine2" in hint and "no P4Runtime server answers" in hint for hint in controller.diagnose("wide").hints)
@@ -268,9 +263,7 @@ def test_why_follows_the_tree(fabric: FakeFabric, controller: Controller, job: J
 
 
 @pytest.mark.parametrize("how", ["is gone", "has restarted"])
-def test_why_names_nobody_whose_switch_cannot_tell(
-    fabric: FakeFabric, controller: Controller, job: Job, how: str
-) -> None:
+def test_why_names_nobody_whose_switch_cannot_tell(fabric: FakeFabric, controller: Controller, job: Job, how: str) -> None:
     """Rank 1 is missing on leaf1; nobody knows what leaf2 has of the block."""
     first = put_record(fabric.switches["leaf1"], job, 0, 0b0001, on="leaf1")
     if how == "is gone":
@@ -333,9 +326,7 @@ def test_a_tree_without_its_root(open_fabric: Open) -> None:
         fabric.switches["root"].stop()
         until(lambda: not controller.job("wide").by_switch)
         new = all_rejoin(controller, old.number, old.first_block_id + 3)
-        assert {(one.resumes, one.algorithm, one.first_block_id) for one in new} == {
-            (old.number, "auto", old.first_block_id + 3)
-        }
+        assert {(one.resumes, one.algorithm, one.first_block_id) for one in new} == {(old.number, "auto", old.first_block_id + 3)}
         fabric.switches["root"].start()
         until(lambda: fabric.installed() == empty)
     done = controller.move("wide", "auto")

@@ -103,9 +103,7 @@ def test_order(fabric: FakeFabric, controller: Controller) -> None:
 
 @pytest.mark.parametrize("switch", ["leaf2", pytest.param("spine2", marks=pytest.mark.full)])
 @pytest.mark.parametrize("table", ["member", "rewrite", "uplink", "multicast group", "job"])
-def test_a_step_that_fails_takes_everything_back(
-    fabric: FakeFabric, controller: Controller, switch: str, table: str
-) -> None:
+def test_a_step_that_fails_takes_everything_back(fabric: FakeFabric, controller: Controller, switch: str, table: str) -> None:
 
     def fail(name: str, update: Any) -> str | None:
         return "no space" if name == switch and touches(update, table) and update.type == 1 else None

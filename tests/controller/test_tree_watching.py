@@ -142,9 +142,7 @@ def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
     )
     again = printed("job", "create", "wide.yaml", "--root", "spine1=3", "--root", "spine2=1")
     assert again == "job wide: unchanged (id 1 on spine1, spine2, leaf1, leaf2)\n"
-    assert "exists with roots spine1=3, spine2=1, not as the controller chooses" in printed(
-        "job", "create", "wide.yaml"
-    )
+    assert "exists with roots spine1=3, spine2=1, not as the controller chooses" in printed("job", "create", "wide.yaml")
     assert "spine1 +3" in printed("job", "list")
     shown = json.loads(printed("job", "show", "wide", "--json"))
     assert shown["switches"] == ["spine1", "spine2", "leaf1", "leaf2"]

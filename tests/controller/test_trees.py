@@ -128,9 +128,7 @@ def test_switches_that_are_down_are_not_used(topology: Topology, data: st.DataOb
 @given(topologies(), st.data())
 def test_roots_that_are_asked_for(topology: Topology, data: st.DataObject) -> None:
     members = data.draw(st.lists(st.sampled_from(list(topology.hosts)), min_size=1, max_size=6))
-    weights = data.draw(
-        st.dictionaries(st.sampled_from(list(topology.switches)), st.integers(1, 9), min_size=1, max_size=3)
-    )
+    weights = data.draw(st.dictionaries(st.sampled_from(list(topology.switches)), st.integers(1, 9), min_size=1, max_size=3))
     try:
         trees = plan_trees(topology, members, weights=weights)
     except RejectedError:
@@ -245,12 +243,8 @@ def test_cores_of_a_fat_tree_share_the_blocks() -> None:
     assert Counter(trees.roots) == {"core1": 4, "core2": 4, "core3": 4, "core4": 4}
     assert len(trees.nodes) == 20
     edge, agg = trees.nodes["edge1-1"], trees.nodes["agg1-1"]
-    assert [up.switch for up in edge.parents if up] == [
-        {"1": "agg1-1", "2": "agg1-1"}.get(r[-1], "agg1-2") for r in trees.roots
-    ]
-    assert [up and up.switch for up in agg.parents] == [
-        root if root in ("core1", "core2") else None for root in trees.roots
-    ]
+    assert [up.switch for up in edge.parents if up] == [{"1": "agg1-1", "2": "agg1-1"}.get(r[-1], "agg1-2") for r in trees.roots]
+    assert [up and up.switch for up in agg.parents] == [root if root in ("core1", "core2") else None for root in trees.roots]
     pod = plan_trees(topology, ["h1", "h2", "h3", "h4"])  # one pod: its aggregation switches are the roots
     assert set(pod.roots) == {"agg1-1", "agg1-2"}
 

@@ -116,9 +116,7 @@ def test_hosts_reach_each_other_and_ports_count(
     assert pair.silent("s1", 2, 4)  # nothing comes back to the sender, or to the link
     assert pair.silent("s2", 3)
     now = {name: pair.ports(name) for name in BETWEEN}
-    assert {
-        name: {port: more(before[name][port], now[name][port]) for port in now[name] if port < 510} for name in now
-    } == {
+    assert {name: {port: more(before[name][port], now[name][port]) for port in now[name] if port < 510} for name in now} == {
         "s1": {1: (1, 100), 2: (1, 300), 4: (1, 200)},
         "s2": {1: (0, 0), 2: (1, 200), 3: (2, 400)},
     }

@@ -71,9 +71,7 @@ def test_a_job_whose_switch_is_down_is_still_there(watched: Watched, controller:
     shown = snapshot(controller.topology, None, first)
     down = Observation(7.0, [SwitchView("s1", up=False, seconds=2.0, trouble="s1 does not answer")], controller.jobs())
     dark = snapshot(controller.topology, first, down, shown)
-    assert [(job["job"], job["complete"], job["goodput_bytes_per_s"]) for job in dark["jobs"]] == [
-        ("resnet", False, None)
-    ]
+    assert [(job["job"], job["complete"], job["goodput_bytes_per_s"]) for job in dark["jobs"]] == [("resnet", False, None)]
     assert dark["jobs"][0]["members"] == shown["jobs"][0]["members"]
     assert [event["text"] for event in events(shown, dark)] == ["s1 does not work: s1 does not answer"]
     light = snapshot(controller.topology, down, look(controller, 9.0), dark)
@@ -92,9 +90,7 @@ def test_a_switch_whose_counters_fell_has_restarted(watched: Watched, controller
     found = snapshot(controller.topology, at(1.0, 50), at(3.0, 20))
     assert found["switches"][0]["restarted"]
     assert {"h2": 1000.0} in [link["bytes_per_s"] for link in found["links"]]  # it counted from 0
-    assert "s1 has restarted" in [
-        event["text"] for event in events(snapshot(controller.topology, None, at(1.0, 50)), found)
-    ]
+    assert "s1 has restarted" in [event["text"] for event in events(snapshot(controller.topology, None, at(1.0, 50)), found)]
     assert watched.name in point(found)
 
 
@@ -207,9 +203,7 @@ def test_over_http(controller: Controller) -> None:
 
 
 @pytest.mark.usefixtures("watched")
-def test_without_web_there_is_no_page_and_with_a_token_it_is_asked_for(
-    controller: Controller, open_controller: Any
-) -> None:
+def test_without_web_there_is_no_page_and_with_a_token_it_is_asked_for(controller: Controller, open_controller: Any) -> None:
     url = controller.serve(watch=None)
     for path in (*PAGE, "/v1/live"):
         with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -226,10 +220,7 @@ def test_without_web_there_is_no_page_and_with_a_token_it_is_asked_for(
 def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
     dashboard = json.loads((DOCS / "grafana.json").read_text("utf-8"))
     asked = {
-        name
-        for panel in dashboard["panels"]
-        for target in panel["targets"]
-        for name in re.findall(r"netsum_\w+", target["expr"])
+        name for panel in dashboard["panels"] for target in panel["targets"] for name in re.findall(r"netsum_\w+", target["expr"])
     }
     assert len(asked) > 8
     assert asked <= set(re.findall(r"`(netsum_\w+)`", (DOCS / "watching.md").read_text("utf-8")))

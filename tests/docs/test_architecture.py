@@ -35,6 +35,4 @@ def test_packets_on_the_page_are_those_of_a_call(tmp_path: Path) -> None:
             values = np.arange(1000, dtype=np.float32)
             result, _ = returned([partial(each.allreduce, values) for each in (first, second)])
     assert result.tolist() == pytest.approx((2 * values).tolist(), rel=1e-6)
-    assert [" ".join(line.split()) for line in recorded[0].lines] == [
-        " ".join(line.split()) for line in page.text.splitlines()
-    ]
+    assert [" ".join(line.split()) for line in recorded[0].lines] == [" ".join(line.split()) for line in page.text.splitlines()]

@@ -70,9 +70,7 @@ def test_errors_on_the_page_exist() -> None:
 def test_the_program_survives_the_death_of_a_rank(tmp_path: Path) -> None:
     """Rank 1 is killed in the middle, and started again."""
     (program,) = [block for block in blocks(PAGE) if block.language == "python"]
-    said = program.text.replace(
-        "            step += 1\n", "            step += 1\n            print(step, flush=True)\n"
-    )
+    said = program.text.replace("            step += 1\n", "            step += 1\n            print(step, flush=True)\n")
     assert said != program.text
     script = tmp_path / "program.py"
     script.write_text(said, "utf-8")

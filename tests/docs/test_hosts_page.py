@@ -64,9 +64,7 @@ def in_first_column(heading: str) -> set[str]:
 
 
 def test_every_error_is_on_the_page() -> None:
-    ours = {
-        name for name, each in vars(errors).items() if inspect.isclass(each) and issubclass(each, errors.NetsumError)
-    }
+    ours = {name for name, each in vars(errors).items() if inspect.isclass(each) and issubclass(each, errors.NetsumError)}
     assert in_first_column("Errors") - set(vars(builtins)) == ours - {"NetsumError", "CallError"}
     assert ours <= set(netsum.__all__)
 

@@ -27,9 +27,7 @@ def test_the_table_is_what_is_predicted(workers: int, tmp_path: Path) -> None:
         if number == str(workers)
         for name, text in (("in_network", inside), ("ring", ring))
     }
-    found = scaling(
-        read_training(tmp_path / "bert.yaml"), Machine(gflops=100_000), [workers], sorted({rate for rate, _ in told})
-    )
+    found = scaling(read_training(tmp_path / "bert.yaml"), Machine(gflops=100_000), [workers], sorted({rate for rate, _ in told}))
     for point in found:
         assert round(point.step.step * 1e3, 1) == told.pop((point.gbps, point.algorithm))
     assert not told

@@ -59,9 +59,7 @@ def test_a_scenario_survives_its_line_and_yaml(scenario: Scenario) -> None:
 
 
 @given(seed=st.integers(0, 1 << 32), index=st.integers(0, 1000), ranks=st.integers(1, 8), calls=st.integers(1, 60))
-def test_made_scenarios_follow_from_the_seed_and_stay_within_bounds(
-    seed: int, index: int, ranks: int, calls: int
-) -> None:
+def test_made_scenarios_follow_from_the_seed_and_stay_within_bounds(seed: int, index: int, ranks: int, calls: int) -> None:
     possible = Possible(where=tuple(Where))
     made = make_scenario(seed, index, ranks=ranks, calls=calls, possible=possible)
     assert made == make_scenario(seed, index, ranks=ranks, calls=calls, possible=possible)
@@ -84,9 +82,7 @@ def test_every_kind_and_place_comes_up() -> None:
     assert {each.where for each in many} == set(Where)
     assert all(each.where is not Where.HOSTS for each in many if each.trunks)
     assert sum(not each.links for each in many) > 40, "who is named where nothing is disturbed?"
-    degrading = [
-        make_scenario(1, n, ranks=4, calls=20, possible=possible, around=Around(waits=False)) for n in range(200)
-    ]
+    degrading = [make_scenario(1, n, ranks=4, calls=20, possible=possible, around=Around(waits=False)) for n in range(200)]
     assert not any(each.has(Kind.MOVE, Kind.CUT_TRUNK) for each in degrading)
     assert any(link.up.burst > 1 for each in many for link in each.links.values())
     assert any(link.down.jitter_ms for each in many for link in each.links.values())

@@ -108,9 +108,7 @@ def joined(
     from number ``first`` on: on a rootless fabric a host takes part in one job at a time. ``wraps[rank]`` is put around a
     rank's transport."""
     name = name or f"full-{next(_numbers)}"
-    job = fabric.create_job(
-        JobSpec(name=name, members=tuple(fabric.topology.hosts)[first : first + workers], **options)
-    )
+    job = fabric.create_job(JobSpec(name=name, members=tuple(fabric.topology.hosts)[first : first + workers], **options))
     wraps = wraps or {}
     communicators: list[Communicator] = []
     try:

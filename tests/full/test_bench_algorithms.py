@@ -48,8 +48,7 @@ def test_all_are_timed_beside_a_switch(switch: str, tmp_path: Path, monkeypatch:
 def timed(microseconds: dict[tuple[int, str], list[float]], sizes: list[int]) -> Timed:
     return {
         which: [
-            Line(size, size // 4, which[0], (time * 1e-6,), (0,), (2 * size,))
-            for size, time in zip(sizes, times, strict=True)
+            Line(size, size // 4, which[0], (time * 1e-6,), (0,), (2 * size,)) for size, time in zip(sizes, times, strict=True)
         ]
         for which, times in microseconds.items()
     }
@@ -74,9 +73,7 @@ def test_sizes_of_one_batch_count_alike(tmp_path: Path) -> None:
     assert written == {"2": {"4096": "halving_doubling", "8192": "double_binary_tree", "262144": "ring"}}
 
 
-@pytest.mark.parametrize(
-    ("size", "batch"), [(0, 4096), (1, 4096), (4097, 8192), (1 << 18, 1 << 18), (1 << 24, 1 << 18)]
-)
+@pytest.mark.parametrize(("size", "batch"), [(0, 4096), (1, 4096), (4097, 8192), (1 << 18, 1 << 18), (1 << 24, 1 << 18)])
 def test_an_array_is_sent_in_batches(size: int, batch: int) -> None:
     assert batch_bytes(size) == batch
 

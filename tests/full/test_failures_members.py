@@ -86,9 +86,7 @@ def test_whose_state_all_were_to_get_is_evicted(
 
         monkeypatch.setattr(communicators[1], "broadcast", be_evicted)
         progress, states = (2, 9, 4, 3), [np.full(3000, rank) for rank in range(WORKERS)]
-        got = on_all(
-            communicators, lambda comm: comm.resync(states[comm.rank], progress=progress[comm.rank], timeout=PATIENCE)
-        )
+        got = on_all(communicators, lambda comm: comm.resync(states[comm.rank], progress=progress[comm.rank], timeout=PATIENCE))
         assert isinstance(got[1].error, EvictedError)
         assert results([got[0], got[2], got[3]]) == [4] * 3
         assert [int(states[rank][-1]) for rank in (0, 2, 3)] == [2] * 3
@@ -152,9 +150,7 @@ def test_a_restarted_switch_does_not_bring_an_evicted_member_back(fragile: Fabri
             training.on()
             restart_switch(fragile)
             training.finish()
-            assert (
-                int(training.states[0][0]) == sum(int(share(rank, 0, 1)[0]) for rank in (0, 1, 2)) * training.steps[0]
-            )
+            assert int(training.states[0][0]) == sum(int(share(rank, 0, 1)[0]) for rank in (0, 1, 2)) * training.steps[0]
 
 
 @pytest.mark.full

@@ -86,9 +86,7 @@ def test_it_restarts_while_one_rank_is_between_calls(fragile: Fabric) -> None:
         restart_switch(fragile)
         name = communicators[0].descriptor.job
         until(lambda: fragile.controller.job(name).epoch.rejoin is Rejoin.WAITING, "the switch is restored")
-        until(
-            lambda: "(missing: rank 1)" in " ".join(fragile.controller.diagnose(name).hints), "the others have rejoined"
-        )
+        until(lambda: "(missing: rank 1)" in " ".join(fragile.controller.diagnose(name).hints), "the others have rejoined")
         nap.wake.set()
         training.finish(20)
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
@@ -111,9 +109,7 @@ def test_members_of_a_degrade_job_all_hear_of_it_and_come_back(fragile: Fabric) 
             training.join()
             assert training.kinds() == [DesynchronizedError] * 4
         states = [np.full(10, float(comm.rank)) for comm in communicators]
-        got = on_all(
-            communicators, lambda comm: comm.resync(states[comm.rank], progress=7 + comm.rank % 2, timeout=PATIENCE)
-        )
+        got = on_all(communicators, lambda comm: comm.resync(states[comm.rank], progress=7 + comm.rank % 2, timeout=PATIENCE))
         assert results(got) == [8] * 4
         assert all(state.tolist() == [1.0] * 10 for state in states)
         with Training(communicators, check=False) as training:

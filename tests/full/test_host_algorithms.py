@@ -55,9 +55,7 @@ def test_every_collective_is_exact(without: Fabric, algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", HOST_ALGORITHMS)
-@pytest.mark.parametrize(
-    "workers", [pytest.param(1, marks=pytest.mark.full), 2, pytest.param(9, marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.full), 2, pytest.param(9, marks=pytest.mark.full)])
 def test_bytes_between_members_and_none_through_the_switch(without: Fabric, algorithm: str, workers: int) -> None:
     """2 (n - 1)/n S, or 2 S, is what the busiest rank sends; each says in its descriptor who combines."""
     count = 9 * 64 * 1024 * 2 // 4  # whole rows for each of 1, 2 and 9 ranks
@@ -102,9 +100,7 @@ def test_every_collective_is_exact_by_a_plan(without: Fabric, tmp_path: Path) ->
 
 def test_a_torus_has_a_place_for_each_member(without: Fabric) -> None:
     hosts = tuple(without.topology.hosts)[:4]
-    with pytest.raises(
-        RejectedError, match="'askew': chain:2x2 is for 4 ranks, one at each place of the torus, not for 3"
-    ):
+    with pytest.raises(RejectedError, match="'askew': chain:2x2 is for 4 ranks, one at each place of the torus, not for 3"):
         without.create_job(JobSpec(name="askew", members=hosts[:3], algorithm="chain:2x2"))
     ranks = without.join_all(without.create_job(JobSpec(name="torus", members=hosts, algorithm="chain:2x2")))
     data = np.arange(20_000, dtype=np.float32)

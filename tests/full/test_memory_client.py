@@ -71,7 +71,5 @@ def test_the_kernels_udp_of_a_host(switch: str, tmp_path: Path) -> None:
         plain = on_h3(program, told["virtual_ip"], told["port"], told["key"], told["base"])
         assert plain == "(0, b'')\n(2,)\n(1, 42, 3)\n"
         ours = "import sys, netsum.memory as m, numpy as np\nwith m.open(descriptor=sys.argv[1]) as a:\n"
-        ours += (
-            " assert a[:3].tolist() == [1, 42, 3]\n a[...] = np.arange(10_000)\n a.add(..., 1)\n print(a[...].sum())\n"
-        )
+        ours += " assert a[:3].tolist() == [1, 42, 3]\n a[...] = np.arange(10_000)\n a.add(..., 1)\n print(a[...].sum())\n"
         assert on_h3(ours, path) == f"{10_000 * 10_001 // 2}\n"

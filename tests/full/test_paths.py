@@ -44,9 +44,8 @@ def test_large_packets_of_a_rank_do_not_arrive(fabric: Fabric) -> None:
             assert isinstance(outcome.error, CallTimeoutError)
             assert outcome.error.missing == (1,)
             assert "(1320 bytes each), and none of these packets has come to port 2 of switch s1" in str(outcome.error)
-            assert (
-                "though smaller ones have: between h2 and there, every link must carry IP packets of 1348 bytes"
-                in str(outcome.error)
+            assert "though smaller ones have: between h2 and there, every link must carry IP packets of 1348 bytes" in str(
+                outcome.error
             )
 
 

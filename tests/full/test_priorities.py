@@ -27,9 +27,7 @@ ROUNDS = 50
 
 def begin(low: Sequence[Communicator], blocks: int = BLOCKS) -> list[Work[Any]]:
     """A long call of every rank, already begun."""
-    return [
-        comm.allreduce_async(np.arange(blocks * LANES, dtype=np.int32) + comm.rank, timeout=PATIENCE) for comm in low
-    ]
+    return [comm.allreduce_async(np.arange(blocks * LANES, dtype=np.int32) + comm.rank, timeout=PATIENCE) for comm in low]
 
 
 def end(works: Sequence[Work[Any]], blocks: int = BLOCKS) -> None:

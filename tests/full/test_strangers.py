@@ -54,9 +54,7 @@ class Aim:
     def contribution(self, rank: int, offset: int, **changes: int) -> bytes:
         """A member's contribution of one chunk to the epoch's block number ``offset``."""
         at = self.now[rank]
-        header = Header(
-            at.job_id, (at.first_block_id + offset) & 0xFFFFFFFF, src_id=at.src_id, gen_id=7, lane_cnt=64, data_cnt=1
-        )
+        header = Header(at.job_id, (at.first_block_id + offset) & 0xFFFFFFFF, src_id=at.src_id, gen_id=7, lane_cnt=64, data_cnt=1)
         body = pack_header(header._replace(**changes)) + GRADIENTS.tobytes()
         return FrameFormat.of(at).prefix(len(body)) + body
 
@@ -195,12 +193,8 @@ STRANGERS = [
     Stranger("source of nobody", Outcome.NOT_MEMBER, lambda s: good(s, src_id=200)),
     Stranger("source of another member", Outcome.NOT_MEMBER, lambda s: good(s, src_id=s.now[0].src_id)),
     Stranger("unknown job", Outcome.UNKNOWN_JOB, lambda s: good(s, job_id=no_job(s)), of_job=no_job),
-    Stranger(
-        "UDP port of an earlier epoch", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, s.old[2].host.udp_port, 2)
-    ),
-    Stranger(
-        "UDP port of another member", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, s.now[0].host.udp_port, 2)
-    ),
+    Stranger("UDP port of an earlier epoch", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, s.old[2].host.udp_port, 2)),
+    Stranger("UDP port of another member", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, s.now[0].host.udp_port, 2)),
     Stranger("UDP port 12000", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, 12000, 2)),
     Stranger("UDP length beyond the packet", Outcome.MALFORMED, lambda s: changed(good(s), 38, 24 + 512, 2)),
     Stranger("IPv4 length beyond the packet", Outcome.MALFORMED, lambda s: changed(good(s), 16, 1500, 2)),
@@ -208,9 +202,7 @@ STRANGERS = [
     Stranger("more lanes than bytes", Outcome.MALFORMED, lambda s: good(s, lane_cnt=128)),
     Stranger("version of tomorrow", Outcome.MALFORMED, lambda s: good(s, version=VERSION + 1)),
     Stranger("workers of others", Outcome.MALFORMED, lambda s: good(s, worker_cnt=3)),
-    Stranger(
-        "fewer workers than it stands for", Outcome.MALFORMED, lambda s: good(s, worker_cnt=0, data_cnt=0, lane_cnt=0)
-    ),
+    Stranger("fewer workers than it stands for", Outcome.MALFORMED, lambda s: good(s, worker_cnt=0, data_cnt=0, lane_cnt=0)),
     Stranger("a result, sent to the switch", Outcome.MALFORMED, lambda s: good(s, age_op=1, worker_cnt=3, data_cnt=3)),
     Stranger("IPv4 checksum", Outcome.CHECKSUM, lambda s: good(s)[:24] + b"\x12\x34" + good(s)[26:]),
     Stranger("UDP checksum", Outcome.CHECKSUM, wrong_sum),

@@ -163,9 +163,7 @@ def test_ranks_of_all_leaves_that_sleep_too_long_come_back(leaves: Fabric) -> No
     options: dict[str, Any] = {"late": "degrade", "block_exp": 200.0, "quorum": 2, "window": 8}
     with (
         joined(leaves, 4, **options) as communicators,
-        Training(
-            communicators, resync=(ResultLostError, DesynchronizedError), check=False, pause=naps(4, 0.05, 2.0)
-        ) as training,
+        Training(communicators, resync=(ResultLostError, DesynchronizedError), check=False, pause=naps(4, 0.05, 2.0)) as training,
     ):
         until(lambda: sum(map(bool, training.came_back)) >= 3 or any(training.errors), training)
         training.pause = lambda _rank, _step: 0.0  # who wakes after the others' last step finds nobody to resync with

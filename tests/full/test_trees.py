@@ -54,9 +54,7 @@ def spec_of(fabric: Fabric, workers: int, **options: Any) -> JobSpec:
     return JobSpec(name=f"trees-{next(_numbers)}", members=tuple(hosts[:workers]), **options)
 
 
-@pytest.mark.parametrize(
-    ("workers", "turn"), [(4, 1), *(pytest.param(*of, marks=pytest.mark.full) for of in ((2, 0), (9, 2)))]
-)
+@pytest.mark.parametrize(("workers", "turn"), [(4, 1), *(pytest.param(*of, marks=pytest.mark.full) for of in ((2, 0), (9, 2)))])
 def test_collectives_are_exact_whatever_is_lost_between_switches(net: Fabric, workers: int, turn: int) -> None:
     with joined(net, spec_of(net, workers)) as there:
         check(there.communicators, cells(workers, turn)[:: 1 + (workers > 4)])
@@ -67,9 +65,7 @@ def test_collectives_are_exact_whatever_is_lost_between_switches(net: Fabric, wo
 def test_two_jobs_over_the_same_switches(net: Fabric) -> None:
     with (
         joined(net, spec_of(net, 4, window=8)) as first,
-        joined(
-            net, JobSpec(name=f"trees-{next(_numbers)}", members=tuple(net.topology.hosts)[5:], window=16)
-        ) as second,
+        joined(net, JobSpec(name=f"trees-{next(_numbers)}", members=tuple(net.topology.hosts)[5:], window=16)) as second,
     ):
         every = [*first.communicators, *second.communicators]
         got = results(on_all(every, lambda comm: comm.allreduce(np.full(30_000, comm.rank + 1), timeout=PATIENCE)))
@@ -85,9 +81,7 @@ def test_what_fails_on_one_leaf_is_told_on_all(net: Fabric) -> None:
 
     with joined(net, spec_of(net, 6)) as there:
         assert kinds(on_all(there.communicators, failing)) == [AbortedError] * 5 + [NotFiniteError]
-        sums = results(
-            on_all(there.communicators, lambda comm: int(comm.allreduce(np.arange(3), timeout=PATIENCE)[-1]))
-        )
+        sums = results(on_all(there.communicators, lambda comm: int(comm.allreduce(np.arange(3), timeout=PATIENCE)[-1])))
         assert sums == [12] * 6
 
 

@@ -154,9 +154,7 @@ def test_partial_results_are_seen_on_both_sides(fabric: Fabric, members: Members
         assert own["netsum_late_blocks_total", name, "2"] + own["netsum_lost_blocks_total", name, "2"] > 0
 
 
-def test_logs_name_job_rank_block_and_who_is_missing(
-    fabric: Fabric, members: Members, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_logs_name_job_rank_block_and_who_is_missing(fabric: Fabric, members: Members, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "netsum.member")
     with members(3) as communicators:
         job, epoch = communicators[0].descriptor.job, communicators[0].descriptor.epoch
@@ -167,9 +165,7 @@ def test_logs_name_job_rank_block_and_who_is_missing(
             communicators[2].allreduce(np.ones(10, np.int32), timeout=PATIENCE)
         assert isinstance(refused.value, EvictedError)
     ours = [record for record in caplog.records if getattr(record, "job", None) == job]
-    told = {
-        (record.levelname, vars(record)["rank"]): vars(record) for record in ours if record.levelno >= logging.WARNING
-    }
+    told = {(record.levelname, vars(record)["rank"]): vars(record) for record in ours if record.levelno >= logging.WARNING}
     assert {vars(record)["rank"] for record in ours if record.getMessage().startswith("joined")} == {0, 1, 2}
     assert {vars(record)["rank"] for record in ours if record.getMessage().startswith("closed")} == {0, 1, 2}
     assert set(told) == {("ERROR", 0), ("ERROR", 1), ("WARNING", 2)}

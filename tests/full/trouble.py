@@ -105,9 +105,7 @@ class Training:
                 except self.resync as error:
                     self.came_back[index].append(error)
                     state = self.states[index]
-                    self.steps[index] = self.communicators[index].resync(
-                        state, progress=self.steps[index], timeout=self.timeout
-                    )
+                    self.steps[index] = self.communicators[index].resync(state, progress=self.steps[index], timeout=self.timeout)
         except Exception as error:
             self.errors[index] = error
 
@@ -127,9 +125,7 @@ class Training:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None:
             for comm in self.communicators:  # so that no thread goes on into the next test
                 comm.close()
@@ -175,9 +171,7 @@ class Training:
 
         def come_back(index: int) -> None:
             progress = again.steps[index]
-            again.steps[index] = self.communicators[index].resync(
-                again.states[index], progress=progress, timeout=PATIENCE
-            )
+            again.steps[index] = self.communicators[index].resync(again.states[index], progress=progress, timeout=PATIENCE)
 
         returned([partial(come_back, index) for index in range(len(self.communicators))])
         return again

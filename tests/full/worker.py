@@ -30,9 +30,7 @@ def main(config: dict[str, Any]) -> None:
             lambda: PacketTransport(FrameFormat.of(descriptor), config["interface"]),
         )
 
-    comm = netsum.join(
-        config["job"], config["rank"], token=config["token"], controller=config["controller"], transport=transport
-    )
+    comm = netsum.join(config["job"], config["rank"], token=config["token"], controller=config["controller"], transport=transport)
     size, step = config.get("size", 3000), 0
     state = np.zeros(size, np.int64)
     if config.get("resync"):

@@ -93,9 +93,7 @@ def coverage(said: str) -> int:
 def _told(text: str) -> str:
     """The part of a fuzzer's output that says what went wrong."""
     start = text.find("=== Uncaught Python exception")
-    lines = [
-        line for line in text[max(start, 0) :].splitlines() if not line.startswith(("INFO", "WARNING", "#", "stat::"))
-    ]
+    lines = [line for line in text[max(start, 0) :].splitlines() if not line.startswith(("INFO", "WARNING", "#", "stat::"))]
     return "\n".join(lines[-80:])
 
 

@@ -171,9 +171,7 @@ def test_ctrl_c_leaves_nothing_behind() -> None:
     """The line of JSON comes all the same, with what was sent until then; namespace and switch are gone."""
     command = [sys.executable, "-m", "tests.system", "fuzz", "--packets", "100000000", "--switch", "bmv2"]
     environment = {**os.environ, "PYTHONPATH": SEARCH_PATH}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("bmv2: 100,000,000 packets")
         process.send_signal(signal.SIGINT)

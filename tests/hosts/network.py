@@ -46,9 +46,7 @@ def job(first: Descriptor) -> Job:
 
 def chunks(payload: bytes) -> Payload:
     """A payload's chunks as the model has them."""
-    return tuple(
-        int.from_bytes(payload[start : start + CHUNK_BYTES], "big") for start in range(0, len(payload), CHUNK_BYTES)
-    )
+    return tuple(int.from_bytes(payload[start : start + CHUNK_BYTES], "big") for start in range(0, len(payload), CHUNK_BYTES))
 
 
 def contribution(data: bytes, rank: int, port: int | None = None) -> Packet:
@@ -86,9 +84,7 @@ class Network:
     descriptors: list[Descriptor]
     transports: list[InMemoryTransport]
 
-    def communicators(
-        self, wrap: Callable[[Transport, int], Transport] | None = None, **options: Any
-    ) -> list[Communicator]:
+    def communicators(self, wrap: Callable[[Transport, int], Transport] | None = None, **options: Any) -> list[Communicator]:
         """One for each rank; ``wrap(transport, rank)`` is put around their transports."""
         return [
             Communicator(each, wrap(transport, rank) if wrap else transport, **options)

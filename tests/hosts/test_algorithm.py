@@ -20,9 +20,7 @@ from tests.hosts.network import descriptor
 
 
 def without_switch(algorithm: str = "auto") -> Descriptor:
-    return replace(
-        descriptor(0, 2), algorithm=algorithm, peers=("127.0.0.1:9100", "127.0.0.1:9101"), peer_key="0123456789abcdef"
-    )
+    return replace(descriptor(0, 2), algorithm=algorithm, peers=("127.0.0.1:9100", "127.0.0.1:9101"), peer_key="0123456789abcdef")
 
 
 class NotOpenedError(Exception):

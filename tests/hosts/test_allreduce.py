@@ -39,9 +39,7 @@ def test_floats_are_within_the_bound(workers: int, dtype: str, op: str, shape: t
         # Quanta of 2^-28 and less below magnitudes of 8, and the rounding to the result's type.
         rounding = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-50}[dtype]
         quanta = 0.0 if dtype == "float64" else workers * 2.0**-26
-        assert np.all(
-            np.abs(result.astype(np.float64) - expected[op]) <= np.abs(expected[op]) * 2 * rounding + quanta + 1e-14
-        )
+        assert np.all(np.abs(result.astype(np.float64) - expected[op]) <= np.abs(expected[op]) * 2 * rounding + quanta + 1e-14)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])

@@ -49,9 +49,7 @@ def test_not_finite_is_named_where_it_is_and_aborts_the_others(bad: float, scale
         good(allreduce(communicators, arrays, scale=scale, op=op))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "values"), [("int8", [100, 28]), ("int32", [2**31 - 1, 1]), ("int64", [2**62, 2**62])]
-)
+@pytest.mark.parametrize(("dtype", "values"), [("int8", [100, 28]), ("int32", [2**31 - 1, 1]), ("int64", [2**62, 2**62])])
 def test_a_sum_that_does_not_fit_is_an_error_on_every_rank(dtype: str, values: list[int]) -> None:
     with ranks(2) as communicators:
         outcomes = allreduce(communicators, [np.array([0, value], dtype) for value in values])
@@ -98,9 +96,7 @@ CALLED: dict[str, Callable[[Communicator], Any]] = {
 )
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("called_before", [False, True])
-def test_different_calls_are_a_mismatch_that_names_both(
-    one: str, other: str, workers: int, called_before: bool
-) -> None:
+def test_different_calls_are_a_mismatch_that_names_both(one: str, other: str, workers: int, called_before: bool) -> None:
     """The rank in the middle makes the other call."""
     with ranks(workers) as communicators:
         if called_before:
@@ -341,9 +337,7 @@ def test_in_calls_with_predicted_scales_too(combiner: str) -> None:  # noqa: F81
             return on_each(
                 communicators,
                 lambda comm: (
-                    comm.allreduce(array, scale="predicted", **wrong)
-                    if comm.rank
-                    else comm.allreduce(ones, scale="predicted")
+                    comm.allreduce(array, scale="predicted", **wrong) if comm.rank else comm.allreduce(ones, scale="predicted")
                 ),
             )
 

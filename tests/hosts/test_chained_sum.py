@@ -45,9 +45,7 @@ def test_floats_that_are_not_finite() -> None:
     with closing_all(ChainNetwork(2).communicators()) as comms:
         outcomes = on_each(comms, lambda comm: comm.allreduce(ones_or(comm.rank), scale="float"))
         assert [type(each) for each in outcomes] == [NotFiniteError, AbortedError]
-        passed = good(
-            on_each(comms, lambda comm: comm.allreduce(arrays[comm.rank], scale="float", nonfinite="propagate"))
-        )
+        passed = good(on_each(comms, lambda comm: comm.allreduce(arrays[comm.rank], scale="float", nonfinite="propagate")))
         assert passed[0] == 2.0
         assert np.isnan(passed[1:]).all()
 

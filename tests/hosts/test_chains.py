@@ -122,9 +122,7 @@ def test_what_is_lost_last_needs_the_timer_and_no_more() -> None:
     assert members.total("retransmissions") == 1
 
 
-@pytest.mark.parametrize(
-    "algorithm", [pytest.param(name, marks=pytest.mark.full) for name in (CHAIN, MULTICAST)] + ["chain:2x2"]
-)
+@pytest.mark.parametrize("algorithm", [pytest.param(name, marks=pytest.mark.full) for name in (CHAIN, MULTICAST)] + ["chain:2x2"])
 def test_calls_over_a_bad_network(algorithm: str) -> None:
     arrays = [np.arange(3000, dtype=np.int64) * (rank + 1) for rank in range(4)]
     with over_a_bad_network(ChainNetwork(4, algorithm=algorithm), 0.05) as comms:

@@ -65,9 +65,7 @@ def test_calls_of_all_kinds_under_way_at_once(seed: int) -> None:
 def test_calls_of_all_kinds_over_a_bad_network() -> None:
     with over_a_bad_network(make_network(4), 0.02) as communicators:
         order = np.random.default_rng(5).permutation(len(KINDS))[:60]
-        check(
-            communicators, [cell_of(KINDS[which], 4, SIZES[which % 7], 5, index) for index, which in enumerate(order)]
-        )
+        check(communicators, [cell_of(KINDS[which], 4, SIZES[which % 7], 5, index) for index, which in enumerate(order)])
         assert sum(comm.stats.retransmissions for comm in communicators) > 0
         assert sum(comm.stats.duplicates for comm in communicators) > 0
 

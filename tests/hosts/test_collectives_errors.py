@@ -74,9 +74,7 @@ def test_what_cannot_be_is_refused_and_takes_one_id_on_every_rank(what: str) -> 
             assert isinstance(outcome, UnsupportedError)
             assert re.search(match, str(outcome))
         assert [comm._endpoint.submitted for comm in communicators] == [1, 1]
-        assert [total.tolist() for total in on_each(communicators, lambda comm: comm.allreduce(X))] == [
-            (2 * X).tolist()
-        ] * 2
+        assert [total.tolist() for total in on_each(communicators, lambda comm: comm.allreduce(X))] == [(2 * X).tolist()] * 2
 
 
 def test_where_out_and_counts_do_not_count_they_are_not_looked_at() -> None:

@@ -31,16 +31,12 @@ from tests.threads import together
     st.sampled_from([1, 511, 513, 4000]),
     st.integers(0, 1000),
 )
-def test_the_error_is_within_the_bound(
-    workers: int, bits: int, op: str, rounding: str, dtype: str, size: int, seed: int
-) -> None:
+def test_the_error_is_within_the_bound(workers: int, bits: int, op: str, rounding: str, dtype: str, size: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     spread = np.exp2(rng.integers(-20, 20, -(-size // 300)).repeat(300)[:size].astype(np.float64))
     arrays = [(each * spread).astype(dtype) for each in data("float64", (size,), seed, workers)]
     with ranks(workers) as communicators:
-        result = good(
-            on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank], op, bits=bits, rounding=rounding))
-        )
+        result = good(on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank], op, bits=bits, rounding=rounding)))
     true = np.sum(np.stack(arrays).astype(np.float64), axis=0) / (workers if op == "mean" else 1)
     quanta = (workers if op == "sum" else 1) * (1.0 if rounding == "stochastic" else 0.5)
     # A quantum is 2^(e+1) / B at most, and 0 in a block of zeros.
@@ -212,9 +208,7 @@ def test_the_transform_is_its_own_inverse_and_keeps_lengths() -> None:
     there = _hadamard(rows)
     np.testing.assert_allclose(np.linalg.norm(there, axis=1), np.linalg.norm(rows, axis=1), rtol=1e-5)
     np.testing.assert_allclose(_hadamard(there), rows, atol=1e-5)
-    np.testing.assert_allclose(
-        _hadamard(np.eye(2, dtype=np.float32)), np.array([[1, 1], [1, -1]]) / np.sqrt(2), rtol=1e-6
-    )
+    np.testing.assert_allclose(_hadamard(np.eye(2, dtype=np.float32)), np.array([[1, 1], [1, -1]]) / np.sqrt(2), rtol=1e-6)
 
 
 @pytest.mark.parametrize("make", COMPRESSORS, ids=["8 bits", "4 bits", "top blocks"])
@@ -275,9 +269,7 @@ def test_what_is_not_finite_ends_the_call_and_is_not_kept(make: Any, bad: float)
         spoilt = [np.where(np.arange(300) == 7, bad, arrays[0]), arrays[1]]
         got = on_each(communicators, lambda comm: compressors[comm.rank].allreduce(spoilt[comm.rank]))
         assert [type(each) for each in got] == [NotFiniteError, AbortedError]
-        assert np.isfinite(
-            good(on_each(communicators, lambda comm: compressors[comm.rank].allreduce(arrays[comm.rank])))
-        ).all()
+        assert np.isfinite(good(on_each(communicators, lambda comm: compressors[comm.rank].allreduce(arrays[comm.rank])))).all()
 
 
 DIFFERENT: dict[str, tuple[Any, Any]] = {

@@ -24,9 +24,7 @@ from tests.hosts.peers import PeerNetwork, peer_descriptor
 
 WINDOW = 8
 # The types are the contract's first half: mypy holds both to the Protocol.
-KINDS: dict[
-    str, tuple[Callable[[Descriptor], Endpoint], Callable[..., Descriptor], type[MemoryNetwork | PeerNetwork]]
-] = {
+KINDS: dict[str, tuple[Callable[[Descriptor], Endpoint], Callable[..., Descriptor], type[MemoryNetwork | PeerNetwork]]] = {
     "switch": (SwitchEndpoint, descriptor, MemoryNetwork),
     "others": (PeerEndpoint, peer_descriptor, PeerNetwork),
 }
@@ -194,6 +192,4 @@ def test_every_result_comes_once_and_in_the_same_bits(kind: str) -> None:
     assert sorted(got[0]) == sorted(got[1])
     assert [each for each, _ in sorted(got[0])] == [endpoints[0].block_id(serial) for serial in range(3 * WINDOW)]
     assert sorted(got[0])[7][1] == (2 * 0x07070707).to_bytes(4, "big") * (CHUNK_BYTES // 4)
-    assert all(
-        endpoint.prefix == endpoint.base == endpoint.next_serial and not endpoint.queued for endpoint in endpoints
-    )
+    assert all(endpoint.prefix == endpoint.base == endpoint.next_serial and not endpoint.queued for endpoint in endpoints)

@@ -177,9 +177,7 @@ def test_a_rank_that_holds_everything_helps_those_that_do_not() -> None:
         assert host.got == {serial: sum(mine[serial] for mine in story.values) for serial in range(8)}
 
 
-@pytest.mark.parametrize(
-    ("first", "possible"), [(4136, True), (4132, True), (4131, False), (4096, False), (4137, False)]
-)
+@pytest.mark.parametrize(("first", "possible"), [(4136, True), (4132, True), (4131, False), (4096, False), (4137, False)])
 def test_contributions_go_back_one_window(first: int, possible: bool) -> None:
     """A rank with a window of 4 has sent 40 blocks, from 4096 on, and has their results."""
     (host,) = Story(1, 1, 40, 4, 4096).hosts

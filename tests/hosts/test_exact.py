@@ -67,9 +67,7 @@ def test_a_rank_that_cannot_take_the_result_leaves_the_others_usable() -> None:
     with ranks(2) as communicators:
         arrays = [np.ones(3000, np.float32)] * 2
         out = [np.empty(1, np.float32), None]
-        first, second = on_each(
-            communicators, lambda comm: comm.allreduce(arrays[comm.rank], out=out[comm.rank], exact=True)
-        )
+        first, second = on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank], out=out[comm.rank], exact=True))
         assert isinstance(first, UnsupportedError)
         assert isinstance(second, AbortedError)
         assert good(allreduce(communicators, arrays, exact=True))[0] == 2

@@ -99,7 +99,5 @@ def test_what_the_others_called_is_known_where_there_are_two_calls(calls: list[t
         assert heard == call_fingerprint.call_text(*others[0])
     elif others:
         assert heard is None or heard in {call_fingerprint.call_text(*call) for call in others}
-    late = call_fingerprint.other_call(
-        own[0], own[which]
-    )  # in a job that degrades: the others have agreed without this one
+    late = call_fingerprint.other_call(own[0], own[which])  # in a job that degrades: the others have agreed without this one
     assert late == call_fingerprint.call_text(*calls[0])

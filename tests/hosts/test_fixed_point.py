@@ -82,9 +82,7 @@ def quantized(rows: list[Array], powers: NDArray[np.int64], lane: Lane, workers:
     ),
     st.integers(0, 2**32 - 1),
 )
-def test_what_a_row_means_depends_on_no_other_row(
-    dtype: str, mean: bool, rows: list[tuple[int, int, int]], seed: int
-) -> None:
+def test_what_a_row_means_depends_on_no_other_row(dtype: str, mean: bool, rows: list[tuple[int, int, int]], seed: int) -> None:
     """Rows that are alike are converted at once, in the caller's array."""
     powers, worker_cnt, data_cnt = np.array(rows, np.int64).T
     kind, numbers, lane = np.dtype(dtype), range(len(rows)), FLOATS[dtype]

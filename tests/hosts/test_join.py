@@ -185,15 +185,11 @@ def test_a_rank_on_the_wrong_host_is_told_where_it_belongs(controller: Controlle
 
 
 def test_what_is_missing_is_named_with_its_variable() -> None:
-    with pytest.raises(
-        JoinError, match=r"`job` \(or NETSUM_JOB\).*`token` \(or NETSUM_TOKEN\).*`netsum run -n N SCRIPT.py`"
-    ):
+    with pytest.raises(JoinError, match=r"`job` \(or NETSUM_JOB\).*`token` \(or NETSUM_TOKEN\).*`netsum run -n N SCRIPT.py`"):
         netsum.join(rank=0, controller="http://127.0.0.1:1")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [*((name, "first") for name in RANKS), ("RANK", "1.5"), ("NETSUM_TIMEOUT", "soon")]
-)
+@pytest.mark.parametrize(("name", "value"), [*((name, "first") for name in RANKS), ("RANK", "1.5"), ("NETSUM_TIMEOUT", "soon")])
 def test_a_variable_that_makes_no_sense_is_named(name: str, value: str) -> None:
     with pytest.raises(JoinError, match=name):
         Environment.read({name: value})

@@ -138,8 +138,7 @@ def test_what_a_dead_run_has_left_in_an_open_block_is_not_the_next_ones(files: F
 
     files.network._deliver = only_the_first_block  # type: ignore[method-assign]
     assert all(
-        isinstance(each, CallTimeoutError)
-        for each in on_each(files.come(range(3)), lambda comm: sums(comm, 10, timeout=0.3))
+        isinstance(each, CallTimeoutError) for each in on_each(files.come(range(3)), lambda comm: sums(comm, 10, timeout=0.3))
     )
     files.network._deliver = deliver  # type: ignore[method-assign]
     outcomes = on_each(files.come(range(3)), lambda comm: sums(comm, 20, timeout=0.5))

@@ -208,9 +208,7 @@ def test_calls_that_overlap_carry_exactly_once() -> None:
     with stragglers(WORKERS) as (network, communicators):
 
         def pair(comm: Communicator, first: int) -> Any:
-            works = [
-                comm.allreduce_async(share(comm.rank, step, size), on_late="carry") for step in range(first, first + 2)
-            ]
+            works = [comm.allreduce_async(share(comm.rank, step, size), on_late="carry") for step in range(first, first + 2)]
             return sum(work.wait().astype(np.float64) for work in works)
 
         total: Any = np.zeros(size, np.float64)
@@ -268,9 +266,7 @@ def test_a_late_rank_whose_carry_overflows_keeps_only_what_it_had() -> None:
 
         def late() -> list[type]:
             given_ = [LARGE * (rank == 1) for rank in range(WORKERS)]
-            outcomes = one_late(
-                network, communicators, 1, lambda comm: comm.allreduce(given_[comm.rank], on_late="carry")
-            )
+            outcomes = one_late(network, communicators, 1, lambda comm: comm.allreduce(given_[comm.rank], on_late="carry"))
             return [type(outcome) for outcome in outcomes]
 
         assert late() == [np.ndarray] * 3

@@ -96,9 +96,7 @@ def test_an_abort_that_a_rank_did_not_hear_shifts_none_of_its_rows(op: str, dtyp
         with network.aging():
             wait_until(communicators[0], 200, works[0][1])
             link.abstains = link.deaf = False
-            got = on_each(
-                communicators, lambda comm: together([partial(work.wait, PATIENCE) for work in works[comm.rank]])
-            )
+            got = on_each(communicators, lambda comm: together([partial(work.wait, PATIENCE) for work in works[comm.rank]]))
         assert isinstance(got[0][0], NotFiniteError)
         assert isinstance(got[1][0], AbortedError)
         result = good([got[0][1], got[1][1]])

@@ -109,9 +109,7 @@ def test_the_environment_is_checked(name: str, words: str) -> None:
 
 
 @pytest.mark.usefixtures("stream")
-def test_join_sets_logging_up_as_the_environment_says(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_join_sets_logging_up_as_the_environment_says(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("NETSUM_LOG", "json")
     monkeypatch.setenv("NETSUM_LOG_LEVEL", "warning")
     with pytest.raises(JoinError, match="to join a job, give"):
@@ -172,9 +170,7 @@ def test_outcomes_in_a_word() -> None:
     assert call(CallTimeoutError("late")).outcome == "call_timeout"
 
 
-def test_whoever_waits_for_the_controller_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_whoever_waits_for_the_controller_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """On stderr, since nobody has configured logging; with what is known of why."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(logs, "LONG", 0.001)
@@ -190,9 +186,7 @@ def test_whoever_waits_for_the_controller_says_so(
     url = "http://127.0.0.1:1"
     assert Asking(url, None, url, "job 'j', rank 0").until(float("inf"), ask) == "an answer"
     for line in said.splitlines():
-        assert re.fullmatch(
-            r"netsum: job 'j', rank 0: waiting for \d+ s: the controller at http://127\.0\.0\.1:1 .+", line
-        )
+        assert re.fullmatch(r"netsum: job 'j', rank 0: waiting for \d+ s: the controller at http://127\.0\.0\.1:1 .+", line)
 
 
 def test_a_long_wait_is_a_record_where_logging_is_configured(

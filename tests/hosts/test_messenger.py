@@ -26,9 +26,7 @@ class Mail:
     def __init__(
         self, workers: int, seed: int, loss: float = 0.0, twice: float = 0.0, late: float = 0.0, cut: float = 0.0
     ) -> None:
-        self.mailers = [
-            Messenger([other for other in range(workers) if other != rank], 1, 0, Stats()) for rank in range(workers)
-        ]
+        self.mailers = [Messenger([other for other in range(workers) if other != rank], 1, 0, Stats()) for rank in range(workers)]
         self.got: dict[tuple[int, int], list[bytes]] = {}
         self.now = 0.0
         self.rng = random.Random(seed)
@@ -49,9 +47,7 @@ class Mail:
 
     def fly(self, delay: float, sender: int, data: bytes) -> None:
         self.flown += 1
-        heapq.heappush(
-            self.flying, (self.now + delay, self.flown, rank_of(data), RANK.pack(sender) + data[RANK.size :])
-        )
+        heapq.heappush(self.flying, (self.now + delay, self.flown, rank_of(data), RANK.pack(sender) + data[RANK.size :]))
 
     def break_connection(self, sender: int, receiver: int) -> None:
         """What is on the way is lost, and the receiver is told so over another connection."""

@@ -54,9 +54,7 @@ def parse(text: str) -> Samples:
 def test_what_a_member_exports() -> None:
     registry, member = CollectorRegistry(), Member(rank=2)
     metrics.register(member, registry)
-    member.stats = Stats(
-        blocks=7, bytes_sent=7000, retransmissions=3, fast_retransmissions=1, late=2, lost=1, rtt=0.004
-    )
+    member.stats = Stats(blocks=7, bytes_sent=7000, retransmissions=3, fast_retransmissions=1, late=2, lost=1, rtt=0.004)
     member.stats.refusals["NOT_MEMBER"] = 5
     member.end("allreduce", 0.003)
     member.end("allreduce", 0.3, blocks=3, degraded=1)

@@ -117,9 +117,7 @@ def test_what_is_said_of_calls_that_cannot_be() -> None:
         assert all("nonfinite 'perhaps' is not one of raise, propagate" in str(each) for each in wrong)
         # Integers have no such values.
         assert good(allreduce(communicators, [np.ones(2, int)] * 2, nonfinite="propagate")).tolist() == [2, 2]
-        differ = on_each(
-            communicators, lambda comm: comm.allreduce(np.ones(3), nonfinite=["raise", "propagate"][comm.rank])
-        )
+        differ = on_each(communicators, lambda comm: comm.allreduce(np.ones(3), nonfinite=["raise", "propagate"][comm.rank]))
         assert [type(each) for each in differ] == [MismatchError, MismatchError]
     with ranks(2, block_exp_ms=1000.0, quorum=1) as communicators:
         refused = allreduce(communicators, values, nonfinite="propagate")

@@ -59,8 +59,7 @@ def by_switch(batches: list[list[list[Block]]], workers: int) -> list[list[Resul
 def by_peers(batches: list[list[list[Block]]], workers: int, algorithm: str) -> list[list[Result]]:
     """What each rank gets when the members combine."""
     endpoints = [
-        PeerEndpoint(peer_descriptor(rank, workers, job_id=JOB_ID, window=256, algorithm=algorithm))
-        for rank in range(workers)
+        PeerEndpoint(peer_descriptor(rank, workers, job_id=JOB_ID, window=256, algorithm=algorithm)) for rank in range(workers)
     ]
     transports = memory_peers(range(workers))
     got = collect(batches, endpoints)

@@ -171,9 +171,7 @@ def test_the_key_never_travels(transports: list[PeerTransport], sockets: list[Pe
 
 
 @pytest.mark.parametrize("rank", [0, 1, 9])
-def test_who_lacks_the_key_or_is_no_other_rank_is_refused(
-    rank: int, transports: list[PeerTransport], knock: Knock
-) -> None:
+def test_who_lacks_the_key_or_is_no_other_rank_is_refused(rank: int, transports: list[PeerTransport], knock: Knock) -> None:
     stranger = knock(KEY if rank != 1 else bytes(16), rank)
     stranger.sock.send(stranger.hello + framed(stranger.auth, (b"evil",)))
     assert stranger.is_refused()
@@ -201,9 +199,7 @@ def test_what_a_stranger_says_without_end_is_not_kept(knock: Knock) -> None:
     assert stranger.is_refused()
 
 
-def test_a_member_that_claims_a_frame_too_large_is_not_listened_to(
-    transports: list[PeerTransport], knock: Knock
-) -> None:
+def test_a_member_that_claims_a_frame_too_large_is_not_listened_to(transports: list[PeerTransport], knock: Knock) -> None:
     stranger = knock(KEY)
     size = SIZE.pack(1 << 31)
     stranger.sock.send(stranger.hello + size + stranger.auth.tag((size,)) + bytes(16))
@@ -211,9 +207,7 @@ def test_a_member_that_claims_a_frame_too_large_is_not_listened_to(
     assert transports[0].strangers == 1
 
 
-def test_who_connects_from_elsewhere_is_refused_unread(
-    transports: list[PeerTransport], sockets: list[PeerSocket]
-) -> None:
+def test_who_connects_from_elsewhere_is_refused_unread(transports: list[PeerTransport], sockets: list[PeerSocket]) -> None:
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.2", 0))
         stranger.connect(sockets[0].sock.getsockname())

@@ -57,9 +57,7 @@ def test_parts_have_the_rows_that_their_shares_say() -> None:
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float32])
 def test_results_are_the_same_bits_as_by_a_ring(tmp_path: Path, dtype: Any) -> None:
-    plan = plan_of(
-        5, chain(5, Fraction(2, 3)), tree_part([4, 1, 0, 2, 3], [0, 0, 1, 1], Fraction(1, 3)), chunk_bytes=3 * 4096
-    )
+    plan = plan_of(5, chain(5, Fraction(2, 3)), tree_part([4, 1, 0, 2, 3], [0, 0, 1, 1], Fraction(1, 3)), chunk_bytes=3 * 4096)
     values = [np.random.default_rng(rank).normal(size=30_000) * 1000 for rank in range(5)]
 
     def summed(algorithm: str) -> Array:
@@ -127,9 +125,7 @@ def test_a_plan_for_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
 
 
 def test_members_with_different_plans_are_told(tmp_path: Path) -> None:
-    names = [
-        written(tmp_path, plan_of(2, chain(2), chunk_bytes=4096 * chunk), f"{chunk}.json") for chunk in range(1, 9)
-    ]
+    names = [written(tmp_path, plan_of(2, chain(2), chunk_bytes=4096 * chunk), f"{chunk}.json") for chunk in range(1, 9)]
     numbers = [algorithm_number(name) for name in names]
     assert min(numbers) >= 128
     other = next(name for name, number in zip(names, numbers, strict=True) if number != numbers[0])

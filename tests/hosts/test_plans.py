@@ -86,10 +86,7 @@ class Network:
             for send in one.sends:
                 assert send.peer != rank
                 assert set(send.bare) <= set(send.rows)
-                rows = [
-                    Row(member.rows[row].heard, None if row in send.bare else member.rows[row].payload)
-                    for row in send.rows
-                ]
+                rows = [Row(member.rows[row].heard, None if row in send.bare else member.rows[row].payload) for row in send.rows]
                 member.rows_sent += sum(row.payload is not None for row in rows)
                 member.headers_sent += sum(row.payload is None for row in rows)
                 self.in_flight[rank, send.peer].append((member.time, send.rows, rows))
@@ -137,9 +134,7 @@ class Network:
         return max(member.time for member in self.members)
 
 
-def carried_out(
-    algorithm: str, workers: int, dests: Ranks, sources: Ranks, seed: int = 0, chosen: str | None = None
-) -> Network:
+def carried_out(algorithm: str, workers: int, dests: Ranks, sources: Ranks, seed: int = 0, chosen: str | None = None) -> Network:
     """Run all ranks' plans and check the network. ``chosen``: by ``auto``; None: by the table that ships."""
     chosen = chosen or choose(workers, 4096 * len(dests))
     plans = [make_plan(algorithm, rank, workers, dests, sources, chosen) for rank in range(workers)]
@@ -178,9 +173,7 @@ def test_algorithms_without_make_plan(algorithm: str) -> None:
     for workers in (2, 5, 7, 8):
         dests = tuple(row % workers for row in range(20))
         sources = tuple(row // 3 % workers for row in range(20))
-        network = Network(
-            [ALGORITHMS[algorithm](rank, workers, dests, sources) for rank in range(workers)], dests, sources
-        )
+        network = Network([ALGORITHMS[algorithm](rank, workers, dests, sources) for rank in range(workers)], dests, sources)
         network.run(random.Random(workers))
         network.check(sources)
 

@@ -67,9 +67,9 @@ def test_the_error_is_within_the_bound_of_the_values_own_exponent(
             result = predicted(communicators, arrays, op=op, bits=bits, rounding=rounding).astype(np.float64)
             true = np.sum(np.stack(arrays).astype(np.longdouble), axis=0) / (workers if op == "mean" else 1)
             own = block_exponents(arrays, 1024 // lane.bytes)
-            tolerance = np.abs(true) * 2.0 ** (
-                -11 if dtype == "float16" else -24 if dtype == "float32" else -51
-            ) + 1e-7 * (dtype == "float16")
+            tolerance = np.abs(true) * 2.0 ** (-11 if dtype == "float16" else -24 if dtype == "float32" else -51) + 1e-7 * (
+                dtype == "float16"
+            )
             error = np.abs(result - true)
             quanta = np.ldexp(1.0, own + coarseness(lane, workers) - scale_bits(lane, workers))
             assert np.all(error <= rank_quanta * quanta + tolerance)
@@ -144,9 +144,7 @@ def test_at_predicted_scales_a_call_is_one_round_trip(scale: str) -> None:
             good(allreduce(communicators, arrays, scale=scale))
     for each, (first, received) in zip(made, begun, strict=True):
         sent = each.before[first:]
-        assert len(sent) == 4 + (
-            scale == "agreed"
-        )  # four blocks of 1 KiB, and where something is agreed on the opening
+        assert len(sent) == 4 + (scale == "agreed")  # four blocks of 1 KiB, and where something is agreed on the opening
         assert (sent == [received] * len(sent)) is (scale == "predicted")
 
 
@@ -195,9 +193,7 @@ def test_one_block_is_summed_as_many_are(
             patch.setattr(OneBlock, "of", some)
             said: list[Any] = []
             for factors in steps:
-                arrays = [
-                    data("float32", (size,), seed, workers)[rank] * np.float32(factors[rank]) for rank in range(workers)
-                ]
+                arrays = [data("float32", (size,), seed, workers)[rank] * np.float32(factors[rank]) for rank in range(workers)]
                 said.append(predicted(communicators, arrays, op=op, bits=bits).tobytes())
                 said += [(comm.report, comm.stats.redone) for comm in communicators]
         outcomes.append(said)

@@ -247,9 +247,7 @@ def test_overruling_reaches_the_block_that_the_others_wait_for_next() -> None:
     for _ in range(2):
         endpoint.submit(Block(5, Op.SUM, Lane.L32, bytes(CHUNK_BYTES)))
     endpoint.poll(0.0)
-    told = [
-        parse_header(b"".join(bytes(part) for part in packet)) for packet in endpoint.abort_outstanding(Status.MISMATCH)
-    ]
+    told = [parse_header(b"".join(bytes(part) for part in packet)) for packet in endpoint.abort_outstanding(Status.MISMATCH)]
     assert [header.block_id for header in told] == [endpoint.block_id(serial) for serial in range(3)]
     assert {(header.status, header.lane_cnt, header.data_cnt) for header in told} == {(Status.MISMATCH, 0, 0)}
 

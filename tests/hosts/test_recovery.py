@@ -165,9 +165,7 @@ def resuming(epoch: int, retry: float = 0.1) -> NotReadyError:
 
 
 def test_a_rank_stops_when_it_is_told_of_the_next_epoch_and_then_reports() -> None:
-    asked = Asked(
-        resuming(8), resuming(8), NotReadyError("nobody answers"), resuming(9), descriptor(0, 2, epoch=9, resumes=7)
-    )
+    asked = Asked(resuming(8), resuming(8), NotReadyError("nobody answers"), resuming(9), descriptor(0, 2, epoch=9, resumes=7))
     recovery = asked.recovery
     assert recovery.begin(BlockRejected(3, Outcome.UNKNOWN_JOB))
     recovery.ask(4711, 1.0)
@@ -175,9 +173,7 @@ def test_a_rank_stops_when_it_is_told_of_the_next_epoch_and_then_reports() -> No
     recovery.ask(4711, 1.0)
     assert not recovery.due(1.0 + PAUSE / 2)
     recovery.ask(4712, 1.2)  # a result has arrived since
-    assert (recovery.stopped, recovery.due(1.3)) == (True, True), (
-        "the controller has its report, whether it answers or not"
-    )
+    assert (recovery.stopped, recovery.due(1.3)) == (True, True), "the controller has its report, whether it answers or not"
     recovery.ask(4712, 1.4)
     assert recovery.due(1.4), "it was told of another one"
     new = recovery.ask(4713, 1.4)

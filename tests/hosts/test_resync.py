@@ -70,9 +70,7 @@ def test_the_others_hear_of_it_in_their_calls() -> None:
             except DesynchronizedError:
                 return comm.resync(progress=comm.rank)
 
-        got = together(
-            [partial(communicators[0].resync, progress=1), *(partial(follow, comm) for comm in communicators[1:])]
-        )
+        got = together([partial(communicators[0].resync, progress=1), *(partial(follow, comm) for comm in communicators[1:])])
         assert got == [2, 2, 2]
 
 

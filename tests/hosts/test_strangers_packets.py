@@ -85,8 +85,7 @@ def test_no_icmp_message_breaks_a_connection_between_members(namespace: NetworkN
 
     def attacked() -> list[list[int]]:
         ours, theirs = (
-            PeerTransport(PeerSocket(addresses[rank]), peer_descriptor(rank, 2, peers=addresses), owns=True)
-            for rank in range(2)
+            PeerTransport(PeerSocket(addresses[rank]), peer_descriptor(rank, 2, peers=addresses), owns=True) for rank in range(2)
         )
         arrived = []
         with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as stranger:

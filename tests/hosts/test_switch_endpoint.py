@@ -81,9 +81,7 @@ class Simulation:
         for rank, host in enumerate(self.hosts):
             for packet in host.endpoint.poll(self.now):
                 self.sent[rank] += 1
-                assert host.endpoint.next_serial <= host.endpoint.base + self.size, (
-                    "a block was sent ahead of the window"
-                )
+                assert host.endpoint.next_serial <= host.endpoint.base + self.size, "a block was sent ahead of the window"
                 self._travel(rank, True, b"".join(packet))
 
     def step(self, until: float = float("inf")) -> bool:
@@ -313,9 +311,7 @@ def test_a_switch_that_does_not_know_us_yet_is_asked_again_until_the_join_deadli
     assert caught.value.reason is reason
 
 
-@pytest.mark.parametrize(
-    "reason", [Outcome.WRONG_PORT, Outcome.FINGERPRINT_MISMATCH, Outcome.OUT_OF_WINDOW, Outcome.UNSUPPORTED]
-)
+@pytest.mark.parametrize("reason", [Outcome.WRONG_PORT, Outcome.FINGERPRINT_MISMATCH, Outcome.OUT_OF_WINDOW, Outcome.UNSUPPORTED])
 def test_other_refusals_are_final(reason: Outcome) -> None:
     endpoint, _ = lonely()
     with pytest.raises(BlockRejected) as caught:

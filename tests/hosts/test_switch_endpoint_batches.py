@@ -199,20 +199,14 @@ class Story:
     def look(self) -> None:
         """Ask for blocks that are in flight, as the end of a call and recovery do."""
         first, second = (member.endpoint for member in self.members)
-        overruled = [
-            [b"".join(packet) for packet in endpoint.abort_outstanding(Status.ABORT)] for endpoint in (first, second)
-        ]
+        overruled = [[b"".join(packet) for packet in endpoint.abort_outstanding(Status.ABORT)] for endpoint in (first, second)]
         assert overruled[0] == overruled[1]
         assert self._told(first) == self._told(second)
 
     def _told(self, endpoint: SwitchEndpoint) -> list[tuple[Any, ...]] | None:
         """Return what the window would send again in another epoch."""
         blocks = endpoint.blocks_from(endpoint.block_id(max(0, endpoint.base - 2)))
-        return (
-            None
-            if blocks is None
-            else [(block.gen, bytes(block.payload), block.status, block.delivered) for block in blocks]
-        )
+        return None if blocks is None else [(block.gen, bytes(block.payload), block.status, block.delivered) for block in blocks]
 
 
 @given(st.integers(0, 2**32))

@@ -186,10 +186,7 @@ def test_no_call_may_be_under_way(fabric: Fabric) -> None:
             work.wait()
             return str(error)
 
-    assert (
-        on_each(fabric, "tuned", act)
-        == ["tune() was called while another call is in progress: wait for it first"] * RANKS
-    )
+    assert on_each(fabric, "tuned", act) == ["tune() was called while another call is in progress: wait for it first"] * RANKS
 
 
 def test_members_without_a_switch_find_their_algorithms(fabric: Fabric, state: Path) -> None:

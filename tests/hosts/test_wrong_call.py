@@ -139,9 +139,7 @@ def test_where_every_rank_is_wrong_the_call_takes_one_id(combiner: str) -> None:
             assert [comm._endpoint.submitted - before for comm in communicators] == [1] * 3
             still_works(communicators, KINDS["predicted, one block"])
         else:
-            assert all(
-                isinstance(each, error | MismatchError) for each, (_, error) in zip(outcomes, wrong, strict=True)
-            )
+            assert all(isinstance(each, error | MismatchError) for each, (_, error) in zip(outcomes, wrong, strict=True))
             has_ended(communicators)
 
 
@@ -158,9 +156,7 @@ def test_ranks_that_round_differently_are_told(size: int, odd: int, predicts: bo
     with closing_all(make_network(4).communicators()) as communicators:
         for rounding in ("nearest", "stochastic")[: 1 + predicts]:
             good(on_each(communicators, partial(call, value=1.0, rounding=rounding)))
-        outcomes = on_each(
-            communicators, lambda comm: call(comm, 0.25, "stochastic" if comm.rank == odd else "nearest")
-        )
+        outcomes = on_each(communicators, lambda comm: call(comm, 0.25, "stochastic" if comm.rank == odd else "nearest"))
         assert {type(each) for each in outcomes} == {MismatchError}
 
 

@@ -28,9 +28,7 @@ class Memory:
         self.layers: list[list[int]] = []
         for layer in layers:
             first = len(self.parameters)
-            cut = {
-                first + number: layer[at : at + BLOCK].copy() for number, at in enumerate(range(0, layer.size, BLOCK))
-            }
+            cut = {first + number: layer[at : at + BLOCK].copy() for number, at in enumerate(range(0, layer.size, BLOCK))}
             self.parameters |= cut
             self.layers.append(list(cut))
         self.blocks = {address: Block() for address in self.parameters}
@@ -38,9 +36,7 @@ class Memory:
         self.answers: dict[tuple[int, int], Answer] = {}
         """By address and worker, the last."""
 
-    def push(
-        self, address: int, worker: int, step: int, values: Floats | None, settings: Sequence[float] = ()
-    ) -> list[Answer]:
+    def push(self, address: int, worker: int, step: int, values: Floats | None, settings: Sequence[float] = ()) -> list[Answer]:
         lane = LaneType.BYTES if values is None else LaneType.FLOAT32
         return self.send(address, worker, step, lane, b"" if values is None else values.tobytes(), settings)
 

@@ -40,9 +40,7 @@ def gradients(worker: int, step: int) -> list[Floats]:
 
 def begun(inside: Inside, number: int, links: Sequence[Transport] | None = None) -> list[Parameters]:
     """Workers over new links, or these, who are ready for the first step."""
-    workers = [
-        Parameters(inside.opened(link), model(), worker=worker) for worker, link in enumerate(links or [None] * number)
-    ]
+    workers = [Parameters(inside.opened(link), model(), worker=worker) for worker, link in enumerate(links or [None] * number)]
     assert [mine.begin() for mine in workers] == [0] * number
     return workers
 
@@ -261,9 +259,7 @@ def test_a_late_ranks_gradient_does_not_count() -> None:
         with network.aging():
             steps = on_each(communicators, step)
         assert steps == [(1, 2), (1, 0), (1, 2)]
-        assert (
-            returned([partial(member.step, gradients(rank, 2)) for rank, member in enumerate(members)]) == [(2, 3)] * 3
-        )
+        assert returned([partial(member.step, gradients(rank, 2)) for rank, member in enumerate(members)]) == [(2, 3)] * 3
 
 
 def test_ranks_whose_layers_have_other_shapes_are_told() -> None:

@@ -33,9 +33,7 @@ def closed(record: Record, rules: Rules, *, late: bool) -> Record:
     return record._replace(degraded=record.degraded | int(late and rules.marks_partial))
 
 
-def close_waiting(
-    job: Job, record: Record, progress: Progress, rules: Rules, *, old: bool
-) -> tuple[Record, Progress] | None:
+def close_waiting(job: Job, record: Record, progress: Progress, rules: Rules, *, old: bool) -> tuple[Record, Progress] | None:
     """What a scan, or a member that asks again, makes of an open block, still to be finished; None: it has to wait."""
     if all_in(job, record.seen, rules):
         return closed(record, rules, late=False), progress
@@ -63,9 +61,7 @@ def heard(job: Job, member: Member, progress: Progress, block_id: int, rules: Ru
 def moved(job: Job, progress: Progress, block_id: int, rules: Rules) -> Progress:
     """A contribution to a block was accepted: the newest_block may be this one."""
     ahead = ((progress.newest_block - block_id) & ID_MASK) >> 31
-    return (
-        progress._replace(newest_block=block_id) if job.block_exp and ahead and rules.newest_block_moves else progress
-    )
+    return progress._replace(newest_block=block_id) if job.block_exp and ahead and rules.newest_block_moves else progress
 
 
 def scanned_slots(job: Job, progress: Progress) -> list[int]:

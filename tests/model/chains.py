@@ -108,9 +108,7 @@ class Chain:
         block = packet.block
         if packet.kind == STORE:
             one = self._store(one, block, packet.ranks)
-            return (
-                one if self._place(rank, block) == self.ranks - 2 else self._send(rank, one, STORE, block, packet.ranks)
-            )
+            return one if self._place(rank, block) == self.ranks - 2 else self._send(rank, one, STORE, block, packet.ranks)
         total = tuple(sorted((*packet.ranks, *one.memory[block])))
         if not self.rules.pure:
             one = one._replace(memory=(*one.memory[:block], total, *one.memory[block + 1 :]))

@@ -14,17 +14,14 @@ from tests.model.scenarios import Programs, aborted, each
 from tests.model.truth import STUCK
 
 
-def copies(
-    workers: int, blocks: int, *, source: int | None = None, dest: int = EVERYONE, bare: bool = True
-) -> Programs:
+def copies(workers: int, blocks: int, *, source: int | None = None, dest: int = EVERYONE, bare: bool = True) -> Programs:
     """The ranks take turns (or it is always the ``source``) in sending a block; the others acknowledge with a header."""
     return tuple(
         (
             Call(
                 0,
                 tuple(
-                    1 << 4 * block if rank == (block % workers if source is None else source) else None
-                    for block in range(blocks)
+                    1 << 4 * block if rank == (block % workers if source is None else source) else None for block in range(blocks)
                 ),
                 op=int(Op.COPY),
                 dest=dest,
@@ -57,21 +54,13 @@ COPIES_FIRM = replace(COPIES_LATE, name="firm copies, somebody is late", program
 
 COPIES_TREE = Scenario("copies in a tree", copies(2, 3), window=1, slots=2, tree=TWO_BY_ONE)
 COPIES_LEAF = replace(COPIES_TREE, name="copies below a leaf of two", programs=copies(3, 1), tree=TWO_AND_ONE)
-COPIES_MIXED = replace(
-    COPIES_TREE, name="copies, a host beside a leaf", programs=copies(3, 1, source=1), tree=HOST_AND_LEAF
-)
+COPIES_MIXED = replace(COPIES_TREE, name="copies, a host beside a leaf", programs=copies(3, 1, source=1), tree=HOST_AND_LEAF)
 COPIES_DEEP = replace(COPIES_TREE, name="copies in three levels", programs=copies(3, 1), tree=THREE_LEVELS)
 COPIES_TREE_TO_ONE = replace(COPIES_LEAF, name="copies to one below a leaf", programs=copies(3, 1, dest=1))
-COPIES_TREE_ROOM = replace(
-    COPIES_TREE, name="copies acknowledged with room in a tree", programs=copies(2, 2, bare=False)
-)
+COPIES_TREE_ROOM = replace(COPIES_TREE, name="copies acknowledged with room in a tree", programs=copies(2, 2, bare=False))
 COPIES_STRIPES = replace(COPIES_TREE, name="copies over two roots", programs=copies(2, 3), roots=2)
-COPIES_TREE_RESTART = replace(
-    COPIES_TREE, name="copies around a restart in a tree", programs=copies(2, 1), switch_restarts=1
-)
-COPIES_TREE_ABORT = replace(
-    COPIES_TREE, name="the source of copies in a tree aborts", programs=aborted(copies(2, 3), 0)
-)
+COPIES_TREE_RESTART = replace(COPIES_TREE, name="copies around a restart in a tree", programs=copies(2, 1), switch_restarts=1)
+COPIES_TREE_ABORT = replace(COPIES_TREE, name="the source of copies in a tree aborts", programs=aborted(copies(2, 3), 0))
 COPIES_TREE_DIFFER = replace(COPIES_DIFFER, name="leaves differ in where copies come from", tree=TWO_BY_ONE)
 COPIES_LEAF_EVICTED = replace(
     COPIES_LEAF,

@@ -41,15 +41,11 @@ def bare(programs: Programs, *ranks: int) -> Programs:
 
 
 TREE_EMPTIES = Scenario("empties in a tree", senders(4, 3), window=1, slots=2, tree=TWO_BY_TWO)
-TREE_BARE = replace(
-    TREE_EMPTIES, name="results to be fetched in a tree", programs=bare(senders(3, 2), 0, 1, 2), tree=TWO_AND_ONE
-)
+TREE_BARE = replace(TREE_EMPTIES, name="results to be fetched in a tree", programs=bare(senders(3, 2), 0, 1, 2), tree=TWO_AND_ONE)
 BARE_BESIDE = replace(TREE_EMPTIES, name="one leaf without room", programs=bare(senders(4, 1), 2, 3))
 DEEP_BARE = replace(DEEP, name="three levels without room", programs=bare(senders(3, 2), 0, 1, 2))
 TREE_DEST = replace(TREE, name="one destination in a tree", programs=each(TREE.programs, 0, dest=3))
-TREE_CONGESTED = Scenario(
-    "links of a tree are congested", congested(sums(3, (3,))), window=1, slots=2, tree=HOST_AND_LEAF
-)
+TREE_CONGESTED = Scenario("links of a tree are congested", congested(sums(3, (3,))), window=1, slots=2, tree=HOST_AND_LEAF)
 TREE_FILES = replace(FILES_AGAIN, name="descriptor files are used again in a tree", tree=TWO_BY_ONE)
 _REDO = each(sums(3, (2, 1), predicted=True), 0, misfits=frozenset({0}))
 TREE_REDO = Scenario("a redo in a tree", change(_REDO, 2, 0, misfits=frozenset({1})), tree=TWO_AND_ONE)
@@ -59,9 +55,7 @@ TREE_COARSE = Scenario(
     tree=TWO_AND_ONE,
 )
 TREE_ABORT = Scenario("a member aborts in a tree", aborted(sums(3, (2, 1)), 1), tree=TWO_AND_ONE)
-LEAVES_ABORT = Scenario(
-    "two members abort in different leaves", aborted(sums(3, (2,)), 0, 2), tree=TWO_AND_ONE, may_differ=True
-)
+LEAVES_ABORT = Scenario("two members abort in different leaves", aborted(sums(3, (2,)), 0, 2), tree=TWO_AND_ONE, may_differ=True)
 TREE_BLIND_ABORT = Scenario(
     "a member of a tree aborts a call whose operation it got wrong",
     aborted(each(sums(3, (2, 1)), 0, op=int(Op.MAX)), 2, op=7, gen=0),
@@ -80,18 +74,12 @@ WIDE_DIFFER = Scenario(
 GENERATIONS_DIFFER = Scenario(
     "one leaf has made a call less", (sums(2, (1, 2))[0], sums(2, (2, 1))[1]), tree=TWO_BY_ONE, calls_differ=True
 )
-TREE_RESTART = Scenario(
-    "a switch of a tree restarts", sums(3, (3,)), window=1, slots=2, tree=TWO_AND_ONE, switch_restarts=1
-)
-WIDE_RESTART = Scenario(
-    "a switch of a tree restarts, a window of two", sums(2, (2,)), tree=TWO_BY_ONE, switch_restarts=1
-)
+TREE_RESTART = Scenario("a switch of a tree restarts", sums(3, (3,)), window=1, slots=2, tree=TWO_AND_ONE, switch_restarts=1)
+WIDE_RESTART = Scenario("a switch of a tree restarts, a window of two", sums(2, (2,)), tree=TWO_BY_ONE, switch_restarts=1)
 TREE_TWO_RESTARTS = replace(
     TREE_RESTART, name="two restarts in a tree", programs=sums(2, (2,)), tree=TWO_BY_ONE, switch_restarts=2
 )
-BARE_RESTART = replace(
-    TREE_RESTART, name="a restart in a tree without room", programs=bare(senders(2, 2), 1), tree=TWO_BY_ONE
-)
+BARE_RESTART = replace(TREE_RESTART, name="a restart in a tree without room", programs=bare(senders(2, 2), 1), tree=TWO_BY_ONE)
 TREE_REPLACED = replace(
     REPLACED,
     name="a rank of a tree is replaced",
@@ -137,9 +125,7 @@ BARE_BESIDE_DEAD = replace(
     name="who passes, without room, is beside one who has died",
     programs=bare(PASS_BESIDE_DEAD.programs, 0),
 )
-BARE_LATE = replace(
-    ONE_EACH_LATE, name="results to be fetched in a tree, somebody is late", programs=bare(senders(2, 3), 0, 1)
-)
+BARE_LATE = replace(ONE_EACH_LATE, name="results to be fetched in a tree, somebody is late", programs=bare(senders(2, 3), 0, 1))
 BARE_LATE_OF_THREE = replace(TREE_LATE, name="empties in a tree, somebody is late", programs=bare(senders(3, 1), 1, 2))
 TREE_LATE_ABORT = replace(
     TREE_LATE, name="a member aborts in a tree, somebody is late", programs=change(sums(3, (1,)), 1, 0, aborts=True)
@@ -155,15 +141,11 @@ TREE_EVICTED = Scenario(
 )
 LEAF_EVICTED = replace(TREE_EVICTED, name="all of a leaf are evicted", mortals=(2,))
 TWO_OF_TREE_EVICTED = replace(TREE_EVICTED, name="two of a tree are evicted", programs=sums(3, (2,)), mortals=(0, 2))
-TREE_EVICTED_LATE = replace(
-    TREE_EVICTED, name="a member of a tree that degrades is evicted", quorum=3, programs=sums(3, (2,))
-)
+TREE_EVICTED_LATE = replace(TREE_EVICTED, name="a member of a tree that degrades is evicted", quorum=3, programs=sums(3, (2,)))
 TREE_RESTART_EVICTED = replace(
     TREE_EVICTED, name="a restart and an eviction in a tree", programs=sums(3, (2,)), switch_restarts=1
 )
-BARE_EVICTED = replace(
-    TREE_EVICTED, name="who alone had room is evicted", programs=bare(senders(3, 1), 1, 2), mortals=(0,)
-)
+BARE_EVICTED = replace(TREE_EVICTED, name="who alone had room is evicted", programs=bare(senders(3, 1), 1, 2), mortals=(0,))
 STRIPES_LATE = replace(LATE_REUSE, name="two roots, somebody is late", roots=2, programs=sums(2, (3,)))
 
 LATE_TREES = (

@@ -108,15 +108,11 @@ class HostRules:
     abort_finishes_call: bool = True  # off: a member that aborts sends only the call's first id
     abort_follows_call: bool = True  # it takes as many ids as the others' call has; off: as its own
     abort_names_no_call: bool = True  # off: its ABORT bears the kind of the call that it believes to make
-    abort_counts_alike: bool = (
-        True  # who has begun more ids than that call has says MISMATCH; off: it waits for the rest
-    )
+    abort_counts_alike: bool = True  # who has begun more ids than that call has says MISMATCH; off: it waits for the rest
     mismatch_exempt: bool = True  # ABORT and MISMATCH results are taken whatever their generation
     window_of_this_epoch: bool = True  # off: results of an earlier epoch open the window too
     rewind: bool = True  # off: after a rejoin only blocks without a result are sent
-    opening_holds_own_mark: bool = (
-        True  # who finds another process's mark in the place of its own has come with a used file
-    )
+    opening_holds_own_mark: bool = True  # who finds another process's mark in the place of its own has come with a used file
     lost_is_settled: bool = True  # in a job that degrades, a rank goes on without a result that is gone
     early_is_no_result: bool = True  # a COPY's payload that comes ahead of the result; off: it is the result
     lost_opening_ends: bool = True  # but not without that of a call's opening; off: as if the call took all its ids
@@ -139,12 +135,8 @@ class Host(NamedTuple):
     sent: int = 0
     results: tuple[Result | None, ...] = ()  # of the indices below `sent`
     settled: frozenset[int] = frozenset()  # indices whose result came in this epoch
-    fetching: frozenset[int] = (
-        frozenset()
-    )  # sent with room from now on: a notice has come, or the switch has asked for it
-    early: frozenset[tuple[int, int, Payload]] = (
-        frozenset()
-    )  # index, generation and payload that came ahead of the result
+    fetching: frozenset[int] = frozenset()  # sent with room from now on: a notice has come, or the switch has asked for it
+    early: frozenset[tuple[int, int, Payload]] = frozenset()  # index, generation and payload that came ahead of the result
     mismatched: bool = False  # refused: its call is not the others'
     ended: bool = False  # has seen MISMATCH on a result, or its epoch cannot go on
     degrades: bool = False  # the job's blocks age out
@@ -269,9 +261,7 @@ def _decided(host: Host) -> Host:
     first = host.results[host.sent - todo.offset]
     if first is None or first.status != Status.ABORT:
         return host
-    return host._replace(
-        plan=(*host.plan[: host.sent], todo._replace(phase=Phase.ABORTED), *host.plan[host.sent + 1 :])
-    )
+    return host._replace(plan=(*host.plan[: host.sent], todo._replace(phase=Phase.ABORTED), *host.plan[host.sent + 1 :]))
 
 
 def exponent_of(call: Call) -> int:

@@ -76,9 +76,7 @@ def _place(job: Job, member: Member, record: Record, block_id: int, rules: Rules
         elif record.seen & member.source and rules.ignore_duplicates:
             outcome = Outcome.DUPLICATE
         return outcome, record
-    closed = record.state in (BlockState.EMPTY, BlockState.DONE) or (
-        record.state == BlockState.DEAD and rules.dead_opens
-    )
+    closed = record.state in (BlockState.EMPTY, BlockState.DONE) or (record.state == BlockState.DEAD and rules.dead_opens)
     if closed and (delta == job.slots or rules.lap_opens(delta)):
         return None, opened(job, record, block_id)
     return (Outcome.STALE if delta >> 31 else Outcome.OUT_OF_WINDOW), record

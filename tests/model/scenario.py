@@ -35,9 +35,7 @@ class EpochRules:
     shares_of_quorum: bool = True  # a switch below the root has its share of the quorum, rounded up; off: none
     lowest_of_all: bool = True  # all report before the lowest is installed; off: the first to report decides
     stops_to_report: bool = True  # a rank begins no block once it has reported; off: it goes on in the old epoch
-    report_names_epoch: bool = (
-        True  # a report counts for the epoch that its rank was told of; off: for any, however old
-    )
+    report_names_epoch: bool = True  # a report counts for the epoch that its rank was told of; off: for any, however old
 
 
 @dataclass(frozen=True)

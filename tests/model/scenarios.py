@@ -19,10 +19,7 @@ def sums(workers: int, shape: tuple[int, ...], seed: int = 0, *, predicted: bool
     """Every rank makes the same SUM calls of so many blocks, with values whose sums tell them apart."""
     values = iter(digits(workers * sum(shape) + seed)[seed:])
     return tuple(
-        tuple(
-            Call(gen, tuple(next(values) for _ in range(blocks)), predicted=predicted)
-            for gen, blocks in enumerate(shape)
-        )
+        tuple(Call(gen, tuple(next(values) for _ in range(blocks)), predicted=predicted) for gen, blocks in enumerate(shape))
         for _ in range(workers)
     )
 
@@ -97,20 +94,14 @@ BOTH_ABORT = Scenario(
     switch_restarts=1,
 )
 MISMATCH = Scenario("calls differ", change(sums(2, (2, 2)), 1, 1, op=int(Op.MAX)), calls_differ=True)
-MISMATCH_KIND = Scenario(
-    "calls differ in nothing but their kind", change(sums(2, (2, 2)), 1, 1, kind=1), calls_differ=True
-)
-MISMATCH_GENERATION = Scenario(
-    "one rank has made a call less", (sums(2, (1, 2))[0], sums(2, (2, 1))[1]), calls_differ=True
-)
+MISMATCH_KIND = Scenario("calls differ in nothing but their kind", change(sums(2, (2, 2)), 1, 1, kind=1), calls_differ=True)
+MISMATCH_GENERATION = Scenario("one rank has made a call less", (sums(2, (1, 2))[0], sums(2, (2, 1))[1]), calls_differ=True)
 RESTART = Scenario("the switch restarts", sums(2, (3, 1)), switch_restarts=1)
 TWO_RESTARTS = Scenario("the switch restarts twice", sums(2, (3,)), window=1, slots=2, switch_restarts=2)
 REPORTS_FLY = replace(RESTART, name="the switch restarts and reports are late", window=1, slots=2, reports_fly=True)
 MOVES = replace(REPORTS_FLY, name="a job moves", switch_restarts=0, moves=1)
 RESTART_REDO = replace(REDO, name="the switch restarts around a redo", switch_restarts=1)
-REPLACED = Scenario(
-    "a rank is replaced", sums(2, (3,)), replacements=1, replaced=sums(2, (3,), seed=40), window=1, slots=2
-)
+REPLACED = Scenario("a rank is replaced", sums(2, (3,)), replacements=1, replaced=sums(2, (3,), seed=40), window=1, slots=2)
 PORTS_COME_ROUND = replace(
     REPLACED,
     name="a rank is replaced and the ports come round",
@@ -119,9 +110,7 @@ PORTS_COME_ROUND = replace(
     first_block_id=2000,
     second_block_id=1000,
 )
-IDS_COME_AGAIN = replace(
-    REPLACED, name="a rank is replaced and the ids come again", epoch_rules=EpochRules(fresh_ids=False)
-)
+IDS_COME_AGAIN = replace(REPLACED, name="a rank is replaced and the ids come again", epoch_rules=EpochRules(fresh_ids=False))
 FILES_AGAIN = replace(
     REPLACED,
     name="descriptor files are used again",

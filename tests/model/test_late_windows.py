@@ -56,9 +56,7 @@ def play(
         for rank, endpoint in enumerate(network.endpoints):
             passing = passes[number][rank]
             payload = b"" if passing else (1 << 4 * rank).to_bytes(CHUNK_BYTES, "big")
-            block = Block(
-                3, Op.SUM, Lane.L32, payload, room=CHUNK_BYTES, no_aging=number % firm_every == 0, passing=passing
-            )
+            block = Block(3, Op.SUM, Lane.L32, payload, room=CHUNK_BYTES, no_aging=number % firm_every == 0, passing=passing)
 
             def take(header: Header, payload: memoryview, mine: Taken = taken[rank], number: int = number) -> None:
                 assert number not in mine, "a result is taken once"
@@ -77,9 +75,7 @@ def play(
 def check(run: Setting, number: int, taken: list[Taken], passing: list[bool]) -> None:
     """One block's results."""
     results = [(rank, got) for rank, mine in enumerate(taken) if (got := mine[number]) is not None]
-    assert (
-        len({(payload, header.worker_cnt, header.data_cnt, header.degraded) for _, (header, payload) in results}) <= 1
-    )
+    assert len({(payload, header.worker_cnt, header.data_cnt, header.degraded) for _, (header, payload) in results}) <= 1
     for rank, (header, payload) in results:
         total = int.from_bytes(payload, "big")
         members = {each for each in range(run.workers) if total >> 4 * each & 0xF}

@@ -14,8 +14,7 @@ JOB, FIRST = 3, 0xFFFFFFFE  # ids wrap
 LANES = 64  # lanes of one chunk at 32 bits
 UP = Uplink(9, 30000, 5)
 OUT = {
-    rule: replace(ALL_RULES, **{rule: False})
-    for rule in ("stragglers_close", "hears_again", "stragglers_of_open", "early_opens")
+    rule: replace(ALL_RULES, **{rule: False}) for rule in ("stragglers_close", "hears_again", "stragglers_of_open", "early_opens")
 }
 
 

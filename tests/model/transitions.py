@@ -85,9 +85,7 @@ class Transitions:
 
     def _model(self, switch: int) -> SwitchModel:
         job, slots, progress = self.switches.items[switch]
-        return SwitchModel(
-            {JOB_ID: job} if job else {}, dict(slots), rules=self.scenario.rules, job_progress={JOB_ID: progress}
-        )
+        return SwitchModel({JOB_ID: job} if job else {}, dict(slots), rules=self.scenario.rules, job_progress={JOB_ID: progress})
 
     def _after(self, before: int, model: SwitchModel, replies: tuple[Reply, ...]) -> tuple[int, int]:
         """The switch's number, and the replies' as a mask."""

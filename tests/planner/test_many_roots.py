@@ -69,9 +69,7 @@ def test_an_allreduce_of_all_roots_is_faster_than_of_one() -> None:
 def test_uneven_uplinks_are_shared_by_their_rates() -> None:
     known = shapes.leaf_spine(2, 2, 1, 10)
     rates = {"spine1": Fraction(10), "spine2": Fraction(5)}
-    links = tuple(
-        replace(link, rate=rates.get(link.source, rates.get(link.target, Fraction(15)))) for link in known.links
-    )
+    links = tuple(replace(link, rate=rates.get(link.source, rates.get(link.target, Fraction(15)))) for link in known.links)
     uneven = Topology("uneven", known.hosts, known.switches, links)
     packing = pack_all(uneven, ALLREDUCE)
     check_roots(uneven, ALLREDUCE, packing)

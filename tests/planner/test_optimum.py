@@ -142,9 +142,7 @@ def test_allreduce_is_proved_and_between_its_bounds(topology: Topology) -> None:
         return
     gathered = optimum(topology, Collective.ALLGATHER).host_only.rate
     found = optimum(topology, Collective.ALLREDUCE).host_only
-    pairs = min(
-        nx.maximum_flow_value(topology.graph(), a, b, capacity="rate") for a, b in combinations(topology.hosts, 2)
-    )
+    pairs = min(nx.maximum_flow_value(topology.graph(), a, b, capacity="rate") for a, b in combinations(topology.hosts, 2))
     assert found.exact
     assert gathered / 2 <= found.rate <= pairs
 

@@ -33,9 +33,7 @@ def uneven() -> Topology:
     topology = shapes.leaf_spine(1, 3, 2, 10)
     slow = {"leaf2": 4, "h6": 2}
     links = tuple(
-        replace(
-            link, rate=Fraction(next((rate for end, rate in slow.items() if end in (link.source, link.target)), 10))
-        )
+        replace(link, rate=Fraction(next((rate for end, rate in slow.items() if end in (link.source, link.target)), 10)))
         for link in topology.links
     )
     return replace(topology, links=links)
@@ -194,9 +192,7 @@ def test_a_host_that_is_lost() -> None:
     order = ("h1", "h2", "h5", "h6")
 
     def lose(host: str, taken: str, *, order: tuple[str, ...] = order) -> Any:
-        asked = placer(
-            topology, wanted._replace(wanted=wanted.wanted.model_copy(update={"workers": len(order)})), taken=taken
-        )
+        asked = placer(topology, wanted._replace(wanted=wanted.wanted.model_copy(update={"workers": len(order)})), taken=taken)
         placed = Placement(asked.jobs[0], Sizes(2, 1, len(order) // 2), order)
         return fail_over(asked, asked.plan([placed], StepSimulation(topology, MACHINE)), host)
 

@@ -45,9 +45,7 @@ def test_scopes_of_a_topology(topology: Topology, racks: list[int], zones: list[
 
 def test_scopes_of_a_file(tmp_path: Path) -> None:
     path, topology = tmp_path / "scopes.yaml", shapes.star(6, 10)
-    path.write_text(
-        "scopes:\n  east:\n    row1: {r1: [h1, h2], r2: [h3]}\n  west:\n    row1: {r1: [h4, h5, h6]}\ntaken: [h3]\n"
-    )
+    path.write_text("scopes:\n  east:\n    row1: {r1: [h1, h2], r2: [h3]}\n  west:\n    row1: {r1: [h4, h5, h6]}\ntaken: [h3]\n")
     scopes = read_failure_domains(path, topology)
     assert scopes.taken == {"h3"}
     assert scopes.at("h1", "rack") == "east/row1/r1"

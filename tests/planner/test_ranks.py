@@ -121,9 +121,7 @@ def test_bigraph_has_no_contention_with_halving_doubling(k: int) -> None:
     routing = Routing(topology)
     for step in ALGORITHMS["halving_doubling"](len(topology.hosts)):
         loads = Counter(
-            ends
-            for one, other in step.flows
-            for ends in pairwise(routing.path(found.after.order[one], found.after.order[other]))
+            ends for one, other in step.flows for ends in pairwise(routing.path(found.after.order[one], found.after.order[other]))
         )
         assert set(loads.values()) == {1}
 

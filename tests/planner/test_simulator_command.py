@@ -94,9 +94,7 @@ def test_bad_input_is_named(file: Path, words: tuple[str, ...], told: str) -> No
 def test_a_plan_of_trees_is_simulated(tmp_path: Path) -> None:
     """Its rate is that of the schedule, once there are many chunks."""
     file = written(tmp_path, shapes.dgx1v())
-    made = netsum(
-        "plan", "trees", file, "--hosts", "gpu0,gpu1,gpu2", "--collective", "allreduce", "--chunks", 32, "--json"
-    )
+    made = netsum("plan", "trees", file, "--hosts", "gpu0,gpu1,gpu2", "--collective", "allreduce", "--chunks", 32, "--json")
     plan = tmp_path / "plan.json"
     plan.write_text(made.output)
     (found,) = ran("simulate", file, "--hosts", "gpu0,gpu1,gpu2", "--algorithm", f"plan:{plan}", "--size", "256M")

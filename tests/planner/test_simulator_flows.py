@@ -35,9 +35,7 @@ HEADERS = PREFIX_BYTES + HEADER_BYTES
 PACKET, OPENING = 4096 + HEADERS, 256 + HEADERS
 
 
-def shares(
-    capacity: Sequence[float], flows: Sequence[Sequence[int]], caps: Sequence[float] | None = None
-) -> list[float]:
+def shares(capacity: Sequence[float], flows: Sequence[Sequence[int]], caps: Sequence[float] | None = None) -> list[float]:
     lengths = [len(links) for links in flows]
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
     links = np.concatenate([np.array(each, np.int64) for each in flows])
@@ -65,8 +63,7 @@ def test_every_flow_has_a_link_that_binds_it(data: st.DataObject) -> None:
     for rate, way in zip(found, flows, strict=True):
         full = [link for link in way if used[link] >= capacity[link] * (1 - 1e-6)]
         assert any(
-            rate >= max(other for other, theirs in zip(found, flows, strict=True) if link in theirs) * (1 - 1e-6)
-            for link in full
+            rate >= max(other for other, theirs in zip(found, flows, strict=True) if link in theirs) * (1 - 1e-6) for link in full
         )
 
 
@@ -104,9 +101,7 @@ def test_a_link_that_fails_is_avoided_once_that_is_known() -> None:
 
 
 def test_without_another_path_there_is_an_error() -> None:
-    scenario = Scenario(
-        jobs=(JobPlan(algorithm="ring"),), failures=(Failure(link=("leaf1", "spine1"), at_ms=0, found_ms=1),)
-    )
+    scenario = Scenario(jobs=(JobPlan(algorithm="ring"),), failures=(Failure(link=("leaf1", "spine1"), at_ms=0, found_ms=1),))
     with pytest.raises(PlanError, match="no path from h1 to h2"):
         run_flows(two_hosts(1), scenario)
 
@@ -159,9 +154,7 @@ def test_host_algorithms_on_a_star_take_what_their_traffic_takes(algorithm: str,
     ],
     ids=lambda each: getattr(each, "name", each),
 )
-def test_large_calls_are_simulated_like_small_ones(
-    topology: Topology, algorithm: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_calls_are_simulated_like_small_ones(topology: Topology, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One batch, and a ring as one flow, against netsum's own plans batch by batch."""
     own = one(topology, algorithm, 8 << 20)
     monkeypatch.setattr(collectives, "MOST", 0)

@@ -90,9 +90,7 @@ def test_calls_take_what_the_simulator_says_and_the_blocks_take() -> None:
 def test_a_step_is_never_shorter_than_its_parts(
     per_mib: float, fetched: float, bucket: float, overlap: bool, prefetch: bool
 ) -> None:
-    job = JOB.model_copy(
-        update={"bucket_mb": bucket, "overlap": overlap, "prefetch": prefetch, "input_ms": fetched * 1000}
-    )
+    job = JOB.model_copy(update={"bucket_mb": bucket, "overlap": overlap, "prefetch": prefetch, "input_ms": fetched * 1000})
     found = predict(job, MACHINE, lambda nbytes: per_mib * nbytes / MIB, workers=8)
     assert found.communication == pytest.approx(4 * per_mib)
     assert found.step >= max(found.compute, found.communication, fetched) * (1 - 1e-9)
@@ -113,9 +111,7 @@ def test_advice_is_what_would_gain() -> None:
     assert gains["gradients of 2 bytes"] > 0.5
     assert gains["twice the batch"] > 0
     assert [each.gain for each in found] == sorted(gains.values(), reverse=True)
-    assert all(
-        each.gain == pytest.approx((2 if "batch" in each.what else 1) * now.step / each.step.step - 1) for each in found
-    )
+    assert all(each.gain == pytest.approx((2 if "batch" in each.what else 1) * now.step / each.step.step - 1) for each in found)
 
 
 @pytest.mark.full

@@ -158,9 +158,7 @@ def test_chunks_follow_each_other_at_a_step_s_distance() -> None:
 
 
 def test_trees_without_a_way_back_cannot_be_reversed() -> None:
-    ring = Topology(
-        "ring", ("a", "b", "c"), {}, tuple(Link(one, other, Fraction(1)) for one, other in ("ab", "bc", "ca"))
-    )
+    ring = Topology("ring", ("a", "b", "c"), {}, tuple(Link(one, other, Fraction(1)) for one, other in ("ab", "bc", "ca")))
     packing = pack(ring, "a")
     assert one_to_many(packing, 1).steps == 2
     with pytest.raises(PlanError, match="trees cannot be reversed"):

@@ -14,9 +14,7 @@ from netsum_planner.training.job import Layer, Machine, Training
 
 MACHINE = Machine(gflops=10_000)
 MB = 1e6
-BLOCKS = Training(
-    name="blocks", batch=8, layers=tuple(Layer(name=f"b{n}", parameters=10 * MB, gflops=10) for n in range(4))
-)
+BLOCKS = Training(name="blocks", batch=8, layers=tuple(Layer(name=f"b{n}", parameters=10 * MB, gflops=10) for n in range(4)))
 """A sample takes 12 ms, forward and backward; all gradients are 160 MB."""
 
 

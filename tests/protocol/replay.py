@@ -39,9 +39,7 @@ class Change(NamedTuple):
 Event = Step | Scan | Change
 
 
-def contribute(
-    job_id: int, job: Job, member: int, block: int, value: int | None = None, room: int = 1, **fields: int
-) -> Step:
+def contribute(job_id: int, job: Job, member: int, block: int, value: int | None = None, room: int = 1, **fields: int) -> Step:
     """A contribution of a job's member number ``member`` to a block, counted from the epoch's first: one chunk, or (None) an
     empty one with room for ``room`` chunks."""
     sender = job.members[member]
@@ -110,6 +108,4 @@ def compare_state(model: FrameModel, target: Target) -> None:
 
 def describe(sent: Sequence[tuple[int, bytes]]) -> list[str]:
     """Frames for people: the port, and the first bytes by field."""
-    return [
-        f"port {port}: {len(frame)} bytes: {frame[: PREFIX_BYTES + HEADER_BYTES].hex(' ', 2)}" for port, frame in sent
-    ]
+    return [f"port {port}: {len(frame)} bytes: {frame[: PREFIX_BYTES + HEADER_BYTES].hex(' ', 2)}" for port, frame in sent]

@@ -58,9 +58,7 @@ JOBS = {
         slot_base=0,
         members=(Member(0, 1, 20001, 2), Member(5, 2, 20002, 0), Member(254, 3, 20003, 1)),
     ),
-    PAIR: Job(
-        epoch=8, first_block_id=64, slots=8, slot_base=8184, members=(Member(1, 4, 20011, 0), Member(2, 4, 20012, 1))
-    ),
+    PAIR: Job(epoch=8, first_block_id=64, slots=8, slot_base=8184, members=(Member(1, 4, 20011, 0), Member(2, 4, 20012, 1))),
     TOP: Job(
         epoch=10,
         first_block_id=0x7FFFFFFE,

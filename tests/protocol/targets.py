@@ -138,9 +138,7 @@ class OnSwitch:
     def __init__(self, switch: SwitchUnderTest, items: Iterable[Item]) -> None:
         self.kind = switch.kind
         self._switch = switch
-        config = Switch(
-            device_id=1, p4runtime=switch.grpc_address, ip="10.0.0.254", mac="02:6e:73:00:00:fe", cpu_port=CPU_PORT
-        )
+        config = Switch(device_id=1, p4runtime=switch.grpc_address, ip="10.0.0.254", mac="02:6e:73:00:00:fe", cpu_port=CPU_PORT)
         self._client = SwitchClient("s1", config, netsum_program()).connect()
         self._marker = 0
         try:

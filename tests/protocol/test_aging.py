@@ -153,9 +153,7 @@ def test_who_asks_again_closes_what_only_the_evicted_lack(target: Target) -> Non
 
 
 def test_aging_begins_with_blocks_open(target: Target) -> None:
-    model = replay(
-        [Change(star.LATE, JOB._replace(block_exp=0, quorum=0)), *(say(1, block, 1) for block in range(4))], target
-    )
+    model = replay([Change(star.LATE, JOB._replace(block_exp=0, quorum=0)), *(say(1, block, 1) for block in range(4))], target)
     replay([AT_ONCE, SCAN], target, model)
     assert counted(model, Outcome.AGED) == 4
 

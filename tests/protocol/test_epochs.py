@@ -26,9 +26,7 @@ def change_over(target: Target, model: FrameModel, job_id: int, old: Job, new_id
 
 def fill(job_id: int, job: Job) -> list[Step]:
     """Two laps of finished blocks and one open block."""
-    steps = [
-        contribute(job_id, job, rank, block, 1000 + block) for block in range(2 * job.slots - 1) for rank in range(3)
-    ]
+    steps = [contribute(job_id, job, rank, block, 1000 + block) for block in range(2 * job.slots - 1) for rank in range(3)]
     return [*steps, contribute(job_id, job, 0, 2 * job.slots - 1, 77)]
 
 

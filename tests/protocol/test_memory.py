@@ -72,9 +72,7 @@ def mmu(target: Target) -> Iterator[Target]:
     assert target.member_packets() == {}, "memory is no contribution"
 
 
-def request(
-    shard: int, instruction: Instruction, *, port: int = CLIENT, payload: bytes = b"", **fields: int
-) -> Datagram:
+def request(shard: int, instruction: Instruction, *, port: int = CLIENT, payload: bytes = b"", **fields: int) -> Datagram:
     """What a client sends: the second 8 KiB after the shard's first, and rubbish in the fields that are the switch's."""
     header = MemoryHeader(
         instruction, BASE + (shard << 13) + (4 << 13) + 24, len(payload), key=1 << 63, client=7, sequence=9,
@@ -92,18 +90,14 @@ def translated(asked: Datagram, port: int, shard: int, epoch: int, *, replicated
     flags = header.flags & ~Flag.REPLICATED | (Flag.REPLICATED if replicated else 0)
     body = pack_memory(header._replace(flags=flags)) + asked.body[56:]
     own = asked.ip_src == at.ip
-    sent = asked.but(
-        eth_dst=at.mac, eth_src=VIRTUAL_MAC, ip_dst=at.ip, ip_src=VIRTUAL_IP if own else asked.ip_src, body=body
-    )
+    sent = asked.but(eth_dst=at.mac, eth_src=VIRTUAL_MAC, ip_dst=at.ip, ip_src=VIRTUAL_IP if own else asked.ip_src, body=body)
     return port, sent.to_bytes()
 
 
 def refused(asked: Datagram, port: int, **fields: int) -> tuple[int, bytes]:
     """The switch's own reply."""
     header = parse_memory(asked.body)._replace(flags=Flag.REPLY, length=0, segments=0, key=0, replica=0, **fields)
-    reply = Datagram(
-        asked.eth_src, asked.eth_dst, asked.ip_dst, asked.ip_src, MEMORY_PORT, asked.udp_src, pack_memory(header)
-    )
+    reply = Datagram(asked.eth_src, asked.eth_dst, asked.ip_dst, asked.ip_src, MEMORY_PORT, asked.udp_src, pack_memory(header))
     return port, reply.to_bytes()
 
 
@@ -137,9 +131,7 @@ def test_checksums_stay_what_they_were(mmu: Target) -> None:
     wrong = wrong.but(ip_checksum=wrong.ip_checksum ^ 0x0100, udp_checksum=wrong.udp_checksum ^ 0x0001)
     [(_, frame)] = mmu.exchange(CLIENT, wrong.to_bytes())
     came = Datagram.parse(frame)
-    right = Datagram.parse(
-        came.but(ip_checksum=RIGHT, udp_checksum=RIGHT, udp_length=RIGHT, total_length=RIGHT).to_bytes()
-    )
+    right = Datagram.parse(came.but(ip_checksum=RIGHT, udp_checksum=RIGHT, udp_length=RIGHT, total_length=RIGHT).to_bytes())
     assert came.ip_checksum != right.ip_checksum
     assert came.udp_checksum != right.udp_checksum
     # Of all bodies, some have the sum 0, which goes out as 0xffff.
@@ -192,9 +184,7 @@ def test_replies_come_from_the_virtual_address(mmu: Target) -> None:
     body = pack_memory(MemoryHeader(Instruction.READ, flags=Flag.REPLY)) + b"what was there"
     for checksum in (RIGHT, 0):
         reply = Datagram(client.mac, device.mac, device.ip, client.ip, MEMORY_PORT, 40000, body, udp_checksum=checksum)
-        assert mmu.exchange(D1, reply.to_bytes()) == [
-            (CLIENT, reply.but(eth_src=VIRTUAL_MAC, ip_src=VIRTUAL_IP).to_bytes())
-        ]
+        assert mmu.exchange(D1, reply.to_bytes()) == [(CLIENT, reply.but(eth_src=VIRTUAL_MAC, ip_src=VIRTUAL_IP).to_bytes())]
     # Devices know each other.
     order = reply.but(eth_dst=star.station(D2).mac, ip_dst=star.station(D2).ip, udp_dst=MEMORY_PORT)
     assert mmu.exchange(D1, order.to_bytes()) == [(D2, order.to_bytes())]

@@ -47,10 +47,7 @@ def block(rng: random.Random, index: int, op: Op, lane: Lane, chunks: int) -> It
 
 @pytest.mark.parametrize(
     "lane",
-    [
-        pytest.param(lane, id=lane.name, marks=[pytest.mark.full] if lane in (Lane.L16, Lane.L8) else [])
-        for lane in Lane
-    ],
+    [pytest.param(lane, id=lane.name, marks=[pytest.mark.full] if lane in (Lane.L16, Lane.L8) else []) for lane in Lane],
 )
 def test_a_thousand_random_packets_of_a_width(target: Target, lane: Lane) -> None:
     rng = random.Random(int(lane))

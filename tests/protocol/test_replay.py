@@ -36,10 +36,7 @@ def test_a_leaf_says_what_it_knows_and_not_what_came_beside_it(target: Target, s
     hear of it, now or when they ask again."""
     job = star.JOBS[star.LEAF]
     header = Header(star.LEAF, job.first_block_id, gen_id=7, lane=Lane.L32)
-    asked = [
-        Step(m.port, star.contribution(star.LEAF, m, header._replace(worker_cnt=m.workers)).to_bytes())
-        for m in job.members
-    ]
+    asked = [Step(m.port, star.contribution(star.LEAF, m, header._replace(worker_cnt=m.workers)).to_bytes()) for m in job.members]
     up = job.uplink_of(header.block_id)
     said = star.from_parent(star.LEAF, up, header._replace(status=status, worker_cnt=9, reason=Outcome.OUT_OF_WINDOW))
     model = replay([*asked, Step(up.port, said.to_bytes()), *asked], target)

@@ -34,9 +34,7 @@ def test_library_imports_numpy_and_the_standard_library() -> None:
 def test_library_leaves_what_is_apart_alone() -> None:
     apart = tuple(f"netsum.{part.removesuffix('.py')}." for part in APART)
     wrong = {
-        name_of(path): bad
-        for path in library()
-        if (bad := {name for name in imports(path) if f"{name}.".startswith(apart)})
+        name_of(path): bad for path in library() if (bad := {name for name in imports(path) if f"{name}.".startswith(apart)})
     }
     assert not wrong
 

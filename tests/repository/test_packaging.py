@@ -68,9 +68,7 @@ def test_python_m_netsum_is_the_command() -> None:
         ),
     ],
 )
-def test_advice_names_where_netsum_came_from(
-    origin: dict[str, Any], command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_advice_names_where_netsum_came_from(origin: dict[str, Any], command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     noted = json.dumps(origin) if origin else None
     both = [type("Found", (), {"read_text": lambda *_, text=text: text})() for text in (None, noted)]
     monkeypatch.setattr(extras, "distributions", lambda name: both if name == "netsum" else [])
@@ -87,11 +85,7 @@ def test_advice_of_an_index_asks_for_a_clone(monkeypatch: pytest.MonkeyPatch, tm
 def test_nothing_is_said_to_be_on_an_index() -> None:
     """The name alone installs nothing of ours; what does is in a clone."""
     texts = [path for path in files() if path.suffix in {".py", ".md", ""} and path != Path(__file__)]
-    wrong = [
-        name_of(path)
-        for path in texts
-        if re.search(r"pip install ['\"]?netsum(?!\{)", path.read_text("utf-8", "replace"))
-    ]
+    wrong = [name_of(path) for path in texts if re.search(r"pip install ['\"]?netsum(?!\{)", path.read_text("utf-8", "replace"))]
     assert not wrong, "say `pip install '.[EXTRA]'`, or ask netsum.extras.advice"
 
 
@@ -99,9 +93,7 @@ def built(kind: str, source: Path, out: Path) -> Path:
     """The wheel or sdist that setuptools makes of a source tree, without pip and without a network."""
     code = f"import sys; from setuptools import build_meta; print(build_meta.build_{kind}(sys.argv[1]))"
     out.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(out)], cwd=source, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code, str(out)], cwd=source, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return out / done.stdout.splitlines()[-1]
 

@@ -28,9 +28,7 @@ def shown(table: FittingTable, width: int = WIDTH) -> str:
     return console.file.getvalue()
 
 
-def table_of(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], least: Sequence[str] = (), **look: object
-) -> FittingTable:
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]], least: Sequence[str] = (), **look: object) -> FittingTable:
     table = FittingTable(least=least, **look)
     for column in columns:
         table.add_column(column)
@@ -40,12 +38,8 @@ def table_of(
 
 
 @given(
-    st.integers(1, 14).flatmap(
-        lambda n: st.lists(st.lists(CELL, min_size=n, max_size=n, unique=True), min_size=1, max_size=4)
-    ),
-    st.sampled_from(
-        [{"box": SIMPLE_HEAD}, {"box": SIMPLE_HEAD, "pad_edge": False}, {"box": None, "pad_edge": False}, {}]
-    ),
+    st.integers(1, 14).flatmap(lambda n: st.lists(st.lists(CELL, min_size=n, max_size=n, unique=True), min_size=1, max_size=4)),
+    st.sampled_from([{"box": SIMPLE_HEAD}, {"box": SIMPLE_HEAD, "pad_edge": False}, {"box": None, "pad_edge": False}, {}]),
     st.integers(40, 200),
 )
 def test_words_stay_whole_and_lines_fit(rows: list[list[str]], look: dict[str, Any], width: int) -> None:

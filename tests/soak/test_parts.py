@@ -162,9 +162,7 @@ def test_what_was_carried_over_is_in_the_next_call_of_the_kind() -> None:
     inputs = [[contribution(step, rank) for rank in range(4)] for step in (first, second)]
     without = combined("sum", inputs[0], (0, 1, 3))
     report = replace(PARTIAL, missed=3)
-    later = [
-        own + (rest if rank == 2 else 0) for rank, (own, rest) in enumerate(zip(inputs[1], inputs[0], strict=True))
-    ]
+    later = [own + (rest if rank == 2 else 0) for rank, (own, rest) in enumerate(zip(inputs[1], inputs[0], strict=True))]
     whole = Report(blocks=3, src_cnt_min=4)
     right = [
         *answers(plan, first, without, report, [2]),

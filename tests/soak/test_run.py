@@ -135,9 +135,7 @@ def test_a_job_goes_to_its_members_and_back_when_its_switch_is_away(fabric: Serv
 
 @pytest.mark.full
 def test_a_rank_is_evicted_and_admitted(fabric: ServesOutside) -> None:
-    totals = soaked(
-        fabric, Scenario(events=(Event(after=2, kind=Kind.EVICT, rank=0, seconds=1.0),)), round_of("stripes")
-    )
+    totals = soaked(fabric, Scenario(events=(Event(after=2, kind=Kind.EVICT, rank=0, seconds=1.0),)), round_of("stripes"))
     assert totals.faults["evict"] == 1
     assert totals.resyncs >= 2
 
@@ -147,9 +145,7 @@ def test_packets_are_lost_in_the_kernel_or_by_the_switch(fabric: ServesOutside) 
     lossy = LinkFaults(up=Rates(loss=0.1), down=Rates(loss=0.1))
     where = Where.SWITCH if fabric.switch == "embedded" else Where.KERNEL
     trunks = {"leaf1_spine1": Rates(loss=0.05)}
-    totals = soaked(
-        fabric, Scenario(seed=4, where=where, links={0: lossy, 1: lossy}, trunks=trunks), round_of("stripes")
-    )
+    totals = soaked(fabric, Scenario(seed=4, where=where, links={0: lossy, 1: lossy}, trunks=trunks), round_of("stripes"))
     assert totals.faults[f"{where}_loss"] > 0
 
 

@@ -178,9 +178,7 @@ def test_a_switch_that_does_not_start_on_the_embedded_switch(monkeypatch: pytest
 
     monkeypatch.setattr(RootlessFabric, "_start_switches", taken)
     with (
-        pytest.raises(
-            SwitchStartError, match=r"the embedded switch did not start: (?s:.*)netsum-switch: cannot serve P4Runtime"
-        ),
+        pytest.raises(SwitchStartError, match=r"the embedded switch did not start: (?s:.*)netsum-switch: cannot serve P4Runtime"),
         RootlessFabric(topology),
     ):
         pass

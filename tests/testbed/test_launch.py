@@ -32,9 +32,7 @@ def test_what_a_rank_runs(tmp_path: Path) -> None:
             command_line([missing])
 
 
-def test_a_command_is_what_the_callers_path_and_environment_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_is_what_the_callers_path_and_environment_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not netsum's own Python: the user's packages are in the environment that is active."""
     for folder, code in (("path", 0), ("active/bin", 0), ("bare", 1)):
         python = tmp_path / folder / "python"
@@ -49,18 +47,14 @@ def test_a_command_is_what_the_callers_path_and_environment_have(
     assert command_line(["python", "x.py"]) == [str(tmp_path / "active" / "bin" / "python"), "x.py"]
     assert shared_environment(1)["PATH"].startswith(f"{tmp_path / 'active' / 'bin'}:")
     bare = tmp_path / "bare" / "python"
-    with pytest.raises(
-        TestbedError, match=f"^{bare} has no netsum: {bare} -m pip install {ROOT}; or run a SCRIPT.py"
-    ):
+    with pytest.raises(TestbedError, match=f"^{bare} has no netsum: {bare} -m pip install {ROOT}; or run a SCRIPT.py"):
         command_line([str(bare), "x.py"])
 
 
 def test_a_rank_that_cannot_import_netsum_is_told_how() -> None:
     failure = ProgramFailed("rank 1 (h2)", 1, "ModuleNotFoundError: No module named 'netsum'")
     told = str(explain_failure(failure))
-    assert told.startswith(
-        "rank 1 (h2) failed with exit code 1: ModuleNotFoundError: No module named 'netsum'; install it"
-    )
+    assert told.startswith("rank 1 (h2) failed with exit code 1: ModuleNotFoundError: No module named 'netsum'; install it")
     assert told.endswith(f"pip install {ROOT}")
     assert failure.exit_code == 1
     other = ProgramFailed("rank 1 (h2)", 1, "gives up")
@@ -171,6 +165,4 @@ def test_in_mininet(netsum: Start, switch: str, script: str) -> None:
     command.ends()
     for rank in (0, 1):
         assert f"{rank}| 10.0.0.1:29500 h{rank + 1}-eth0" in command.lines
-        assert any(
-            line.startswith(f"{rank}| h{rank + 1}-eth0") and f"10.0.0.{rank + 1}/" in line for line in command.lines
-        )
+        assert any(line.startswith(f"{rank}| h{rank + 1}-eth0") and f"10.0.0.{rank + 1}/" in line for line in command.lines)

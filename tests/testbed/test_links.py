@@ -127,7 +127,5 @@ def test_less_than_the_formula_is_wrong() -> None:
     report = LinkTotals("embedded")
     report.collectives.append(Line("tree", "allreduce", "leaf1 - root", LinkBytes("S", 10, 10, 0), None))
     assert (report.failures, report.exit_code) == (0, 0)
-    report.collectives.append(
-        Line("tree", "allreduce", "leaf2 - root", LinkBytes("S", 10, 10, 0), LinkBytes("S", 10, 9, 0))
-    )
+    report.collectives.append(Line("tree", "allreduce", "leaf2 - root", LinkBytes("S", 10, 10, 0), LinkBytes("S", 10, 9, 0)))
     assert (report.failures, report.exit_code) == (1, 1)

@@ -22,9 +22,7 @@ def check_digits(command: Netsum) -> None:
 @pytest.mark.full
 def test_digits_rootless(netsum: Start) -> None:
     memory = str(ROOT / "examples" / "memory_digits.yaml")
-    check_digits(
-        netsum("run", "-n", "4", "--rootless", "--memory", memory, str(ROOT / "examples" / "memory_digits.py"))
-    )
+    check_digits(netsum("run", "-n", "4", "--rootless", "--memory", memory, str(ROOT / "examples" / "memory_digits.py")))
 
 
 @pytest.mark.full

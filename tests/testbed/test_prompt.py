@@ -43,9 +43,7 @@ def test_work_in_it(netsum: Start, switch: str) -> None:
 @pytest.mark.full
 def test_memory(netsum: Start, switch: str) -> None:
     """A region on two hosts, which the hosts of the job open, also one that has a device itself."""
-    program = (
-        "import netsum.memory as m; a = m.open('pool', dtype='int64', shape=(10000,)); print(a.fetch_add(9999, 1) >= 0)"
-    )
+    program = "import netsum.memory as m; a = m.open('pool', dtype='int64', shape=(10000,)); print(a.fetch_add(9999, 1) >= 0)"
     commands = [f'all python -c "{program}"', "sh netsum memory show pool", "exit"]
     command = netsum("testbed", "--workers", "3", "--memory", "h1,h2", "--switch", switch, commands=commands)
     command.ends()

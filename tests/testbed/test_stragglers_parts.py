@@ -67,9 +67,7 @@ class Others:
         self.gave.append(contribute)
         call = self._calls.pop(0)
         was_late = call == "late"
-        self.report = Report(
-            blocks=10, degraded=10 * was_late, late=10 * was_late, missed=10 * (was_late or not contribute)
-        )
+        self.report = Report(blocks=10, degraded=10 * was_late, late=10 * was_late, missed=10 * (was_late or not contribute))
         if call == "behind":
             self.stats.lost = 1
             raise ResultLostError(self.report)

@@ -44,18 +44,14 @@ def gradients(made: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(
-    "bucket_bytes", [*(pytest.param(size, marks=pytest.mark.full) for size in (1, 1000)), 25 << 20]
-)
+@pytest.mark.parametrize("bucket_bytes", [*(pytest.param(size, marks=pytest.mark.full) for size in (1, 1000)), 25 << 20])
 def test_gradients_become_their_mean_on_every_rank(bucket_bytes: int) -> None:
     from netsum.torch import average_gradients
 
     models = [model(seed) for seed in range(3)]
     before = [gradients(each) for each in models]
     with ranks(3) as communicators:
-        outcomes = on_each(
-            communicators, lambda comm: average_gradients(models[comm.rank], comm, bucket_bytes=bucket_bytes)
-        )
+        outcomes = on_each(communicators, lambda comm: average_gradients(models[comm.rank], comm, bucket_bytes=bucket_bytes))
     assert outcomes == [None] * 3
     after = [gradients(each) for each in models]
     frozen = [not parameter.requires_grad for parameter in models[0].parameters()]

@@ -31,9 +31,7 @@ def test_hosts_whose_names_stand_for_a_loopback_address_meet(fabric: str, tmp_pa
         for rank, host in enumerate(job.members):
             hosts = tmp_path / host
             hosts.write_text(AS_DEBIAN_HAS_IT.format(host=host))
-            environment = {
-                name: value for name, value in network.environment(job, rank).items() if name != "NETSUM_RANK"
-            }
+            environment = {name: value for name, value in network.environment(job, rank).items() if name != "NETSUM_RANK"}
             own = [*network.prefix(host), "unshare", "--mount", "--uts", "sh", "-c", INSIDE, "sh", str(hosts), host]
             programs.append(Program(host, host, [*own, *torchrun], {**environment, "OMP_NUM_THREADS": "1"}))
         run_side_by_side(list(reversed(programs)))

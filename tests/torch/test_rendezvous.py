@@ -20,9 +20,7 @@ HERE, THERE, ELSEWHERE = "127.0.0.1", "198.51.100.1", "203.0.113.1"  # the latte
         ((THERE, THERE, HERE, HERE, ELSEWHERE), 3, 1),
     ],
 )
-def test_nodes_are_numbered_in_the_order_of_the_members(
-    addresses: tuple[str, ...], nodes: int, place: int | None
-) -> None:
+def test_nodes_are_numbered_in_the_order_of_the_members(addresses: tuple[str, ...], nodes: int, place: int | None) -> None:
     from netsum.torch.rendezvous import Meeting
 
     assert Meeting(addresses, None).node(nodes) == place

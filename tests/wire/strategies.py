@@ -44,9 +44,7 @@ def lanes_of(header: Header, payload: bytes) -> list[int]:
 def udp_frame(message: bytes, *, source_port: int = 20001, destination_port: int = UDP_PORT) -> bytes:
     """Ethernet, IPv4 and UDP around a message, from 10.0.0.1 to 10.0.0.254; made without netsum's own code."""
     udp = struct.pack(">HHHH", source_port, destination_port, 8 + len(message), 0) + message
-    ip = bytearray(
-        struct.pack(">BBHHHBBH4B4B", 0x45, 0, 20 + len(udp), 0, 0x4000, 64, 17, 0, 10, 0, 0, 1, 10, 0, 0, 254)
-    )
+    ip = bytearray(struct.pack(">BBHHHBBH4B4B", 0x45, 0, 20 + len(udp), 0, 0x4000, 64, 17, 0, 10, 0, 0, 1, 10, 0, 0, 254))
     total = sum(struct.unpack(">10H", ip))
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)
@@ -62,9 +60,7 @@ def frame_of(header: Header, payload: bytes) -> bytes:
 memory_headers = st.builds(
     MemoryHeader,
     **{
-        field.name: st.integers(0, (1 << field.bits) - 1)
-        for field in MEMORY_FIELDS
-        if field.name not in ("reserved", "segments")
+        field.name: st.integers(0, (1 << field.bits) - 1) for field in MEMORY_FIELDS if field.name not in ("reserved", "segments")
     },
     segments=st.just(0),
 )

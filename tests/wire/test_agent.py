@@ -101,9 +101,7 @@ def test_send_prints_what_went_and_what_came(doubling: Peer) -> None:
 
 
 def test_send_repeats_values_over_chunks_of_any_lane(doubling: Peer) -> None:
-    done = by_udp(
-        doubling, "--values", "1,2", "--chunks", "3", "--lane", "8", "--op", "MAX", "--dest", "2", "--count", "1"
-    )
+    done = by_udp(doubling, "--values", "1,2", "--chunks", "3", "--lane", "8", "--op", "MAX", "--dest", "2", "--count", "1")
     assert done.exit_code == 0, done.output
     (message,) = doubling.received
     assert message[HEADER_BYTES:] == b"\x01\x02" * 384
@@ -112,9 +110,7 @@ def test_send_repeats_values_over_chunks_of_any_lane(doubling: Peer) -> None:
 
 
 def test_send_empty_contributions_and_what_no_host_would_send(doubling: Peer) -> None:
-    done = by_udp(
-        doubling, "--status", "ABORT", "--room", "2", "--set", "version=7", "--set", "worker_cnt=0", "--count", "1"
-    )
+    done = by_udp(doubling, "--status", "ABORT", "--room", "2", "--set", "version=7", "--set", "worker_cnt=0", "--count", "1")
     assert done.exit_code == 0, done.output
     (message,) = doubling.received
     header = parse_header(message)
@@ -202,9 +198,7 @@ def capture(tmp_path: Path) -> Path:
     frames = [
         frame_of(Header(3, 7, src_id=1, lane_cnt=64, data_cnt=1), bytes(range(256))),
         udp_frame(b"not ours", destination_port=53),
-        udp_frame(
-            pack_header(Header(3, 8, worker_cnt=0, status=9, reason=10)), source_port=12000, destination_port=20001
-        ),
+        udp_frame(pack_header(Header(3, 8, worker_cnt=0, status=9, reason=10)), source_port=12000, destination_port=20001),
     ]
     with PcapWriter(str(path), linktype=1) as writer:
         writer.write_header(None)

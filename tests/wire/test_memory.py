@@ -39,9 +39,7 @@ def bits_of(header: MemoryHeader) -> str:
 
 
 @given(memory_headers, paths, st.binary(max_size=64))
-def test_a_packet_is_the_schemas_bits_and_comes_apart_again(
-    header: MemoryHeader, path: list[int], payload: bytes
-) -> None:
+def test_a_packet_is_the_schemas_bits_and_comes_apart_again(header: MemoryHeader, path: list[int], payload: bytes) -> None:
     packet = pack_memory(header, path) + payload
     header = header._replace(segments=len(path))
     assert packet[:56] == int(bits_of(header), 2).to_bytes(56, "big")
@@ -60,9 +58,7 @@ def test_numpy_sees_the_same_fields(header: MemoryHeader) -> None:
 
 
 @given(memory_headers, paths, st.binary(max_size=64))
-def test_scapy_reads_what_the_codec_writes_and_writes_it_again(
-    header: MemoryHeader, path: list[int], payload: bytes
-) -> None:
+def test_scapy_reads_what_the_codec_writes_and_writes_it_again(header: MemoryHeader, path: list[int], payload: bytes) -> None:
     packet = pack_memory(header, path) + payload
     layer = Memory(packet)
     assert layer.header() == header._replace(segments=len(path))
@@ -134,10 +130,7 @@ def test_wireshark_sees_every_field(wireshark: Dissect) -> None:
         path = [rng.getrandbits(64) for _ in range(rng.randint(0, MAX_SEGMENTS))]
         header = MemoryHeader(**{**values, "version": MEMORY_VERSION, "segments": len(path)})
         packets.append((header, path, rng.randbytes(rng.randint(0, 40))))
-    frames = [
-        udp_frame(pack_memory(header, path) + payload, destination_port=MEMORY_PORT)
-        for header, path, payload in packets
-    ]
+    frames = [udp_frame(pack_memory(header, path) + payload, destination_port=MEMORY_PORT) for header, path, payload in packets]
     flags = [f"netsum_memory.flags.{flag.name}".lower() for flag in Flag]
     fields = [*(f"netsum_memory.{name}" for name in names), "netsum_memory.segment", "netsum_memory.payload", *flags]
     for (header, path, payload), row in zip(packets, wireshark(frames, fields), strict=True):

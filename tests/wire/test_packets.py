@@ -70,9 +70,7 @@ def test_frames_dissect_to_the_same_header_and_lanes_and_build_again(seed: int) 
 @pytest.mark.parametrize("lane", list(Lane))
 def test_what_is_left_out_is_filled_in(lane: Lane) -> None:
     count = CHUNK_BYTES // lane.bytes
-    packet = (
-        Ether() / IP(src="10.0.0.1", dst="10.0.0.254") / UDP(sport=20001) / Netsum() / LANES[lane](values=[1] * count)
-    )
+    packet = Ether() / IP(src="10.0.0.1", dst="10.0.0.254") / UDP(sport=20001) / Netsum() / LANES[lane](values=[1] * count)
     built = dissect(bytes(packet))
     assert built[UDP].dport == 12000
     header = built[Netsum].header()

@@ -95,9 +95,7 @@ def parts(item: Job) -> list[dict[str, Any]]:
 def in_words(item: Job) -> str:
     """Several lines about the job; its members are listed elsewhere."""
     joined = sum(seat.active for seat in item.epoch.seats)
-    interrupted = (
-        "" if item.state is JobState.READY else " (a command was killed; the next one that needs it puts it right)"
-    )
+    interrupted = "" if item.state is JobState.READY else " (a command was killed; the next one that needs it puts it right)"
     lines = [f"job {item.name}: {item.state.value}{interrupted}, {joined} of {counted(item.workers, 'member')} joined"]
     return "\n".join([*lines, *(f"  {name:<10} {words}" for name, words in _settings(item))])
 
@@ -287,9 +285,7 @@ def _print_outcomes(found: JobStats, *, every: bool) -> None:
     if shown:
         print_table(("OUTCOME", *names), [(each, *(one[each] for one in found.by_switch.values())) for each in shown])
     if hidden := len(found.outcomes) - len(shown):
-        click.echo(
-            f"no packet has had any of the {'other ' if shown else ''}{counted(hidden, 'outcome')} (--all lists them)"
-        )
+        click.echo(f"no packet has had any of the {'other ' if shown else ''}{counted(hidden, 'outcome')} (--all lists them)")
 
 
 @job.command()

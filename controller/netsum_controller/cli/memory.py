@@ -140,9 +140,7 @@ def _options(_context: click.Context, _option: click.Parameter, given: tuple[str
 
 @memory.command()
 @click.argument("name")
-@click.option(
-    "--size", type=Size(), default=0, help="Such as 64M; rounded up to a power of two [default: the array's]."
-)
+@click.option("--size", type=Size(), default=0, help="Such as 64M; rounded up to a power of two [default: the array's].")
 @click.option("--devices", callback=_list, metavar="HOST,...", help="Who may hold it [default: all that are there].")
 @click.option("--replicas", type=int, default=1, show_default=True, help="Devices that hold each byte.")
 @click.option("--granule", type=Size(), default="8K", show_default=True, help="Neighboring bytes on one device.")
@@ -150,13 +148,9 @@ def _options(_context: click.Context, _option: click.Parameter, given: tuple[str
 @click.option("--kind", type=click.Choice(KINDS), default="array", show_default=True)
 @click.option("--dtype", type=click.Choice(DTYPES), help="Type of the array's elements.")
 @click.option("--shape", callback=_numbers, metavar="N,...", help="The array's shape.")
-@click.option(
-    "--option", "options", multiple=True, callback=_options, metavar="NAME=VALUE", help="Of its kind; may be repeated."
-)
+@click.option("--option", "options", multiple=True, callback=_options, metavar="NAME=VALUE", help="Of its kind; may be repeated.")
 @click.option("--token", metavar="TOKEN", help="The secret of those who write [default: a random one].")
-@click.option(
-    "--wait", type=float, default=WAIT, show_default=True, metavar="SECONDS", help="For its devices to make it."
-)
+@click.option("--wait", type=float, default=WAIT, show_default=True, metavar="SECONDS", help="For its devices to make it.")
 @json_option
 @click.pass_obj
 def create(settings: Settings, /, name: str, wait: float, as_json: bool, **given: Any) -> None:
@@ -195,9 +189,7 @@ def list_regions(settings: Settings, as_json: bool) -> None:
         click.echo("there are no regions; `netsum memory create NAME --size 64M` makes one")
     if state.devices:
         rows = device_rows(state)
-        print_table(
-            tuple(name.upper() for name in rows[0]), [tuple(_dash(value) for value in row.values()) for row in rows]
-        )
+        print_table(tuple(name.upper() for name in rows[0]), [tuple(_dash(value) for value in row.values()) for row in rows])
     else:
         click.echo("there are no memory devices; `netsum-memory` on a host is one")
 
@@ -234,14 +226,10 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
 
 @memory.command()
 @click.argument("name")
-@click.option(
-    "--to", "to", callback=_list, required=True, metavar="HOST,...", help="Devices that take the shards, in turn."
-)
+@click.option("--to", "to", callback=_list, required=True, metavar="HOST,...", help="Devices that take the shards, in turn.")
 @click.option("--from", "away_from", metavar="HOST", help="Only what this device holds [default: every primary].")
 @click.option("--shard", "shards", type=int, multiple=True, help="Only this shard; may be repeated.")
-@click.option(
-    "--wait/--no-wait", default=True, show_default=True, help="Return when it is done; Ctrl-C leaves it going on."
-)
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Return when it is done; Ctrl-C leaves it going on.")
 @json_option
 @click.pass_obj
 def move(

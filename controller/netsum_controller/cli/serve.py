@@ -73,9 +73,7 @@ def serve(
         raise click.UsageError("--tls-cert and --tls-key go together")
     for option, value in {"--host": host, "--advertise": advertise or ""}.items():
         if ":" in value:
-            raise click.UsageError(
-                f"{option} {value}: must be a name or an address of IPv4, without a port; netsum is IPv4 only"
-            )
+            raise click.UsageError(f"{option} {value}: must be a name or an address of IPv4, without a port; netsum is IPv4 only")
     tls = (tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     with _ending() as wait, settings.controller() as controller:
         period = PERIOD if watch else None

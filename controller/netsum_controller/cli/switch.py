@@ -131,9 +131,7 @@ def ports(settings: Settings, names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json(rows)
     else:
-        print_table(
-            ("SWITCH", "PORT", "FROM", "PACKETS", "BYTES", "DROPPED\npackets"), [tuple(row.values()) for row in rows]
-        )
+        print_table(("SWITCH", "PORT", "FROM", "PACKETS", "BYTES", "DROPPED\npackets"), [tuple(row.values()) for row in rows])
 
 
 # ``netsum reconcile``: repairs switches.

@@ -33,21 +33,15 @@ def _count(name: str, default: int, text: str) -> Callable[[Any], Any]:
 def _wires(command: Any) -> Any:
     """The options that every shape has."""
     for option in (
-        click.option(
-            "--mtu", type=click.IntRange(576, 65535), default=topologies.MTU, show_default=True, metavar="BYTES"
-        ),
-        click.option(
-            "--rate", type=click.IntRange(min=1), metavar="MBPS", help="Rate of every link, if the testbed can set it."
-        ),
+        click.option("--mtu", type=click.IntRange(576, 65535), default=topologies.MTU, show_default=True, metavar="BYTES"),
+        click.option("--rate", type=click.IntRange(min=1), metavar="MBPS", help="Rate of every link, if the testbed can set it."),
         click.option(
             "--p4runtime",
             metavar="HOST:PORT",
             help="Server of the first switch; the others use the ports after it. [default: filled in by a testbed; with "
             f"--rootless, {P4RUNTIME}]",
         ),
-        click.option(
-            "--rootless", is_flag=True, help="For `netsum switch start`: every wire is a pair of UDP sockets."
-        ),
+        click.option("--rootless", is_flag=True, help="For `netsum switch start`: every wire is a pair of UDP sockets."),
         click.option(
             "--udp",
             metavar="HOST:PORT",
@@ -157,10 +151,7 @@ def show(settings: Settings, as_json: bool) -> None:
     click.echo(f"topology {found.name}")
     print_table(
         ("SWITCH", "DEVICE", "P4RUNTIME", "IP", "MAC"),
-        [
-            (name, switch.device_id, switch.p4runtime or "-", switch.ip, switch.mac)
-            for name, switch in found.switches.items()
-        ],
+        [(name, switch.device_id, switch.p4runtime or "-", switch.ip, switch.mac) for name, switch in found.switches.items()],
     )
     print_table(
         ("HOST", "SWITCH", "PORT", "IP", "MAC", "MTU\nbytes", "RATE"),

@@ -111,9 +111,7 @@ class JobSpec(Strict):
     quorum: int | None = Field(default=None, ge=1)
     tenant: Name = DEFAULT_TENANT
     priority: int = Field(default=0, ge=0, le=MAX_PRIORITY)
-    roots: Annotated[
-        dict[Name, Annotated[int, Field(ge=1)]] | None, Field(min_length=1), BeforeValidator(roots_of_plan)
-    ] = None
+    roots: Annotated[dict[Name, Annotated[int, Field(ge=1)]] | None, Field(min_length=1), BeforeValidator(roots_of_plan)] = None
     network: str = Field(default="", repr=False)
     """Of the plan that the roots are from: if a part of it dies, other roots are planned for the rest."""
 

@@ -100,16 +100,10 @@ def _make(
     return Topology.model_validate(
         {
             "name": name,
-            "switches": {
-                switch: {"device_id": n, **_addresses(MAX_ADDRESSES + 1 - n)} for n, switch in enumerate(switches, 1)
-            },
-            "hosts": {
-                f"h{n}": {**_addresses(n), "switch": home, "port": port(home), **wire}
-                for n, home in enumerate(homes, 1)
-            },
+            "switches": {switch: {"device_id": n, **_addresses(MAX_ADDRESSES + 1 - n)} for n, switch in enumerate(switches, 1)},
+            "hosts": {f"h{n}": {**_addresses(n), "switch": home, "port": port(home), **wire} for n, home in enumerate(homes, 1)},
             "links": {
-                f"{one}_{other}": {"switches": (one, other), "ports": (port(one), port(other)), **wire}
-                for one, other in links
+                f"{one}_{other}": {"switches": (one, other), "ports": (port(one), port(other)), **wire} for one, other in links
             },
         }
     )

@@ -102,9 +102,7 @@ Endpoint = Annotated[str, AfterValidator(_udp_endpoint)]
 Queue = Annotated[
     int | None, Field(ge=1, description="packets that wait at each end of the link; a testbed sets it, with rate_mbps")
 ]
-Ecn = Annotated[
-    int | None, Field(ge=1, description="packets above the rate from which on the link marks them; with queue")
-]
+Ecn = Annotated[int | None, Field(ge=1, description="packets above the rate from which on the link marks them; with queue")]
 
 
 Part = TypeVar("Part", bound=BaseModel)
@@ -134,9 +132,7 @@ class Switch(Strict):
     p4runtime: GrpcAddress | None = Field(default=None, description="gRPC address; a testbed fills it in")
     ip: Ip = Field(description="the switch's own address: contributions go there")
     mac: Mac
-    cpu_port: Annotated[int, AfterValidator(_cpu_port)] = Field(
-        default=schema.CPU_PORT, description="port of PacketIn/PacketOut"
-    )
+    cpu_port: Annotated[int, AfterValidator(_cpu_port)] = Field(default=schema.CPU_PORT, description="port of PacketIn/PacketOut")
     tls: Tls | None = None
 
 
@@ -299,9 +295,7 @@ def _conflicts_of_sound(data: Any) -> list[Problem]:
     """The conflicts between those parts of a topology that are right by themselves."""
     if not isinstance(data, dict):
         return []
-    sections = {
-        name: found if isinstance(found := data.get(name), dict) else {} for name in ("switches", "hosts", "links")
-    }
+    sections = {name: found if isinstance(found := data.get(name), dict) else {} for name in ("switches", "hosts", "links")}
     return _conflicts(
         [name for name in sections["switches"] if isinstance(name, str)],
         _sound(Switch, sections["switches"]),

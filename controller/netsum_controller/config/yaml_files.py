@@ -243,9 +243,7 @@ def load_yaml(path: str | Path) -> MarkedYaml:
         raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
 
 
-def validate(
-    model: type[Model], document: MarkedYaml, more: Callable[[Any], Sequence[Problem]] = lambda _data: ()
-) -> Model:
+def validate(model: type[Model], document: MarkedYaml, more: Callable[[Any], Sequence[Problem]] = lambda _data: ()) -> Model:
     """Make a model from the document. :class:`InputError` has a line for everything that is wrong, in the order of the file:
     what the reader could not read, what the model does not take, and what ``more`` finds in such data."""
     unread = {problem.path for _, problem in document.problems}

@@ -38,9 +38,7 @@ class Entry:
         return self.TABLE, tuple(getattr(self, name) for name in self.KEY)
 
     def __str__(self) -> str:
-        keys = " ".join(
-            f"{name}={value:#x}" if value > 65535 else f"{name}={value}" for name, value in self.match.items()
-        )
+        keys = " ".join(f"{name}={value:#x}" if value > 65535 else f"{name}={value}" for name, value in self.match.items())
         return f"{self.TABLE} {keys}"
 
 

@@ -374,12 +374,7 @@ def _parse(text: bytes) -> Mapping[str, Any]:
 
 def _progress(body: Mapping[str, Any]) -> Progress | None:
     """The position that a rejoining member reports; None for one that joins."""
-    told = [
-        name
-        for group in (("needs", "next_epoch"), ("block", "sent", "octets"))
-        if body.keys() & group
-        for name in group
-    ]
+    told = [name for group in (("needs", "next_epoch"), ("block", "sent", "octets")) if body.keys() & group for name in group]
     if "epoch" not in body and not told:
         return None
     progress = {name: _field(body, name, int) for name in ("epoch", *told)}
@@ -413,8 +408,6 @@ def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:
         raise InputError(f"{name} must be {'a number' if kind is int else 'a string'}")
     if isinstance(value, str) and not 0 < len(value) <= 256:
         raise InputError(f"{name} must have 1 to 256 characters")
-    if (
-        isinstance(value, str) and not value.isprintable()
-    ):  # JSON can spell half a surrogate pair, which no file can hold
+    if isinstance(value, str) and not value.isprintable():  # JSON can spell half a surrogate pair, which no file can hold
         raise InputError(f"{name} must be printable text")
     return value

@@ -140,9 +140,7 @@ class BoundedHandler(BaseHTTPRequestHandler):
     def answer_head(self, status: int, headers: Mapping[str, str]) -> None:
         """The answer's status and headers; its body ends with the connection."""
         self.connection.settimeout(self.request_time)
-        self.request_version = (
-            self.protocol_version
-        )  # http.server answers what it cannot read as HTTP/0.9, without headers
+        self.request_version = self.protocol_version  # http.server answers what it cannot read as HTTP/0.9, without headers
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -261,9 +259,7 @@ class BoundedHTTPServer(ThreadingHTTPServer):
         if self._encrypted:
             return  # an answer would need a handshake
         body = b'{"error": "too many connections at once", "retry_ms": 500}'
-        head = (
-            f"HTTP/1.0 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
+        head = f"HTTP/1.0 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         with suppress(OSError):
             request.setblocking(False)
             request.send(head.encode() + body)
@@ -278,9 +274,7 @@ def tls_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
     try:
         context.load_cert_chain(certificate, key)
     except ssl.SSLError as error:
-        raise InputError(
-            f"{certificate} and {key} are not a certificate and its key, as PEM ({error.reason})"
-        ) from None
+        raise InputError(f"{certificate} and {key} are not a certificate and its key, as PEM ({error.reason})") from None
     except OSError as error:
         missing = next((path for path in (certificate, key) if not Path(path).is_file()), certificate)
         raise InputError(f"{missing}: {error.strerror}") from None

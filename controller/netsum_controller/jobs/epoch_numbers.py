@@ -68,9 +68,7 @@ def claim_again(context: ControllerContext, client: SwitchClient, job: Job) -> N
             context.store.set_claimed(epoch.number, client.name, _known(client))
             return
         context.store.skip_epochs(taken + 1)
-    raise NumberTakenError(
-        f"switch {client.name}: epoch number {epoch.number} of job {job.name!r} was taken there meanwhile"
-    )
+    raise NumberTakenError(f"switch {client.name}: epoch number {epoch.number} of job {job.name!r} was taken there meanwhile")
 
 
 def foreign(context: ControllerContext, switch: str, entries: Iterable[JobEntry]) -> list[JobEntry]:

@@ -82,9 +82,7 @@ def used_ids(client: SwitchClient, job: Job) -> int | None:
     try:
         record = client.query_records([job.slot_base], _RECORD_TIMEOUT)[job.slot_base]
     except SwitchError as error:
-        log.warning(
-            "the progress of epoch %d of job %s is not known: %s", job.epoch.number, job.name, error, extra=about(job)
-        )
+        log.warning("the progress of epoch %d of job %s is not known: %s", job.epoch.number, job.name, error, extra=about(job))
         return None
     opened = 0
     if record.epoch == job.epoch.number:
@@ -151,9 +149,7 @@ def _plan_again(context: ControllerContext, job: Job) -> tuple[Shape, tuple[Part
         return job.epoch.shape, job.parts
     _tell(context, job, trees)
     hosts = context.topology.hosts
-    homes = tuple(
-        hosts[seat.host].switch if seat.host in hosts else home_of(job, seat.rank) for seat in job.epoch.seats
-    )
+    homes = tuple(hosts[seat.host].switch if seat.host in hosts else home_of(job, seat.rank) for seat in job.epoch.seats)
     return Shape(trees.roots, trees.parents, homes), parts
 
 
@@ -169,11 +165,7 @@ def _tell(context: ControllerContext, job: Job, trees: Trees) -> None:
 def goes_around(context: ControllerContext, job: Job) -> bool:
     """True if the job's trees need a switch or a link that is down, and other trees would not."""
     shape = job.epoch.shape
-    cut = {
-        frozenset(context.topology.links[name].switches)
-        for name in context.links_down
-        if name in context.topology.links
-    }
+    cut = {frozenset(context.topology.links[name].switches) for name in context.links_down if name in context.topology.links}
     if not shape.switches & context.down and cut.isdisjoint(map(frozenset, shape.edges)):
         return False
     try:

@@ -47,9 +47,7 @@ def evict(context: ControllerContext, name: str, rank: int) -> Eviction:
         job = context.store.job(name)
         seat = job.seat(rank)
         if not seat.evicted and len(job.epoch.members) == 1:
-            raise RejectedError(
-                f"job {name!r}: rank {rank} is its last member; `netsum job delete {name}` ends the job"
-            )
+            raise RejectedError(f"job {name!r}: rank {rank} is its last member; `netsum job delete {name}` ends the job")
         if not job.by_switch:
             return _anew(context, job, seat, evicted=True)
         path = _way_up(context, job, rank)

@@ -49,9 +49,7 @@ def is_group(job: Job) -> bool:
     return MARK in job.name
 
 
-def open_group(
-    context: ControllerContext, parent: Job, token: str, epoch: int, label: str, ranks: Sequence[int]
-) -> Job:
+def open_group(context: ControllerContext, parent: Job, token: str, epoch: int, label: str, ranks: Sequence[int]) -> Job:
     """The group of these ranks of ``parent``, created if necessary. Every member asks with the same ``label`` and ranks. Raises
     :class:`InputError`, :class:`UnknownRankError`, :class:`CannotResumeError` (``epoch`` is no longer the parent's) or what
     :func:`create_job` raises."""
@@ -85,9 +83,7 @@ def _check_number(parent: Job, others: Sequence[Job], ranks: Sequence[int]) -> N
         host = parent.members[rank]
         there = sum(group.members.count(host) for group in others)
         if there >= MAX_GROUPS * parent.members.count(host):
-            raise RejectedError(
-                f"job {parent.name!r}: rank {rank} is in {MAX_GROUPS} groups already; close those that are done"
-            )
+            raise RejectedError(f"job {parent.name!r}: rank {rank} is in {MAX_GROUPS} groups already; close those that are done")
 
 
 def _clear_old(context: ControllerContext, parent: Job, current: str) -> None:

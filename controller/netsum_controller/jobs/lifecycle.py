@@ -101,9 +101,7 @@ def create_job(context: ControllerContext, spec: JobSpec, *, wait_for_switch: bo
         if existing is not None and existing.exists:
             different = differences(existing, spec, context)
             if different:
-                raise RejectedError(
-                    f"job {spec.name!r} exists with {'; '.join(different)}: delete it first, or use another name"
-                )
+                raise RejectedError(f"job {spec.name!r} exists with {'; '.join(different)}: delete it first, or use another name")
             return existing
         if without_switch(spec.algorithm):
             return _create_without_switch(context, spec, "")
@@ -280,9 +278,7 @@ def _remove_from_switches(context: ControllerContext, job: Job, *, force: bool) 
                 if force or name not in job.epoch.shape.switches:
                     continue  # the job has nothing there, or it is removed when the switch is back
                 raise
-            if (
-                running == context.program.cookie
-            ):  # else it has restarted or runs another program: nothing of ours is there
+            if running == context.program.cookie:  # else it has restarted or runs another program: nothing of ours is there
                 require_ours(context, client)
                 clients[name] = client
         if not clients:

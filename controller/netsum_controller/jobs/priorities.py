@@ -55,6 +55,4 @@ def settle_quietly(context: ControllerContext, clients: Iterable[SwitchClient], 
         try:
             settle(context, client, because)
         except SwitchError as error:
-            log.warning(
-                "switch %s: priorities stay as they were: %s", client.name, error, extra={"switch": client.name}
-            )
+            log.warning("switch %s: priorities stay as they were: %s", client.name, error, extra={"switch": client.name})

@@ -142,9 +142,7 @@ class _Restoring:
         return kept
 
     def _needs_epoch(self, client: SwitchClient, job: Job) -> bool:
-        return (
-            job.name in self._lost or goes_around(self._context, job) or not _keeps_number(self._context, client, job)
-        )
+        return job.name in self._lost or goes_around(self._context, job) or not _keeps_number(self._context, client, job)
 
     def _apply(self, client: SwitchClient, desired: list[Item], installed: list[Item]) -> None:
         steps = plan(desired, installed)
@@ -241,9 +239,7 @@ class _Restoring:
     def _must_wait(self, job: Job, clients: Clients) -> bool:
         missing = [name for name in switches_of(job) if name not in clients]
         if missing:
-            self.report.waiting[job.name] = str(
-                self._troubles.get(missing[0], f"switch {missing[0]} has not been asked")
-            )
+            self.report.waiting[job.name] = str(self._troubles.get(missing[0], f"switch {missing[0]} has not been asked"))
         return bool(missing)
 
     def _before(self, client: SwitchClient, job: Job) -> list[Item]:

@@ -51,9 +51,7 @@ def lowest(needs: Sequence[int], window: int) -> int | None:
     return None
 
 
-def rejoin(
-    context: ControllerContext, job: Job, rank: int, instance: str, progress: Progress, peer: str | None = None
-) -> Job:
+def rejoin(context: ControllerContext, job: Job, rank: int, instance: str, progress: Progress, peer: str | None = None) -> Job:
     """The job with the epoch in which ``instance`` continues: its own, or one that resumes it. The other members reach it at
     ``peer``. Call it under the state lock. Raises :class:`BusyError` (not every member has rejoined),
     :class:`CannotResumeError` or :class:`SwitchError` (the epoch could not be installed yet: ask again)."""
@@ -109,9 +107,7 @@ def _agree(context: ControllerContext, job: Job) -> Job:
     assert epoch.resumes is not None
     first = lowest([seat.needs for seat in epoch.members if seat.needs is not None], job.window)
     if first is None:
-        raise CannotResumeError(
-            job.name, epoch.resumes, f"its ranks are further apart than {counted(job.window, 'block')}"
-        )
+        raise CannotResumeError(job.name, epoch.resumes, f"its ranks are further apart than {counted(job.window, 'block')}")
     used = (first - epoch.first_block_id) % SERIAL + 2 * job.window
     with context.store.transaction():
         context.store.set_used_ids(epoch.resumes, used)
@@ -144,9 +140,7 @@ def happened(job: Job) -> str:
 def _finish(context: ControllerContext, job: Job, before: Job | None = None) -> Job:
     """Install the job's epoch (``before`` is as for :func:`install`); or one that resumes it, if another job has taken its number
     on a switch that could not be asked before."""
-    with open_clients(
-        context, switches_of(job), brief=True
-    ) as clients:  # members ask again, and others wait for the lock
+    with open_clients(context, switches_of(job), brief=True) as clients:  # members ask again, and others wait for the lock
         try:
             for client in clients.values():
                 claim_again(context, client, job)

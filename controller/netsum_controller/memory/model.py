@@ -205,13 +205,9 @@ class RegionSpec(Strict):
             if value is not None and value != least_power(value):
                 raise ValueError(f"{name} must be a power of two, not {value}")
         if self.size and self.size < self._array_bytes:
-            raise ValueError(
-                f"an array of shape {self.shape} has {self._array_bytes} bytes, more than size {self.size}"
-            )
+            raise ValueError(f"an array of shape {self.shape} has {self._array_bytes} bytes, more than size {self.size}")
         if (self.shards or 1) * self.granule > self.bytes:
-            raise ValueError(
-                f"{self.shards or 1} shards in granules of {self.granule} bytes are more than {self.bytes}"
-            )
+            raise ValueError(f"{self.shards or 1} shards in granules of {self.granule} bytes are more than {self.bytes}")
         if self.devices is not None and len(set(self.devices)) != len(self.devices):
             raise ValueError("a device is named twice")
         return self

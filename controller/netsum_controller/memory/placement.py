@@ -108,9 +108,7 @@ MEMORY_TABLES = (*_OWN_TABLES, MyStationEntry, TransitEntry, MemoryStationEntry,
 ADDRESS_BITS = 64
 
 
-def memory_items(
-    topology: Topology, state: MemoryState, switch: str, down: Collection[str] = frozenset()
-) -> list[Item]:
+def memory_items(topology: Topology, state: MemoryState, switch: str, down: Collection[str] = frozenset()) -> list[Item]:
     """All of these items; none as long as there is no device. Paths avoid switches that are ``down``."""
     if not state.devices:
         return []
@@ -174,6 +172,4 @@ def _is_memorys(item: Item, virtual: int) -> bool:
     if isinstance(item, MulticastGroup):
         return FIRST_GROUP <= item.group_id < FLOOD_GROUP
     table, key = item.identity
-    return table in {kind.TABLE for kind in _OWN_TABLES} or (
-        table in ("my_station", "source_guard") and key == (virtual,)
-    )
+    return table in {kind.TABLE for kind in _OWN_TABLES} or (table in ("my_station", "source_guard") and key == (virtual,))

@@ -82,8 +82,7 @@ class MemoryRows:
             host, number, incarnation, durable, alive, free = row
             devices[host] = Device(host, number, incarnation, bool(durable), bool(alive), free)
         groups = {
-            tuple(json.loads(text)): number
-            for text, number in self._store.rows("SELECT devices, number FROM memory_groups")
+            tuple(json.loads(text)): number for text, number in self._store.rows("SELECT devices, number FROM memory_groups")
         }
         return MemoryState(regions, shards, devices, groups)
 
@@ -144,10 +143,7 @@ class MemoryRows:
     def vouched(self) -> dict[str, dict[ShardKey, Report]]:
         """By host, how far its device has said that it has shards' logs."""
         return {
-            host: {
-                (region, shard): Report(incarnation, epoch, vouched=far)
-                for region, shard, epoch, far in json.loads(text)
-            }
+            host: {(region, shard): Report(incarnation, epoch, vouched=far) for region, shard, epoch, far in json.loads(text)}
             for host, incarnation, text in self._store.rows("SELECT host, incarnation, shards FROM memory_vouched")
         }
 

@@ -174,9 +174,7 @@ def _joined(parts: list[JobView]) -> JobView:
         blocks=max(part.blocks for part in parts),
         open_blocks=max(part.open_blocks for part in parts),
         oldest=max(part.oldest for part in parts),
-        members=tuple(
-            seen.get(seat.rank) or MemberView(seat.rank, seat.host, presence(seat)) for seat in newest.epoch.seats
-        ),
+        members=tuple(seen.get(seat.rank) or MemberView(seat.rank, seat.host, presence(seat)) for seat in newest.epoch.seats),
         complete=len(parts) == len(newest.epoch.shape.switches),
     )
 
@@ -259,9 +257,7 @@ class JobCollector:
         now = time.monotonic()
         return SwitchView(switch, True, now - began, at=now, jobs=views, ports=ports, regions=regions)
 
-    def _job(
-        self, client: SwitchClient, job: Job, traffic: Mapping[MemberEntry, tuple[int, int]], at: float
-    ) -> JobView:
+    def _job(self, client: SwitchClient, job: Job, traffic: Mapping[MemberEntry, tuple[int, int]], at: float) -> JobView:
         outcomes = client.read_outcomes(job.job_id)
         part = job.part(client.name)
         assert part is not None

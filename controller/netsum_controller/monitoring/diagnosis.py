@@ -115,9 +115,7 @@ def _cause(
     if known := path.not_arriving((first + block) % SERIAL):
         return known
     if last is not None and last > block:
-        return (
-            f"has gone on to later blocks: its packet was lost, and it will send it again{path.none_so_large(record)}"
-        )
+        return f"has gone on to later blocks: its packet was lost, and it will send it again{path.none_so_large(record)}"
     if known := path.not_returning(first, others):
         return known
     if last is not None and behind is not None:
@@ -127,9 +125,7 @@ def _cause(
         return f"has joined, and none of its packets has come{path.nothing_comes(outcomes)}"
     if outcomes.get("wrong_port"):
         return f"still sends as in an earlier epoch, from another UDP port than {seat.udp_port}: it must join again"
-    here = (
-        f"is connected ({counted(path.packets, 'packet')}), and has contributed to no block that the switch remembers"
-    )
+    here = f"is connected ({counted(path.packets, 'packet')}), and has contributed to no block that the switch remembers"
     return f"{here}{path.none_so_large(record)}"
 
 

@@ -131,9 +131,7 @@ class RegionHealth:
         return {"region": fields.pop("name"), **fields, "shards": dict(self.shards), "devices": dict(self.devices)}
 
 
-def region_health(
-    state: MemoryState, name: str, before: Mapping[str, SwitchView], now: Iterable[SwitchView]
-) -> RegionHealth:
+def region_health(state: MemoryState, name: str, before: Mapping[str, SwitchView], now: Iterable[SwitchView]) -> RegionHealth:
     """From the previous look at each switch, by its name, and the current ones."""
     region = state.regions[name]
     counts, rates, none = [], [], RegionCounts(0, 0)

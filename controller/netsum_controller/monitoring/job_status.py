@@ -226,10 +226,7 @@ class _Search:
         """Every block that is in flight on some switch, the oldest first."""
         first = self.job.epoch.first_block_id
         found = {
-            record.block_id
-            for state in self.states.values()
-            for record in state.records.values()
-            if record.state in IN_PROGRESS
+            record.block_id for state in self.states.values() for record in state.records.values() if record.state in IN_PROGRESS
         }
         return [self.report(block) for block in sorted(found, key=lambda block: (block - first) % SERIAL)]
 

@@ -193,6 +193,4 @@ class LinkWatcher:
     def _move(self, job: Job) -> None:
         with self._context.store.lock:
             if goes_around(self._context, job):
-                reconcile_switch(
-                    self._context, next(name for name in switches_of(job) if name not in self._context.down)
-                )
+                reconcile_switch(self._context, next(name for name in switches_of(job) if name not in self._context.down))

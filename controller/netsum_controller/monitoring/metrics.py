@@ -93,9 +93,7 @@ def memory_metrics(state: MemoryState, views: Sequence[SwitchView]) -> Iterator[
             if number in names:
                 packets.add_metric((names[number], view.name), counts.packets)
                 octets.add_metric((names[number], view.name), counts.bytes)
-    shards = GaugeMetricFamily(
-        "netsum_region_shards", "Shards of the region, by how they are.", labels=("region", "state")
-    )
+    shards = GaugeMetricFamily("netsum_region_shards", "Shards of the region, by how they are.", labels=("region", "state"))
     for name, region in state.regions.items():
         found = [how_is(region, placed) for placed in state.shards[name]]
         for word in ("ok", "moving", "degraded", "lost"):
@@ -154,9 +152,7 @@ def encoded(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:
 class SwitchCollector(Collector):
     """Switches and jobs as they are."""
 
-    def __init__(
-        self, context: ControllerContext, max_age: float = MAX_AGE, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, context: ControllerContext, max_age: float = MAX_AGE, clock: Callable[[], float] = time.monotonic) -> None:
         self._context, self._max_age, self._clock = context, max_age, clock
         self._collectors: dict[str, JobCollector] = {}
         self._guard = threading.Lock()
@@ -243,9 +239,7 @@ def _job_gauge(name: str, text: str) -> GaugeMetricFamily:
 
 def _member_metrics(jobs: list[JobView]) -> Iterator[Metric]:
     labels = ("job", "rank", "host")
-    packets = CounterMetricFamily(
-        "netsum_member_packets", "Packets of the member that its switch let in.", labels=labels
-    )
+    packets = CounterMetricFamily("netsum_member_packets", "Packets of the member that its switch let in.", labels=labels)
     octets = CounterMetricFamily("netsum_member_bytes", "Bytes of those packets, as whole frames.", labels=labels)
     repeats = CounterMetricFamily(
         "netsum_member_repeats",

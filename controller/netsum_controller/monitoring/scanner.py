@@ -184,9 +184,7 @@ class _SwitchAgingScanner:
         frame = scan_frame(self._connected_to, one.job_id)
         self._stream.send_packet(self._context.program.packet_out(frame, scan_fields(cookie)))
         self._count(one.job, scans=1)
-        self._rounds[one.job_id] = replace(
-            one, cookie=cookie, sent=now, due=max(one.due, now - one.period) + one.period
-        )
+        self._rounds[one.job_id] = replace(one, cookie=cookie, sent=now, due=max(one.due, now - one.period) + one.period)
         return now + PATIENCE
 
     def _count(self, job: str, *, scans: int = 0, unanswered: int = 0, closed: int = 0) -> None:

@@ -136,9 +136,7 @@ class _Watch:
         elif cookie == self._context.program.cookie:
             self._tell(None)
         else:
-            self._tell(
-                f"switch {self._name} runs another P4 program than this netsum's; `netsum switch push` loads ours"
-            )
+            self._tell(f"switch {self._name} runs another P4 program than this netsum's; `netsum switch push` loads ours")
 
     def _others_down(self) -> frozenset[str]:
         return frozenset(self._context.down) - {self._name}

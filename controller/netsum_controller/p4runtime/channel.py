@@ -179,9 +179,7 @@ def switch_error(switch: str, address: str, call: str, error: grpc.RpcError) -> 
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return SwitchError(f"switch {switch}: {call}: no answer from {address} in time")
     if code == grpc.StatusCode.FAILED_PRECONDITION:
-        return SwitchError(
-            f"switch {switch}: {call}: {text or 'no pipeline'}; `netsum switch push` installs the P4 program"
-        )
+        return SwitchError(f"switch {switch}: {call}: {text or 'no pipeline'}; `netsum switch push` installs the P4 program")
     kind = EntryNotFoundError if code == grpc.StatusCode.NOT_FOUND else SwitchError
     return kind(f"switch {switch}: {call}: {code.name} {text}".rstrip())
 
@@ -195,9 +193,7 @@ def taken_over(switch: str, call: str) -> SwitchError:
 
 
 def unreachable(switch: str, address: str, why: str) -> UnreachableError:
-    return UnreachableError(
-        f"switch {switch}: no P4Runtime server answers at {address}; is the switch running? ({why})"
-    )
+    return UnreachableError(f"switch {switch}: no P4Runtime server answers at {address}; is the switch running? ({why})")
 
 
 def no_connection(switch: str, address: str, details: str, *, tls: bool) -> SwitchError:

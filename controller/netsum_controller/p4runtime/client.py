@@ -294,10 +294,7 @@ class SwitchClient:
         """The packets that came in at each of these ports since the program was loaded. What goes out is counted at the other
         end of the link, because BMv2 does not know its length."""
         came, dropped = self._read_counters(ports, PORTS_COUNTER, DROPPED_COUNTER)
-        return {
-            port: PortCounts(came[port].packet_count, came[port].byte_count, dropped[port].packet_count)
-            for port in came
-        }
+        return {port: PortCounts(came[port].packet_count, came[port].byte_count, dropped[port].packet_count) for port in came}
 
     def _read_counters(self, indices: Iterable[int], *names: str) -> list[dict[int, Any]]:
         """For each counter, ``p4.v1.CounterData`` by index; in one Read."""
@@ -348,8 +345,7 @@ class SwitchClient:
             now = time.monotonic()
             if now > deadline:
                 raise SwitchError(
-                    f"switch {self.name}: {len(waiting)} block records did not arrive in time; "
-                    f"was it started with --cpu-port?"
+                    f"switch {self.name}: {len(waiting)} block records did not arrive in time; was it started with --cpu-port?"
                 )
             window = list(waiting)[:QUERIES_IN_FLIGHT]
             for slot in window:
@@ -386,9 +382,7 @@ class SwitchClient:
         primary, and this client's next :meth:`claim` tells."""
         return self.claim(0) if self._highest is None else self._highest
 
-    def _ask(
-        self, what: str, payload: bytes, fields: Callable[[int], dict[str, int]], patience: float
-    ) -> dict[str, int]:
+    def _ask(self, what: str, payload: bytes, fields: Callable[[int], dict[str, int]], patience: float) -> dict[str, int]:
         """Metadata of the first PacketIn that answers a PacketOut, which is repeated every ``patience`` seconds with the
         ``fields`` of another cookie."""
         assert self._stream is not None, "the client is not open"

@@ -104,9 +104,7 @@ class Stream:
                 self.close()
                 if time.monotonic() >= deadline:
                     address = self._address
-                    raise SwitchError(
-                        f"switch {self._switch}: no answer to arbitration from {address} in time"
-                    ) from None
+                    raise SwitchError(f"switch {self._switch}: no answer to arbitration from {address} in time") from None
                 silence *= 2  # the switch may only be slow
                 low += 1
                 continue

@@ -208,9 +208,7 @@ def _without_id(there: Mapping[str, Sequence[Job]]) -> str:
     return f"no job id is free on all of its switches ({counts} of {len(JOB_IDS)} left, not the same)"
 
 
-def _check_entries(
-    name: str, topology: Topology, switch: str, there: Sequence[Job], trees: Trees, table_size: int
-) -> None:
+def _check_entries(name: str, topology: Topology, switch: str, there: Sequence[Job], trees: Trees, table_size: int) -> None:
     sources, parents, ways = _needs(trees, switch)
     used = [_entries(topology, job, switch) for job in there]
     members = sum(one[0] + one[1] for one in used)

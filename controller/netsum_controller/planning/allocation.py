@@ -47,9 +47,7 @@ def allocate_slots(used: Iterable[tuple[int, int]], slots: int) -> int | None:
     return None
 
 
-def allocate_ports(
-    cursor: int, hosts: Sequence[str], used: AbstractSet[tuple[str, int]]
-) -> tuple[list[int], int] | None:
+def allocate_ports(cursor: int, hosts: Sequence[str], used: AbstractSet[tuple[str, int]]) -> tuple[list[int], int] | None:
     """A UDP port for each of ``hosts`` (one for each rank; a host may occur several times), round robin from ``cursor``, and the
     next cursor. The ports differ from each other and from those in ``used``, pairs of (host, port)."""
     ports: list[int] = []

@@ -130,9 +130,7 @@ def job_trees(topology: Topology, job: Job) -> Trees:
         if host is not None and host.switch == home:
             here[seat.rank] = seat.host
         elif not seat.evicted:
-            raise RejectedError(
-                f"job {job.name!r}: its member {seat.host} is no longer on switch {home} in the topology"
-            )
+            raise RejectedError(f"job {job.name!r}: its member {seat.host} is no longer on switch {home} in the topology")
     try:
         return trees_of(topology, shape, here)
     except RejectedError as error:

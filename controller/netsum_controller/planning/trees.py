@@ -212,9 +212,7 @@ def source_ids(shape: Shape) -> dict[str, dict[int | str, int]]:
         children = lowest[name]
         children |= {child: min(lowest[child].values(), default=len(shape.homes)) for child in below[name]}
         if len(children) > SWITCH_SOURCE:
-            raise RejectedError(
-                f"switch {name} would have {len(children)} sources; a switch has {SWITCH_SOURCE} at most"
-            )
+            raise RejectedError(f"switch {name} would have {len(children)} sources; a switch has {SWITCH_SOURCE} at most")
         ids[name] = {child: number for number, child in enumerate(sorted(children, key=children.__getitem__))}
     return ids
 

@@ -45,9 +45,7 @@ def create_region(
         existing = state.regions.get(spec.name)
         if existing is not None:
             if different := differences(existing, spec):
-                raise RejectedError(
-                    f"region {spec.name!r} exists with {'; '.join(different)}: delete it, or use another name"
-                )
+                raise RejectedError(f"region {spec.name!r} exists with {'; '.join(different)}: delete it, or use another name")
             return existing
         region = _planned(state, spec)
         incarnations = {host: state.devices[host].incarnation for host in region.devices}
@@ -65,15 +63,11 @@ def _planned(state: MemoryState, spec: RegionSpec) -> Region:
     alive = [host for host, device in state.devices.items() if device.alive]
     devices = tuple(alive if spec.devices is None else spec.devices)
     if missing := [host for host in devices if host not in alive]:
-        raise RejectedError(
-            f"no memory device serves on {', '.join(missing)}: start `netsum-memory --host {missing[0]}` there"
-        )
+        raise RejectedError(f"no memory device serves on {', '.join(missing)}: start `netsum-memory --host {missing[0]}` there")
     if not devices:
         raise RejectedError("there is no memory device: start `netsum-memory` on some hosts, while `netsum serve` runs")
     if spec.replicas > len(devices):
-        raise RejectedError(
-            f"{spec.replicas} replicas need as many devices, and there are {len(devices)}: {', '.join(devices)}"
-        )
+        raise RejectedError(f"{spec.replicas} replicas need as many devices, and there are {len(devices)}: {', '.join(devices)}")
     shards = spec.shards or default_shards(len(devices), spec.bytes, spec.granule)
     taken = sum(region.shards for region in state.regions.values())
     if len(state.regions) >= MAX_REGIONS or taken + shards > MAX_SHARDS:
@@ -112,11 +106,7 @@ def differences(region: Region, spec: RegionSpec) -> list[str]:
     asked |= {"dtype": spec.dtype, "shape": spec.shape, "options": spec.options}
     asked |= {"devices": spec.devices} if spec.devices is not None else {}
     asked |= {"shards": spec.shards} if spec.shards is not None else {}
-    found = [
-        f"{name} {getattr(region, name)}, not {value}"
-        for name, value in asked.items()
-        if getattr(region, name) != value
-    ]
+    found = [f"{name} {getattr(region, name)}, not {value}" for name, value in asked.items() if getattr(region, name) != value]
     if spec.token is not None and token_hash(spec.token) != region.token_sha256:
         found.append("another token")
     return found
@@ -232,9 +222,7 @@ def device_token(context: ControllerContext) -> str:
     return found
 
 
-def describe_region(
-    context: ControllerContext, region: Region, *, write: bool, host: str | None = None
-) -> dict[str, Any]:
+def describe_region(context: ControllerContext, region: Region, *, write: bool, host: str | None = None) -> dict[str, Any]:
     """The description that a client needs; with its ``host``'s name, also how to send from there."""
     virtual = virtual_address(context.topology)
     answer: dict[str, Any] = {

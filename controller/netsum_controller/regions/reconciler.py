@@ -67,9 +67,7 @@ def take_heartbeat(context: ControllerContext, host: str, report: DeviceReport) 
             context.memory.set_device(replace(now, free=report.free))
         context.beats.wake.set()
     shards = {
-        (region.id, placed.now.number): placed.now
-        for region in state.regions.values()
-        for placed in state.shards[region.name]
+        (region.id, placed.now.number): placed.now for region in state.regions.values() for placed in state.shards[region.name]
     }
     newer = frozenset(_newer(context, shards, report))
     if newer and _seldom.due() is not None:
@@ -226,9 +224,7 @@ def _is_due(state: MemoryState, standings: Standings, beats: Beats) -> bool:
 
 def _steps(state: MemoryState, standings: Standings) -> Changes:
     """The shards that change: in a new epoch (``next``), or in what is known of their devices."""
-    loads: Counter[str] = Counter(
-        host for shards in state.shards.values() for placed in shards for host in placed.now.hosts
-    )
+    loads: Counter[str] = Counter(host for shards in state.shards.values() for placed in shards for host in placed.now.hosts)
     changes: Changes = {}
     for name, shards in state.shards.items():
         for placed in shards:

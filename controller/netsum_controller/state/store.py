@@ -66,9 +66,7 @@ class Store:
         self._guard = threading.RLock()
         self._changes = 0
         try:
-            self._db = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, timeout=10.0, factory=Database
-            )
+            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10.0, factory=Database)
             self._db.path = self.path
             self._prepare()
         except sqlite3.Error as error:
@@ -190,9 +188,7 @@ class Store:
 
     def classes(self, switch: str, but: str = "") -> set[int]:
         """The priorities of the jobs on a switch, without those that are being deleted and the one of the name ``but``."""
-        query = (
-            "SELECT DISTINCT priority FROM jobs JOIN parts ON job = name WHERE switch = ? AND name <> ? AND state <> ?"
-        )
+        query = "SELECT DISTINCT priority FROM jobs JOIN parts ON job = name WHERE switch = ? AND name <> ? AND state <> ?"
         return {priority for (priority,) in self.rows(query, (switch, but, JobState.DELETING.value))}
 
     def half_done(self, switch: str) -> list[Job]:

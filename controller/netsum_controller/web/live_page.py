@@ -137,9 +137,7 @@ class TooManyReadersError(Exception):
 class EventStream:
     """Looks in a thread of its own until closed. ``read`` gives the switches as they are (:meth:`Metrics.views`)."""
 
-    def __init__(
-        self, context: ControllerContext, read: Callable[[], Sequence[SwitchView]], period: float = PERIOD
-    ) -> None:
+    def __init__(self, context: ControllerContext, read: Callable[[], Sequence[SwitchView]], period: float = PERIOD) -> None:
         self._context, self._read, self._period = context, read, period
         self._news = threading.Condition()
         self._looks = self._happened = 0

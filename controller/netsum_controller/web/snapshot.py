@@ -77,8 +77,7 @@ def _job(one: JobHealth) -> dict[str, Any]:
 def _unseen(job: Job) -> dict[str, Any]:
     """A job of which no switch counts anything: its members combine by themselves, or its switches are down."""
     members = [
-        {"rank": seat.rank, "host": seat.host, "state": presence(seat).value, "bytes_per_s": None}
-        for seat in job.epoch.seats
+        {"rank": seat.rank, "host": seat.host, "state": presence(seat).value, "bytes_per_s": None} for seat in job.epoch.seats
     ]
     return {
         "job": job.name,
@@ -105,8 +104,7 @@ def _switch(view: SwitchView, before: Observation | None) -> dict[str, Any]:
         "name": view.name,
         "up": view.up,
         "trouble": view.trouble,
-        "restarted": was is not None
-        and any(view.ports[port].packets < was.ports[port].packets for port in _common(view, was)),
+        "restarted": was is not None and any(view.ports[port].packets < was.ports[port].packets for port in _common(view, was)),
         "outcomes": {name: count for name, count in outcomes.items() if count and name not in refused},
         "refused": {name: count for name, count in outcomes.items() if count and name in refused},
         "dropped": sum(counts.dropped for counts in view.ports.values()),

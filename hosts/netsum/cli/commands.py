@@ -38,14 +38,10 @@ def packet() -> None:
 
 def _endpoint(option: str) -> Callable[[Any], Any]:
     """The option for one end's addresses."""
-    return click.option(
-        option, metavar="IP[,MAC]", help=f"Address of the {option.strip('-')}, if there is no descriptor."
-    )
+    return click.option(option, metavar="IP[,MAC]", help=f"Address of the {option.strip('-')}, if there is no descriptor.")
 
 
-_frames_port = click.option(
-    "--frames-port", type=click.IntRange(1, 65535), multiple=True, help="UDP port that carries frames."
-)
+_frames_port = click.option("--frames-port", type=click.IntRange(1, 65535), multiple=True, help="UDP port that carries frames.")
 _verbose = click.option("--verbose", "-v", is_flag=True, help="Print every field, as scapy shows it.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object a packet.")
 
@@ -63,20 +59,14 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 @click.option("--udp-port", type=click.IntRange(1, 65535), help="UDP source port, if there is no descriptor.")
 @click.option("--switch-port", type=click.IntRange(1, 65535), default=UDP_PORT, show_default=True)
 @click.option("--interface", "-i", help="Send raw frames here instead of through the kernel's UDP (needs root).")
-@click.option(
-    "--frames", metavar="LOCAL,REMOTE", help="Send frames in datagrams from one HOST:PORT to another instead."
-)
+@click.option("--frames", metavar="LOCAL,REMOTE", help="Send frames in datagrams from one HOST:PORT to another instead.")
 @click.option("--job-id", type=click.IntRange(0, 255), help="Default: the descriptor's, else 1.")
-@click.option(
-    "--block", type=click.IntRange(0, (1 << 32) - 1), help="Block id; default: the descriptor's first, else 0."
-)
+@click.option("--block", type=click.IntRange(0, (1 << 32) - 1), help="Block id; default: the descriptor's first, else 0.")
 @click.option("--gen", type=click.IntRange(0, (1 << 16) - 1), default=0, show_default=True, help="Generation.")
 @click.option("--src", type=click.IntRange(0, 255), help="Source id; default: the descriptor's, else 0.")
 @click.option("--op", type=click.Choice([op.name for op in Op]), default="SUM", show_default=True)
 @click.option("--lane", type=click.Choice(list(_LANES)), default="32", show_default=True, help="Bits in a lane.")
-@click.option(
-    "--dest", type=click.IntRange(0, EVERYONE), default=EVERYONE, show_default=True, help="Rank that gets the result."
-)
+@click.option("--dest", type=click.IntRange(0, EVERYONE), default=EVERYONE, show_default=True, help="Rank that gets the result.")
 @click.option("--status", type=click.Choice([status.name for status in Status]), default="OK", show_default=True)
 @click.option("--values", help="Gradients, such as 1,2,3: the lanes as they are on the wire, without a bias.")
 @click.option("--chunks", type=int, help="Repeat the gradients over this many 256-byte chunks.")

@@ -58,9 +58,7 @@ def build(fields: Mapping[str, Any], values: Sequence[int], *, lane: Lane, chunk
     count = chunks * a_chunk if chunks else -(-len(values) // a_chunk) * a_chunk
     if count > MAX_CHUNKS * a_chunk:
         raise ValueError(f"{len(values)} gradients of {lane.bits} bits do not fit {MAX_CHUNKS} chunks")
-    filled = (
-        [values[index % len(values)] for index in range(count)] if chunks else [*values, *([0] * (count - len(values)))]
-    )
+    filled = [values[index % len(values)] for index in range(count)] if chunks else [*values, *([0] * (count - len(values)))]
     return bytes(header / LANES[int(lane)](values=[value % (1 << lane.bits) for value in filled]))
 
 

@@ -61,9 +61,7 @@ class FittingTable(Table):
     def _widths(self, columns: Sequence[Column], room: int) -> list[int] | None:
         """Each column's width, the widest of them narrowed until all fit; None if that would cut a word."""
         widths = [max(map(cell_len, _lines(column)), default=0) for column in columns]
-        least = [
-            max((cell_len(word) for line in _lines(column) for word in line.split()), default=0) for column in columns
-        ]
+        least = [max((cell_len(word) for line in _lines(column) for word in line.split()), default=0) for column in columns]
         free = room - self._around(len(columns))
         if sum(least) > free:
             return None

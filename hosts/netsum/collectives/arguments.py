@@ -39,9 +39,7 @@ def check_state(state: Sequence[Any], progress: Any) -> None:
     """Raise UnsupportedError if ranks cannot take over such state, or are nowhere near this progress."""
     for array in state:
         if not isinstance(array, np.ndarray) or array.dtype.hasobject or not array.flags.writeable:
-            raise UnsupportedError(
-                "state must be arrays of numbers that can be written to, since another rank's may replace it"
-            )
+            raise UnsupportedError("state must be arrays of numbers that can be written to, since another rank's may replace it")
     if not isinstance(progress, int | np.integer) or not 0 <= progress < 1 << 63:
         raise UnsupportedError(f"progress is {progress!r}, not a number of steps from 0 to 2^63 - 1")
 
@@ -110,9 +108,7 @@ def write_out(out: Array | None, flow: Callable[[Context], Flow], x: Array | Non
             return out
         if out.shape != result.shape:  # numpy would broadcast it over the missing rows
             gone = ", ".join(map(str, context.report.evicted))
-            raise CallError(
-                f"out is {out.shape}, the result {result.shape}: it lacks the rows of rank {gone}, which was evicted"
-            )
+            raise CallError(f"out is {out.shape}, the result {result.shape}: it lacks the rows of rank {gone}, which was evicted")
         out[...] = result
         return out
 

@@ -193,9 +193,7 @@ def in_background(
     return twin
 
 
-def _work(
-    prepare: Callable[..., Call[Result]], caller: Caller, args: Any, kwargs: Any, *, background: bool
-) -> Work[Result]:
+def _work(prepare: Callable[..., Call[Result]], caller: Caller, args: Any, kwargs: Any, *, background: bool) -> Work[Result]:
     call = partial(prepare, caller, *args, **kwargs)
     return caller._begin(prepare.__name__, call, kwargs.get("timeout"), background=background)
 

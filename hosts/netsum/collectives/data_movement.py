@@ -61,9 +61,7 @@ def exchange(context: Context, fingerprint: tuple[object, ...], parts: Sequence[
     results: list[Array | None] = []
     groups = []
     pipelines = [
-        None
-        if gone or _stays(context, part)
-        else BlockPipeline(context, Layout.whole(part.size, part.dest), Op.COPY, Lane.L8)
+        None if gone or _stays(context, part) else BlockPipeline(context, Layout.whole(part.size, part.dest), Op.COPY, Lane.L8)
         for part, gone in zip(parts, left_out, strict=True)
     ]
     left = sum(pipeline.partition.number for pipeline in pipelines if pipeline is not None)
@@ -123,9 +121,7 @@ def row_bytes(array: Array) -> int:
     return array.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
 
 
-def gather_rows(
-    context: Context, name: str, array: Array, counts: Sequence[int], shape: tuple[int, ...] | None = None
-) -> Flow:
+def gather_rows(context: Context, name: str, array: Array, counts: Sequence[int], shape: tuple[int, ...] | None = None) -> Flow:
     """The flow that brings all ranks' rows to every rank, in the order of ranks. ``counts``: how many rows each rank has;
     ``shape``: what the ranks compare, if that is not the shape of a row."""
     size = row_bytes(array)
@@ -140,9 +136,7 @@ class Exchanges(Caller):
     every rank even in a job that degrades. The arguments and errors of :meth:`broadcast` and :meth:`all_gather` apply to all."""
 
     @collective
-    def broadcast(
-        self, x: ArrayLike, root: int = 0, out: Array | None = None, *, timeout: float | None = None
-    ) -> Call[Array]:
+    def broadcast(self, x: ArrayLike, root: int = 0, out: Array | None = None, *, timeout: float | None = None) -> Call[Array]:
         """Every rank gets the root's ``x``, bit for bit.
 
         Args:

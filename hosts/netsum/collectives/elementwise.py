@@ -87,8 +87,6 @@ def _multiply_integers(factors: Array) -> Array:
     if large.size:
         exact = np.multiply.reduce(factors[:, large].astype(object), axis=0)
         if max(exact) > limits.max or min(exact) < limits.min:
-            raise SumOverflowError(
-                f"a product does not fit {factors.dtype} ({limits.min}..{limits.max}); use a wider type"
-            )
+            raise SumOverflowError(f"a product does not fit {factors.dtype} ({limits.min}..{limits.max}); use a wider type")
         result[large] = exact.astype(wide)
     return np.asarray(result.astype(factors.dtype))

@@ -116,9 +116,7 @@ class SumLanes(OwnLanes):
 
     mean: bool = False
 
-    def decode(
-        self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None
-    ) -> Array:
+    def decode(self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None) -> Array:
         sums = super().decode(lanes, numbers, data_cnt, worker_cnt)
         return sums / np.maximum(worker_cnt, 1)[:, None].astype(sums.dtype) if self.mean else sums
 
@@ -133,9 +131,7 @@ def chained_sum(
 ) -> Flow:
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     if not context.session.by_chain:
-        error = error or UnsupportedError(
-            f"scale='float' adds floats one rank after the other, which only chains do: {ADVICE}"
-        )
+        error = error or UnsupportedError(f"scale='float' adds floats one rank after the other, which only chains do: {ADVICE}")
     if not options.propagates:
         error = error or not_finite(context.rank, array)
     agreed = yield from negotiate(context, fingerprint, NO_CODES, error)

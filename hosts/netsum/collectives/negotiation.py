@@ -158,9 +158,7 @@ class Negotiation:
         return float_exponents(pick(self.values, numbers))
 
 
-def begin_unopened(
-    context: Context, fingerprint: Fingerprint, blocks: int, exponents: NDArray[np.int64] | None = None
-) -> None:
+def begin_unopened(context: Context, fingerprint: Fingerprint, blocks: int, exponents: NDArray[np.int64] | None = None) -> None:
     """Begin a call of so many blocks in which nothing is agreed on first. It has no opening: its blocks carry a digest of what
     the call is, with the ``exponents`` that were predicted for it, and the switch refuses them where another rank has made
     another call. Only for jobs that wait for every rank: elsewhere a late rank learns from the opening what the others do."""
@@ -227,9 +225,7 @@ def ranks_present(context: Context, agreed: Negotiation) -> Flow:
     yield lambda: bool(heard)
     (there,) = heard
     if not there:
-        raise DesynchronizedError(
-            "this rank was so late that it cannot know who takes part in the call: resync(), or join again"
-        )
+        raise DesynchronizedError("this rank was so late that it cannot know who takes part in the call: resync(), or join again")
     context.report.evicted = tuple(rank for rank in range(context.workers) if rank not in there)
     return there
 

@@ -105,9 +105,7 @@ def _check(given: ReductionOptions, dtype: np.dtype[Any], workers: int, degrade:
     if on_late == "carry" and (op not in ARITHMETIC or name in INTEGERS):
         raise UnsupportedError(f"on_late='carry' adds to the next sum or mean of floats; this is op={op!r} of {name}")
     if nonfinite == "propagate" and degrade and on_late != "wait":
-        raise UnsupportedError(
-            "nonfinite='propagate' needs every rank: in a job that degrades, give on_late='wait' too"
-        )
+        raise UnsupportedError("nonfinite='propagate' needs every rank: in a job that degrades, give on_late='wait' too")
     if name not in FLOATS or op in BITS:
         nonfinite = "raise"  # there is nothing to pass on
     agreed = op not in ARITHMETIC or name in INTEGERS or (degrade and scale != "float")
@@ -131,9 +129,7 @@ _checked: Final = lru_cache(maxsize=256)(_check)  # training makes the same call
 
 def _why(dtype: np.dtype[Any], op: str) -> str:
     if op == "mean" and dtype.name in INTEGERS:
-        return (
-            f"the mean of {dtype.name} is not an integer; convert to a float first, or use op='sum' or {INTEGER_MEAN!r}"
-        )
+        return f"the mean of {dtype.name} is not an integer; convert to a float first, or use op='sum' or {INTEGER_MEAN!r}"
     return f"dtype {dtype.str} cannot be reduced with op={op!r}; use one of {', '.join(sorted(TYPES[op]))}"
 
 
@@ -176,8 +172,6 @@ def _check_residual(options: ReductionOptions, array: Array, residual: Any) -> N
         )
     fits = isinstance(residual, np.ndarray) and residual.shape == array.shape and residual.dtype.kind == "f"
     if not fits or not residual.flags.c_contiguous or not residual.flags.writeable or np.shares_memory(residual, array):
-        raise UnsupportedError(
-            f"residual must be a contiguous array of floats of shape {array.shape}, and not x itself"
-        )
+        raise UnsupportedError(f"residual must be a contiguous array of floats of shape {array.shape}, and not x itself")
     if options.exact:
         raise UnsupportedError("an exact sum is not rounded until its end: leave residual out")

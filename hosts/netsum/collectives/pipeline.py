@@ -40,9 +40,7 @@ class Lanes(Protocol):
     def encode(self, rows: Array, numbers: Numbers) -> Array:
         """Lanes of these blocks, of the same shape as ``rows``, one row a block."""
 
-    def decode(
-        self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, out: Array | None = None, /
-    ) -> Array:
+    def decode(self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, out: Array | None = None, /) -> Array:
         """Values of these blocks' results, one row a block. Of the ``worker_cnt`` ranks that answered, ``data_cnt`` contributed.
         What the lanes were is lost; if ``out`` is given, it may be what is returned."""
 
@@ -225,9 +223,7 @@ class BlockPipeline:
                 self.store(group, lanes, result)
 
     def store(self, group: BlockGroup, lanes: Lanes, result: Array) -> None:
-        self.put(
-            group, result, lambda out: lanes.decode(group.lanes, group.numbers, group.data_cnt, group.worker_cnt, out)
-        )
+        self.put(group, result, lambda out: lanes.decode(group.lanes, group.numbers, group.data_cnt, group.worker_cnt, out))
 
     def put(self, group: BlockGroup, result: Array, decode: Callable[[Array | None], Array]) -> None:
         """Put a group's values into the result: where ``decode`` makes them, if it takes the place that it is offered."""
@@ -266,16 +262,12 @@ class BlockPipeline:
         width = self._context.block_bytes
         rows = np.empty((len(numbers), HEADER_BYTES + width), np.uint8)
         rows[:, HEADER_BYTES:].view(WIRE_LANES[self.lane])[:] = lanes
-        like = Block(
-            self._context.gen, self.op, self.lane, rows[0, HEADER_BYTES:].data, no_aging=self._context.no_aging
-        )
+        like = Block(self._context.gen, self.op, self.lane, rows[0, HEADER_BYTES:].data, no_aging=self._context.no_aging)
         like.dest, like.more, like.source = self.partition.owner[numbers[0]], more, source
         like.call_fingerprint = self._context.call
         like.floats, like.number = self._floats, int(numbers[0])  # floats are never left out
         if self._floats and not self._context.session.by_chain:
-            raise DesynchronizedError(
-                "the job's members no longer add floats, in the middle of a call with scale='float'"
-            )
+            raise DesynchronizedError("the job's members no longer add floats, in the middle of a call with scale='float'")
         batch = BlockBatch(like, rows, group)
         for row in self.partition.irregular(numbers):
             number = numbers[row]

@@ -102,9 +102,7 @@ class _PredictedSum:
         self._blocks = partition.padded(fixed_point.widened(array))
         self.marks = Marks(self._blocks) if options.propagates and error is None else None
         self._blocks = self._blocks if self.marks is None else self.marks.finite
-        self.codes, self._error = checked_codes(
-            context.rank, array, partition.all_rows(self._blocks), partition.number, error
-        )
+        self.codes, self._error = checked_codes(context.rank, array, partition.all_rows(self._blocks), partition.number, error)
         if self.marks is not None:
             self.codes = self.marks.add_to(self.codes, partition)
         self.exponents = exponents.copy()
@@ -164,9 +162,7 @@ class _PredictedSum:
         codes, which = agreed.copy(), np.flatnonzero(agreed >= NOT_FINITE)
         if self.marks is not None and len(which):
             numbers = doubtful[which]
-            codes[which] = yield from self.marks.settle(
-                self._context, self.pipeline.partition, numbers, self.codes[numbers]
-            )
+            codes[which] = yield from self.marks.settle(self._context, self.pipeline.partition, numbers, self.codes[numbers])
         return codes
 
     def send_again(self, doubtful: NDArray[np.int64], agreed: Codes, settled: Codes, history: History) -> Flow:

@@ -32,9 +32,7 @@ from netsum.numeric.fixed_point import INTEGERS, Array, type_name
 from netsum.wire.schema import EVERYONE
 
 
-def reduce_array(
-    context: Context, name: str, array: Array, layout: Layout, options: ReductionOptions, history: History
-) -> Flow:
+def reduce_array(context: Context, name: str, array: Array, layout: Layout, options: ReductionOptions, history: History) -> Flow:
     """The flow of a reduction of a C-contiguous array, with the arithmetic that its operation and type need; returns the layout's
     segments as new flat arrays. The contents of those that this rank does not get are meaningless."""
     fingerprint: Fingerprint = (name, type_name(array.dtype), array.shape, options.agreed)
@@ -154,9 +152,7 @@ class Reductions(Caller):
         given = ReductionOptions(op, scale, bits, rounding, exact, nonfinite, on_late, residual)
         options = given.check(array, workers=self.size, degrade=self._degrades)
         if not contribute and (not self._degrades or options.no_aging):
-            raise UnsupportedError(
-                "contribute=False is for calls of a job that degrades: elsewhere every rank is waited for"
-            )
+            raise UnsupportedError("contribute=False is for calls of a job that degrades: elsewhere every rank is waited for")
         error = wrong_out(out, array.shape, array.dtype)
         if op == "product":
             multiply = partial(product, array=array, propagates=options.propagates)
@@ -207,9 +203,7 @@ class Reductions(Caller):
             (result,) = yield from reduce_array(context, "reduce", array, layout, options, self._history)
             return result.reshape(array.shape) if context.rank == root else None
 
-        return Call(
-            "reduce", write_out(out, flow), array.nbytes, no_aging=options.no_aging, error=error, timeout=timeout
-        )
+        return Call("reduce", write_out(out, flow), array.nbytes, no_aging=options.no_aging, error=error, timeout=timeout)
 
     reduce_async = in_background(reduce)
 

@@ -39,9 +39,7 @@ class Keeping:
     def values(self, integers: Array, numbers: Numbers, worker_cnt: Counts, out: Array | None = None) -> Array:
         return self.inner.values(integers, numbers, worker_cnt, out)
 
-    def decode(
-        self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, out: Array | None = None
-    ) -> Array:
+    def decode(self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, out: Array | None = None) -> Array:
         return self.inner.decode(lanes, numbers, data_cnt, worker_cnt, out)
 
 

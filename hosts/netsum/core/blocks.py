@@ -107,9 +107,7 @@ class BlockBatch(Sequence[Block]):
             return [self[row] for row in range(len(self))[at]]
         row, like = range(len(self))[at], self.like
         payload = self.rows[row, HEADER_BYTES:].data if like.payload else b""
-        block = Block(
-            like.gen, like.op, like.lane, payload, like.status, like.dest, like.room, like.final, like.no_aging
-        )
+        block = Block(like.gen, like.op, like.lane, payload, like.status, like.dest, like.room, like.final, like.no_aging)
         block.on_result, block.on_lost = partial(self._record_result, row), partial(self._record_loss, row)
         block.delivered, block.more = bool(self._delivered[row]), like.more or row < len(self) - 1
         block.source, block.floats, block.number = like.source, like.floats, like.number + row
@@ -248,12 +246,7 @@ def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -
 
 def ordinary(header: Header, size: int) -> bool:
     """True if a result with ``size`` bytes after its header is OK and whole, and every rank is in it."""
-    return (
-        header.status == Status.OK
-        and not header.degraded
-        and header.age_op == AgeOp.NORMAL
-        and size == header.payload_bytes
-    )
+    return header.status == Status.OK and not header.degraded and header.age_op == AgeOp.NORMAL and size == header.payload_bytes
 
 
 # Payloads of COPY blocks, which come ahead of the results that complete the blocks.

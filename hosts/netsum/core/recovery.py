@@ -139,9 +139,7 @@ _UNKNOWN: Final[BlockedOn] = ("whom it waits for is not known: the controller do
 # been told that another epoch is about to resume its own does it stop, and report: so what it reports stays true.
 
 
-ASKABLE: Final = frozenset(
-    {Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.OUT_OF_WINDOW}
-)
+ASKABLE: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.OUT_OF_WINDOW})
 """Refusals that a new epoch may explain."""
 _LASTING: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT})
 """Of these, the ones that a restarted switch may send before the controller has noticed the restart."""

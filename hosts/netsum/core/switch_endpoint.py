@@ -317,9 +317,7 @@ class SwitchEndpoint:
             self._not_a_result(serial, header, now)
         return 1
 
-    def _take_results(
-        self, serial: int, sent: InFlight, header: Header, packets: ReceiveBatch, at: int, now: float
-    ) -> int:
+    def _take_results(self, serial: int, sent: InFlight, header: Header, packets: ReceiveBatch, at: int, now: float) -> int:
         """Take the result of a block that is waited for. If it is the oldest and ordinary, and blocks that are alike
         follow, take the results of those too that are in the next packets."""
         size = int(packets.sizes[at]) - HEADER_BYTES

@@ -45,9 +45,7 @@ class MemoryArray:
     change, and ``out`` must not be used.
     """
 
-    def __init__(
-        self, client: MemoryClient, descriptor: RegionDescriptor, piece: int, *, owns_client: bool = True
-    ) -> None:
+    def __init__(self, client: MemoryClient, descriptor: RegionDescriptor, piece: int, *, owns_client: bool = True) -> None:
         """``piece``: bytes that one instruction may be about, a power of two. Closing the array closes the client if it owns
         it."""
         self.client, self.descriptor, self.piece = client, descriptor, piece
@@ -166,18 +164,14 @@ class MemoryArray:
         """The result of :meth:`fetch_add_async`."""
         return self._wait(self._changing(Instruction.FETCH_ADD, index, x), timeout)
 
-    def compare_swap_async(
-        self, index: Index, expected: Any, wanted: Any, *, timeout: float | None = None
-    ) -> MemoryWork:
+    def compare_swap_async(self, index: Index, expected: Any, wanted: Any, *, timeout: float | None = None) -> MemoryWork:
         """If the element is ``expected``, bit for bit, make it ``wanted``. The result is :class:`Swapped`."""
         return self._start(self._swapping(index, expected, wanted), timeout)
 
     def _swapping(self, index: Index, expected: Any, wanted: Any) -> FlowOf:
         chosen = spans(index, self.shape)
         if len(chosen.starts) != 1 or chosen.length != 1 or self.dtype.itemsize not in ATOMIC:
-            raise UnsupportedError(
-                f"compare_swap takes one element of 4 or 8 bytes; {index!r} of {self!r} is something else"
-            )
+            raise UnsupportedError(f"compare_swap takes one element of 4 or 8 bytes; {index!r} of {self!r} is something else")
         both = np.stack([self._values(value, chosen.shape).reshape(()) for value in (expected, wanted)])
         found = np.empty((), self.dtype)
         header = MemoryHeader(Instruction.COMPARE_SWAP, length=both.nbytes, lane=self.lane)

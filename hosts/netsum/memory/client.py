@@ -150,9 +150,7 @@ class MemorySession:
             text = f"memory: nothing to wait for in {work.timeout} s"
             if oldest is not None:
                 region, address, what, tries = oldest
-                text = (
-                    f"region {region!r}: no reply to {what} at {address:#x} in {work.timeout} s, sent {tries} times; "
-                )
+                text = f"region {region!r}: no reply to {what} at {address:#x} in {work.timeout} s, sent {tries} times; "
                 text += "it may have been done" if tries else "it has not been done"
             if work.task.answer:
                 text += f"; the last answer was {work.task.answer}"

@@ -287,9 +287,7 @@ class MemoryEndpoint:
             packets.add_rows(ring[:, :size])
         else:
             packets.add((ring[0, :size].data,))
-        flight = Flight(
-            run, run.begun, sequence, now, self._retransmitter.next_order(number) - sequence, self._number()
-        )
+        flight = Flight(run, run.begun, sequence, now, self._retransmitter.next_order(number) - sequence, self._number())
         slots = slice(slot, slot + number)
         self._sizes[slots], self._flight[slots] = size, flight.number
         if self._ways > 1:
@@ -388,11 +386,7 @@ class MemoryEndpoint:
                 return
             stats.shared += 1
             stats.shared_bytes += len(packet)
-        if (
-            header is None
-            or (header.version, header.client) != (MEMORY_VERSION, self.client)
-            or not header.flags & _REPLY
-        ):
+        if header is None or (header.version, header.client) != (MEMORY_VERSION, self.client) or not header.flags & _REPLY:
             stats.malformed += 1
             return
         flight = self._sent.get(header.sequence)

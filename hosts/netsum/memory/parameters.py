@@ -52,9 +52,7 @@ class Parameters:
         """See :func:`parameters`. ``owns``: closing this closes the region."""
         descriptor = memory.descriptor
         if descriptor.kind != "parameters":
-            raise UnsupportedError(
-                f"region {memory.name!r} is of kind {descriptor.kind!r}; an optimizer needs kind 'parameters'"
-            )
+            raise UnsupportedError(f"region {memory.name!r} is of kind {descriptor.kind!r}; an optimizer needs kind 'parameters'")
         options = descriptor.options
         self.mode = str(options.get("mode", "synchronous"))
         self.workers = int(options.get("workers", 1))
@@ -97,9 +95,7 @@ class Parameters:
     def number(self) -> int:
         return int(self._steps.max())
 
-    def step(
-        self, gradients: Sequence[Any], settings: Sequence[Settings] | None = None, *, timeout: float | None = None
-    ) -> Step:
+    def step(self, gradients: Sequence[Any], settings: Sequence[Settings] | None = None, *, timeout: float | None = None) -> Step:
         """Push this worker's gradients, one for each layer, and wait for the parameters that come of the step, which are put into
         ``layers``.
 

@@ -86,9 +86,7 @@ def _listed(part: Any, axis: int, length: int) -> NDArray[np.int64]:
     if not wanted.size:
         wanted = wanted.astype(np.int64)
     if wanted.dtype.kind not in "iu" or (wanted.ndim and (axis or wanted.ndim > 1)):
-        raise UnsupportedError(
-            f"{part!r} on axis {axis}: a region takes ints and slices, and on its first axis a list of ints"
-        )
+        raise UnsupportedError(f"{part!r} on axis {axis}: a region takes ints and slices, and on its first axis a list of ints")
     if wanted.size:
         _check(int(wanted.min()), int(wanted.max()), axis, length)
     return np.where(wanted < 0, wanted + length, wanted).astype(np.int64).reshape(-1)

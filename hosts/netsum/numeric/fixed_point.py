@@ -156,9 +156,7 @@ def _biased(signed: Array, lane: Lane, workers: int) -> Array:
     return unsigned
 
 
-def decode_integers(
-    lanes: Array, data_cnt: NDArray[np.int64], lane: Lane, workers: int, out: Array | None = None
-) -> Array:
+def decode_integers(lanes: Array, data_cnt: NDArray[np.int64], lane: Lane, workers: int, out: Array | None = None) -> Array:
     """The exact sums of ``data_cnt[i]`` contributions to row i, as signed integers of the lane's width, in ``out`` if given (it
     may be ``lanes``). They fit, because n * B <= (2^w - 1) / 2."""
     unsigned = HOST_LANES[lane]
@@ -247,9 +245,7 @@ class FloatLanes:
     def encode(self, rows: Array, numbers: Numbers) -> Array:
         return encode_floats(rows, self.exponents(numbers), self.lane, self.workers, self.dither)
 
-    def decode(
-        self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, out: Array | None = None
-    ) -> Array:
+    def decode(self, lanes: Array, numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, out: Array | None = None) -> Array:
         return self.values(decode_integers(lanes, data_cnt, self.lane, self.workers, lanes), numbers, worker_cnt, out)
 
     def values(self, integers: Array, numbers: Numbers, worker_cnt: Counts, out: Array | None = None) -> Array:
@@ -273,9 +269,7 @@ class IntegerLanes:
     def encode(self, rows: Array, _numbers: Numbers) -> Array:
         return encode_integers(rows, self.lane, self.workers)
 
-    def decode(
-        self, lanes: Array, _numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None
-    ) -> Array:
+    def decode(self, lanes: Array, _numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None) -> Array:
         sums = decode_integers(lanes, data_cnt, self.lane, self.workers, lanes)
         return _truncated(sums, np.maximum(worker_cnt, 1)) if self.mean else sums
 

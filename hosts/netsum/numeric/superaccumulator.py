@@ -95,9 +95,7 @@ class ExactLanes:
         counters[there] = self._to_counters(values[there])
         return encode_integers(signed.reshape(len(rows), -1), LANE, self.workers)
 
-    def decode(
-        self, lanes: Array, _numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None
-    ) -> Array:
+    def decode(self, lanes: Array, _numbers: Numbers, data_cnt: Counts, worker_cnt: Counts, _out: Array | None = None) -> Array:
         signed = decode_integers(lanes, data_cnt, LANE, self.workers).reshape(-1, _LANES)
         there = np.asarray(lanes.reshape(-1, _LANES).any(axis=1))  # the rest was not sent
         digits, counters = self._split(signed[there])
@@ -137,9 +135,7 @@ class ExactLanes:
     def _to_counters(self, values: Array) -> NDArray[np.int64]:
         """Lanes with the counters of ``(chunks, per_chunk)`` numbers."""
         nan = np.isnan(values)
-        counts = ((values == np.inf) | nan).astype(np.int64) | (
-            ((values == -np.inf) | nan).astype(np.int64) << _COUNTER
-        )
+        counts = ((values == np.inf) | nan).astype(np.int64) | (((values == -np.inf) | nan).astype(np.int64) << _COUNTER)
         lanes = -(-self.per_chunk // _SHARING)
         padded = np.zeros((len(values), lanes * _SHARING), np.int64)
         padded[:, : self.per_chunk] = counts
@@ -201,9 +197,7 @@ def _carry(digits: NDArray[np.int64], width: int) -> NDArray[np.int64]:
     return found
 
 
-def _divide(
-    digits: NDArray[np.int64], width: int, divisor: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _divide(digits: NDArray[np.int64], width: int, divisor: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Quotients of non-negative numbers in digits of ``_HALF`` bits, two of them below the point, and which are not exact."""
     halves = np.zeros((*digits.shape[:-1], 2 + -(-digits.shape[-1] * width // _HALF)), np.int64)
     for index in range(digits.shape[-1]):
@@ -220,9 +214,7 @@ def _divide(
     return halves, rest > 0
 
 
-def _rounded(
-    digits: NDArray[np.int64], width: int, least: int, inexact: NDArray[np.bool_], dtype: np.dtype[Any]
-) -> Array:
+def _rounded(digits: NDArray[np.int64], width: int, least: int, inexact: NDArray[np.bool_], dtype: np.dtype[Any]) -> Array:
     """The numbers of the type nearest to non-negative numbers of these digits, times 2^least; ``inexact`` ones are a little more.
 
     The leading bits go to a float64 whose last bit says whether anything follows ("round to odd"; Boldo and Melquiond, 2008),
@@ -252,6 +244,4 @@ def _rounded(
 def _bit_length(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
     high = numbers >> np.uint64(32)
     low = numbers & np.uint64(0xFFFFFFFF)
-    return np.where(high > 0, 32 + np.frexp(high.astype(np.float64))[1], np.frexp(low.astype(np.float64))[1]).astype(
-        np.int64
-    )
+    return np.where(high > 0, 32 + np.frexp(high.astype(np.float64))[1], np.frexp(low.astype(np.float64))[1]).astype(np.int64)

@@ -304,9 +304,7 @@ class Outgoing:
 class Incoming:
     """A connection that was accepted. ``rank`` is that of the member at the other end, once it has proven who it is."""
 
-    def __init__(
-        self, identity: Identity, sock: socket.socket, ranks: Collection[int], largest: int, now: float
-    ) -> None:
+    def __init__(self, identity: Identity, sock: socket.socket, ranks: Collection[int], largest: int, now: float) -> None:
         """``ranks`` are those that may be at the other end; ``largest`` is the most bytes of a frame's body. Raises OSError if
         the connection is already broken."""
         self.rank: int | None = None

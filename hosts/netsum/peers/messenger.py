@@ -97,9 +97,7 @@ class Messenger:
             self.at = at
         if flag is not Flag.ANSWER:
             self._flags |= flag
-        return self._counted(
-            (RANK.pack(rank) + end.head(self._flags | flag, self.at),) for rank, end in self._ends.items()
-        )
+        return self._counted((RANK.pack(rank) + end.head(self._flags | flag, self.at),) for rank, end in self._ends.items())
 
     def receive(self, frame: memoryview, now: float) -> tuple[int, list[bytes]]:
         """Take a frame, which begins with the sender's rank; returns the rank and the messages that are now in order."""

@@ -170,9 +170,7 @@ def _check(transfers: Sequence[Transfer], places: Sequence[str], where: str, ran
             held[each.target] = whole
     for rank, bits in enumerate(held):
         if bits != whole:
-            raise ValueError(
-                f"{where}: rank {rank} ends without the whole sum: rank {_first(whole & ~bits)} is not in it"
-            )
+            raise ValueError(f"{where}: rank {rank} ends without the whole sum: rank {_first(whole & ~bits)} is not in it")
 
 
 def _with_behind(transfers: Sequence[Transfer]) -> list[Transfer]:

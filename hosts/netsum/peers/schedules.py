@@ -66,9 +66,7 @@ def binomial_tree(rank: int, workers: int, dests: Ranks, root: int) -> Plan:
     return Plan.of(
         [
             Round.of([], [Receive(child, rows, Mode.COMBINE) for child in children]),
-            Round.of(
-                [Send(parent, rows) for parent in parents], [Receive(parent, rows, Mode.TAKE) for parent in parents]
-            ),
+            Round.of([Send(parent, rows) for parent in parents], [Receive(parent, rows, Mode.TAKE) for parent in parents]),
             # First to the child that has the most below it.
             Round.of([Send(child, rows, headers) for child in reversed(children)], []),
         ]

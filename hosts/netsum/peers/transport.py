@@ -102,9 +102,7 @@ class PeerTransport:
     that byte says that earlier ones from there may be lost. Connections from an address that is no member's, or that cannot
     prove to be a member's, are closed and counted in ``strangers``."""
 
-    def __init__(
-        self, sock: PeerSocket, descriptor: Descriptor, *, owns: bool = False, clock: Clock = time.monotonic
-    ) -> None:
+    def __init__(self, sock: PeerSocket, descriptor: Descriptor, *, owns: bool = False, clock: Clock = time.monotonic) -> None:
         """``descriptor`` has the peers and the key. ``owns``: closing the transport closes the socket."""
         self._clock = clock
         self._owned = sock if owns else None

@@ -97,9 +97,7 @@ def _default() -> Communicator:
     comm = join(rank=distributed.get_rank())
     if comm.size != distributed.get_world_size():
         comm.close()
-        raise JoinError(
-            f"job {comm.descriptor.job!r} has {comm.size} ranks, torch's world has {distributed.get_world_size()}"
-        )
+        raise JoinError(f"job {comm.descriptor.job!r} has {comm.size} ranks, torch's world has {distributed.get_world_size()}")
     return comm
 
 

@@ -54,9 +54,7 @@ def open_group(options: Any, own: Any = None) -> ProcessGroup:
     first = not ranks  # the default group
     rank, size = (options.group_rank, options.group_size) if first else (distributed.get_rank(), _world_size())
     with as_torch_raises(), _lock:
-        job = (
-            _jobs[0] if _jobs else _join(rank, _members(options.store, rank, size) if first else range(size), PATIENCE)
-        )
+        job = _jobs[0] if _jobs else _join(rank, _members(options.store, rank, size) if first else range(size), PATIENCE)
         try:
             name, members = str(options.group_id), [job.members[each] for each in ranks or range(size)]
             comm = _communicator(job, members, name, PATIENCE)

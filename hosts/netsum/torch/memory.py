@@ -19,9 +19,7 @@ from netsum.torch.numpy_view import lend, shapes_of
 # The same beginning on every rank.
 
 
-def broadcast_parameters(
-    model: torch.nn.Module, comm: Communicator, root: int = 0, *, timeout: float | None = None
-) -> None:
+def broadcast_parameters(model: torch.nn.Module, comm: Communicator, root: int = 0, *, timeout: float | None = None) -> None:
     """Give every rank the root's parameters and buffers (such as running means), in place and bit for bit.
 
     The model is the same on every rank but for its values, which may be of any dense type and on any device. Raises what

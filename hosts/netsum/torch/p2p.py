@@ -138,9 +138,7 @@ class PointToPoint:
             receiving.source = message.source
             self._filling[message.source, message.number] = receiving
         if message.data is None:
-            self._post(
-                message.source, Envelope(MessageKind.CTS if fits else MessageKind.REJECT, message.tag, message.number)
-            )
+            self._post(message.source, Envelope(MessageKind.CTS if fits else MessageKind.REJECT, message.tag, message.number))
 
     def _handle(self, source: int, text: bytes) -> None:
         envelope, data = Envelope(*ENVELOPE.unpack_from(text)), memoryview(text)[ENVELOPE.size :]
@@ -154,9 +152,7 @@ class PointToPoint:
         elif envelope.kind == MessageKind.REJECT and key in self._sendings:
             sending = self._sendings.pop(key)
             sending.request.finish(CallError(f"rank {source} receives into a tensor of another size"))
-        elif (
-            envelope.kind == MessageKind.DATA and key in self._filling and self._filling[key].fill(envelope.size, data)
-        ):
+        elif envelope.kind == MessageKind.DATA and key in self._filling and self._filling[key].fill(envelope.size, data):
             self._filling.pop(key).request.finish(value=source)
 
     # The connections.
@@ -239,9 +235,7 @@ class PointToPoint:
             request.finish(CallError(f"waiting for {request.waits_for}, which has left"))
         elif now >= request.deadline:
             request.finish(
-                CallTimeoutError(
-                    f"no message in time: waiting for {request.waits_for}", missing=[] if rank is None else [rank]
-                )
+                CallTimeoutError(f"no message in time: waiting for {request.waits_for}", missing=[] if rank is None else [rank])
             )
 
     def close(self) -> None:

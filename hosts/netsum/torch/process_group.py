@@ -134,9 +134,7 @@ class ProcessGroup(Group):
                 calls.append(_Then(whole, partial(_copy_part, own.array, sum(rows[: self.rank()]))))
             else:
                 given = op.prepare(array)
-                calls.append(
-                    self._reduction("reduce_scatter", opts, given, op.name, out=own.array, counts=rows, many=outputs)
-                )
+                calls.append(self._reduction("reduce_scatter", opts, given, op.name, out=own.array, counts=rows, many=outputs))
         return self._work(calls, outputs, giving_back(lent))
 
     def _lend(self, tensor: Tensor) -> Lent:
@@ -152,9 +150,7 @@ class ProcessGroup(Group):
         with as_torch_raises():
             with self._checks("broadcast", opts, len(tensors)):
                 lent = [lend(tensor) for tensor in tensors]
-            calls = [
-                self._call("broadcast", opts, own.array, opts.rootRank, out=own.array, many=tensors) for own in lent
-            ]
+            calls = [self._call("broadcast", opts, own.array, opts.rootRank, out=own.array, many=tensors) for own in lent]
             return self._work(calls, tensors, giving_back(lent))
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
@@ -188,8 +184,7 @@ class ProcessGroup(Group):
                 lent = [lend(output) for output in outputs]
                 arrays = [lend(given).array for given in inputs]
             calls = [
-                self._call("all_gather", opts, array, out=own.array, many=inputs)
-                for own, array in zip(lent, arrays, strict=True)
+                self._call("all_gather", opts, array, out=own.array, many=inputs) for own, array in zip(lent, arrays, strict=True)
             ]
             return self._work(calls, outputs, giving_back(lent))
 

@@ -37,9 +37,7 @@ def _check_name(op: str) -> None:
         raise UnsupportedError(f"a reduction of sparse tensors is a {' or '.join(ARITHMETIC)}, not {op!r}")
 
 
-def reduce_sparse(
-    comm: Communicator, tensor: Tensor, op: str, *, timeout: float | None = None, **options: Any
-) -> Tensor:
+def reduce_sparse(comm: Communicator, tensor: Tensor, op: str, *, timeout: float | None = None, **options: Any) -> Tensor:
     """The sum or mean over all ranks of tensors in COO format and of the same shape; a new tensor, the same bits on all ranks.
 
     ``options`` are scale, bits, rounding and nonfinite of :meth:`netsum.Communicator.allreduce`, whose errors this raises. It
@@ -75,9 +73,7 @@ def _flow(context: Context, comm: Communicator, own: Tensor, options: ReductionO
     values = torch.zeros(len(everyones), *own.shape[len(shape) :], dtype=own.dtype)
     values[torch.from_numpy(np.searchsorted(everyones, mine))] = own.values()
     lent = lend(values, values=True)
-    (summed,) = yield from reduce_array(
-        context, _NAME, lent.array, Layout.whole(lent.array.size), options, comm.history
-    )
+    (summed,) = yield from reduce_array(context, _NAME, lent.array, Layout.whole(lent.array.size), options, comm.history)
     lent.array[...] = summed
     indices = np.stack(np.unravel_index(everyones, shape))
     return torch.sparse_coo_tensor(indices, values, own.shape, is_coalesced=True, check_invariants=False)

@@ -72,9 +72,7 @@ class ProcessGroupNetsum(ProcessGroupWrapper):  # type: ignore[misc]
             job = join(rank=self._member, timeout=PATIENCE)
             if not job.descriptor.by_switch:
                 job.close()
-                raise UnsupportedError(
-                    "torchft needs a job with a switch: without one, all members must be there to begin"
-                )
+                raise UnsupportedError("torchft needs a job with a switch: without one, all members must be there to begin")
             self._job = job
         return self._job
 

@@ -60,9 +60,7 @@ class MessageArray:
     def __init__(self, rows: NDArray[np.uint8], address: tuple[str, int] | None = None) -> None:
         """``address`` (IPv4, UDP port) is where to send if the socket is not connected."""
         count = len(rows)
-        self._vectors: NDArray[Any] = np.zeros(
-            (count, 2), np.dtype(_Vector)
-        )  # what stands before each row, and the row
+        self._vectors: NDArray[Any] = np.zeros((count, 2), np.dtype(_Vector))  # what stands before each row, and the row
         self._messages: NDArray[Any] = np.zeros(count, np.dtype(_Message))
         self._start = self._messages.ctypes.data
         headers = self._messages["header"]

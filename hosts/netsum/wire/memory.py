@@ -161,9 +161,7 @@ INTERNAL: Final = frozenset({Instruction.ORDER, Instruction.ACK, Instruction.REC
 """Messages between devices; not from clients."""
 CHANGING: Final = KNOWN - IDEMPOTENT - INTERNAL
 """Change the memory: every device of the shard gets them."""
-ARITHMETIC: Final = frozenset(
-    {Instruction.ADD, Instruction.MIN, Instruction.MAX, Instruction.SUM_FORWARD, Instruction.FETCH_ADD}
-)
+ARITHMETIC: Final = frozenset({Instruction.ADD, Instruction.MIN, Instruction.MAX, Instruction.SUM_FORWARD, Instruction.FETCH_ADD})
 """Compute with lanes, so their type is not BYTES."""
 WITHOUT_PAYLOAD: Final = frozenset({Instruction.NOP, Instruction.READ, Instruction.COPY})
 """Requests whose ``length`` is not their payload's."""

@@ -144,9 +144,7 @@ class Op(IntEnum):
     COPY = 6  # nothing combines: a block has one payload
     # fmt: on
 
-    def __new__(
-        cls, number: int, p4: str = "", ufuncs: str = "", identity: int = 0, values: str = "", types: str = ""
-    ) -> Self:
+    def __new__(cls, number: int, p4: str = "", ufuncs: str = "", identity: int = 0, values: str = "", types: str = "") -> Self:
         op = int.__new__(cls, number)
         op._value_ = number
         op.p4, op.ufuncs, op.identity, op.values, op.types = p4, ufuncs, identity, values, types
@@ -233,9 +231,7 @@ class Outcome(IntEnum):
     PARENT_RESULT = 19  # the parent's result: stored, and sent to the children
     PARENT_STATUS = 20  # an answer or a notice from the parent: passed on to the children
     IGNORED = 21  # a packet from the parent that no block waits for
-    QUERIED_PARENT = (
-        22  # a block that a switch may not close by itself: its parent was asked for the result, or has none yet
-    )
+    QUERIED_PARENT = 22  # a block that a switch may not close by itself: its parent was asked for the result, or has none yet
     # Only where switches have children or a parent:
     EARLY_PAYLOAD = 23  # a COPY's payload, ahead of its contribution or of its result: stored, and carried on
     PAYLOAD_MISSING = 24  # a child switch's contribution whose payload went ahead and was lost: asked for again

@@ -70,9 +70,7 @@ def _memory_sections() -> list[str]:
 def dissector_text(dissector: str) -> str:
     """The dissector, with the part that comes from the schema rewritten."""
     query_bytes = sum(field.bits for field in schema.QUERY_FIELDS) // 8
-    byte_of = {
-        field.name: offset for offset, _, members in schema.byte_groups(schema.HEADER_FIELDS) for field, _ in members
-    }
+    byte_of = {field.name: offset for offset, _, members in schema.byte_groups(schema.HEADER_FIELDS) for field, _ in members}
     constants = {
         "UDP_PORT": schema.UDP_PORT,
         "VERSION": schema.VERSION,

@@ -156,9 +156,7 @@ def _macros(fields: Sequence[Field], prefix: str, raw: str, value: str = "AS") -
         lines.append(f"#define {cut:<30} {f'({enum})' if enum else ''}r[{low + field.bits - 1}:{low}]")
         number = f"(bit<{field.bits}>)(x)" if enum else "(x)"
         # p4c shifts by 256 bits at most, but a concatenation may be longer.
-        lines.append(
-            f"#define {place:<30} " + (f"(({raw}){number} << {low})" if low <= 256 else f"({number} ++ {low}w0)")
-        )
+        lines.append(f"#define {place:<30} " + (f"(({raw}){number} << {low})" if low <= 256 else f"({number} ++ {low}w0)"))
     return lines
 
 
@@ -303,17 +301,14 @@ def _combining(op: schema.Op) -> list[str]:
 def _choice(chunks: int, indent: str) -> str:
     """The action for a packet's header of so many chunks. STORE comes second: most packets sum, and one in each block stores."""
     first, *others = [op.name for op in schema.COMBINING]
-    tests = [
-        f"if (meta.combine == combine_t.{name}) {{ {name.lower()}{chunks}(); }}" for name in (first, "STORE", *others)
-    ]
+    tests = [f"if (meta.combine == combine_t.{name}) {{ {name.lower()}{chunks}(); }}" for name in (first, "STORE", *others)]
     return "".join(f"{indent}{'else ' * (at > 0)}{test}\n" for at, test in enumerate(tests))
 
 
 def aggregate_text() -> str:
     """``control/aggregate.p4``."""
     registers = [
-        f"    @id(BUFFER_REGISTER({number})) register<chunk_t, bit<32>>(SLOTS) buffer{number};\n"
-        for number in range(16)
+        f"    @id(BUFFER_REGISTER({number})) register<chunk_t, bit<32>>(SLOTS) buffer{number};\n" for number in range(16)
     ]
     actions = []
     for chunks in _BUFFERS:
@@ -328,6 +323,4 @@ def aggregate_text() -> str:
     )
     choice = f"            if (WITH(16)) {{\n{_choice(16, ' ' * 16)}            }} else {{\n{few}            }}\n"
     head = _GENERATED.format(more="").rstrip("\n") + "\n//" + _AGGREGATE.removeprefix("\n//")
-    return (
-        head + "".join(registers) + "\n" + "".join(actions) + _LOAD + loads + _TOPS + choice + "        }\n    }\n}\n"
-    )
+    return head + "".join(registers) + "\n" + "".join(actions) + _LOAD + loads + _TOPS + choice + "        }\n    }\n}\n"

@@ -76,9 +76,7 @@ class Perceptron:
 
     def __init__(self) -> None:
         rng = np.random.default_rng(SEED + 2)
-        self.parameters: Floats = np.zeros(
-            sum(rows * columns + columns for rows, columns in pairwise(LAYERS)), np.float32
-        )
+        self.parameters: Floats = np.zeros(sum(rows * columns + columns for rows, columns in pairwise(LAYERS)), np.float32)
         self.velocity = np.zeros_like(self.parameters)
         for weights, _ in self._layers(self.parameters):
             weights[...] = rng.normal(0, np.sqrt(2 / len(weights)), weights.shape)

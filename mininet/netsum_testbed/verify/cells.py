@@ -13,9 +13,7 @@ FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
 INTEGERS: Final = tuple(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u"))
 DTYPES: Final = (*FLOATS, *INTEGERS, "bool")
 _CLASSES: Final = {"floats": FLOATS, "integers": INTEGERS, "bool": ("bool",)}
-_OPERATIONS: Final = {
-    op.name.lower(): tuple(dtype for name in op.types.split() for dtype in _CLASSES[name]) for op in COMBINING
-}
+_OPERATIONS: Final = {op.name.lower(): tuple(dtype for name in op.types.split() for dtype in _CLASSES[name]) for op in COMBINING}
 TYPES: Final = {"sum": _OPERATIONS["sum"], "mean": FLOATS, "integer_mean": INTEGERS, **_OPERATIONS}
 """Types by operation; products take the types of sums."""
 

@@ -37,9 +37,7 @@ MOST_RANKS: Final = 64
 @list_option("--workers", int, 1, MOST_RANKS, f"1-{MAX_WORKERS}", "4, 2,4,8 or 1-8")
 @topology_option
 @click.option("--max-elements", type=click.IntRange(min=1, max=MAX_ELEMENTS), default=MAX_ELEMENTS, show_default=True)
-@click.option(
-    "--loss", type=click.FloatRange(0, 0.5), default=0.0, help="probability of losing a packet, in each direction"
-)
+@click.option("--loss", type=click.FloatRange(0, 0.5), default=0.0, help="probability of losing a packet, in each direction")
 @click.option("--duplicate", type=click.FloatRange(0, 0.5), default=0.0, help="probability of duplicating a packet")
 @click.option("--reorder", type=click.FloatRange(0, 0.5), default=0.0, help="probability of holding a packet back")
 @algorithm_option

@@ -141,9 +141,7 @@ def exact_integer_sum(inputs: list[Array]) -> Array:
     return result
 
 
-def error_bound(
-    sums: Floats, workers: int, dtype: str, *, mean: bool, bits: int | None = None
-) -> NDArray[np.longdouble]:
+def error_bound(sums: Floats, workers: int, dtype: str, *, mean: bool, bits: int | None = None) -> NDArray[np.longdouble]:
     """Largest allowed distance from the true sum (mean), per element, before rounding to the dtype: n/2 quanta, a
     quantum being at most 2^(e+1) / B for a block at exponent e. 0 for a block of zeros, which has no quantum."""
     limit = bias(bits or LANE_BITS[dtype], workers)

@@ -195,9 +195,7 @@ class Checks:
     """Makes jobs on a fabric and checks their cells, until ``until`` seconds of the run or ``most`` calls are up. Counts into
     ``totals``, which is consistent at any moment, since an exception may end a run."""
 
-    def __init__(
-        self, fabric: Fabric, totals: CellTotals, screen: Screen, until: float, most: int | None = None
-    ) -> None:
+    def __init__(self, fabric: Fabric, totals: CellTotals, screen: Screen, until: float, most: int | None = None) -> None:
         self._fabric = fabric
         self.totals = totals
         self._screen = screen
@@ -223,9 +221,7 @@ class Checks:
     def _make(self, job: Job) -> None:
         seed, number, _ = job.cells[0].seed
         with ExitStack() as stack:
-            members = stack.enter_context(
-                joined(self._fabric, job.spec, job.faults, (seed << 40) + (number << 8), job.algorithm)
-            )
+            members = stack.enter_context(joined(self._fabric, job.spec, job.faults, (seed << 40) + (number << 8), job.algorithm))
             stack.callback(self.totals.count_packets, members)
             ranks = Ranks(job.cells, members.communicators, Gate(self._grant))
             stack.callback(ranks.stop)
@@ -251,9 +247,7 @@ class Checks:
         if not found and len(answers) < cell.workers:
             found = [f"only ranks {[answer.rank for answer in answers]} have a result"]
         found = found or checker.complaints(cell, [answer.result for answer in answers])
-        self.totals.count(
-            cell, wrong=bool(found), timed_out=any(isinstance(error, CallTimeoutError) for _, error in errors)
-        )
+        self.totals.count(cell, wrong=bool(found), timed_out=any(isinstance(error, CallTimeoutError) for _, error in errors))
         if found:
             self._screen.say(f"{job.said}, call {cell.index}: {cell.describe()}")
             for line in found:
@@ -299,9 +293,7 @@ def run(fabric: Fabric, options: Options, totals: CellTotals, screen: Screen) ->
     hosts = list(fabric.topology.hosts)
 
     def make_job(number: int) -> Job:
-        made = make_round(
-            options.seed, number, calls=CALLS_PER_ROUND, workers=options.workers, max_elements=options.max_elements
-        )
+        made = make_round(options.seed, number, calls=CALLS_PER_ROUND, workers=options.workers, max_elements=options.max_elements)
         members = tuple(hosts[rank % len(hosts)] for rank in range(made.workers))
         spec = JobSpec(name=f"verify-{number}", members=members, window=made.window, chunks=made.chunks)
         said, again = f"round {number} ({counted(made.workers, 'worker')})", options.replay(fabric.switch, number)

@@ -129,11 +129,7 @@ def _allreduce(topology: Topology, _collective: Collective, _root: str | None) -
 def _one_tree(topology: Topology) -> Solution | None:
     """If a tree of hosts and of switches that sum reaches all hosts on links with the whole rate of the slowest host, no rate is
     better, since each host must send and get everything."""
-    ways = {
-        (host, way): tuple(ends for ends in topology.rates if ends[way] == host)
-        for host in topology.hosts
-        for way in (0, 1)
-    }
+    ways = {(host, way): tuple(ends for ends in topology.rates if ends[way] == host) for host in topology.hosts for way in (0, 1)}
     told = {place: sum((topology.rates[ends] for ends in links), Fraction(0)) for place, links in ways.items()}
     slowest = min(told, key=lambda place: told[place])
     rate = told[slowest]

@@ -171,9 +171,7 @@ class _Model:
         roots = program.free if program.roots is None else tuple(program.roots)
         self._roots = roots
         self._each = len(self._arcs) // len(program.layers) + len(roots)
-        self._of_layer = {
-            layer: [(n, arc) for n, arc in enumerate(self._arcs) if arc.layer == layer] for layer in program.layers
-        }
+        self._of_layer = {layer: [(n, arc) for n, arc in enumerate(self._arcs) if arc.layer == layer] for layer in program.layers}
 
     def arguments(self) -> dict[str, Any]:
         program = self._program
@@ -187,11 +185,7 @@ class _Model:
                 at[arc.ends[1]][first + place] = 1.0
             for place, root in enumerate(self._roots, len(self._of_layer[layer])):
                 at[root][first + place] = 1.0
-                share = (
-                    {0: -float(program.roots[root])}
-                    if program.roots is not None
-                    else {1 + self._free.index(root): -1.0}
-                )
+                share = {0: -float(program.roots[root])} if program.roots is not None else {1 + self._free.index(root): -1.0}
                 most.add({first + place: 1.0, **share})
             at[sink][0] = -1.0
             for row in at.values():

@@ -52,9 +52,7 @@ def plot_plan(path: Path, plan: Plan) -> None:
 @click.command()
 @topology_options
 @click.argument("jobs", metavar="JOBS", type=click.Path(path_type=Path))
-@click.option(
-    "--scopes", type=click.Path(path_type=Path), metavar="YAML", help="Racks, zones, buildings. [default: derived]"
-)
+@click.option("--scopes", type=click.Path(path_type=Path), metavar="YAML", help="Racks, zones, buildings. [default: derived]")
 @click.option("--taken", metavar="H,H...", help="Hosts that are not free.")
 @click.option("--spare", type=click.IntRange(0), default=0, help="Free hosts to keep in each rack.")
 @machine_option
@@ -63,9 +61,7 @@ def plot_plan(path: Path, plan: Plan) -> None:
 @click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Random placements of --compare.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the search.")
 @click.option("--job", "only", metavar="NAME", help="Of --as, if there are several jobs.")
-@click.option(
-    "--as", "as_file", type=click.Choice(list(FORMATS)), help="Only the order of a job's hosts, as of `ranks`."
-)
+@click.option("--as", "as_file", type=click.Choice(list(FORMATS)), help="Only the order of a job's hosts, as of `ranks`.")
 @plot_option
 @json_option
 def place(
@@ -163,9 +159,7 @@ def _json(
     return told
 
 
-def _show(
-    placer: Placer, found: Plan, lose: Sequence[tuple[str, Failover | None]], others: dict[str, list[Plan]]
-) -> None:
+def _show(placer: Placer, found: Plan, lose: Sequence[tuple[str, Failover | None]], others: dict[str, list[Plan]]) -> None:
     free = placer.free
     click.echo(f"{placer.topology.name}: {counted(len(free), 'host')} of {len(placer.topology.hosts)} free")
     parts = ("COMPUTE", "BUBBLE", "TENSOR", "PIPELINE", "GRADIENTS")

@@ -26,11 +26,7 @@ class Failover:
     seconds: float | None
 
     def to_json(self) -> dict[str, Any]:
-        after = (
-            None
-            if self.placement is None or self.after is None
-            else {**self.placement.to_json(), **self.after.to_json()}
-        )
+        after = None if self.placement is None or self.after is None else {**self.placement.to_json(), **self.after.to_json()}
         return {
             "lost": self.lost,
             "job": self.job,
@@ -118,8 +114,5 @@ def _moved(
         return (), None
     peers = [group for n, group in enumerate(before.tensor_groups[stage * dp : stage * dp + dp]) if n != replica]
     each = nbytes / len(coming)
-    flows = [
-        (min((peer[t] for peer in peers), key=lambda peer: calls.at_once([(peer, host)], each)), host)
-        for t, host in coming
-    ]
+    flows = [(min((peer[t] for peer in peers), key=lambda peer: calls.at_once([(peer, host)], each)), host) for t, host in coming]
     return tuple(one for one, _ in flows), calls.at_once(flows, each)

@@ -83,9 +83,7 @@ def read_failure_domains(path: Path, topology: Topology) -> FailureDomains:
     racks = list(_racks(file.scopes))
     problems = list(_wrong(racks, topology))
     problems += [
-        Problem(("taken", n), f"there is no host {host}")
-        for n, host in enumerate(file.taken)
-        if host not in topology.hosts
+        Problem(("taken", n), f"there is no host {host}") for n, host in enumerate(file.taken) if host not in topology.hosts
     ]
     if problems:
         raise InputError(*(f"{document.where(problem.path)}: {problem}" for problem in problems))

@@ -79,9 +79,7 @@ class _File(Closed):
     @model_validator(mode="after")
     def _different(self) -> Self:
         names = [job.name for job in self.jobs]
-        if twice := [
-            Problem(("jobs", n, "name"), f"{name} is taken") for n, name in enumerate(names) if name in names[:n]
-        ]:
+        if twice := [Problem(("jobs", n, "name"), f"{name} is taken") for n, name in enumerate(names) if name in names[:n]]:
             raise Problems(twice)
         return self
 
@@ -133,8 +131,7 @@ class Job(NamedTuple):
         for each layer."""
         in_flight = min(self.microbatches(sizes), sizes.pp) * self.samples(sizes) / self.microbatches(sizes)
         return max(
-            self.state(stage, sizes) + len(stage) * self.activation * in_flight / sizes.tp
-            for stage in self.stages(sizes.pp)
+            self.state(stage, sizes) + len(stage) * self.activation * in_flight / sizes.tp for stage in self.stages(sizes.pp)
         )
 
     def state(self, stage: Sequence[Layer], sizes: Sizes) -> float:
@@ -201,11 +198,7 @@ class Placement:
     def data_groups(self) -> list[tuple[str, ...]]:
         """Hosts that sum the same gradients."""
         tp, _, dp = self.sizes
-        return [
-            self.order[first : first + dp * tp][t::tp]
-            for first in range(0, len(self.order), dp * tp)
-            for t in range(tp)
-        ]
+        return [self.order[first : first + dp * tp][t::tp] for first in range(0, len(self.order), dp * tp) for t in range(tp)]
 
     @property
     def passes(self) -> list[tuple[str, str]]:

@@ -60,9 +60,7 @@ class _Zone:
         return sum(len(room) // tp for room in self.rooms.values())
 
 
-def fit(
-    scopes: FailureDomains, free: Collection[str], job: Job, sizes: Sizes, policy: str, random: Random
-) -> Placement | None:
+def fit(scopes: FailureDomains, free: Collection[str], job: Job, sizes: Sizes, policy: str, random: Random) -> Placement | None:
     """Hosts for the job; None if they do not suffice. Groups of a job are alike, so counting room is exact: if it fits at all,
     every policy finds where. Cost: groups * scopes."""
     key, (tp, pp, dp) = POLICIES[policy], sizes
@@ -91,9 +89,7 @@ def _group(zone: _Zone, tp: int, wanted: tuple[int, int], key: Key, random: Rand
     return taken
 
 
-def _area(
-    scopes: FailureDomains, free: Collection[str], job: Job, key: Key, sizes: Sizes, random: Random
-) -> list[_Zone] | None:
+def _area(scopes: FailureDomains, free: Collection[str], job: Job, key: Key, sizes: Sizes, random: Random) -> list[_Zone] | None:
     """The zones of the scope that the policy takes, among scopes with room for the whole job."""
     wanted = job.wanted
     hosts = [host for host in scopes.of if host in free]
@@ -140,9 +136,7 @@ class Plan:
     def efficiency(self) -> float:
         """Of all wanted workers; those of a waiting job do nothing."""
         wanted = sum(each.job.workers for each in self.placements) + sum(job.workers for job, _ in self.waiting)
-        done = sum(
-            each.job.workers * told.efficiency for each, told in zip(self.placements, self.predicted, strict=True)
-        )
+        done = sum(each.job.workers * told.efficiency for each, told in zip(self.placements, self.predicted, strict=True))
         return done / wanted
 
     @cached_property
@@ -228,9 +222,7 @@ class Placer:
 
     def plan(self, placements: Sequence[Placement], calls: StepEstimate) -> Plan:
         """The prediction for these placements."""
-        steps = tuple(
-            predicted(each, calls, [other for other in placements if other is not each]) for each in placements
-        )
+        steps = tuple(predicted(each, calls, [other for other in placements if other is not each]) for each in placements)
         taken = {host for each in placements for host in each.order}
         free = tuple(host for host in self.free if host not in taken)
         placed = {each.job.name for each in placements}
@@ -253,9 +245,7 @@ class Placer:
         found = self.plan((), calls)
         usable = set(self.usable)
         for job in self.jobs:
-            able = (
-                fit(self.scopes, usable, job, sizes, policy, random) for sizes in job.sizes() for policy in policies
-            )
+            able = (fit(self.scopes, usable, job, sizes, policy, random) for sizes in job.sizes() for policy in policies)
             plans = [self.tried((*found.placements, each), calls, job) for each in able if each is not None]
             found = min((each for each in plans if each is not None), key=_score, default=found)
             usable -= {host for each in found.placements for host in each.order}

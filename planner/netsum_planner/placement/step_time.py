@@ -81,9 +81,7 @@ class StepEstimate:
         self.wire = Wire(host_s=machine.host_us / 1e6)
         self._network = Network(topology)
         self._rates = {ends: float(rate) * 1e9 for ends, rate in topology.rates.items()}
-        self._delays = {
-            ends: float(delay) for ends, delay in zip(self._network.pairs, self._network.delay, strict=True)
-        }
+        self._delays = {ends: float(delay) for ends, delay in zip(self._network.pairs, self._network.delay, strict=True)}
         self._works: dict[tuple[str, Sizes], _Work] = {}
         self._rounds = lru_cache(maxsize=4096)(self._find_rounds)
         self._tree_loads = lru_cache(maxsize=65536)(self._find_tree_loads)
@@ -138,9 +136,7 @@ class StepEstimate:
         found = []
         size = len(calls.groups[0])
         for step in ALGORITHMS[calls.algorithm](size) if size > 1 else ():
-            loads, delay = self._loads(
-                [(group[one], group[other]) for group in calls.groups for one, other in step.flows]
-            )
+            loads, delay = self._loads([(group[one], group[other]) for group in calls.groups for one, other in step.flows])
             found.append(_Round(float(step.times * step.share), loads, step.times * (delay + self.wire.host_s)))
         return tuple(found)
 
@@ -173,8 +169,7 @@ class StepSimulation(StepEstimate):
         def seconds(nbytes: float) -> float:
             size = max(1, round(nbytes))
             plans = (
-                JobPlan(name=f"{n}", algorithm=algorithm, hosts=group, size=size)
-                for n, (algorithm, group) in enumerate(named)
+                JobPlan(name=f"{n}", algorithm=algorithm, hosts=group, size=size) for n, (algorithm, group) in enumerate(named)
             )
             found = run_flows(self.topology, Scenario(jobs=tuple(plans)), self.wire)
             longest = max(each.mean for each in found.jobs[: len(calls.groups)])

@@ -55,9 +55,7 @@ FORMATS: Final[Mapping[str, Callable[[Order, str, str], str]]] = {
 @click.option("--algorithm", type=click.Choice(list(ALGORITHMS)), default="ring", show_default=True)
 @click.option("--order", metavar="H,H...", help="The host of each rank so far. [default: as in TOPOLOGY]")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the search where no known order is best.")
-@click.option(
-    "--as", "as_file", type=click.Choice(list(FORMATS)), help="Only the new order, as another program takes it."
-)
+@click.option("--as", "as_file", type=click.Choice(list(FORMATS)), help="Only the new order, as another program takes it.")
 @json_option
 def ranks(topology: Topology, algorithm: str, order: str | None, seed: int, as_file: str | None, as_json: bool) -> None:
     r"""Find the order of ranks, so that an allreduce has the least contention.

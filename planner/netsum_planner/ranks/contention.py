@@ -149,9 +149,7 @@ def least(topology: Topology, algorithm: str) -> Least:
         for way in (0, 1):
             most = max(most, *Counter(flow[way] for flow in step.flows).values())
     widest = max(
-        sum(topology.rates[ends] for ends in topology.rates if ends[way] == host)
-        for host in topology.hosts
-        for way in (0, 1)
+        sum(topology.rates[ends] for ends in topology.rates if ends[way] == host) for host in topology.hosts for way in (0, 1)
     )
     # A flow takes a single path, so a host's flows cannot share its links more evenly than this.
     found = [Least(max(most * unit / widest, _alone(topology, unit)), "the busiest rank")]

@@ -59,8 +59,7 @@ def bigraph(topology: Topology) -> Iterator[Order]:
     if sides is None:
         return
     hosts = {
-        switch: iter([host for host in topology.hosts if topology.neighbors[host] == [switch]])
-        for switch in topology.switches
+        switch: iter([host for host in topology.hosts if topology.neighbors[host] == [switch]]) for switch in topology.switches
     }
     bits = len(sides[0]).bit_length() - 1
     found = []

@@ -60,9 +60,7 @@ def _home(network: Network, host: str) -> str:
     for other in network.topology.neighbors[host]:
         if other in network.topology.switches and network.number[host, other] not in network.down:
             return other
-    raise PlanError(
-        f"{network.topology.name}: {host} is on no switch, so no switch can sum for it: take a host algorithm"
-    )
+    raise PlanError(f"{network.topology.name}: {host} is on no switch, so no switch can sum for it: take a host algorithm")
 
 
 def _tree(network: Network, homes: Mapping[str, str], switches: Collection[str], root: str) -> Tree:
@@ -91,9 +89,7 @@ def _require_sums(network: Network, tree: Tree) -> None:
         below[parent] = below.get(parent, 0) + 1
     for name, count in below.items():
         if count > 1 and not network.topology.switches[name]:
-            raise PlanError(
-                f"{network.topology.name}: {name} joins {count} branches but does not sum: take a host algorithm"
-            )
+            raise PlanError(f"{network.topology.name}: {name} joins {count} branches but does not sum: take a host algorithm")
 
 
 def _agree(found: Sequence[Tree]) -> bool:

@@ -154,9 +154,7 @@ def _batches(call: Call) -> tuple[int, list[_Part], int] | None:
     return (batches, parts, rows) if batches * count <= MOST else None
 
 
-def _by_hosts(
-    schedule: Schedule, call: Call, ready: Sequence[int], batches: int, parts: Sequence[_Part], rows: int
-) -> list[int]:
+def _by_hosts(schedule: Schedule, call: Call, ready: Sequence[int], batches: int, parts: Sequence[_Part], rows: int) -> list[int]:
     """Batch after batch, as many at a time as the window holds. The opening block is a batch of its own, and so are the codes
     that it has no room for."""
     in_flight = max(1, call.wire.window // rows)
@@ -229,13 +227,10 @@ def _ring(schedule: Schedule, call: Call, ready: Sequence[int]) -> list[int]:
     steps = 2 * (len(hosts) - 1)
 
     def way() -> Numbers:
-        return np.concatenate(
-            [network.path(one, other) for one, other in zip(hosts, (*hosts[1:], hosts[0]), strict=True)]
-        )
+        return np.concatenate([network.path(one, other) for one, other in zip(hosts, (*hosts[1:], hosts[0]), strict=True)])
 
     longest = max(
-        float(network.delay[network.path(one, other)].sum())
-        for one, other in zip(hosts, (*hosts[1:], hosts[0]), strict=True)
+        float(network.delay[network.path(one, other)].sum()) for one, other in zip(hosts, (*hosts[1:], hosts[0]), strict=True)
     )
     size = steps * call.wire.message(call.nbytes / len(hosts))
     pause = steps * (longest + call.wire.host_s)

@@ -64,27 +64,17 @@ def _options(command: Callable[..., None]) -> Any:
         ),
         click.option("--size", default="64M", show_default=True, callback=read_size, help="Bytes of the array."),
         click.option("--calls", type=click.IntRange(1), default=1, show_default=True, help="One after the other."),
-        click.option(
-            "--scenario", type=click.Path(path_type=Path), metavar="YAML", help="Jobs, stragglers, failures instead."
-        ),
+        click.option("--scenario", type=click.Path(path_type=Path), metavar="YAML", help="Jobs, stragglers, failures instead."),
         click.option("--level", type=click.Choice(["flow", "packet"]), default="flow", show_default=True),
         click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of losses and lateness."),
-        click.option(
-            "--window", type=click.IntRange(1, 1 << 15), default=Wire.window, show_default=True, help="Blocks."
-        ),
+        click.option("--window", type=click.IntRange(1, 1 << 15), default=Wire.window, show_default=True, help="Blocks."),
         click.option("--host-us", type=none, default=0.0, help="Microseconds until a host reacts."),
-        click.option(
-            "--loss", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Of packets, on each link."
-        ),
-        click.option(
-            "--queue", type=positive, metavar="KB", help="In front of a link, above which packets are dropped."
-        ),
+        click.option("--loss", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Of packets, on each link."),
+        click.option("--queue", type=positive, metavar="KB", help="In front of a link, above which packets are dropped."),
         click.option("--ecn", type=none, metavar="KB", help="In front of a link, above which packets are marked."),
         click.option("--switch-pps", type=positive, metavar="N", help="Packets a second that a switch can take."),
         plot_option,
-        click.option(
-            "--trace", type=click.Path(path_type=Path), metavar="PREFIX", help="Write Chakra traces, and stop."
-        ),
+        click.option("--trace", type=click.Path(path_type=Path), metavar="PREFIX", help="Write Chakra traces, and stop."),
         json_option,
     ):
         found = option(found)

@@ -93,9 +93,7 @@ Progress = Callable[[float, float], None]
 """Told the simulated seconds and the share of the messages that have arrived."""
 
 
-def simulate(
-    schedule: Schedule, changes: Sequence[Change] = (), progress: Progress = lambda _now, _share: None
-) -> Flows:
+def simulate(schedule: Schedule, changes: Sequence[Change] = (), progress: Progress = lambda _now, _share: None) -> Flows:
     """Simulate a schedule. :class:`PlanError` if messages can never arrive."""
     return _Simulation(schedule, changes).run(progress)
 

@@ -92,9 +92,7 @@ class Outcome:
             "level": self.level,
             "seed": self.seed,
             "jobs": [job.to_json() for job in self.jobs],
-            "links": [
-                {"link": " -> ".join(link.ends), "bytes": round(link.nbytes), "share": link.share} for link in busiest
-            ],
+            "links": [{"link": " -> ".join(link.ends), "bytes": round(link.nbytes), "share": link.share} for link in busiest],
             **({"packets": asdict(self.counts)} if self.counts is not None else {}),
             "events": self.events,
             "elapsed_s": round(self.elapsed, 3),

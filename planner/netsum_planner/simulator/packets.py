@@ -136,9 +136,7 @@ class PacketSimulation:
                 host=HostAddress(*NOWHERE, 1),
             )
             send = partial(self._from_host, host, homes[host])
-            members[host] = PacketHost(
-                host, descriptor, number, self.clock, job.wire.host_s, send, partial(self._over, job)
-            )
+            members[host] = PacketHost(host, descriptor, number, self.clock, job.wire.host_s, send, partial(self._over, job))
             self.clock.at(job.begins(rank, 0, 0.0), self._begin, job, members[host])
         return members
 

@@ -32,8 +32,7 @@ class Lateness:
         late = sum(
             each.late_ms
             for number, each in enumerate(self._stragglers)
-            if each.host == host
-            and random.Random(f"{self._seed} {number} {job.name} {host} {call}").random() < each.probability
+            if each.host == host and random.Random(f"{self._seed} {number} {job.name} {host} {call}").random() < each.probability
         )
         return (job.compute_ms + late + (job.start_ms if not call else 0.0)) / 1000
 
@@ -54,10 +53,7 @@ def build(
         done: list[list[int]] = [[] for _ in hosts]
         calls = []
         for call in range(job.calls):
-            begun = [
-                schedule.wait(waits, late.of(job, host, call), host=host)
-                for host, waits in zip(hosts, done, strict=True)
-            ]
+            begun = [schedule.wait(waits, late.of(job, host, call), host=host) for host, waits in zip(hosts, done, strict=True)]
             if plan is not None:
                 ended = add_planned(schedule, plan, hosts, job.size, wire, begun, lane=job.name)
             else:

@@ -103,9 +103,7 @@ class Schedule:
         """``size`` bytes that take all links of a way at the same time, at one rate, as what a switch sums and copies does."""
         return self._add(size, self.route(key, way), waits, pause, cap=cap)
 
-    def _add(
-        self, size: float, route: int, waits: Sequence[int], pause: float, *, lane: int = -1, cap: float = np.inf
-    ) -> int:
+    def _add(self, size: float, route: int, waits: Sequence[int], pause: float, *, lane: int = -1, cap: float = np.inf) -> int:
         messages = self.messages
         messages.size.append(size)
         messages.route.append(route)
@@ -151,9 +149,7 @@ class Plan:
         batches = max(1, min(-(-nbytes // self.batch_bytes), MOST // max(1, len(self.transfers))))
         steps = 1 + max(each.step for each in self.transfers)
         later = [
-            replace(each, step=each.step + batch * steps, chunk=batch)
-            for batch in range(batches)
-            for each in self.transfers
+            replace(each, step=each.step + batch * steps, chunk=batch) for batch in range(batches) for each in self.transfers
         ]
         return replace(self, chunks=batches, transfers=tuple(later), batch_bytes=None)
 

@@ -88,9 +88,7 @@ class _File(Strict):
                 if end not in known:
                     problems.append(Problem(("links", n, key), f"there is no host or switch {end!r}"))
             if link.source == link.target:
-                problems.append(
-                    Problem(("links", n, "to"), f"a link joins two different nodes, and both are {link.target}")
-                )
+                problems.append(Problem(("links", n, "to"), f"a link joins two different nodes, and both are {link.target}"))
         problems += self._wrong_routes()
         if problems:
             raise Problems(problems)
@@ -205,9 +203,7 @@ def installed(topology: Installed, rate_mbps: float | None = None, source: str =
     for told, ends, own in wires:
         mbps: Any = rate_mbps if own is None else own
         if mbps is None:
-            raise InputError(
-                f"{source}: {told} has no rate_mbps; write it there, or give all links without one a rate (--rate)"
-            )
+            raise InputError(f"{source}: {told} has no rate_mbps; write it there, or give all links without one a rate (--rate)")
         links += wire(*ends, exact(mbps) * MBPS)
     return Topology(topology.name, tuple(topology.hosts), dict.fromkeys(topology.switches, True), tuple(links))
 

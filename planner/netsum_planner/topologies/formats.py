@@ -280,9 +280,7 @@ def _inside(file: _Box, gpus: int, prefix: str) -> tuple[list[Link], list[str]]:
         size = range(gpus)
         rates = [
             [
-                file.number("links", there[to][of]) * file.rate("invbws", inverse[to][of])
-                if there[to][of]
-                else Fraction(0)
+                file.number("links", there[to][of]) * file.rate("invbws", inverse[to][of]) if there[to][of] else Fraction(0)
                 for to in size
             ]
             for of in size
@@ -290,9 +288,7 @@ def _inside(file: _Box, gpus: int, prefix: str) -> tuple[list[Link], list[str]]:
         return joined_gpus(rates, prefix), []
     speeds = file.get("node_invbws_list")
     if not isinstance(speeds, list) or len(speeds) not in (1, 2) or (len(speeds) == 2 and gpus != 8):
-        raise file.wrong(
-            "node_invbws_list must have one number, or two (fast and slow links of an NDv2, which has 8 GPUs)"
-        )
+        raise file.wrong("node_invbws_list must have one number, or two (fast and slow links of an NDv2, which has 8 GPUs)")
     rated = [file.rate("node_invbws_list", inverse) for inverse in speeds]
     if len(rated) == 1:
         switch = f"{prefix}switch"

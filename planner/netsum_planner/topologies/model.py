@@ -140,9 +140,7 @@ class Topology:
     def require_connected(self) -> None:
         """Raise :class:`PlanError`, naming two hosts, unless every host reaches every other."""
         if len(self.hosts) < 2:
-            raise PlanError(
-                f"{self.name}: a collective needs 2 hosts or more, and there is {counted(len(self.hosts), 'host')}"
-            )
+            raise PlanError(f"{self.name}: a collective needs 2 hosts or more, and there is {counted(len(self.hosts), 'host')}")
         backwards: dict[str, list[str]] = {name: [] for name in self.nodes}
         for source, target in self.rates:
             backwards[target].append(source)

@@ -77,9 +77,7 @@ def ways(measured: Mapping[str, Any]) -> list[Way]:
     return [*found, Way(GLOO, statistics.fmean(gloo))]
 
 
-def forecast(
-    measured: Mapping[str, Any], size: int, workers: int, rate_mbps: float | None, compute_ms: float
-) -> list[Forecast]:
+def forecast(measured: Mapping[str, Any], size: int, workers: int, rate_mbps: float | None, compute_ms: float) -> list[Forecast]:
     """The ways for gradients of ``size`` bytes and a step that computes for so long, the fastest first."""
     found = []
     for way in ways(measured):
@@ -93,9 +91,7 @@ def basis(measured: Mapping[str, Any], size: int, workers: int, rate_mbps: float
     trainings = [run for each in runs(measured).values() for run in each]
     rates = sorted({run["rate_mbps"] for run in trainings} - {None})
     most = max(run["gradient_bytes"] for run in trainings)
-    cores = (
-        f"{counted(measured['cores'], 'core')} that workers and switch shared" if "cores" in measured else "one machine"
-    )
+    cores = f"{counted(measured['cores'], 'core')} that workers and switch shared" if "cores" in measured else "one machine"
     told = (
         f"Extrapolated from {counted(len(trainings), 'training')} of {measured['workers']} workers on {cores}: "
         f"{most / 1e6:.1f} MB of gradients, links of {''.join(f'{rate:g} Mbit/s, ' for rate in rates)}without a limit."
@@ -131,9 +127,7 @@ def check(measured: Mapping[str, Any]) -> list[tuple[str, int | None, float, flo
 @click.option("--gradients", "size", callback=read_size, required=True, metavar="BYTES", help="of a step, such as 45M")
 @click.option("--workers", type=click.IntRange(2), default=4, show_default=True, help="ranks, each on its own host")
 @click.option("--rate-mbps", type=click.FloatRange(0, min_open=True), help="of the hosts' links [default: no limit]")
-@click.option(
-    "--compute-ms", type=click.FloatRange(0), required=True, help="of a step without the sums, as you measured"
-)
+@click.option("--compute-ms", type=click.FloatRange(0), required=True, help="of a step without the sums, as you measured")
 @click.option(
     "--measured",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -149,9 +143,7 @@ def advise(size: int, workers: int, rate_mbps: float | None, compute_ms: float, 
     forecasts = forecast(figures, size, workers, rate_mbps, compute_ms)
     (gloo,) = (each.step_ms for each in forecasts if each.way == GLOO)
     errors = [abs(expected / step - 1) for _, _, step, expected in check(figures)]
-    rows = [
-        (each.way, f"{each.sums_ms:.1f}", f"{each.step_ms:.1f}", f"{gloo / each.step_ms:.2f}") for each in forecasts
-    ]
+    rows = [(each.way, f"{each.sums_ms:.1f}", f"{each.step_ms:.1f}", f"{gloo / each.step_ms:.2f}") for each in forecasts]
     link = "links without a limit" if rate_mbps is None else f"links of {rate_mbps:g} Mbit/s"
     title = f"{size / 1e6:.1f} MB of gradients, {workers} workers, {link}"
     columns = "sums by", ">sums\nms", ">step\nms", ">speed\nGloo = 1"

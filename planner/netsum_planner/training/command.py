@@ -27,9 +27,7 @@ def plot_step(path: Path, name: str, step: Step) -> None:
         axes.barh("compute", step.backward * 1e3, left=step.forward * 1e3, color="tab:cyan", label="backward")
         for number, (begin, end) in enumerate(step.calls):
             label = "a bucket's allreduce" if not number else None
-            axes.barh(
-                "network", (end - begin) * 1e3, left=begin * 1e3, color="tab:orange", edgecolor="white", label=label
-            )
+            axes.barh("network", (end - begin) * 1e3, left=begin * 1e3, color="tab:orange", edgecolor="white", label=label)
         axes.barh("input", step.input * 1e3, color="tab:green", label="input")
         axes.set_xlabel(f"ms; {name}: {step.step * 1e3:.1f} ms a step, {step.efficiency:.0%} efficient")
         axes.legend(loc="lower right")
@@ -70,9 +68,7 @@ def predict_group() -> None:
 @machine_option
 @plot_option
 @json_option
-def step(
-    topology: Topology, training: Path, algorithm: str, machine: Machine, plot: Path | None, as_json: bool
-) -> None:
+def step(topology: Topology, training: Path, algorithm: str, machine: Machine, plot: Path | None, as_json: bool) -> None:
     """One step on TOPOLOGY, with a worker on each host."""
     job, workers = read_training(training), len(topology.hosts)
     with console().status(f"{job.name}: simulating its calls"):
@@ -82,9 +78,7 @@ def step(
         plot_step(plot, job.name, found)
     if as_json:
         told = [{"what": each.what, "step_ms": each.step.step * 1e3, "gain": each.gain} for each in better]
-        print_json(
-            {"training": job.name, "workers": workers, "algorithm": algorithm, **found.to_json(), "changes": told}
-        )
+        print_json({"training": job.name, "workers": workers, "algorithm": algorithm, **found.to_json(), "changes": told})
         return
     click.echo(f"{job.name} on {topology.name}: {workers} workers, {algorithm}")
     print_table(("PART", "ms"), _parts(found))

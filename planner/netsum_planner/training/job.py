@@ -50,9 +50,7 @@ def read_machine(path: Path) -> Machine:
     except (TypeError, ValueError):
         raise InputError(f"{path}: must be an object of numbers, as `netsum predict calibrate` writes it") from None
     if unknown := sorted(set(data) - set(known)):
-        raise InputError(
-            f"{path}: there is no setting {', '.join(unknown)} (there are: {', '.join(Machine().to_json())})"
-        )
+        raise InputError(f"{path}: there is no setting {', '.join(unknown)} (there are: {', '.join(Machine().to_json())})")
     if known.get("gflops", 1.0) <= 0 or min(known.values(), default=0.0) < 0:
         raise InputError(f"{path}: gflops must be more than 0, and the others 0 or more")
     return Machine(**known)
@@ -176,8 +174,7 @@ def from_torch(module: Any, inputs: Sequence[Any], **more: Any) -> Training:
         for hook in hooks:
             hook.remove()
     layers = tuple(
-        Layer(name=path or "module", parameters=own[path], gflops=flops / samples / 1e9)
-        for path, flops in counted.items()
+        Layer(name=path or "module", parameters=own[path], gflops=flops / samples / 1e9) for path, flops in counted.items()
     )
     return Training(layers=layers, **{"name": type(module).__name__, "batch": samples, **more})
 

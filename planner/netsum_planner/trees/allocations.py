@@ -95,9 +95,7 @@ def different(topology: Topology, sizes: range) -> Iterator[Topology]:
             graph = part.graph()
             for data in (data for *_, data in graph.edges(data=True)):
                 data["label"] = str(data["rate"])
-            degrees = sorted(
-                tuple(sorted(data["label"] for *_, data in graph.out_edges(node, data=True))) for node in graph
-            )
+            degrees = sorted(tuple(sorted(data["label"] for *_, data in graph.out_edges(node, data=True))) for node in graph)
             alike = seen.setdefault(tuple(degrees), [])
             same = nx.algorithms.isomorphism.categorical_edge_match("label", "")
             kind = nx.algorithms.isomorphism.categorical_node_match("kind", "")

@@ -61,9 +61,7 @@ def pack_all(topology: Topology, collective: Collective) -> Packing:
 def _both_ways(topology: Topology) -> Topology:
     """The capacity of each link both ways."""
     rates = topology.rates
-    links = tuple(
-        Link(one, other, min(rate, rates[other, one])) for (one, other), rate in rates.items() if (other, one) in rates
-    )
+    links = tuple(Link(one, other, min(rate, rates[other, one])) for (one, other), rate in rates.items() if (other, one) in rates)
     return replace(topology, links=links, routes={})
 
 

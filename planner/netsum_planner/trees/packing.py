@@ -256,11 +256,7 @@ class Network:
             options={"time_limit": _SOLVER_S},
         )
         units: Any = [0] * count if found.x is None else found.x[:count]
-        return [
-            Tree(self.root, round(times) * unit, tree)
-            for times, tree in zip(units, candidates, strict=True)
-            if round(times)
-        ]
+        return [Tree(self.root, round(times) * unit, tree) for times, tree in zip(units, candidates, strict=True) if round(times)]
 
 
 def outwards(root: str, paths: Sequence[Path]) -> tuple[Path, ...]:

@@ -133,9 +133,7 @@ def _require_way_back(packing: Packing) -> None:
         if rates.get((other, one), 0) < rate and any(
             (one, other) in pairwise(path) for tree in packing.trees for path in tree.paths
         ):
-            raise PlanError(
-                f"{packing.topology.name}: trees cannot be reversed: {other} -> {one} has less rate than back"
-            )
+            raise PlanError(f"{packing.topology.name}: trees cannot be reversed: {other} -> {one} has less rate than back")
 
 
 @dataclass(frozen=True)

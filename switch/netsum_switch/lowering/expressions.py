@@ -49,9 +49,7 @@ class Expressions:
             return self.variables.valid(value)
         if kind in STACK_FIELDS:
             *place, name = value
-            return self.values.chosen(
-                [(each.condition, self.variables.field(each.header, name)) for each in self.last(*place)]
-            )
+            return self.values.chosen([(each.condition, self.variables.field(each.header, name)) for each in self.last(*place)])
         raise UnsupportedError(f"the program uses an expression of type {kind!r}; this switch does not run it")
 
     def condition(self, node: Json | None) -> Expression:

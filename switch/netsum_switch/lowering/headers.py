@@ -142,9 +142,7 @@ class Headers:
         stack, count = self._shift(params)
         elements, after = self._program.columns[stack][0], self._variables.next(stack)
         fewer = self._values.operation("-", after, self._values.constant(count))
-        most = self._values.operation(
-            "?", self._values.operation("<", fewer, self._values.zero), self._values.zero, fewer
-        )
+        most = self._values.operation("?", self._values.operation("<", fewer, self._values.zero), self._values.zero, fewer)
         statements: list[Statement] = [Store(after, most)]
         if params[0]["type"] == "header_union_stack":
             return statements + self._swap(stack, count, range(count, len(elements)))

@@ -43,13 +43,9 @@ def lower(program: Program, drop_port: int = 511) -> Lowered:
     expressions = Expressions(program, variables, values)
     calculations = {each["name"]: _calculation(program, expressions, each) for each in program.calculations.values()}
     widths = {name: WIDTHS[each.algorithm] for name, each in calculations.items()}
-    primitives = {
-        egress: Primitives(program, expressions, widths, drop_port, egress=egress) for egress in (False, True)
-    }
+    primitives = {egress: Primitives(program, expressions, widths, drop_port, egress=egress) for egress in (False, True)}
     first, states = Parser(program, expressions, primitives[False]).states()
-    controls = {
-        name: Controls(program, expressions, primitives[name == "egress"]).lower(name) for name in ("ingress", "egress")
-    }
+    controls = {name: Controls(program, expressions, primitives[name == "egress"]).lower(name) for name in ("ingress", "egress")}
     digests = [
         Digest(number, tuple(expressions.compile(value) for value in each["elements"]))
         for number, each in program.learn_lists.items()

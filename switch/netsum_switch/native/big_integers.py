@@ -49,14 +49,10 @@ class BigIntegers:
         """An i1: `predicate` is LLVM's without its sign."""
         signed = left.signed or right.signed
         limbs = limb_count(max(left.signed_bits, right.signed_bits) if signed else max(left.bits, right.bits))
-        order = compare_limbs(
-            self._assembly, self._out, self.number(left, limbs), self.number(right, limbs), limbs, signed
-        )
+        order = compare_limbs(self._assembly, self._out, self.number(left, limbs), self.number(right, limbs), limbs, signed)
         return self._out.compare(predicate if predicate in ("eq", "ne") else "s" + predicate, 64, order, 0)
 
-    def shift(
-        self, name: str, of: Register, limbs: int, distance: Register | int, fill: Register | int = 0
-    ) -> Register:
+    def shift(self, name: str, of: Register, limbs: int, distance: Register | int, fill: Register | int = 0) -> Register:
         """A copy of a number, shifted ``left`` or ``right``; `fill` comes in from above."""
         to = self._out.space(8 * limbs)
         if self._assembly.once(f"big_{name}"):
@@ -256,9 +252,7 @@ def _write_compare(assembly: LlvmModule) -> None:
     with out.each("%limbs") as turn:
         index, mask = out.op("sub", 64, last, turn), out.load(flip, 64, 8)
         out.store("0", flip, 64, 8)
-        left, right = (
-            out.op("xor", 64, out.load(_limb(out, each, index), 64, 8), mask) for each in ("%left", "%right")
-        )
+        left, right = (out.op("xor", 64, out.load(_limb(out, each, index), 64, 8), mask) for each in ("%left", "%right"))
         with out.when(out.compare("ne", 64, left, right)):
             out.give(f"i64 {out.choose(out.compare('ult', 64, left, right), 64, -1, 1)}")
     out.give("i64 0")

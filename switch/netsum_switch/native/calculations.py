@@ -105,9 +105,7 @@ def _write_crc(assembly: LlvmModule, out: LlvmFunction, algorithm: str) -> None:
         top = old if reflected else out.op("lshr", 64, old, bits - 8)
         number = out.op("and", 64, out.op("xor", 64, top, byte), 255)
         entry = out.load(out.value(f"getelementptr i64, ptr {words}, i64 {number}"), 64, 8)
-        rest = (
-            out.op("lshr", 64, old, 8) if reflected else out.op("and", 64, out.op("shl", 64, old, 8), (1 << bits) - 1)
-        )
+        rest = out.op("lshr", 64, old, 8) if reflected else out.op("and", 64, out.op("shl", 64, old, 8), (1 << bits) - 1)
         out.store(out.op("xor", 64, rest, entry), crc, 64, 8)
     out.give(f"i64 {out.op('xor', 64, out.load(crc, 64, 8), last)}")
 

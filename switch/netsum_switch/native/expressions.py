@@ -63,9 +63,7 @@ class Expressions:
 
     def place(self, value: Variable | Parameter) -> Register:
         """A pointer to a variable, or to the parameter in the row."""
-        return (
-            self.pointer(value) if isinstance(value, Variable) else self.out.offset(self.row, self.places[value.index])
-        )
+        return self.pointer(value) if isinstance(value, Variable) else self.out.offset(self.row, self.places[value.index])
 
     def condition(self, expression: Expression) -> Register:
         """True if a value is not 0; an i1."""
@@ -203,9 +201,7 @@ class Expressions:
         yes, no = operands[1:]
         return self._branched(condition, bits, lambda: self.emit(yes, bits), lambda: self.emit(no, bits))
 
-    def _branched(
-        self, condition: Register, bits: int, yes: Callable[[], Register], no: Callable[[], Register]
-    ) -> Register:
+    def _branched(self, condition: Register, bits: int, yes: Callable[[], Register], no: Callable[[], Register]) -> Register:
         """One of two values, of which only that one is computed."""
         out = self.out
         first, second, after = out.label(), out.label(), out.label()

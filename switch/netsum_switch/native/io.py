@@ -259,9 +259,7 @@ class NativeIo:
         name = (peer, ADDRESS_BYTES if peer else 0)
         return self._messages(QUEUE, vectors, lambda _: name, controls.address)
 
-    def _messages(
-        self, count: int, vectors: Memory, name: Callable[[int], tuple[int, int]], controls: int = 0
-    ) -> Memory:
+    def _messages(self, count: int, vectors: Memory, name: Callable[[int], tuple[int, int]], controls: int = 0) -> Memory:
         messages = self._new(count * MESSAGE_BYTES)
         for at in range(count):
             control = controls + CONTROL_BYTES * at if controls else 0

@@ -171,9 +171,7 @@ class Layout:
 
 def egress_variables(lowered: Lowered) -> set[Variable]:
     """The fields that the egress control and what comes after it can set."""
-    found = {
-        lowered.variables.mark(name) for name in ("leaving", "clone", "clone_session", "clone_list", "recirculate")
-    }
+    found = {lowered.variables.mark(name) for name in ("leaving", "clone", "clone_session", "clone_list", "recirculate")}
     for name in EGRESS_FIELDS:
         if lowered.variables.has("standard_metadata", name):
             found.add(lowered.variables.standard(name))

@@ -112,9 +112,7 @@ def _write_send(out: LlvmFunction) -> None:
     out.branch(out.compare("ult", 64, first, get(out, "%w", Wire.QUEUED)), some, after)
     out.begin(some)
     count = out.resize(out.value(f"call i64 @gather(ptr %w, i64 {first})"), 64, 32)
-    result = out.value(
-        f"call i32 @sendmmsg(i32 {descriptor(out)}, ptr {messages}, i32 {count}, i32 {int(MSG_DONTWAIT)})"
-    )
+    result = out.value(f"call i32 @sendmmsg(i32 {descriptor(out)}, ptr {messages}, i32 {count}, i32 {int(MSG_DONTWAIT)})")
     out.branch(out.compare("sgt", 32, result, 0), sent, failed)
     out.begin(sent)
     with out.each(out.resize(result, 32, 64)) as index:
@@ -267,9 +265,7 @@ def _write_fetch(out: LlvmFunction) -> None:
     put(out, "%l", Loop.AT, 0)
     put(out, "%l", Loop.GOT, 0)
     put_pointer(out, "%l", Loop.WIRE, "%w")
-    got = out.value(
-        f"call i32 @recvmmsg(i32 {descriptor(out)}, ptr {messages}, i32 {BATCH}, i32 {int(MSG_DONTWAIT)}, ptr null)"
-    )
+    got = out.value(f"call i32 @recvmmsg(i32 {descriptor(out)}, ptr {messages}, i32 {BATCH}, i32 {int(MSG_DONTWAIT)}, ptr null)")
     with out.when(out.compare("sgt", 32, got, 0)):
         put(out, "%l", Loop.GOT, out.resize(got, 32, 64))
         out.give("void")

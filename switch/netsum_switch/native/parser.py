@@ -101,9 +101,7 @@ class ParserWriter(StatementWriter):
 
     def _advance(self, bits: Expression) -> None:
         out = self.out
-        whole = out.compare(
-            "eq", 8, self.expressions.emit(self._lowered.values.operation("&", bits, self._seven), 8), 0
-        )
+        whole = out.compare("eq", 8, self.expressions.emit(self._lowered.values.operation("&", bits, self._seven), 8), 0)
         self._require(whole, "ParserInvalidArgument")
         size = out.op("lshr", 64, self.expressions.at_most(bits), 3)
         self._require(out.compare("ule", 64, size, self._left()), "PacketTooShort")
@@ -131,9 +129,7 @@ class ParserWriter(StatementWriter):
             targets = fields[group.first : group.first + len(group.widths)]
             if group.is_wide:
                 self._touch(targets[0])
-                wire.reverse_limbs(
-                    out, self.expressions.pointer(targets[0]), out.offset(base, group.at // 8), group.size // 8
-                )
+                wire.reverse_limbs(out, self.expressions.pointer(targets[0]), out.offset(base, group.at // 8), group.size // 8)
             elif group.whole and 8 * group.size <= WIDEST:
                 number = wire.load_big(assembly, out, out.offset(base, group.at // 8), group.size)
                 for target, value in zip(targets, wire.fields_of(out, number, group), strict=True):
@@ -148,9 +144,7 @@ class ParserWriter(StatementWriter):
         header, variables, out = self._lowered.program.headers[statement.header], self._lowered.variables, self.out
         bits = variables.length(header.name)
         if bits is None or statement.length is None:
-            raise JsonError(
-                f"the program extracts {header.name} with a length that it does not have, or without its own"
-            )
+            raise JsonError(f"the program extracts {header.name} with a length that it does not have, or without its own")
         fields = variables.fields(header.name)
         varbit = next(number for number, each in enumerate(header.fields) if each.varbit)
         at = sum(each.bits for each in fields[:varbit])

@@ -194,9 +194,7 @@ def _clone(writer: PacketWriter, module: Module, instance: int) -> None:
         out.give("i32 0")
     writer.by_list(
         marks["clone_list"],
-        lambda each, at: out.copy(
-            out.offset(space, at), out.offset("%o", layout.offsets[each]), storage(each.bits) // 8
-        ),
+        lambda each, at: out.copy(out.offset(space, at), out.offset("%o", layout.offsets[each]), storage(each.bits) // 8),
     )
     if instance == INGRESS_CLONE:
         size = out.load(out.offset("%o", int(Head.RECEIVED)), 64, 8)

@@ -99,9 +99,7 @@ def write_rules(module: Module, table: str, keys: list[Json], plan: TablePlan) -
     words = plan.key_words
     out = module.assembly.function(name, "ptr %rules, i64 %count, ptr %key", "i64", attributes="noinline")
     with out.each("%count") as index:
-        rule = out.offset(
-            "%rules", out.op("mul", 64, index, 8 * rule_words(plan, [each["match_type"] for each in keys]))
-        )
+        rule = out.offset("%rules", out.op("mul", 64, index, 8 * rule_words(plan, [each["match_type"] for each in keys])))
         fits: Register = "true"
         for at in range(words):
             masked = out.op("and", 64, _word(out, "%key", at), _word(out, rule, 1 + at))
@@ -329,9 +327,7 @@ class NativeTable(Table):
 
     # Rows
 
-    def _new_entry(
-        self, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...], slot: int
-    ) -> Entry:
+    def _new_entry(self, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...], slot: int) -> Entry:
         if slot + 1 >= self._room:
             self._room *= 2
             self._rows = Staged(self._room * self._plan.row, self._rows.data)
@@ -401,9 +397,7 @@ class NativeTable(Table):
         return b"".join([(entry.slot + 1).to_bytes(8, "little"), *masks, *values, *ends])
 
 
-def write_row(
-    rows: Staged, start: int, parameters: Sequence[Places], action: int, params: tuple[int, ...] = ()
-) -> None:
+def write_row(rows: Staged, start: int, parameters: Sequence[Places], action: int, params: tuple[int, ...] = ()) -> None:
     """Write an action's number, -1 for none, and its parameters."""
     rows.set_number(start, _NO_ACTION if action == -1 else action)
     places = parameters[action] if action != -1 else ()

@@ -360,9 +360,7 @@ def _order(root: Expression, known: dict[int, tuple[Register, int, Register]]) -
     return order
 
 
-def _with_carry(
-    assembly: LlvmModule, out: LlvmFunction, name: str, left: Register, right: Register, cell: Register
-) -> Register:
+def _with_carry(assembly: LlvmModule, out: LlvmFunction, name: str, left: Register, right: Register, cell: Register) -> Register:
     """A limb of a sum or difference; LLVM makes add-with-carry of it."""
     function = assembly.declare(f"llvm.{name}.with.overflow.i64", "{{ i64, i1 }} {}(i64, i64)")
     call = f"call {{ i64, i1 }} @{function}"

@@ -209,9 +209,7 @@ class ActionProfiles:
         for number in changed:
             if number in wanted:
                 member, weight = state.members[number], wanted[number].weight
-                member.handles += [
-                    profile.add_member(member.action, member.params) for _ in range(weight - len(member.handles))
-                ]
+                member.handles += [profile.add_member(member.action, member.params) for _ in range(weight - len(member.handles))]
                 handles |= dict.fromkeys(member.handles[:weight], self._is_up(wanted[number]))
         profile.set_group(group.handle, handles)
         group.members = wanted

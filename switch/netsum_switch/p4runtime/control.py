@@ -68,9 +68,7 @@ def _size(header: tuple[Field, ...] | None) -> int:
 class Control:
     """Passes entities to what serves them. The caller serializes calls, and writes while the pipeline is `changing`."""
 
-    def __init__(
-        self, info: P4Info, pipeline: Pipeline, send: Callable[[Any], None], ports: Collection[int] = ()
-    ) -> None:
+    def __init__(self, info: P4Info, pipeline: Pipeline, send: Callable[[Any], None], ports: Collection[int] = ()) -> None:
         """``ports`` are those that the switch has. ``send`` is called with digests for the primary controller, from a
         separate thread. Raises RpcError (INVALID_ARGUMENT) if the p4info is not the pipeline's."""
         _check_same_program(info, pipeline)
@@ -134,9 +132,7 @@ def _check_same_program(info: P4Info, pipeline: Pipeline) -> None:
                 raise _other_program(f"table {table.name}")
             continue
         keys = pipeline.tables[table.name].keys
-        if [field.width or key.width for field, key in zip(table.key, keys, strict=False)] != [
-            key.width for key in keys
-        ]:
+        if [field.width or key.width for field, key in zip(table.key, keys, strict=False)] != [key.width for key in keys]:
             raise invalid(f"Table {table.name} has another key in the p4info than in the JSON: compile both again")
         for number in table.actions:
             if number in info.actions and info.actions[number].name not in pipeline.actions:

@@ -84,9 +84,7 @@ def _read_lpm(field: KeyField, match: Any) -> Match:
     if prefix_len > field.width:
         raise invalid("Prefix length cannot be > bitwidth")
     if prefix_len == 0:
-        raise invalid(
-            "Invalid reprsentation of 'don't care' LPM match, omit match field instead of using a prefix length of 0"
-        )
+        raise invalid("Invalid reprsentation of 'don't care' LPM match, omit match field instead of using a prefix length of 0")
     # The reference counts from the top of the first byte even if the field is narrower than its bytes.
     zeros = _whole_bytes(field.width) * 8 - prefix_len
     if value & (1 << zeros) - 1:
@@ -109,8 +107,7 @@ def _read_range(field: KeyField, match: Any) -> Match:
     size = len(match.low)
     if match.low == bytes(size) and match.high == b"\xff" * size:
         raise invalid(
-            "Invalid representation of 'don't care' range match, omit match field instead of using low=0 and "
-            "high=2**bitwidth-1"
+            "Invalid representation of 'don't care' range match, omit match field instead of using low=0 and high=2**bitwidth-1"
         )
     if low > high:
         raise invalid("Invalid range value, make sure low <= high")

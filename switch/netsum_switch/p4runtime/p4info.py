@@ -186,9 +186,7 @@ def _table(table: Any, direct_counters: dict[int, CounterSpec], message: Any) ->
     return TableSpec(
         id=table.preamble.id,
         name=table.preamble.name,
-        key=tuple(
-            KeyField(field.id, field.name, field.bitwidth, MatchKind(field.match_type)) for field in table.match_fields
-        ),
+        key=tuple(KeyField(field.id, field.name, field.bitwidth, MatchKind(field.match_type)) for field in table.match_fields),
         actions={ref.id: Scope(ref.scope) for ref in table.action_refs},
         const_default=table.const_default_action_id != 0,
         idle_timeout=table.idle_timeout_behavior == p4info_pb2.Table.NOTIFY_CONTROL,

@@ -80,9 +80,7 @@ class Servicer:
         if not self._streams.acquire(blocking=False):
             abort(context, single_status(RpcError(code_pb2.RESOURCE_EXHAUSTED, "Too many streams")))
         outbox = Outbox()
-        reader = threading.Thread(
-            target=self._read_stream, args=(request_iterator, outbox), name="p4runtime-stream", daemon=True
-        )
+        reader = threading.Thread(target=self._read_stream, args=(request_iterator, outbox), name="p4runtime-stream", daemon=True)
         try:
             # A stream that is cancelled or whose peer is gone ends here and in the reader.
             if not context.add_callback(outbox.close):
@@ -118,9 +116,7 @@ class Servicer:
                 self._disconnect(connection, device_id)
             outbox.close(error)
 
-    def _arbitrate(
-        self, update: Any, outbox: Outbox, connection: Connection | None, device_id: int
-    ) -> tuple[Connection, int]:
+    def _arbitrate(self, update: Any, outbox: Outbox, connection: Connection | None, device_id: int) -> tuple[Connection, int]:
         election_id = election_value(update.election_id)
         if connection is None:
             connection = Connection(election_id, outbox)

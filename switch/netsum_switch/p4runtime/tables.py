@@ -258,11 +258,7 @@ class Tables:
         else:
             write_action(self._actions[entry.action], entry.params, message.action.action)
         meters = self.table(spec).meters
-        if (
-            request.HasField("meter_config")
-            and meters is not None
-            and (config := meters.config(entry.slot)) is not None
-        ):
+        if request.HasField("meter_config") and meters is not None and (config := meters.config(entry.slot)) is not None:
             write_config(config, message.meter_config)
         if request.HasField("counter_data") and spec.direct_counter is not None:
             message.counter_data.packet_count = entry.packets

@@ -33,8 +33,7 @@ class PortCounters(ctypes.Structure):
     """Frames and bytes since the port was opened, as seen by the switch (no preamble, no FCS). Machine code counts too."""
 
     _fields_ = [
-        (name, ctypes.c_uint64)
-        for name in ("rx_packets", "rx_bytes", "rx_errors", "tx_packets", "tx_bytes", "tx_dropped")
+        (name, ctypes.c_uint64) for name in ("rx_packets", "rx_bytes", "rx_errors", "tx_packets", "tx_bytes", "tx_dropped")
     ]
 
     def received(self, frames: list[bytes]) -> list[bytes]:

@@ -37,9 +37,7 @@ class PacketPort:
             # Protocol 0 until bound, so that no frame of another interface gets in first.
             sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         except PermissionError as error:
-            raise PortError(
-                f"port {number}: interface {interface} needs root (CAP_NET_RAW); udp: ports do not"
-            ) from error
+            raise PortError(f"port {number}: interface {interface} needs root (CAP_NET_RAW); udp: ports do not") from error
         except OSError as error:
             raise PortError(f"port {number}: no interface {interface}: {error.strerror or error}") from error
         try:

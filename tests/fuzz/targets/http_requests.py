@@ -50,9 +50,7 @@ class Membership:
         self._checked(name, token, rank, instance)
         return True
 
-    def group(
-        self, name: str, token: str, rank: int, instance: str, epoch: int, label: str, ranks: Any
-    ) -> tuple[str, int]:
+    def group(self, name: str, token: str, rank: int, instance: str, epoch: int, label: str, ranks: Any) -> tuple[str, int]:
         self._checked(name, token, rank, instance)
         assert type(epoch) is int
         assert type(label) is str
@@ -132,9 +130,7 @@ def target() -> FuzzTarget:
     seeds += [b"\1" + _join(b"{}"), b"\1" + _join(b'{"rank":0,"instance":"a"}').replace(b"join", b"leave")]
     seeds += [b"\1GET %s HTTP/1.0\r\n\r\n" % path for path in (b"/", b"/page.js", b"/v1/live")]
     seeds.append(b"\1GET /v1/live HTTP/1.0\r\nAuthorization: Bearer %s\r\n\r\n" % _TOKEN.encode())
-    seeds.append(
-        b"\1" + _join(b'{"rank":0,"instance":"a","epoch":7,"label":"b","ranks":[0,1]}').replace(b"join", b"groups")
-    )
+    seeds.append(b"\1" + _join(b'{"rank":0,"instance":"a","epoch":7,"label":"b","ranks":[0,1]}').replace(b"join", b"groups"))
     for token in (b"correct-horse", b"\xe9", b""):
         accept = b"Accept: application/openmetrics-text; version=1.0.0, */*;q=0.1\r\n\r\n"
         seeds.append(b"\1GET /metrics HTTP/1.1\r\nAuthorization: Bearer " + token + b"\r\n" + accept)
@@ -146,9 +142,9 @@ def target() -> FuzzTarget:
 
 
 def _join(body: bytes) -> bytes:
-    return (
-        b"POST /v1/jobs/resnet/join HTTP/1.1\r\nAuthorization: Bearer correct-horse\r\n"
-        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    return b"POST /v1/jobs/resnet/join HTTP/1.1\r\nAuthorization: Bearer correct-horse\r\nContent-Length: %d\r\n\r\n%b" % (
+        len(body),
+        body,
     )
 
 

@@ -48,9 +48,7 @@ def target() -> FuzzTarget:
 def _endpoint(rank: int, kind: int, settled: Counter[int]) -> PeerEndpoint:
     algorithm = _ALGORITHMS[kind % len(_ALGORITHMS)]
     addresses = tuple(f"127.0.0.1:{9000 + each}" for each in range(_RANKS))
-    described = replace(
-        DESCRIPTOR, rank=rank, workers=_RANKS, window=8, algorithm=algorithm, peers=addresses, peer_key="00" * 8
-    )
+    described = replace(DESCRIPTOR, rank=rank, workers=_RANKS, window=8, algorithm=algorithm, peers=addresses, peer_key="00" * 8)
     endpoint = PeerEndpoint(described)
     for serial in range(_BLOCKS):
         endpoint.submit(_block(serial, settled))

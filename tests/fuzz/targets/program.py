@@ -38,9 +38,7 @@ def target() -> FuzzTarget:
         assert _MARK not in words, "a text of the program became code"
 
     seeds = [bytes((program,)) for program in range(len(programs))]
-    seeds += [
-        bytes((0, place, at, 0, value)) for place in range(4) for at in range(0, 256, 37) for value in range(25, 29)
-    ]
+    seeds += [bytes((0, place, at, 0, value)) for place in range(4) for at in range(0, 256, 37) for value in range(25, 29)]
     return FuzzTarget(take, seeds, 1 + 6 * _OPERATION)
 
 

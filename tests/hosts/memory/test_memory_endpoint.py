@@ -108,9 +108,7 @@ def header(instruction: Instruction, length: int) -> MemoryHeader:
     return MemoryHeader(instruction, length=length, key=WRITE_KEY, lane=lane)
 
 
-def run_of(
-    task: Task, instruction: Instruction, cells: Any, data: Any = None, into: Any = None, *, each: int = 1
-) -> Run:
+def run_of(task: Task, instruction: Instruction, cells: Any, data: Any = None, into: Any = None, *, each: int = 1) -> Run:
     addresses = np.uint64(BASE) + np.asarray(cells, np.uint64) * np.uint64(ITEM)
     flat = [None if array is None else array.reshape(-1).view(np.uint8) for array in (data, into)]
     return Run(task, "r", header(instruction, each * ITEM), addresses, data=flat[0], into=flat[1], spread=(8192, 4))
@@ -205,9 +203,7 @@ def test_many_replies_at_once_are_as_one_by_one(rng: random.Random, number: int)
 
 
 def answered(endpoint: MemoryEndpoint, sequence: int, status: MemoryStatus, now: float) -> None:
-    reply = MemoryHeader(
-        Instruction.FETCH_ADD, client=endpoint.client, sequence=sequence, flags=Flag.REPLY, status=status
-    )
+    reply = MemoryHeader(Instruction.FETCH_ADD, client=endpoint.client, sequence=sequence, flags=Flag.REPLY, status=status)
     endpoint.receive([memoryview(pack_memory(reply))], now)
 
 

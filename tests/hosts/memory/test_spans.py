@@ -69,9 +69,7 @@ def test_other_indices_are_an_error_that_says_so(index: Any, kind: type[Exceptio
         spans(index, (4, 5))
 
 
-@given(
-    st.lists(st.integers(0, 300), min_size=1, max_size=6), st.integers(1, 100), st.integers(3, 6).map(lambda x: 1 << x)
-)
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=6), st.integers(1, 100), st.integers(3, 6).map(lambda x: 1 << x))
 def test_pieces_cover_the_spans_and_cross_nothing(starts: list[int], length: int, piece: int) -> None:
     base = 1 << 40
     cuts = cut(np.array(starts, np.uint64) + np.uint64(base), length, piece)

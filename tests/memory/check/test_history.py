@@ -34,9 +34,7 @@ READ_COPY = Asked(Instruction.READ, 8, 8)
 
 def one_by_one(*asked: tuple[Asked, int | None]) -> list[Entry]:
     """Instructions with what they found, none beginning before the last one had its reply."""
-    return [
-        Entry(0, each, at, at + 0.5, b"" if found is None else number(found)) for at, (each, found) in enumerate(asked)
-    ]
+    return [Entry(0, each, at, at + 0.5, b"" if found is None else number(found)) for at, (each, found) in enumerate(asked)]
 
 
 def finding(entries: Iterable[Entry], *, atomic: bool = True) -> tuple[Finding, Asked | None] | None:

@@ -130,9 +130,7 @@ def test_rows_that_do_not_outlive_their_eviction_are_found(tmp_path: Path, monke
     assert totals.lost or totals.wrong, said
 
 
-def test_a_push_that_is_replayed_over_rows_that_have_it_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_push_that_is_replayed_over_rows_that_have_it_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal is done again when a device restarts. Rows on disk may be further than the checkpoint, which their positions
     tell."""
     monkeypatch.setattr(devices, "JOURNAL", 4000)

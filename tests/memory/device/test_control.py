@@ -67,9 +67,7 @@ def waited(control: Control) -> Orders:
     return found[0]
 
 
-def test_a_report_brings_orders_and_trouble_changes_nothing(
-    controller: Controller, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_report_brings_orders_and_trouble_changes_nothing(controller: Controller, caplog: pytest.LogCaptureFixture) -> None:
     answer = {"interval": 0.01, "virtual_ip": "10.9.9.9", "mac": "02:00:00:00:00:09", "shards": SHARDS}
     for each in ((200, answer), (500, {"error": "the controller failed; see its log"}), (200, {}), (200, answer)):
         controller.answers.put(each)

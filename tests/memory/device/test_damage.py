@@ -232,9 +232,7 @@ def known_of(folder: Path) -> identity.Identity:
     return known
 
 
-def test_what_did_not_reach_the_disk_before_a_power_failure_is_one_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_did_not_reach_the_disk_before_a_power_failure_is_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With --fsync; sectors of the last batch may be zeros, in any combination."""
     monkeypatch.setattr(os, "fdatasync", lambda _: None)
     of = region(1 << 16, 1)

@@ -170,9 +170,7 @@ def test_a_shard_that_is_elsewhere_is_not_answered_for() -> None:
     assert desk.ask(READ, BASE + 8192, length=8).status == MemoryStatus.NOT_PRIMARY
 
 
-@pytest.mark.parametrize(
-    ("place", "status"), [({"region": 7, "epoch": 2}, "OK"), ({"region": 8, "epoch": 1}, "NOT_PRIMARY")]
-)
+@pytest.mark.parametrize(("place", "status"), [({"region": 7, "epoch": 2}, "OK"), ({"region": 8, "epoch": 1}, "NOT_PRIMARY")])
 def test_what_the_switch_knows_first_is_asked_for(place: dict[str, int], status: str) -> None:
     desk = Desk()
     assert desk.ask(READ, BASE, length=8, region=7, epoch=1).status == MemoryStatus.OK

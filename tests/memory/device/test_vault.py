@@ -55,9 +55,7 @@ class Model:
     def next(self, desk: Desk) -> Message:
         """A random instruction that changes memory."""
         at = self.random.randrange(0, 24) * 4096 + 8 * self.random.randrange(500)
-        kind = self.random.choice(
-            [Instruction.WRITE, Instruction.FETCH_ADD, Instruction.COMPARE_SWAP, Instruction.COPY]
-        )
+        kind = self.random.choice([Instruction.WRITE, Instruction.FETCH_ADD, Instruction.COMPARE_SWAP, Instruction.COPY])
         if kind == Instruction.WRITE:
             return desk.packet(kind, BASE + at, self.random.randbytes(8 * self.random.randint(1, 11)))
         if kind == Instruction.COPY:
@@ -238,9 +236,7 @@ def test_a_shard_that_leaves_takes_its_memory_along(tmp_path: Path) -> None:
     desk.write(BASE, b"one")
     desk.write(BASE + 8192, b"two")
     desk.device.assign(both[1:], 0)
-    assert desk.device.report()["shards"] == [
-        {"region": 7, "shard": 1, "epoch": 1, "position": 1, "vouched": 1, "ready": True}
-    ]
+    assert desk.device.report()["shards"] == [{"region": 7, "shard": 1, "epoch": 1, "position": 1, "vouched": 1, "ready": True}]
     desk.device.abandon()
     reopened(desk, tmp_path)  # is given both again
     assert (desk.read(BASE, 3).tobytes(), desk.read(BASE + 8192, 3).tobytes()) == (bytes(3), b"two")

@@ -56,9 +56,7 @@ def test_a_letter_survives_being_a_packet(letter: messages.Letter) -> None:
 
 
 @given(st.sampled_from([16, 17, 18, 19]), u8, u64, segments, st.binary(max_size=40))
-def test_anything_is_a_letter_or_none(
-    instruction: int, status: int, argument: int, own: tuple[int, ...], payload: bytes
-) -> None:
+def test_anything_is_a_letter_or_none(instruction: int, status: int, argument: int, own: tuple[int, ...], payload: bytes) -> None:
     header = MemoryHeader(instruction, status=status, argument=argument)
     messages.parse(message.parse(Message(header, own, payload).pack()))
 

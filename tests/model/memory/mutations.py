@@ -192,22 +192,16 @@ BACK = Scenario("the primary hands over and comes back", ((W,), (R,)), wanted=((
 MOVES = Scenario("a shard moves", ((W,), (R,)), group=1, wanted=((1,),))
 LEAVES = Scenario("a shard moves and comes back", ((W, W),), group=1, wanted=((1,), (0,)), epochs=4)
 NEARLY = replace(MOVES, name="a shard moves to who lacks a little", replica=primary(HastyPrimary))
-RETURNS = Scenario(
-    "a primary that seemed dead returns", ((W,), (W,)), silent=(0,), wanted=((1, 0),), epochs=3, swift=True
-)
+RETURNS = Scenario("a primary that seemed dead returns", ((W,), (W,)), silent=(0,), wanted=((1, 0),), epochs=3, swift=True)
 THREE = Scenario("three devices", ((W,), (W,)), group=3, devices=3, silent=(0,), epochs=2, swift=True)
-REJOINS = Scenario(
-    "a restart while somebody joins", ((W,), (W,)), group=1, wanted=((0, 1), (1,)), restarts=(0,), durable=True
-)
+REJOINS = Scenario("a restart while somebody joins", ((W,), (W,)), group=1, wanted=((0, 1), (1,)), restarts=(0,), durable=True)
 COPIED = Scenario("a shard moves as a copy", ((W, W), (R,)), group=1, wanted=((1,),), keep=0)
 LOSES = Scenario("a device loses its memory", ((W,), (R,)), restarts=(1,), silent=(0,), epochs=2)
 LOSES_ALL = Scenario("the only device loses its memory", ((W, R),), group=1, devices=1, restarts=(0,), epochs=2)
 BESIDE = Scenario("two switches", ((W,), (R,)), wanted=((1,),), silent=(0,), epochs=2, switches=2)
 
 BACK_ALONE = Scenario("a folder is put back", ((W, R),), group=1, devices=1, put_back=(0,), durable=True)
-BACK_BESIDE = replace(
-    BACK_ALONE, name="a backup's folder is put back", group=2, devices=2, put_back=(1,), silent=(0,), epochs=2
-)
+BACK_BESIDE = replace(BACK_ALONE, name="a backup's folder is put back", group=2, devices=2, put_back=(1,), silent=(0,), epochs=2)
 BACK_HEARD = replace(BACK_ALONE, name="a folder is put back, the controller knows", programs=((W,), (R,)), heard=True)
 BACK_HEARD_BESIDE = replace(
     BACK_BESIDE, name="a backup's folder is put back, the controller knows", programs=((W,), (R,)), heard=True

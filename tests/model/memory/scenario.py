@@ -34,9 +34,7 @@ class Scenario:
     heard: bool = False  # what they had vouched for until then, the controller has heard
     says: bool = True  # clients say what they were told
     restarts: tuple[int, ...] = ()  # devices that may restart, each as often as it is named
-    wanted: tuple[
-        tuple[int, ...], ...
-    ] = ()  # what is wanted of the group, one after the other, from the second epoch on
+    wanted: tuple[tuple[int, ...], ...] = ()  # what is wanted of the group, one after the other, from the second epoch on
     silent: tuple[int, ...] = ()  # who may seem dead to the controller
     epochs: int = 3
     switches: int = 1  # client c is behind switch c modulo this

@@ -33,9 +33,7 @@ def _marks(scenario: Scenario) -> list[pytest.MarkDecorator]:
     return [pytest.mark.explore] if scenario.name in LONG else [] if scenario.name in QUICK else [pytest.mark.full]
 
 
-@pytest.mark.parametrize(
-    "scenario", [pytest.param(scenario, id=scenario.name, marks=_marks(scenario)) for scenario in SCENARIOS]
-)
+@pytest.mark.parametrize("scenario", [pytest.param(scenario, id=scenario.name, marks=_marks(scenario)) for scenario in SCENARIOS])
 def test_every_behavior_is_safe_and_can_finish(scenario: Scenario) -> None:
     assert explore(scenario) > 10
 

@@ -161,9 +161,7 @@ class Transitions:
     def _has_lost_once(self, number: int) -> bool:
         """True if the device has less than it has vouched for, as far as that is known; or a client has shown that."""
         device = self.devices.items[number]
-        return device.behind or (
-            self.scenario.control.vouched and has_lost(device.known, _report(device, self.replica(number)))
-        )
+        return device.behind or (self.scenario.control.vouched and has_lost(device.known, _report(device, self.replica(number))))
 
     def _is_dead_once(self, number: int, packet: int) -> bool:
         """True if a packet means nothing to its receiver any more, whatever comes. After a restart it might: then only what is

@@ -55,9 +55,7 @@ class TestCache:
         assert cached("a", lambda: b"fourth") == b"third"
         assert {each.name for each in base.iterdir()} == {"a.o", "b.o"}
 
-    def test_a_directory_that_others_may_write_to_is_not_used(
-        self, base: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_directory_that_others_may_write_to_is_not_used(self, base: Path, caplog: pytest.LogCaptureFixture) -> None:
         from netsum_switch.native.compiler import cached
 
         cached("a", lambda: b"first")

@@ -49,9 +49,7 @@ def test_a_loop_without_an_end_costs_the_packet_alone() -> None:
         pytest.param(POP, "0111", "0111", False, id="pop the only one: it is the last then"),
         pytest.param(POP, "01110222220133", "02222201330111", True, id="pop the first of three"),
         pytest.param(PUSH, "0111022222", "0111022222", False, id="push before two"),
-        pytest.param(
-            PUSH, "01110222220133", "01330111022222", True, id="push before three: the last is the first then"
-        ),
+        pytest.param(PUSH, "01110222220133", "01330111022222", True, id="push before three: the last is the first then"),
         pytest.param(GROW, "01110222220133", "011101770133", True, id="another member becomes valid"),
         pytest.param(GROW, "", "0177", False, id="an element becomes valid"),
         pytest.param(COPY, "01110222220133", "01110222220111", True, id="an element from another"),

@@ -36,9 +36,7 @@ def run(device: object, ether_type: int, tag: bytes = b"", src: int = 0x0303) ->
         (0x8999, 0x0001, MISS),
     ],
 )
-def test_const_entries_in_the_order_of_the_program(
-    switch: StartProgram, ether_type: int, src: int, chosen: int
-) -> None:
+def test_const_entries_in_the_order_of_the_program(switch: StartProgram, ether_type: int, src: int, chosen: int) -> None:
     assert run(switch("matching"), ether_type, b"\x00\x00", src)[0][:2] == f"{chosen:02x}"
 
 

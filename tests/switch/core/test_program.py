@@ -108,10 +108,7 @@ def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     [
         pytest.param(EVIL, id="code"),
         pytest.param(None, id="null"),
-        *(
-            pytest.param(junk, id=name, marks=pytest.mark.full)
-            for name, junk in (("negative", -1), ("list", []), ("object", {}))
-        ),
+        *(pytest.param(junk, id=name, marks=pytest.mark.full) for name, junk in (("negative", -1), ("list", []), ("object", {}))),
     ],
 )
 def test_damaged_programs_are_refused_and_nothing_of_them_becomes_code(name: str, junk: Any) -> None:

@@ -99,9 +99,7 @@ def fields(chance: random.Random) -> Fields:
 
 def edge(chance: random.Random, width: int) -> int:
     top = (1 << width) - 1
-    return chance.choice(
-        [0, 1, top, 1 << width - 1, chance.getrandbits(width), chance.getrandbits(width) & 0xFFFF & top]
-    )
+    return chance.choice([0, 1, top, 1 << width - 1, chance.getrandbits(width), chance.getrandbits(width) & 0xFFFF & top])
 
 
 @pytest.mark.parametrize("seed", range(16))

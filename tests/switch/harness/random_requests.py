@@ -192,9 +192,7 @@ class RandomRequests:
             member = entity.action_profile_member
             member.action_profile_id = self._chance.choice(self._profiles) if self._mostly(0.95) else self._any_id()
             member.member_id = self._chance.choice((0, 1, 2, 3, 3, 70000))
-            self._action(
-                member.action, self._chance.choice([table for table in self._tables if table.implementation_id])
-            )
+            self._action(member.action, self._chance.choice([table for table in self._tables if table.implementation_id]))
         else:
             group = entity.action_profile_group
             group.action_profile_id = self._chance.choice(self._profiles) if self._mostly(0.95) else self._any_id()

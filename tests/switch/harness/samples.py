@@ -96,9 +96,7 @@ class Script:
             digits = "".join("0" if digit == "*" else f"{(1 << base) - 1:x}" for digit in text[2:])
             mask = int(digits, 1 << base) & ones
         value = int(text.replace("*", "0"), 0)
-        data, mask_data = (
-            number.to_bytes((max(width, number.bit_length()) + 7) // 8, "big") for number in (value & mask, mask)
-        )
+        data, mask_data = (number.to_bytes((max(width, number.bit_length()) + 7) // 8, "big") for number in (value & mask, mask))
         if kind == _MATCH.EXACT:
             entry.match.add(field_id=field.id).exact.value = data
         elif kind == _MATCH.LPM and mask:

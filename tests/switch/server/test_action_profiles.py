@@ -161,9 +161,7 @@ def test_action_sets(controller: Controller, program: Program, p4rt_switch: Swit
 
 
 def test_what_is_used_is_not_deleted(controller: Controller, program: Program) -> None:
-    controller.write(
-        INSERT, member(program, 1, 10), group(program, 1, {1: 1}), balanced(program, action_profile_group_id=1)
-    )
+    controller.write(INSERT, member(program, 1, 10), group(program, 1, {1: 1}), balanced(program, action_profile_group_id=1))
     assert controller.refused(DELETE, member(program, 1, 10)) == (UNKNOWN, "Error when deleting member on target")
     assert controller.refused(DELETE, group(program, 1, {})) == (UNKNOWN, "Error when deleting group on target")
     controller.write(DELETE, balanced(program))
@@ -241,9 +239,7 @@ def test_a_group_that_has_become_empty_does_nothing(p4rt_embedded: SwitchUnderTe
     """On simple_switch_grpc the result is undefined."""
     with Controller(p4rt_embedded.grpc_address).become_primary() as controller:
         controller.push(program)
-        controller.write(
-            INSERT, member(program, 1, 10), group(program, 1, {1: 1}), balanced(program, action_profile_group_id=1)
-        )
+        controller.write(INSERT, member(program, 1, 10), group(program, 1, {1: 1}), balanced(program, action_profile_group_id=1))
         assert noted(p4rt_embedded, 0) == 10
         controller.write(MODIFY, group(program, 1, {}))
         assert noted(p4rt_embedded, 0) == 0

@@ -49,9 +49,7 @@ def test_fair_lock_excludes() -> None:
     assert most == 1
 
 
-def test_a_batch_of_writes_is_atomic_to_packets(
-    embedded: EmbeddedUnderTest, controller: Controller, program: Program
-) -> None:
+def test_a_batch_of_writes_is_atomic_to_packets(embedded: EmbeddedUnderTest, controller: Controller, program: Program) -> None:
     """Two tables change together a hundred times; no frame sees one without the other."""
 
     def versions(number: int) -> list[p4rt.Entity]:

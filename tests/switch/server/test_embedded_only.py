@@ -34,9 +34,7 @@ def controller(p4rt_embedded: EmbeddedUnderTest, program: Program) -> Iterator[C
         yield controller
 
 
-def test_a_new_push_clears_replication(
-    controller: Controller, program: Program, p4rt_embedded: EmbeddedUnderTest
-) -> None:
+def test_a_new_push_clears_replication(controller: Controller, program: Program, p4rt_embedded: EmbeddedUnderTest) -> None:
     multicasting(controller, program)
     controller.write(INSERT, group(1, (2, 1)), session(5, (3, 1)))
     controller.push(program)
@@ -46,9 +44,7 @@ def test_a_new_push_clears_replication(
     assert p4rt_embedded.recv(2, 0.3) is None
 
 
-@pytest.mark.parametrize(
-    "text", [b"{", b"{}", b"null", b"[1]", b'{"__meta__": {"version": [99, 0]}}', b"\xff\xfe", b"x" * 100]
-)
+@pytest.mark.parametrize("text", [b"{", b"{}", b"null", b"[1]", b'{"__meta__": {"version": [99, 0]}}', b"\xff\xfe", b"x" * 100])
 def test_bad_programs(controller: Controller, program: Program, p4rt_embedded: EmbeddedUnderTest, text: bytes) -> None:
     """Refused with a reason; the program that runs goes on running."""
     controller.write(INSERT, program.forwarding())
@@ -135,9 +131,7 @@ def test_streams_by_the_hundred_leave_room_for_others() -> None:
             grpc.channel_ready_future(channel).result(timeout=PATIENCE)
         silence = threading.Event()
         stack.callback(silence.set)
-        streams = [
-            P4RuntimeStub(channel).StreamChannel(iter(silence.wait, True)) for channel in strangers for _ in range(50)
-        ]
+        streams = [P4RuntimeStub(channel).StreamChannel(iter(silence.wait, True)) for channel in strangers for _ in range(50)]
         refused: queue.SimpleQueue[StatusCode] = queue.SimpleQueue()
         for stream in streams:
             stream.add_done_callback(lambda ended: refused.put(ended.code()))

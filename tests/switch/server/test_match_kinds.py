@@ -23,9 +23,7 @@ UNTOUCHED = 0x9000
 @pytest.fixture
 def forwarding(controller: Controller, program: Program) -> Controller:
     """Everything goes to port 2, so that what another table marked is seen there."""
-    controller.write(
-        MODIFY, program.entry("exact_table", {}, program.action("forward", b"\x02"), is_default_action=True)
-    )
+    controller.write(MODIFY, program.entry("exact_table", {}, program.action("forward", b"\x02"), is_default_action=True))
     return controller
 
 
@@ -151,9 +149,7 @@ REFUSED: list[tuple[str, str, dict[int, Any], int, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("table", "match", "priority", "message"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED]
-)
+@pytest.mark.parametrize(("table", "match", "priority", "message"), [pytest.param(*row[1:], id=row[0]) for row in REFUSED])
 def test_refused_keys(
     controller: Controller, program: Program, table: str, match: dict[int, Any], priority: int, message: str
 ) -> None:

@@ -69,9 +69,7 @@ def colors(switch: SwitchUnderTest, operation: int, number: int, count: int) -> 
 
 
 def test_committed_and_peak_bursts(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
-    controller.write(
-        MODIFY, cell(program, "packets", 1, (0, 2, 0, 3)), cell(program, "bytes", 2, (0, 2 * SIZE, 0, 4 * SIZE - 1))
-    )
+    controller.write(MODIFY, cell(program, "packets", 1, (0, 2, 0, 3)), cell(program, "bytes", 2, (0, 2 * SIZE, 0, 4 * SIZE - 1)))
     assert list(colors(p4rt_switch, PACKETS, 1, 5)) == [GREEN, GREEN, YELLOW, RED, RED]
     assert list(colors(p4rt_switch, BYTES, 2, 5)) == [GREEN, GREEN, YELLOW, RED, RED]
     assert list(colors(p4rt_switch, PACKETS, 0, 2)) == [GREEN, GREEN]  # another cell
@@ -126,9 +124,7 @@ def test_meters_of_entries(controller: Controller, program: Program, p4rt_switch
         ((2, 0, 1, 0), UNKNOWN, "Error when writing {}meter spec"),
     ],
 )
-def test_refused_configurations(
-    controller: Controller, program: Program, values: Burst, code: int, message: str
-) -> None:
+def test_refused_configurations(controller: Controller, program: Program, values: Burst, code: int, message: str) -> None:
     assert controller.refused(MODIFY, cell(program, "packets", 0, values)) == (code, message.format(""))
     controller.write(INSERT, entry(program, 1))
     assert controller.refused(MODIFY, direct(entry(program, 1), values)) == (code, message.format("direct "))

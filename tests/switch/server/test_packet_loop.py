@@ -132,9 +132,7 @@ def test_of_a_frame_that_the_program_fails_on_nothing_is_sent_and_the_others_go_
     assert "100% of 5 on port 1" in caplog.text
 
 
-def test_a_port_that_fails_costs_one_frame(
-    undo: ExitStack, peer: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_port_that_fails_costs_one_frame(undo: ExitStack, peer: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     good, inner = UdpPort(1, LOOPBACK, address(peer)), UdpPort(2, LOOPBACK, address(peer))
     bad = FaultyPort(inner, Rates(), Rates(), 1)  # one that Python serves
     send = bad.send
@@ -174,9 +172,7 @@ def test_who_wants_the_lock_gets_it_whether_frames_come_or_not(undo: ExitStack, 
                 pass
 
 
-def test_a_port_s_frames_keep_their_order_and_content_whatever_their_sizes(
-    undo: ExitStack, peer: socket.socket
-) -> None:
+def test_a_port_s_frames_keep_their_order_and_content_whatever_their_sizes(undo: ExitStack, peer: socket.socket) -> None:
     """The kernel takes neighbors of one size as one message."""
     sizes = [100] * 70 + [1000, 1000, 14, 14, 14, 9000, 9000, 9000] + [4154] * 40 + [60, 61, 61]
     port = UdpPort(1, LOOPBACK, address(peer))
@@ -190,9 +186,7 @@ def test_a_port_s_frames_keep_their_order_and_content_whatever_their_sizes(
     assert port.counters.tx_dropped == 0
 
 
-def test_neighbors_of_one_size_are_one_message_where_the_kernel_cuts_it_up(
-    undo: ExitStack, peer: socket.socket
-) -> None:
+def test_neighbors_of_one_size_are_one_message_where_the_kernel_cuts_it_up(undo: ExitStack, peer: socket.socket) -> None:
     port = UdpPort(1, LOOPBACK, address(peer))
     if port.segments:
         peer.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)  # receive it uncut

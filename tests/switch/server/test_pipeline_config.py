@@ -113,9 +113,7 @@ def test_bad_p4info(controller: Controller, program: Program) -> None:
     assert message.startswith("Error when importing p4info")
 
 
-def test_bad_push_leaves_the_old_program(
-    controller: Controller, program: Program, p4rt_switch: SwitchUnderTest
-) -> None:
+def test_bad_push_leaves_the_old_program(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
     controller.write(INSERT, program.forwarding())
     refusal(controller.set_config, Set.VERIFY_AND_COMMIT, bad_config(program))
     assert len(controller.read(program.entry("exact_table", {}))) == 1

@@ -16,9 +16,7 @@ INVALID = code_pb2.INVALID_ARGUMENT
 
 
 def test_all_tables(controller: Controller, program: Program) -> None:
-    lpm = program.entry(
-        "lpm_table", {1: p4rt.FieldMatch.LPM(value=b"\x02", prefix_len=48)}, program.action("mark", b"\x01")
-    )
+    lpm = program.entry("lpm_table", {1: p4rt.FieldMatch.LPM(value=b"\x02", prefix_len=48)}, program.action("mark", b"\x01"))
     written = [program.forwarding(1), program.forwarding(2), lpm]
     controller.write(INSERT, *written)
     wildcard = p4rt.Entity(table_entry={})
@@ -30,9 +28,7 @@ def test_all_tables(controller: Controller, program: Program) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "found"), [((2,), (2,)), ((3,), ()), ((2, 1), (2, 1))])
-def test_one_entry_and_several(
-    controller: Controller, program: Program, wanted: tuple[int, ...], found: tuple[int, ...]
-) -> None:
+def test_one_entry_and_several(controller: Controller, program: Program, wanted: tuple[int, ...], found: tuple[int, ...]) -> None:
     controller.write(INSERT, program.forwarding(1), program.forwarding(2))
     question = [program.entry("exact_table", {1: bytes([dst])}) for dst in wanted]
     assert controller.read(*question) == [program.forwarding(dst) for dst in found]

@@ -155,9 +155,7 @@ REFUSED: list[tuple[str, str, int, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("statement", "code", "message"), [pytest.param(row[0], row[2], row[3], id=row[1]) for row in REFUSED]
-)
+@pytest.mark.parametrize(("statement", "code", "message"), [pytest.param(row[0], row[2], row[3], id=row[1]) for row in REFUSED])
 def test_refused_inserts(controller: Controller, program: Program, statement: str, code: int, message: str) -> None:
     entity = program.forwarding()
     exec(statement, {"e": entity.table_entry, "p": program})

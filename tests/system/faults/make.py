@@ -200,9 +200,7 @@ class Around:
     waits: bool = True
 
 
-def make_scenario(
-    seed: int, index: int, *, ranks: int, calls: int, possible: Possible, around: Around | None = None
-) -> Scenario:
+def make_scenario(seed: int, index: int, *, ranks: int, calls: int, possible: Possible, around: Around | None = None) -> Scenario:
     """Scenario number ``index`` of a seed, for a job of so many ranks that makes so many calls.
 
     Events come before the last calls, so that their effects are seen. At most two, and mostly one, are restarts, kills,

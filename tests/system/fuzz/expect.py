@@ -60,8 +60,7 @@ class Verdict(NamedTuple):
 
 
 _FRONTIERS: Final = {
-    job_id: Progress(sum(member.source for member in stragglers), JOBS[job_id].epoch)
-    for job_id, stragglers in STRAGGLERS.items()
+    job_id: Progress(sum(member.source for member in stragglers), JOBS[job_id].epoch) for job_id, stragglers in STRAGGLERS.items()
 }
 
 CHANGES: Final = model.CHANGES | {Outcome.COMPLETED, Outcome.PARENT_RESULT, Outcome.PARENT_STATUS}

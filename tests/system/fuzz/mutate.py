@@ -33,9 +33,7 @@ Rng = random.Random
 # Where fields are in a frame with IPv4 and UDP.
 _TOTAL_LENGTH, _PROTOCOL, _IP_CHECKSUM, _IP_DST = 16, 23, 24, 30
 _UDP_SRC, _UDP_DST, _UDP_LENGTH, _UDP_CHECKSUM = 34, 36, 38, 40
-_AT: Final = {
-    field.name: PREFIX_BYTES + offset for offset, _, fields in byte_groups(HEADER_FIELDS) for field, _ in fields
-}
+_AT: Final = {field.name: PREFIX_BYTES + offset for offset, _, fields in byte_groups(HEADER_FIELDS) for field, _ in fields}
 _JOB, _VERSION_OP, _LANE_STATUS, _FLAGS = _AT["job_id"], _AT["version"], _AT["lane"], _AT["hop"]
 HEADERS: Final = PREFIX_BYTES + HEADER_BYTES
 """Bytes in front of the payload."""

@@ -116,9 +116,7 @@ class Run:
             self._complain([f"batch {batch.number}: {larger} answers are larger than what they answer"])
         for name, wanted, got in (("answers", answers, echo.answers), ("forwarded", forwarded, echo.forwarded)):
             wrong = [port for port in wanted.keys() | got.keys() if wanted[port] != got[port]]
-            self._count(
-                [f"batch {batch.number}: {got[port]} {name} on port {port} instead of {wanted[port]}" for port in wrong]
-            )
+            self._count([f"batch {batch.number}: {got[port]} {name} on port {port} instead of {wanted[port]}" for port in wrong])
 
     def _check(self) -> None:
         """Compare everything; name the batches since the last comparison."""
@@ -186,9 +184,7 @@ def parts(switch: str, packets: int, rootless: bool) -> Iterator[_Part]:
         first = -(-(packets - share) // Plan.batch)  # other packets than in the part before
         yield _Part("embedded", share, lambda: OnWires("embedded", rootless=rootless), _BATCHES_ON_WIRES, first)
     if switch == "bmv2" or (switch == "auto" and not rootless and choose_switch("auto") == "bmv2"):
-        yield _Part(
-            "bmv2", packets // SHARE if switch == "auto" else packets, lambda: OnWires("bmv2"), _BATCHES_ON_WIRES
-        )
+        yield _Part("bmv2", packets // SHARE if switch == "auto" else packets, lambda: OnWires("bmv2"), _BATCHES_ON_WIRES)
 
 
 @click.command()

@@ -124,9 +124,7 @@ class OnWires:
             for descriptor in self._ports:
                 self._poll.register(descriptor, select.POLLIN)
             own = {"ip": "10.0.0.254", "mac": "02:6e:73:00:00:fe"}
-            config = Switch.model_validate(
-                {"device_id": 1, "p4runtime": self._process.address, "cpu_port": CPU_PORT, **own}
-            )
+            config = Switch.model_validate({"device_id": 1, "p4runtime": self._process.address, "cpu_port": CPU_PORT, **own})
             self._client = self._stack.enter_context(SwitchClient("s1", config, netsum_program()))
             self._client.push_pipeline()
             self._client.write([Update(Kind.INSERT, item) for item in site.items()])

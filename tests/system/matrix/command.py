@@ -58,9 +58,7 @@ def make_cells(
     return tuple(_make_cell(seed, job, index, number, workers, sizes, most_packets) for index in range(number))
 
 
-def _make_cell(
-    seed: int, job: int, index: int, number: int, workers: int, sizes: tuple[int, ...], most_packets: int
-) -> Cell:
+def _make_cell(seed: int, job: int, index: int, number: int, workers: int, sizes: tuple[int, ...], most_packets: int) -> Cell:
     deal, card = divmod(job * number + index, len(KINDS))
     kind = KINDS[int(np.random.default_rng([seed, deal]).permutation(len(KINDS))[card])]
     rng = np.random.default_rng([seed, job, index])

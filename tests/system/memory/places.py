@@ -187,9 +187,7 @@ class Asker:
         payload = self._values(lane, length // lane.bytes)
         if instruction == Instruction.SUM_FORWARD:
             stops = [rng.randrange(len(place.pieces)) * place.length + start for _ in range(rng.choice(_STOPS))]
-            return Asked(
-                instruction, piece + start, length, payload, lane, path=tuple(stops[: _FEW if self.client else None])
-            )
+            return Asked(instruction, piece + start, length, payload, lane, path=tuple(stops[: _FEW if self.client else None]))
         if instruction == Instruction.COMPARE_SWAP:
             seen = self._seen.get(number, bytes(place.bytes))
             payload = bytes(seen[piece + start :][:length]) + payload
@@ -212,9 +210,7 @@ class Asker:
         step = self._steps.get(number, 0) + 1
         payload = self._quarters(place.length // LaneType.FLOAT32.bytes)
         argument, settings = step << 32 | self.client, settings_of(step)
-        return Asked(
-            Instruction.OPTIMIZE, 0, len(payload), payload, LaneType.FLOAT32, settings=settings, argument=argument
-        )
+        return Asked(Instruction.OPTIMIZE, 0, len(payload), payload, LaneType.FLOAT32, settings=settings, argument=argument)
 
     def _quarters(self, number: int) -> bytes:
         """Multiples of 1/4, whose sums and squares are exact; mostly zeros in one case in four."""
@@ -235,9 +231,7 @@ class Asker:
         order."""
         rng = self._rng
         if lane in FLOATS:
-            values: list[float] = [
-                rng.choice((rng.randrange(-4000, 4000) / 4, rng.gauss(0.0, 1.0))) for _ in range(number)
-            ]
+            values: list[float] = [rng.choice((rng.randrange(-4000, 4000) / 4, rng.gauss(0.0, 1.0))) for _ in range(number)]
         else:
             values = [rng.getrandbits(8 * lane.bytes) for _ in range(number)]
         if number > 8 and rng.random() < 0.25:

@@ -300,9 +300,7 @@ def _block(rng: np.random.Generator, region: RegionPlan, at: int) -> Place:
     block = int(region.options["block"])
     length = block if rng.random() < 0.7 else LaneType.FLOAT32.bytes * int(rng.integers(1, block // 4))
     end = int(rng.choice([0, ADDRESS_STEP - block]))
-    return Place(
-        region.name, (at + end,), length, (LaneType.FLOAT32,), Theme.STEPS, workers=int(region.options["workers"])
-    )
+    return Place(region.name, (at + end,), length, (LaneType.FLOAT32,), Theme.STEPS, workers=int(region.options["workers"]))
 
 
 def _lanes(rng: np.random.Generator, region: RegionPlan) -> tuple[LaneType, ...]:
@@ -337,9 +335,7 @@ def _events(
     )
 
 
-def _event(
-    rng: np.random.Generator, kind: Kind, after: int, devices: Mapping[str, bool], regions: Sequence[RegionPlan]
-) -> Event:
+def _event(rng: np.random.Generator, kind: Kind, after: int, devices: Mapping[str, bool], regions: Sequence[RegionPlan]) -> Event:
     seconds, waits = round(float(rng.uniform(0, LONGEST[kind])), 2), bool(rng.random() < 0.5)
     if kind is Kind.MOVE:
         region = regions[int(rng.integers(len(regions)))]

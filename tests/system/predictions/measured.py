@@ -106,9 +106,7 @@ def errors_table(title: str, rows: Sequence[Row]) -> Table:
 KIND: Final = "embedded"
 """The faster switch: links, and not switches, shall set the pace."""
 kind_option = switch_option(f"{KIND}, the faster one")
-only_networks_option = click.option(
-    "--only", metavar="NAME", help="only networks whose name begins so, such as star or tree2x2"
-)
+only_networks_option = click.option("--only", metavar="NAME", help="only networks whose name begins so, such as star or tree2x2")
 
 TIMEOUT = 300
 """Seconds of a call: a loaded machine is slow."""
@@ -154,9 +152,7 @@ def ranks_of(fabric: Fabric, algorithm: str, command: Sequence[str]) -> Iterator
     """A job of all hosts, each with a process; both end with the block."""
     name = algorithm.replace("_", "-")
     hosts = tuple(fabric.topology.hosts)
-    job = fabric.create_job(
-        JobSpec(name=name, members=hosts, algorithm=SWITCH if algorithm == IN_NETWORK else algorithm)
-    )
+    job = fabric.create_job(JobSpec(name=name, members=hosts, algorithm=SWITCH if algorithm == IN_NETWORK else algorithm))
     ranks = []
     try:
         for rank, host in enumerate(hosts):

@@ -94,9 +94,7 @@ class Plan:
         )
 
 
-def make_plan(
-    seed: int, index: int, possible: Possible, scenario: Scenario | None = None, site: Topology = SITE
-) -> Plan:
+def make_plan(seed: int, index: int, possible: Possible, scenario: Scenario | None = None, site: Topology = SITE) -> Plan:
     """Round ``index`` of the run with that seed; a ``scenario`` replaces the one drawn."""
     rng = np.random.default_rng([seed, index, 0x50])
     calls = int(rng.integers(*CALLS))
@@ -124,9 +122,7 @@ def make_plan(
     )
 
 
-def _seats(
-    rng: np.random.Generator, workers: int, site: Topology
-) -> tuple[str, tuple[str, ...], dict[str, int] | None]:
+def _seats(rng: np.random.Generator, workers: int, site: Topology) -> tuple[str, tuple[str, ...], dict[str, int] | None]:
     """The job's shape, its members in the order of ranks, and the shares of its roots."""
     leaves: dict[str, list[str]] = {}
     for name, host in site.hosts.items():

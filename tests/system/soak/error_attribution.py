@@ -156,9 +156,7 @@ class History:
         do not need the controller."""
         begun = error.begun if since is None else min(since, error.begun)
         troubles = [each for each in self.troubles if error.step is None or each.kind not in _CONTROLLER]
-        return any(
-            each.felt(begun, error.ended) for each in troubles if rank is None or each.of(rank)
-        ) or self._resynced(error)
+        return any(each.felt(begun, error.ended) for each in troubles if rank is None or each.of(rank)) or self._resynced(error)
 
     def _resynced(self, error: _Error) -> bool:
         """True if another rank resynced meanwhile, so that all had to start over."""

@@ -57,11 +57,7 @@ def _words(outcome: Outcome, waited: Outcome) -> tuple[str, ...]:
         f"{1000 * outcome.mean:.1f}",
         "" if outcome is waited else f"{waited.mean / outcome.mean:.2f}",
         f"{outcome.accuracy:.1%}",
-        *(
-            (f"{partial:.1%}", str(outcome.count("sat_out")), str(outcome.count("resyncs")))
-            if degrade
-            else ("", "", "")
-        ),
+        *((f"{partial:.1%}", str(outcome.count("sat_out")), str(outcome.count("resyncs"))) if degrade else ("", "", "")),
     )
 
 

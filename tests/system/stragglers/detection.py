@@ -164,9 +164,7 @@ class Straggling:
                 pause *= 2
                 again = now + pause
         waited = 4 * self._block_exp + PATIENCE
-        raise TestbedError(
-            f"block {offset}: no partial result within {waited:.1f} s; no scan came, or a packet was lost"
-        )
+        raise TestbedError(f"block {offset}: no partial result within {waited:.1f} s; no scan came, or a packet was lost")
 
     def _is_result(self, which: int, offset: int, header: Header) -> bool:
         if header.block_id != (self._first + offset) & 0xFFFFFFFF or header.job_id != self._job.job_id:

@@ -50,9 +50,7 @@ class Diary:
 class Training:
     """One worker's training. ``model`` is the trained model, ``diary`` what happened."""
 
-    def __init__(
-        self, digits: Digits, plan: Plan, comm: Communicator, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, digits: Digits, plan: Plan, comm: Communicator, sleep: Callable[[float], None] = time.sleep) -> None:
         self.model = Perceptron()
         self.diary = Diary(comm.rank)
         self._digits = digits

@@ -101,9 +101,7 @@ def stripes_table(stripes: Sequence[Stripe]) -> Table:
 def volume_table(volumes: Sequence[Volume]) -> Table:
     """Bytes of each collective at the hosts, next to the formulas."""
     columns = "collective", "rank", "sent", *_FIGURES, "received", *_FIGURES, ">again"
-    rows = (
-        (each.collective, each.who, *_words(each.sent), *_words(each.received), str(each.again)) for each in volumes
-    )
+    rows = ((each.collective, each.who, *_words(each.sent), *_words(each.received), str(each.again)) for each in volumes)
     return make_table(f"Bytes at the hosts: n = {RANKS} ranks, S = {SIZE:,}", columns, rows)
 
 

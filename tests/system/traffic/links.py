@@ -57,9 +57,7 @@ def read_links(context: ControllerContext) -> dict[Way, Passed]:
 
 def between(before: Traffic, after: Traffic) -> dict[Way, Passed]:
     """Bytes between two readings."""
-    return {
-        way: Passed(frames - before[way].frames, octets - before[way].bytes) for way, (frames, octets) in after.items()
-    }
+    return {way: Passed(frames - before[way].frames, octets - before[way].bytes) for way, (frames, octets) in after.items()}
 
 
 # Bytes of each collective, measured at the hosts, next to the formulas.
@@ -251,11 +249,7 @@ class Network:
 
     def leaves(self) -> list[str]:
         """The switches that have both members and a parent."""
-        return [
-            name
-            for name, node in self.trees.nodes.items()
-            if node.uplinks and any(child.host for child in node.children)
-        ]
+        return [name for name, node in self.trees.nodes.items() if node.uplinks and any(child.host for child in node.children)]
 
 
 def _total(traffic: Traffic) -> int:

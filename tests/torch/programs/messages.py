@@ -69,9 +69,7 @@ turned = dist.new_group(list(reversed(range(size))), sort_ranks=False)
 alone = [dist.new_group([each]) for each in range(size)][rank]
 mine = [group for group, ranks in ((low, [0, 1]), (high, range(1, size)), (turned, range(size))) if rank in ranks]
 sums = [torch.ones(3) for _ in [*mine, alone]]
-works = [
-    dist.all_reduce(tensor, group=group, async_op=True) for tensor, group in zip(sums, [*mine, alone], strict=True)
-]
+works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor, group in zip(sums, [*mine, alone], strict=True)]
 for work in works:
     work.wait()
 assert [int(tensor[0]) for tensor in sums] == [group.size() for group in [*mine, alone]]

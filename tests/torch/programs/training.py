@@ -25,9 +25,7 @@ STEPS, BATCH, WIDTH = 4, 16, 24
 def model() -> torch.nn.Sequential:
     """The same on every rank."""
     torch.manual_seed(0)
-    return torch.nn.Sequential(
-        torch.nn.Linear(WIDTH, 32), torch.nn.LayerNorm(32), torch.nn.ReLU(), torch.nn.Linear(32, WIDTH)
-    )
+    return torch.nn.Sequential(torch.nn.Linear(WIDTH, 32), torch.nn.LayerNorm(32), torch.nn.ReLU(), torch.nn.Linear(32, WIDTH))
 
 
 def data(step: int) -> torch.Tensor:

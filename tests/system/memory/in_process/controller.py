@@ -109,9 +109,7 @@ class Controller:
         return self._beats.standings(self._devices)
 
     def _decide(self, standings: Standings) -> None:
-        loads: Counter[str] = Counter(
-            host for shards in self._shards.values() for placed in shards for host in placed.now.hosts
-        )
+        loads: Counter[str] = Counter(host for shards in self._shards.values() for placed in shards for host in placed.now.hosts)
         for name, shards in self._shards.items():
             for number, placed in enumerate(shards):
                 if placed.next is None:
@@ -155,9 +153,7 @@ class Controller:
     def is_whole(self, name: str) -> bool:
         """The same of one region."""
         region = self._regions[name]
-        return all(
-            self._settled(region, placed.now) and self._is_installed(region, placed) for placed in self._shards[name]
-        )
+        return all(self._settled(region, placed.now) and self._is_installed(region, placed) for placed in self._shards[name])
 
     def _settled(self, region: Region, shard: Shard) -> bool:
         members = shard.group.members

@@ -170,9 +170,7 @@ class Client(threading.Thread):
                 found = found.found
             elif entry.asked.instruction not in _CALLS:
                 found, argument = found
-            answer = (
-                found if isinstance(found, bytes) else b"" if found is None else np.ascontiguousarray(found).tobytes()
-            )
+            answer = found if isinstance(found, bytes) else b"" if found is None else np.ascontiguousarray(found).tobytes()
             self.asker.end(number, entry, now, answer, argument)
             self.answered += 1
             return

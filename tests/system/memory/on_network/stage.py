@@ -220,9 +220,7 @@ def _start(device: MemoryDevice) -> None:
 
 def _has_all(shard: Shard, replicas: int) -> bool:
     members = shard.group.members
-    return shard.lost or (
-        shard.target is None and len(members) >= replicas and not any(each.joining for each in members)
-    )
+    return shard.lost or (shard.target is None and len(members) >= replicas and not any(each.joining for each in members))
 
 
 _POLL: Final = 0.02
@@ -273,9 +271,7 @@ class _Round:
         judge(plan, self._lives, self._totals, say)
 
     def _create(self, region: RegionPlan) -> None:
-        given = {
-            name: getattr(region, name) for name in ("name", "size", "granule", "shards", "replicas", "dtype", "kind")
-        }
+        given = {name: getattr(region, name) for name in ("name", "size", "granule", "shards", "replicas", "dtype", "kind")}
         self._fabric.memory.create(RegionSpec(**given, options=dict(region.options), devices=region.hosts))
 
     def _open(self, number: int, wires: Wires) -> Mapping[str, MemoryArray]:
@@ -283,9 +279,7 @@ class _Round:
         opened: dict[str, MemoryArray] = {}
         for region in self._plan.regions:
             shared = next(iter(opened.values())).client if opened else None
-            opened[region.name] = self._fabric.memory.open(
-                region.name, self._host(number), wrap=wires.wrap, client=shared
-            )
+            opened[region.name] = self._fabric.memory.open(region.name, self._host(number), wrap=wires.wrap, client=shared)
         return opened
 
     def _host(self, number: int) -> str:
