@@ -1,4 +1,4 @@
-"""What the whole suite shares: which parts a machine may lack, and on which switches the data plane was tested."""
+"""Fixtures of the whole suite: which parts a machine may lack, and on which switches the data plane was tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How many examples a property is tried on. The profile says it (``tests/conftest.py``), and a slow property takes a share."""
+"""The number of examples a property is tried on. The profile says it (``tests/conftest.py``), and a slow property takes a
+share."""
 
 from __future__ import annotations
 

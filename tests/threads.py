@@ -45,7 +45,7 @@ def together(calls: Sequence[Callable[[], Any]], timeout: float = PATIENCE + 60.
 
 
 def returned(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What the calls return, made at once; raises what one raised."""
+    """The return values of calls that are made at once; raises what one raised."""
     outcomes = together(calls)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):

@@ -96,8 +96,8 @@ class ControllerClient(Asking):
             return
 
     def explain(self, block_id: int) -> tuple[str, tuple[int, ...]]:
-        """Whom a block waits for according to the switch's record: a sentence, and the ranks. Without a record no rank is named:
-        a contribution from this rank would have created one, so no other rank is known to be late."""
+        """The ranks a block waits for according to the switch's record: a sentence, and the ranks. Without a record no rank is
+        named: a contribution from this rank would have created one, so no other rank is known to be late."""
         try:
             answer = self.ask("GET", f"/diagnosis?block={block_id}", timeout=_DIAGNOSIS_TIMEOUT)
             state, missing = answer.get("state", "not open"), answer.get("missing", [])

@@ -50,7 +50,7 @@ class FakeFabric:
         return {name: switch.installed for name, switch in self.switches.items()}
 
     def items(self, controller: Controller, job_id: int) -> dict[str, set[Item]]:
-        """What each switch has of a job."""
+        """The items of a job, by switch."""
         found = {}
         for name in self.switches:
             with controller.context.client(name) as client:

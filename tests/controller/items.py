@@ -1,4 +1,4 @@
-"""What is installed on a switch."""
+"""Items as a switch has them installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does not fit is refused, and the refusal says what is missing."""
+"""Admission: a job that does not fit is refused, and the refusal says what is missing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def spec(*members: str, chunks: int | None = None, tenant: str = "default") -> J
 
 
 def where(placement: Placement) -> tuple[str, int, int, int, int]:
-    """Where a job on one switch goes."""
+    """The place of a job on one switch."""
     (part,) = placement.parts
     return part.switch, placement.job_id, part.slot_base, placement.slots, placement.chunks
 

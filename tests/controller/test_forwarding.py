@@ -18,7 +18,7 @@ from tests.controller.graphs import make, topologies
 
 
 class Network:
-    """What switches would do with frames; those that are down do nothing."""
+    """Forwarding by the installed entries; switches that are down do nothing."""
 
     def __init__(self, topology: Topology, down: set[str]) -> None:
         self.topology, self.down = topology, down
@@ -44,7 +44,7 @@ class Network:
         raise AssertionError(f"a loop: {path}")
 
     def broadcast(self, host: str) -> Counter[str]:
-        """How many copies of a host's broadcast each host gets."""
+        """The copies of a host's broadcast that each host gets."""
         start = self.topology.hosts[host]
         got: Counter[str] = Counter()
         arriving = [(start.switch, start.port)]

@@ -1,4 +1,4 @@
-"""Whose a group is, and how long it lives."""
+"""The owner and the lifetime of a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one job costs does not depend on how many others the switch has: reads and writes are counted, not seconds."""
+"""The cost of one job does not depend on how many others the switch has: reads and writes are counted, not seconds."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_job_is_created_evicted_from_and_deleted_at_the_same_cost_beside_sixty
 
 
 def restored(controller: Controller, switch: FakeSwitch, cost: Cost, jobs: int) -> tuple[tuple[int, int], int]:
-    """What it costs to restore a switch with so many jobs (entries read, and requests for each turn); and the entries that are
+    """The cost of restoring a switch with so many jobs (entries read, and requests for each turn); and the entries that are
     read until all members have rejoined."""
     create(controller, jobs - len(controller.jobs()), first=len(controller.jobs()))
     everyone(controller, lambda name, rank: controller.join(name, TOKEN, rank, "a"))

@@ -44,7 +44,7 @@ def memory_of(replicas: int, *, durable: bool) -> Iterator[FakeMemory]:
 
 
 class History:
-    """What clients have been told of each shard: the number of writes that are done."""
+    """The number of writes to each shard that clients have been told are done."""
 
     def __init__(self, memory: FakeMemory) -> None:
         self.memory = memory

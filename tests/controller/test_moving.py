@@ -54,7 +54,7 @@ def ask(controller: Controller, rank: int, place: Progress | None = None, instan
 
 
 def everyone(controller: Controller, places: list[Progress] | None = None) -> list[Descriptor]:
-    """What the ranks get when all have asked, each as often as necessary."""
+    """The answers to the ranks when all have asked, each as often as necessary."""
     found: dict[int, Descriptor] = {}
     for _ in range(2):
         for rank in range(len(HOSTS)):
@@ -310,7 +310,7 @@ def test_a_controller_that_is_killed_in_a_move(
     to: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whether or not the switch was already touched, the next controller and the members finish the move."""
+    """The next controller and the members finish the move, whether the switch was already touched or not."""
     controller = open_controller()
     controller.push()
     empty = switch.installed

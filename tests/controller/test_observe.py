@@ -1,4 +1,4 @@
-"""What the observer says of a job, from counters and a sample of its records."""
+"""Views of a job, from counters and a sample of its records."""
 
 from __future__ import annotations
 

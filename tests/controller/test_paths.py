@@ -1,4 +1,4 @@
-"""What `netsum job diagnose` says of a member whose packets, or whose results, do not come through."""
+"""Diagnosis of a member whose packets, or whose results, do not come through."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ Once = Callable[..., Result]
 
 @pytest.fixture
 def once(run: Run) -> Once:
-    """What `job top --once` prints."""
+    """The output of `job top --once`."""
     return lambda *more: run("job", "top", "--once", "--interval", "0.2", *more)
 
 

@@ -1,4 +1,4 @@
-"""Where jobs over trees go; what does not fit is refused, and the refusal names the switch."""
+"""Admission of jobs over trees: one that does not fit is refused, and the refusal names the switch."""
 
 from __future__ import annotations
 

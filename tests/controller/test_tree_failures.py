@@ -301,7 +301,7 @@ def create(controller: Controller) -> None:
 
 
 def all_rejoin(controller: Controller, epoch: int, first: int) -> list[Descriptor]:
-    """What members that lack everything from ``first`` on get."""
+    """The answers to members that lack everything from ``first`` on."""
     found: dict[int, Descriptor] = {}
     for _ in range(2):
         for rank in range(controller.job("wide").workers):

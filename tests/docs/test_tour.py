@@ -39,7 +39,7 @@ class Tour:
         return re.sub(rf"\b({'|'.join(PORTS)})\b", lambda found: self.ports[found[1]], text)
 
     def run(self, line: str) -> str:
-        """What the command prints, errors last."""
+        """The output of the command, errors last."""
         words = shlex.split(line)
         if words[0] == "export":
             self.variables |= dict(word.split("=", 1) for word in words[1:])

@@ -40,7 +40,7 @@ def on_all(communicators: Sequence[Communicator], call: Callable[[Communicator],
 
 
 def kinds(got: Sequence[Got]) -> list[type[Exception] | None]:
-    """What each rank raised; None if it has a result."""
+    """The error of each rank; None if it has a result."""
     return [type(outcome.error) if outcome.error is not None else None for outcome in got]
 
 

@@ -1,4 +1,4 @@
-"""How commands end: the last line as JSON, and the exit code."""
+"""The end of commands: the last line as JSON, and the exit code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 
 def invoke(command: click.Command, words: str) -> tuple[str, Any]:
-    """What a command that must succeed prints, and its last line parsed."""
+    """The output of a command that must succeed, and its last line parsed."""
     ran = CliRunner().invoke(command, words.split())
     assert ran.exit_code == 0, (ran.output, ran.exception)
     return ran.output, json.loads(ran.output.splitlines()[-1])

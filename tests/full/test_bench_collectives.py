@@ -111,7 +111,7 @@ def test_shares_of_a_link() -> None:
 
 
 def test_the_file_is_nccl_tests(tmp_path: Path) -> None:
-    """What tools/analyze_perf_json.py reads of it, and the figures of the last line."""
+    """The part that tools/analyze_perf_json.py reads, and the figures of the last line."""
     file = tmp_path / "found.json"
     words = f"reduce_scatter --switch embedded -b 4K -e 16K -f 4 -n 3 -w 2 -c 2 --workers 2 -J {file}"
     _, found = invoke(bench, words)

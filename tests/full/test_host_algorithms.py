@@ -77,7 +77,7 @@ def test_bytes_between_members_and_none_through_the_switch(without: Fabric, algo
 
 
 def test_every_collective_is_exact_by_a_plan(without: Fabric, tmp_path: Path) -> None:
-    """What the planner writes for a star."""
+    """The planner's plan of a star."""
     plan = plan_allreduce(shapes.star(5, 10), chunk_bytes=9 * 4096).to_json()
     assert len(plan["parts"]) > 1
     (tmp_path / "plan.json").write_text(json.dumps(plan))

@@ -69,7 +69,7 @@ def sums(comm: Communicator, calls: int, factor: int) -> list[set[int]]:
 
 
 def right(calls: int, factor: int, workers: int) -> list[set[int]]:
-    """What the elements must be."""
+    """The right elements of the result."""
     return [{factor * (workers * call + workers * (workers - 1) // 2)} for call in range(calls)]
 
 

@@ -60,7 +60,7 @@ class Aim:
 
 
 def received(wire: Port, last: bytes) -> list[bytes]:
-    """What arrives on a wire before this frame."""
+    """The frames that arrive on a wire before this one."""
     came: list[bytes] = []
     deadline = time.monotonic() + PATIENCE
     while last not in came:
@@ -183,7 +183,7 @@ def changed_under_sum(aim: Aim) -> bytes:
 
 
 def packet_out(aim: Aim, kind: int) -> bytes:
-    """What the controller sends the switch, sent by a host."""
+    """A PacketOut of the controller's, sent by a host."""
     return bytes((kind,)) + bytes(6) + good(aim, worker_cnt=1, data_cnt=0, lane_cnt=0)[: PREFIX_BYTES + HEADER_BYTES]
 
 

@@ -1,4 +1,4 @@
-"""What can be seen from outside while ranks make calls: metrics of controller and members, `job top` and logs."""
+"""Monitoring from outside while ranks make calls: metrics of controller and members, `job top` and logs."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def restart_switch(fabric: Fabric, *name: str) -> None:
 
 
 def share(rank: int, step: int, size: int) -> Any:
-    """What a rank contributes to a step."""
+    """The contribution of a rank to a step."""
     return np.arange(size, dtype=np.int64) % 97 * (step % 31 + 1) + rank
 
 

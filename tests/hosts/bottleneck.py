@@ -16,7 +16,7 @@ class Flow(Protocol):
     in_flight: int
 
     def room(self, now: float) -> int:
-        """How many packets to send now."""
+        """The number of packets to send now."""
 
     def acknowledged(self, marked: bool) -> None:
         """One has come through."""
@@ -25,7 +25,7 @@ class Flow(Protocol):
         """One was dropped, as the flow learns a round trip later."""
 
     def wakes(self) -> float:
-        """When it may send more although nothing comes; 0.0: never."""
+        """The time at which it may send more although nothing comes; 0.0: never."""
 
 
 class Member:

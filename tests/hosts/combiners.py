@@ -1,4 +1,4 @@
-"""Who combines in a test module: the model of the switch, or the members themselves. A module that holds for both imports the
+"""The combiner of a test module: the model of the switch, or the members themselves. A module that holds for both imports the
 fixture ``combiner``."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _now = ["switch"]
 
 @pytest.fixture(scope="module", autouse=True, params=["switch", "peers", pytest.param("chain", marks=pytest.mark.full)])
 def combiner(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Who combines in :func:`make_network` now."""
+    """The combiner of :func:`make_network` now."""
     _now.append(request.param)
     yield request.param
     _now.pop()

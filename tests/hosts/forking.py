@@ -1,4 +1,4 @@
-"""What a forked child of this process gets."""
+"""Results of a forked child of this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.threads import PATIENCE
 
 
 def in_child(run: Callable[[], Any]) -> Any:
-    """What ``run()`` returned in a forked child, through JSON; if it raised, the exception's name and text."""
+    """The value that ``run()`` returned in a forked child, through JSON; if it raised, the exception's name and text."""
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads: the child uses none of their locks
@@ -34,7 +34,7 @@ def in_child(run: Callable[[], Any]) -> Any:
 
 
 def outcome(run: Callable[[], Any]) -> Any:
-    """What it returned, or the name and text of what it raised."""
+    """The value returned, or the name and text of the exception raised."""
     try:
         return run()
     except BaseException as error:

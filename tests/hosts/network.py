@@ -38,7 +38,7 @@ def descriptor(rank: int, workers: int, **changes: Any) -> Descriptor:
 
 
 def job(first: Descriptor) -> Job:
-    """What the controller would install for the job of this descriptor."""
+    """The items that the controller would install for the job of this descriptor."""
     slots = 1 << (2 * first.window - 1).bit_length()
     members = tuple(Member(rank, rank + 1, FIRST_UDP_PORT + rank, rank) for rank in range(first.workers))
     return Job(first.epoch, first.first_block_id, slots, 0, members)

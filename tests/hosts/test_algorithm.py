@@ -28,7 +28,7 @@ class NotOpenedError(Exception):
 
 
 def asked_for(algorithm: str | None, given: Descriptor) -> Descriptor:
-    """What a rank that asks for ``algorithm`` opens its transport with."""
+    """The arguments with which a rank that asks for ``algorithm`` opens its transport."""
     opened: list[Descriptor] = []
 
     def open_link(each: Descriptor) -> Transport:

@@ -128,7 +128,7 @@ def test_a_process_that_replaces_another_rotates_as_the_others_do(make: Make) ->
 
 
 def check(communicators: list[Communicator], compressors: list[Any], arrays: list[Array]) -> None:
-    """What the calls return has the right direction at once, and in the long run the right size."""
+    """The results have the right direction at once, and in the long run the right size."""
     results = [good(on_each(communicators, averaging(compressors, arrays, "sum"))) for _ in range(20)]
     true, mean = np.sum(arrays, axis=0), np.mean(results, axis=0)
     assert np.corrcoef(results[0], true)[0, 1] > 0.8

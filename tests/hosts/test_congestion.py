@@ -29,7 +29,7 @@ events = st.lists(
 
 
 def play(window: CongestionWindow, history: Sequence[tuple[str, int, float]]) -> float:
-    """What happens to a window; returns when it ends."""
+    """Drive a window; returns when it ends."""
     now = 1.0
     for what, number, wait in history:
         now += wait

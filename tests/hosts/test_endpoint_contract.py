@@ -1,4 +1,4 @@
-"""What every window does (:class:`netsum.core.endpoint.Endpoint`), whoever combines."""
+"""The contract of every endpoint (:class:`netsum.core.endpoint.Endpoint`), with a switch and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the workers agree on: codes keep the order of magnitudes, bounds are tight, fingerprints are compared by a maximum."""
+"""Agreement of the workers: codes keep the order of magnitudes, bounds are tight, fingerprints are compared by a maximum."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ FLOATS = {"float32": Lane.L32, "float64": Lane.L64}
 
 
 def switch_sum(contributions: list[Array], lane: Lane) -> Array:
-    """What the switch does: one addition of the whole payload as a number; a carry between lanes would show."""
+    """The switch's arithmetic: one addition of the whole payload as a number; a carry between lanes would show."""
     size = contributions[0].nbytes
     total = sum(int.from_bytes(each.astype(WIRE_LANES[lane]).tobytes(), "big") for each in contributions)
     lanes = np.frombuffer(total.to_bytes(size + 2, "big")[2:], WIRE_LANES[lane]).astype(HOST_LANES[lane])

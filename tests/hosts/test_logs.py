@@ -30,7 +30,7 @@ class Clock:
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """What a library that was told ``NETSUM_LOG=json`` and level debug prints."""
+    """The output of a library with ``NETSUM_LOG=json`` and level debug."""
     logger = logging.getLogger(logs.NAME)
     before = logger.handlers[:], logger.level, logger.propagate
     stream = io.StringIO()

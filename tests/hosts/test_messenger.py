@@ -50,7 +50,7 @@ class Mail:
         heapq.heappush(self.flying, (self.now + delay, self.flown, rank_of(data), RANK.pack(sender) + data[RANK.size :]))
 
     def break_connection(self, sender: int, receiver: int) -> None:
-        """What is on the way is lost, and the receiver is told so over another connection."""
+        """Messages on the way are lost, and the receiver is told so over another connection."""
         self.flying = [each for each in self.flying if (rank_of(each[3]), each[2]) != (sender, receiver)]
         heapq.heapify(self.flying)
         self.fly(LATENCY, sender, RANK.pack(receiver))

@@ -40,7 +40,7 @@ def of(header: Header, payload: memoryview) -> Result:
 
 
 def by_switch(batches: list[list[list[Block]]], workers: int) -> list[list[Result]]:
-    """What each rank gets when the model of the switch combines; ``batches[number][rank]`` are blocks."""
+    """The results of each rank when the model of the switch combines; ``batches[number][rank]`` are blocks."""
     described = [switch_descriptor(rank, workers, window=256, block_exp_ms=1000.0) for rank in range(workers)]
     # No block is ever old enough to be closed; so ranks may pass.
     patient = job(described[0])._replace(block_exp=1_000_000_000, quorum=workers, window=256)
@@ -57,7 +57,7 @@ def by_switch(batches: list[list[list[Block]]], workers: int) -> list[list[Resul
 
 
 def by_peers(batches: list[list[list[Block]]], workers: int, algorithm: str) -> list[list[Result]]:
-    """What each rank gets when the members combine."""
+    """The results of each rank when the members combine."""
     endpoints = [
         PeerEndpoint(peer_descriptor(rank, workers, job_id=JOB_ID, window=256, algorithm=algorithm)) for rank in range(workers)
     ]

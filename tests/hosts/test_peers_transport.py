@@ -57,7 +57,7 @@ class Stranger:
         self.hello, self.auth = answer
 
     def read(self, size: int) -> bytes:
-        """What the member sends; b"": it has closed the connection."""
+        """Bytes that the member sends; b"": it has closed the connection."""
         for _ in range(100):
             assert self._transport.recv(0.01) == [], "something of a stranger's is taken"
             try:

@@ -21,7 +21,7 @@ EVERY_ALGORITHM = (*HOST_ALGORITHMS, AUTO)
 
 
 def of_rank(rank: int) -> int:
-    """What a rank adds to a row, so that a sum tells how often each rank is in it."""
+    """The addend of a rank in a row, so that a sum tells how often each rank is in it."""
     return 1 << 2 * rank
 
 

@@ -1,4 +1,4 @@
-"""What a member does when refused: it asks the controller, and continues, waits, or ends with the controller's words."""
+"""A member that is refused: it asks the controller, and continues, waits, or ends with the controller's words."""
 
 from __future__ import annotations
 

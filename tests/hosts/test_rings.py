@@ -16,7 +16,7 @@ from netsum_planner.topologies.shapes import torus
 
 
 def loads(rings: tuple[Ring, ...]) -> Counter[tuple[int, int]]:
-    """How many rings use each link, in each direction."""
+    """The number of rings on each link, in each direction."""
     return Counter(ends for ring in rings for ends in zip(ring, ring[1:] + ring[:1], strict=True))
 
 

@@ -1,4 +1,4 @@
-"""What strangers send to a member's sockets costs the member no more than looking at it."""
+"""Packets of untrusted senders at a member's sockets cost the member no more than looking at them."""
 
 from __future__ import annotations
 

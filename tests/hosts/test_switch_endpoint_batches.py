@@ -41,7 +41,7 @@ ODD: list[Change] = [
 
 
 class Results:
-    """What came of a run's blocks."""
+    """The outcomes of a run's blocks."""
 
     def __init__(self, first: int, log: list[Any]) -> None:
         self._first, self._log = first, log
@@ -179,7 +179,7 @@ class Story:
         return pack_header(header) + self.rng.randbytes(header.payload_bytes)
 
     def play(self) -> int:
-        """How many results were taken together."""
+        """The number of results taken together."""
         for _ in range(40):
             if not self._gens or (self.members[0].endpoint.queued < 20 and self.rng.random() < 0.3):
                 self.submit()

@@ -1,4 +1,4 @@
-"""What a CallTimeoutError says: how far the call came and, if known, whom it waits for; a hung controller changes nothing."""
+"""CallTimeoutError says how far the call came and, if known, which ranks it waits for; a hung controller changes nothing."""
 
 from __future__ import annotations
 

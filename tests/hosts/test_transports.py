@@ -225,7 +225,7 @@ def test_frames_of_others_are_not_ours() -> None:
 
 
 def faulty_counts(seed: int) -> tuple[list[bytes], tuple[int, ...]]:
-    """What a bad transport lets through, and what it counts."""
+    """Packets that an impaired transport lets through, and its counts."""
     left, right = in_memory_pair()
     now = 0.0
     bad = ImpairedTransport(left, Impairment(drop=0.2, duplicate=0.2, reorder=0.2, delay=1.0), seed, clock=lambda: now)

@@ -68,7 +68,7 @@ def fabric() -> Iterator[Fabric]:
 def on_each(
     fabric: Fabric, name: str, act: Callable[[Communicator], Any], *, instead: str | None = None, **spec: Any
 ) -> list[Any]:
-    """What each rank of a new job returns. ``instead``: the members' algorithm, if it is not the job's."""
+    """The return value of each rank of a new job. ``instead``: the members' algorithm, if it is not the job's."""
     job = fabric.create_job(JobSpec(name=name, members=tuple(fabric.topology.hosts), **spec))
     comms = fabric.join_all(job, algorithm=instead)
     done = returned([partial(act, comm) for comm in comms])
@@ -82,12 +82,12 @@ SIZE = 16 << 10
 
 
 def blocks(chunks: int) -> int:
-    """How many a call of that size takes."""
+    """The number that a call of that size takes."""
     return -(-SIZE // (256 * chunks))
 
 
 def used(comm: Communicator) -> tuple[int, list[float]]:
-    """How many blocks a call takes; and a sum, after one whose scales were predicted."""
+    """The number of blocks that a call takes; and a sum, after one whose scales were predicted."""
     x = np.full(SIZE // 4, comm.rank + 1.0, np.float32)
     comm.allreduce(x)
     assert (comm.allreduce(x, scale="predicted") == 6.0).all()

@@ -103,7 +103,7 @@ def has_ended(communicators: list[Communicator]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_others_are_told_whatever_is_wrong(kind: str, combiner: str) -> None:  # noqa: F811
-    """Where members combine, their messages tell how many blocks go together: a rank that cannot know that ends the
+    """Members that combine tell in their messages how many blocks go together: a rank that cannot know that ends the
     communicator on every rank. A switch's results say how many the call has."""
     call, communicators = KINDS[kind], list[Communicator]()
     for name, (wrong, error) in WRONG.items():

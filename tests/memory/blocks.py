@@ -51,7 +51,7 @@ class Memory:
         return answers
 
     def restart(self) -> None:
-        """What a backup does that catches up."""
+        """A backup that catches up."""
         self.blocks = load(save(self.blocks))
 
     def layer_totals(self, layer: Sequence[int], worker: int) -> bytes:

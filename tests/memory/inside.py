@@ -79,7 +79,7 @@ class Inside:
 
 
 def descriptor(of: Region, ip: str = "10.255.0.1", port: int = MEMORY_PORT) -> RegionDescriptor:
-    """What the controller would tell a client."""
+    """The description that the controller would give a client."""
     kept = {name: getattr(of, name) for name in ("name", "id", "base", "size", "granule", "shards", "kind", "options")}
     switch = SwitchAddress(ip, "00:00:00:00:00:00", port)
     return RegionDescriptor(**kept, key=of.keys.write, switch=switch, dtype=of.dtype or "uint8")

@@ -45,7 +45,7 @@ def _claims(h: Header) -> bool:
 
 
 def admission(packet: Packet, job: Job | None) -> Outcome | None:
-    """Why a packet does not come as far as a slot, or None."""
+    """The reason why a packet does not come as far as a slot, or None."""
     h = packet.header
     if malformed(packet):
         return Outcome.MALFORMED

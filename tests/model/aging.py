@@ -1,5 +1,5 @@
-"""When a block need not wait any longer, and whom the switch takes for late: the rules of degrade jobs and of eviction, as
-in ``p4src/state.p4`` and in ``p4src/control/aging_scan.p4``.
+"""The time at which a block need not wait any longer, and the members that the switch takes for late: the rules of degrade jobs
+and of eviction, as in ``p4src/state.p4`` and in ``p4src/control/aging_scan.p4``.
 
 There is no clock: ``old`` says whether the block began at least ``block_exp`` ago.
 """
@@ -34,7 +34,8 @@ def closed(record: Record, rules: Rules, *, late: bool) -> Record:
 
 
 def close_waiting(job: Job, record: Record, progress: Progress, rules: Rules, *, old: bool) -> tuple[Record, Progress] | None:
-    """What a scan, or a member that asks again, makes of an open block, still to be finished; None: it has to wait."""
+    """The state in which a scan, or a member that asks again, leaves an open block, still to be finished; None: it has to
+    wait."""
     if all_in(job, record.seen, rules):
         return closed(record, rules, late=False), progress
     if old and may_close(job, record, rules):
@@ -44,7 +45,7 @@ def close_waiting(job: Job, record: Record, progress: Progress, rules: Rules, *,
 
 
 def current(job: Job, progress: Progress, rules: Rules) -> Progress:
-    """What is known of a job whose blocks age: nothing from another epoch. Every block of the first window may be open."""
+    """Progress of a job whose blocks age: nothing from another epoch. Every block of the first window may be open."""
     if job.block_exp == 0 or (progress.epoch == job.epoch or (progress.epoch and not rules.progress_of_this_epoch)):
         return progress
     return Progress(0, job.epoch, (job.first_block_id + job.window - 1) & ID_MASK)

@@ -1,4 +1,4 @@
-"""What a COPY block does besides: its one payload goes on as soon as it comes, ahead of the result, as in
+"""COPY blocks: their one payload goes on as soon as it comes, ahead of the result, as in
 ``p4src/control/deliver.p4``. Rules: docs/protocol.md, "Copies"."""
 
 from __future__ import annotations

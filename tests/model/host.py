@@ -23,7 +23,7 @@ LANES = CHUNK_BYTES >> LANE
 
 
 class Phase(IntEnum):
-    """Why a block is sent."""
+    """The reason why a block is sent."""
 
     DATA = 0
     EXPONENTS = 1  # one MAX block after a call with RANGE blocks
@@ -40,7 +40,7 @@ def at_once(blocks: int, kind: int = 1) -> int:
 
 
 def blocks_of(kind: int) -> int:
-    """How many ids a call takes that has been given up: its blocks if it is sent at once, and its opening otherwise."""
+    """The number of ids that a call takes that has been given up: its blocks if it is sent at once, and its opening otherwise."""
     return kind & ((1 << COUNT_BITS) - 1) or 1
 
 
@@ -73,7 +73,7 @@ class Call(NamedTuple):
 
 
 class Todo(NamedTuple):
-    """What the block of one id is for."""
+    """The purpose of the block of one id."""
 
     call: int
     offset: int
@@ -81,7 +81,7 @@ class Todo(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a worker takes: ``payload`` () of a block without data, of one that is not for it, or of one not OK."""
+    """The result that a worker takes: ``payload`` () of a block without data, of one that is not for it, or of one not OK."""
 
     status: int
     data_cnt: int
@@ -167,7 +167,7 @@ def _results_of(host: Host, call: int) -> list[tuple[Todo, Result | None]]:
 
 
 def _redo(host: Host, call: int, rules: HostRules = ALL_HOST_RULES) -> tuple[Todo, ...] | None:
-    """What a call with predicted exponents still needs: blocks; () nothing; None: not known before more results."""
+    """Blocks that a call with predicted exponents still needs; () nothing; None: not known before more results."""
     meant = host.program[call]
     if not (meant.predicted or meant.marked):
         return ()
@@ -191,7 +191,7 @@ def _redo(host: Host, call: int, rules: HostRules = ALL_HOST_RULES) -> tuple[Tod
 
 
 def _rest(host: Host, call: int, rules: HostRules = ALL_HOST_RULES) -> tuple[Todo, ...] | None:
-    """What follows the first block of a call that opens, or that this rank gives up: the call's other ids; () nothing; None: not
+    """The blocks after the first of a call that opens, or that this rank gives up: the call's other ids; () nothing; None: not
     known before its result."""
     first, *others = _results_of(host, call)
     meant = host.program[call]
@@ -209,7 +209,7 @@ def _rest(host: Host, call: int, rules: HostRules = ALL_HOST_RULES) -> tuple[Tod
 
 
 def next_todos(host: Host, rules: HostRules = ALL_HOST_RULES) -> tuple[Todo, ...] | None:
-    """What follows the plan: blocks; () when the program is over; None while the fence keeps it from being known."""
+    """Blocks that follow the plan; () when the program is over; None while the fence keeps it from being known."""
     planned = host.plan[-1].call if host.plan else -1
     if planned >= 0 and (rest := _rest(host, planned, rules)) != ():
         return rest
@@ -311,7 +311,7 @@ def contribution(host: Host, index: int, rules: HostRules = ALL_HOST_RULES) -> P
 
 
 def outstanding(host: Host, rules: HostRules = ALL_HOST_RULES) -> Iterator[Packet]:
-    """What the host's timer sends again: every block without a result in this epoch, as far as the window goes."""
+    """Blocks that the host's timer sends again: every one without a result in this epoch, as far as the window goes."""
     if not host.ended and host.udp_port > 0:
         for index in range(host.first, host.sent):
             if index not in host.settled and may_send(host, index, rules):

@@ -33,7 +33,7 @@ def join(lanes: list[int], lane: Lane) -> int:
 
 
 def combine_chunks(op: Op, lane: Lane, held: tuple[int, ...], ours: tuple[int, ...]) -> tuple[int, ...]:
-    """What the slot holds after another payload, chunk by chunk."""
+    """The slot's contents after another payload, chunk by chunk."""
     held = held + (0,) * (len(ours) - len(held))
     return tuple(_combine(op, lane, a, b) for a, b in zip(held, ours, strict=False))
 

@@ -24,7 +24,7 @@ Name = tuple[int, int]
 
 @dataclass(frozen=True)
 class WindowRules:
-    """What client and device do; each can be switched off."""
+    """Rules of client and device; each can be switched off."""
 
     window_is_the_devices: bool = True  # the client's is not larger
     old_is_expired: bool = True  # and not done (again)
@@ -52,7 +52,7 @@ class Client(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What a device remembers of one client."""
+    """A device's state of one client."""
 
     newest_block: int = 0
     replies: tuple[tuple[int, int], ...] = ()
@@ -95,7 +95,7 @@ def explore(scenario: WindowScenario) -> int:
 
 
 def wrong(world: World) -> str:
-    """What must not be."""
+    """Violations of the invariants."""
     names = [name for name, _ in world.done]
     if len(names) != len(set(names)):
         return "an instruction is done twice"

@@ -1,4 +1,4 @@
-"""What leaves the switch: results, answers, and a leaf's partial on its way up."""
+"""Packets that leave the switch: results, answers, and a leaf's partial on its way up."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.model.state import Job, Member, Packet, Record, Reply
 
 
 def scanning(job_id: int) -> Packet:
-    """What a scan has in the place of a member's packet: no room for payload."""
+    """The packet of a scan in the place of a member's: no room for payload."""
     return Packet(CPU_PORT, UDP_PORT, Header(job_id, 0))
 
 
 def header_of(job_id: int, record: Record) -> Header:
-    """What a record says of its block."""
+    """The status that a record gives its block."""
     return Header(
         job_id, record.block_id, degraded=record.degraded, gen_id=record.gen_id, op=record.op, lane=record.lane,
         status=record.status, no_aging=record.no_aging, dest=record.dest, worker_cnt=record.worker_cnt,
@@ -24,7 +24,7 @@ def header_of(job_id: int, record: Record) -> Header:
 
 
 def _age_op(member: Member, record: Record, rules: Rules) -> AgeOp:
-    """How a result's block came to its end, for this member."""
+    """The end of a result's block, for this member."""
     if not record.degraded:
         return AgeOp.NORMAL
     return AgeOp.AGED if record.seen & member.source or not rules.tells_late else AgeOp.LATE

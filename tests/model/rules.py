@@ -26,7 +26,7 @@ _OPS = frozenset(Op)
 
 
 class Step(NamedTuple):
-    """What one packet did: its outcome and what leaves."""
+    """Effects of one packet: its outcome and what leaves."""
 
     outcome: Outcome
     replies: tuple[Reply, ...] = ()
@@ -83,7 +83,7 @@ def _place(job: Job, member: Member, record: Record, block_id: int, rules: Rules
 
 
 def _disagreement(record: Record, h: Header, rules: Rules) -> Outcome | None:
-    """Why the contribution does not go with the block's fingerprint, or None."""
+    """The reason why the contribution does not go with the block's fingerprint, or None."""
     if h.status in GIVING_UP and rules.abort_exempt:
         return None
     if h.op not in _OPS:
@@ -154,7 +154,7 @@ CHANGES = frozenset({Outcome.ACCEPTED, Outcome.COMPLETED, Outcome.AGED, Outcome.
 def decide(
     job: Job, member: Member, record: Record, packet: Packet, rules: Rules = ALL_RULES, *, progress: Progress, old: bool
 ) -> Decision:
-    """What a member's well-formed contribution does to the record of its slot and to the job's progress. ``old``: the block
+    """Effects of a member's well-formed contribution on the record of its slot and to the job's progress. ``old``: the block
     began long enough ago to be closed."""
     h = packet.header
     progress = aging.current(job, progress, rules)
@@ -203,7 +203,7 @@ def _told(packet: Packet, outcome: Outcome) -> Step:
 
 
 class Scan(NamedTuple):
-    """What a scan did: what its PacketIn says, and the notices that left."""
+    """Effects of a scan: what its PacketIn says, and the notices that left."""
 
     closed: int
     end: int  # where among the job's slots it ended

@@ -1,4 +1,4 @@
-"""What must hold in every state that the explorer reaches."""
+"""Invariants of every state that the explorer reaches."""
 
 from __future__ import annotations
 

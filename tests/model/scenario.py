@@ -95,7 +95,7 @@ class Scenario:
         return self.udp_port(PORTS_OF_EPOCH // 2 + port - EDGE_PORTS, epoch)
 
     def job(self, epoch: int, first_block_id: int, evicted: frozenset[int] = frozenset()) -> Job:
-        """What the controller installs on the root for an epoch."""
+        """Items that the controller installs on the root for an epoch."""
         job = self.jobs(epoch, first_block_id, evicted)[0]
         assert job is not None
         return job
@@ -142,7 +142,7 @@ class Scenario:
         )
 
     def expected(self, host: Host, todo: Todo) -> Result | None:
-        """What this rank must get for a block; None from the first block on at which the ranks' calls differ: nothing
+        """The right result of a block for this rank; None from the first block on at which the ranks' calls differ: nothing
         is right there, and nobody's call may succeed."""
         programs = self._of_one_run(host) if self.files else self.replaced if host.run else self.programs
         if any(todo.call >= len(program) for program in programs):

@@ -12,7 +12,7 @@ SAMPLE: Final = 5000
 
 
 class Violation(Exception):
-    """What went wrong and the shortest way there, one line an event."""
+    """The violation and the shortest way there, one line an event."""
 
     def __init__(self, what: str, trace: Iterable[str] = ()) -> None:
         super().__init__("\n".join([what, *trace]))

@@ -1,4 +1,4 @@
-"""What the model's switch knows: packets in and out, jobs, block records and the progress of a job whose blocks age out.
+"""State of the model's switch: packets in and out, jobs, block records and the progress of a job whose blocks age out.
 
 Fields are those of ``netsum.wire.schema``; there is no clock: what is old enough is for the caller to say.
 """
@@ -57,8 +57,8 @@ class Member(NamedTuple):
 
 
 class Uplink(NamedTuple):
-    """Where a leaf's partials of one stripe go: the port, the UDP port of that edge in this epoch, and what the leaf's source
-    id is at the parent."""
+    """Destination of a leaf's partials of one stripe: the port, the UDP port of that edge in this epoch, and what the leaf's
+    source id is at the parent."""
 
     port: int
     udp_port: int
@@ -66,7 +66,7 @@ class Uplink(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What the controller installs for a job: entries of ``job``, ``member`` and ``rewrite`` and a multicast group."""
+    """Items that the controller installs for a job: entries of ``job``, ``member`` and ``rewrite`` and a multicast group."""
 
     epoch: int
     first_block_id: int
@@ -140,7 +140,7 @@ class Record(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What the switch keeps of a job while its blocks age out, as ``wire.schema.PROGRESS_FIELDS``."""
+    """Progress of a job that the switch keeps while its blocks age out, as ``wire.schema.PROGRESS_FIELDS``."""
 
     stragglers: int = 0
     epoch: int = 0

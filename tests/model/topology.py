@@ -12,7 +12,7 @@ EDGE_PORTS = 100
 
 
 class Child(NamedTuple):
-    """What is below a switch: a host, or another switch with its number."""
+    """Child of a switch: a host, or another switch with its number."""
 
     port: int
     ranks: tuple[int, ...]

@@ -133,7 +133,7 @@ class Transitions:
         return mask
 
     def _looks(self, switch: int) -> list[tuple[int, bool, int, int]]:
-        """What scans may close: slot, whether the block has to be old for it, the switch after it, and the notices."""
+        """Blocks that scans may close: slot, whether the block has to be old for it, the switch after it, and the notices."""
         job = self.switches.items[switch].job
         if job is None or not (self.scenario.partial and self.scenario.scanner):
             return []
@@ -159,7 +159,7 @@ class Transitions:
         return mask
 
     def _told(self, host: int, packet: int) -> int:
-        """What a host sends at once because of this packet, when it has taken it: a block that it is asked for again."""
+        """Packets that a host sends at once because of this one, when it has taken it: a block that it is asked for again."""
         item, after = self.packets.items[packet], self.hosts.items[self.at_host(host, packet)]
         assert isinstance(item, Reply)
         index = (item.header.block_id - after.origin) & ID_MASK

@@ -1,4 +1,4 @@
-"""What a leaf of a tree does besides what every switch does, as in ``p4src/control/parent.p4`` and ``uplink.p4``: its complete
+"""Rules of a leaf of a tree beyond those of every switch, as in ``p4src/control/parent.p4`` and ``uplink.p4``: its complete
 blocks are SENT, and what its parent says of them is stored and passed on. Rules: docs/protocol.md, "Trees"."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def finished(job: Job, record: Record, rules: Rules) -> Record:
 
 
 def leaves(job: Job, packet: Packet, record: Record, rules: Rules) -> tuple[Reply, ...]:
-    """What leaves because of a block that is finished here."""
+    """Packets that leave because a block is finished here."""
     if record.state != BlockState.SENT:
         return results(job, packet, record, rules)
     reply = partial(job, packet, record, rules)
@@ -45,7 +45,7 @@ def raised(record: Record, packet: Packet, rules: Rules) -> Record:
 
 
 class Came(NamedTuple):
-    """What a packet from the parent did."""
+    """Effects of a packet from the parent."""
 
     outcome: Outcome
     record: Record | None = None  # stored

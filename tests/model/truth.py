@@ -1,4 +1,4 @@
-"""What must be true where results may lack somebody: in jobs that degrade, and after a member was evicted.
+"""Invariants where results may lack a rank: in jobs that degrade, and after a member was evicted.
 
 Values are digits (``scenario.digits``), so that a sum tells whose contributions are in it, and how often.
 """
@@ -16,13 +16,13 @@ STUCK = "not everybody can finish"
 
 
 def _values(calls: list[Call], offset: int) -> dict[int, int]:
-    """What each rank with a payload brings to a block."""
+    """The payload of each rank that brings one to a block."""
     speaking = {rank: call.blocks[offset] for rank, call in enumerate(calls) if not (call.aborts or call.passes)}
     return {rank: value for rank, value in speaking.items() if value is not None}
 
 
 def odd_result(scenario: Scenario, host: Host, index: int, result: Result) -> str:
-    """What is wrong with a result that a rank has taken, or nothing."""
+    """The error in a result that a rank has taken, or nothing."""
     programs = scenario.replaced if host.run else scenario.programs
     todo = host.plan[index]
     calls = [program[todo.call] for program in programs]
@@ -53,7 +53,7 @@ def odd_result(scenario: Scenario, host: Host, index: int, result: Result) -> st
 
 
 def odd_record(scenario: Scenario, job: Job, record: Record) -> str:
-    """What is wrong with a block record of the first run, or nothing. Of switches that have hosts alone, since of others a
+    """The error in a block record of the first run, or nothing. Of switches that have hosts alone, since of others a
     source is no rank, and that have sent nothing up or got it back."""
     if scenario.calls_differ or any(member.switch for member in job.members) or record.state == BlockState.DEAD:
         return ""
@@ -97,7 +97,7 @@ def differ(one: Host, other: Host) -> str:
 
 
 def changed(before: Record, after: Record) -> str:
-    """Whether a closed record was changed other than by the next block of its slot, or a partial that was sent other than by
+    """True if a closed record was changed other than by the next block of its slot, or a partial that was sent other than by
     the parent or a higher status."""
     if (before.epoch, before.block_id) != (after.epoch, after.block_id):
         return ""

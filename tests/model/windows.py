@@ -99,7 +99,7 @@ class Network:
             heapq.heappush(self.flying, (self.now + delay, next(self._serials), item))
 
     def send(self, rank: int) -> None:
-        """What a window wants to send."""
+        """Packets that a window wants to send."""
         for packet in self.endpoints[rank].poll(self.now):
             data = b"".join(packet)
             chunks = (int.from_bytes(data[HEADER_BYTES:], "big"),) if len(data) > HEADER_BYTES else ()
@@ -134,7 +134,7 @@ class Network:
                 self.fly(reply)
 
     def awake(self, rank: int) -> float:
-        """When a rank hears and does something next: now, if it is not asleep."""
+        """The time at which a rank receives and acts next: now, if it is not asleep."""
         return max([self.now, *(end for who, begin, end in self.run.sleeps if who == rank and begin <= self.now < end)])
 
     def play(self) -> None:

@@ -24,7 +24,7 @@ def ran(*words: object) -> Any:
 
 
 def refused(*words: object) -> str:
-    """What a command that must fail says: the runner is given the exception that the command line would show."""
+    """The error of a command that must fail: the runner is given the exception that the command line would show."""
     done = netsum(*words)
     assert done.exit_code in (1, 2), done.output
     return f"{done.output}{done.exception}"

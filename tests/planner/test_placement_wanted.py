@@ -1,4 +1,4 @@
-"""What placement is asked for: scopes, jobs and their sizes."""
+"""Requests for placement: scopes, jobs and their sizes."""
 
 from __future__ import annotations
 

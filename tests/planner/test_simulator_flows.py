@@ -52,7 +52,7 @@ def test_shares_by_hand() -> None:
 
 @given(st.data())
 def test_every_flow_has_a_link_that_binds_it(data: st.DataObject) -> None:
-    """What defines max-min: a full link on which no other flow has more."""
+    """The definition of max-min: a full link on which no other flow has more."""
     links = data.draw(st.integers(1, 6))
     capacity = data.draw(st.lists(st.integers(1, 100), min_size=links, max_size=links))
     path = st.lists(st.integers(0, links - 1), min_size=1, max_size=links, unique=True)

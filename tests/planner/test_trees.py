@@ -112,7 +112,7 @@ def test_the_cheapest_arborescence_is_networkx_s(nodes: int, numbers: Sequence[i
 
 
 def run(schedule: Schedule) -> dict[str, Counter[tuple[int, int, str]]]:
-    """What every host has of each tree and chunk in the end: how often each host's own part is in it."""
+    """Each host's part of each tree and chunk in the end: how often each host's own part is in it."""
     topology = schedule.packing.topology
     parts = [(tree, chunk) for tree in range(len(schedule.packing.trees)) for chunk in range(schedule.chunks)]
     has = {host: Counter({(*part, host): 1 for part in parts}) for host in topology.hosts}

@@ -1,4 +1,4 @@
-"""What the switch does with a frame, byte for byte: L2 forwarding, ARP, and :class:`SwitchModel` in between."""
+"""Model of the switch's treatment of a frame, byte for byte: L2 forwarding, ARP, and :class:`SwitchModel` in between."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FrameModel:
         self.dropped: Counter[int] = Counter()  # by port
 
     def process(self, port: int, frame: bytes) -> Sent:
-        """What leaves because of a frame."""
+        """Frames that leave because of a frame."""
         ether_type = int.from_bytes(frame[12:14], "big")
         dropped, sender = ether_type in TAGS, 0
         if ether_type == TYPE_ARP and len(frame) >= ETHERNET + 28:
@@ -128,7 +128,7 @@ class FrameModel:
 
     @staticmethod
     def _malformed(frame: bytes, datagram: Datagram, body: bytes) -> Outcome | None:
-        """What is wrong around the header; the header itself is for the rules. Checksums come first."""
+        """Faults around the header; the header itself is for the rules. Checksums come first."""
         if internet_checksum(frame[ETHERNET : ETHERNET + IPV4]) != 0:
             return Outcome.CHECKSUM
         if datagram.udp_checksum not in (0, 0xFFFF):

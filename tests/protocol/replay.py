@@ -52,7 +52,7 @@ def contribute(job_id: int, job: Job, member: int, block: int, value: int | None
 
 
 def follow(model: FrameModel, event: Event) -> tuple[int, Sent]:
-    """What happens in the model: how many blocks a scan closes (0 otherwise), and what leaves."""
+    """Effects in the model: how many blocks a scan closes (0 otherwise), and what leaves."""
     if isinstance(event, Change):
         model.change(event.job_id, event.job)
         return 0, []

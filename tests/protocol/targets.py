@@ -168,7 +168,7 @@ class OnSwitch:
         return self._client.scan(frame), self._until_marked(1)
 
     def _until_marked(self, port: int) -> Sent:
-        """What comes out of the ports before a marker that goes in at this port."""
+        """Frames that come out of the ports before a marker that goes in at this port."""
         self._marker += 1
         body = mac(star.station(port).mac) + MARKER_TYPE + self._marker.to_bytes(46, "big")
         for to in (0xFFFFFFFFFFFF, star.station(port).mac):

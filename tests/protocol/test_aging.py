@@ -28,7 +28,7 @@ def heads(sent: Sent) -> list[tuple[int, Header]]:
 
 
 def told(sent: Sent) -> list[tuple[int, AgeOp, int, int, int]]:
-    """What the results say: port, age_op, degraded, workers, lanes."""
+    """Fields of the results: port, age_op, degraded, workers, lanes."""
     return [(port, AgeOp(h.age_op), h.degraded, h.worker_cnt, h.lane_cnt) for port, h in heads(sent)]
 
 
@@ -189,7 +189,7 @@ def test_a_scan_for_somebody_else_goes_nowhere() -> None:
 
 
 def test_members_cannot_scan(target: Target) -> None:
-    """What makes a frame a scan is the CPU port, not its bytes."""
+    """A frame is a scan because of the CPU port, not of its bytes."""
     model = after([say(0, 0, 5), say(1, 0, 6), AT_ONCE], target)
     frame = star.scan_frame(star.LATE)
     replay([Step(1, frame), Step(2, b"\1\0\0\0\0\0\0" + frame)], target, model)

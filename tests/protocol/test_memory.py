@@ -73,7 +73,7 @@ def mmu(target: Target) -> Iterator[Target]:
 
 
 def request(shard: int, instruction: Instruction, *, port: int = CLIENT, payload: bytes = b"", **fields: int) -> Datagram:
-    """What a client sends: the second 8 KiB after the shard's first, and rubbish in the fields that are the switch's."""
+    """A client's packet: the second 8 KiB after the shard's first, and rubbish in the fields that are the switch's."""
     header = MemoryHeader(
         instruction, BASE + (shard << 13) + (4 << 13) + 24, len(payload), key=1 << 63, client=7, sequence=9,
         shard=0xFFFF, epoch=0x89ABCDEF, region=0xFFFFFFFF,
@@ -84,7 +84,7 @@ def request(shard: int, instruction: Instruction, *, port: int = CLIENT, payload
 
 
 def translated(asked: Datagram, port: int, shard: int, epoch: int, *, replicated: bool) -> tuple[int, bytes]:
-    """What comes to the device on a port of an instruction."""
+    """An instruction as it comes to the device on a port."""
     at = star.station(port)
     header = parse_memory(asked.body)._replace(shard=shard, epoch=epoch, region=REGION)
     flags = header.flags & ~Flag.REPLICATED | (Flag.REPLICATED if replicated else 0)

@@ -26,7 +26,7 @@ COMBINING = tuple(op for op in Op if op != Op.COPY)
 
 
 def combined(op: Op, lane: Lane, payloads: list[Payload]) -> Payload:
-    """What the block must be, straight from the definition."""
+    """The right block, straight from the definition."""
     if op == Op.SUM:
         return tuple(sum(chunks) % (1 << CHUNK_BITS) for chunks in zip(*payloads, strict=True))
     lanes = [[split(chunk, lane) for chunk in payload] for payload in payloads]

@@ -35,7 +35,7 @@ def frame_of(packet: Packet) -> bytes:
 
 
 def reply_in(port: int, frame: bytes) -> Reply:
-    """What a frame says that has left the switch for a host."""
+    """Fields of a frame that has left the switch for a host."""
     datagram = Datagram.parse(frame)
     payload = chunks_of(datagram.payload)
     return Reply(port, None, datagram.udp_dst, datagram.header, payload, int(datagram.congested))

@@ -73,7 +73,7 @@ class TreeRun(Run):
             self.boot(number)
 
     def planned(self, first_block_id: int, *, begun: bool = False) -> list[Job | None]:
-        """What must be installed on each switch, with its own port numbers."""
+        """The items of each switch, with its own port numbers."""
         jobs = self.scenario.jobs(self.epoch, first_block_id, self.evicted, begun=begun)
         return [job and self.moved(number, job) for number, job in enumerate(jobs)]
 
@@ -118,7 +118,7 @@ class TreeRun(Run):
         self.take_from(number, got)
 
     def take_from(self, number: int, sent: Sent) -> None:
-        """What has left a switch flies to hosts and to other switches."""
+        """Packets that have left a switch fly to hosts and to other switches."""
         for port, frame in sent:
             between = Datagram.parse(frame).header.hop
             self.flying.append(Crossing(self.wires[End(number, port)], frame) if between else reply_in(port, frame))

@@ -75,7 +75,7 @@ class Traffic:
             self._next[job_id] = (block_id + 1) & 0xFFFFFFFF
 
     def _call_of(self, job_id: int, block_id: int) -> Header:
-        """What the block's members have agreed on."""
+        """The parameters that the block's members have agreed on."""
         key = job_id, block_id
         if key not in self._calls:
             rng = self._rng

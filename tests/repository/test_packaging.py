@@ -1,4 +1,4 @@
-"""What is installed: the two builds of the distribution agree, hold what they should, and say what they lack."""
+"""Packaging: the distribution holds what it should, and its programs say what they lack."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def answers(plan: Plan, step: Step, result: Array, report: Report, ranks: Sequen
 
 
 def judged(plan: Plan, given: Sequence[Answer], evicted: Sequence[int] = ()) -> list[str]:
-    """What the judge finds."""
+    """The oracle's findings."""
     history = History(plan)
     history.begins(Kind.EVICT, evicted, 0.0)
     judge = Oracle(plan, history)

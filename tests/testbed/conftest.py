@@ -1,4 +1,4 @@
-"""What the testbed's tests share: the switches, and commands that must leave nothing behind."""
+"""Fixtures of the testbed's tests: the switches, and commands that must leave nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the testbed's pages show does what they say, and is in the examples."""
+"""The commands on the testbed's pages do what the pages say, and are in the examples."""
 
 from __future__ import annotations
 

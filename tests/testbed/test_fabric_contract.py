@@ -1,4 +1,5 @@
-"""What every fabric says of its links (:class:`netsum_testbed.fabric.Fabric`), so that nobody need know which one it has."""
+"""The contract of every fabric's links (:class:`netsum_testbed.fabric.Fabric`), so that no caller needs to know which one it
+has."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
 
 
 def addresses(end: LinkEnd) -> Sequence[str]:
-    """What the kernel says of an interface, in the place that the end names."""
+    """The kernel's description of an interface, in the place that the end names."""
     shown = subprocess.run(
         [*end.prefix, "cat", f"/sys/class/net/{end.interface}/ifindex", f"/sys/class/net/{end.interface}/iflink"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What training loops call without DistributedDataParallel, and sparse gradients: the same bits everywhere. Needs PyTorch."""
+"""Calls of training loops without DistributedDataParallel, and sparse gradients: the same bits everywhere. Needs PyTorch."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_the_ranks_are_told_what_is_wrong_with_a_sparse_tensor_of_one() -> None:
 
 
 def test_models_of_other_shapes_are_compared() -> None:
-    """Whose parameters together are as many."""
+    """A model whose parameters together are as many."""
     import torch
     from netsum.torch import average_gradients, broadcast_parameters
 

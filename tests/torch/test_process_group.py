@@ -18,7 +18,7 @@ INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "in
 
 
 def reduced(op: Any, tensors: list[Any]) -> Any:
-    """What torch itself makes of the tensors."""
+    """Torch's own result for the tensors."""
     import torch
 
     stack = torch.stack([each.to(torch.float64) for each in tensors])

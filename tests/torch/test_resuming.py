@@ -38,7 +38,7 @@ def job_of(fabric: Fabric, name: str) -> Job:
 
 
 def job_environment(fabric: Fabric, job: Job) -> Mapping[str, str]:
-    """What the ranks of a job have in common."""
+    """State that the ranks of a job share."""
     environment = fabric_programs(fabric, job, ())[0].environment
     names = ("PATH", "OMP_NUM_THREADS", "MASTER_PORT", "NETSUM_JOB", "NETSUM_TOKEN", "NETSUM_CONTROLLER")
     return {name: environment[name] for name in names}
@@ -60,7 +60,7 @@ def start(fabric: Fabric, job: Job, folder: Path, *disturbance: str, variable: s
 
 
 def finish(ranks: list[Child]) -> list[int]:
-    """How often each rank went on after a restart of the switch."""
+    """The number of times each rank went on after a restart of the switch."""
     said = [rank.stdout.read() for rank in ranks]
     for rank in ranks:
         assert rank.wait() == 0, rank.last_words(5)

@@ -1,4 +1,4 @@
-"""What passes a switch, captured on its wires: codec, scapy and the Wireshark dissector see the same, field by field.
+"""Packets captured on a switch's wires: codec, scapy and the Wireshark dissector see the same, field by field.
 
 On the program's pipeline alone and on both running switches.
 """

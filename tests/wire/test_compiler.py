@@ -1,4 +1,4 @@
-"""What the P4 compiler saw is what the schema says."""
+"""The P4 compiler saw what the schema says."""
 
 from __future__ import annotations
 

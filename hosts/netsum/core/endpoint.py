@@ -142,4 +142,4 @@ class Endpoint(Protocol):
         """The description of what this rank waits for, if another rank can make use of it."""
 
     def explain(self, now: float) -> BlockedOn | None:
-        """Whom the oldest block waits for, as far as this member knows. None: only the controller can tell."""
+        """The ranks the oldest block waits for, as far as this member knows. None: only the controller can tell."""

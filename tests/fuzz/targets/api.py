@@ -1,4 +1,4 @@
-"""What a target of the coverage-guided fuzzer is: a function that takes any bytes, and what to watch while it does."""
+"""A target of the coverage-guided fuzzer: a function that takes any bytes, and what to watch while it does."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _handler() -> Any:
 
 
 def _asked(handler: Any, request: bytes) -> bytes:
-    """What the endpoint answers to the bytes of a connection."""
+    """The endpoint's answer to the bytes of a connection."""
     ours, its = socket.socketpair()
     with ours, its:
         ours.sendall(request)

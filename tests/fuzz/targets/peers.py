@@ -68,7 +68,7 @@ def _block(serial: int, settled: Counter[int]) -> Block:
 
 
 def _seed(kind: int) -> list[bytes]:
-    """What rank 0 receives when all goes well."""
+    """The messages that rank 0 receives when all goes well."""
     endpoints = [_endpoint(rank, kind, Counter()) for rank in range(_RANKS)]
     transports = memory_peers(range(_RANKS))
     received = []

@@ -67,7 +67,7 @@ def _scenario(text: str, source: str) -> Scenario:
 
 
 def _read_or_refused(read: Callable[[str, str], Model], text: str) -> Model | None:
-    """What was read, or None when it was refused: each reason is one line that names the file."""
+    """The file as read, or None when it was refused: each reason is one line that names the file."""
     try:
         return read(text, "file.yaml")
     except InputError as error:

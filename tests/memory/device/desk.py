@@ -70,7 +70,7 @@ class Desk:
         return Message(header, tuple(segments), data)
 
     def send(self, packet: Message, sender: Address = CLIENT) -> list[Answer]:
-        """What the device answers to this client; everything else is in ``sends``."""
+        """The device's answers to this client; everything else is in ``sends``."""
         return self.deliver(packet.pack(), sender)
 
     def deliver(self, data: bytes, sender: Address = CLIENT) -> list[Answer]:

@@ -38,7 +38,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def counters(done: int) -> list[int]:
-    """What the counters are once so many instructions are done."""
+    """The counters once so many instructions are done."""
     return [sum(number % len(WHERE) == at for number in range(3, done)) for at in range(len(WHERE))] + [min(done, 3)]
 
 
@@ -69,8 +69,8 @@ class Folders:
         return Path(shutil.copytree(self.path / "live", self.path / name))
 
     def changed(self, change: Callable[[Path], object]) -> int | None:
-        """How many instructions a device that finds the changed folder has done; None if it refuses the folder. Its memory is
-        always that of this moment."""
+        """The number of instructions that a device that finds the changed folder has done; None if it refuses the folder. Its
+        memory is always that of this moment."""
         folder = self.path / "changed"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.last, folder)
@@ -124,7 +124,7 @@ def test_a_file_that_is_missing_or_empty_is_refused(folders: Folders) -> None:
 
 
 def test_only_the_last_batch_may_be_cut_short_and_only_of_a_killed_device(folders: Folders) -> None:
-    """What is cut off beyond that looks like an older journal: the device says so, and the controller knows better."""
+    """A journal cut beyond that looks like an older one: the device says so, and the controller knows better."""
     (name,) = (each for each in folders.files if each.name.startswith("journal"))
     size = (folders.last / name).stat().st_size
     ended = folders.changed(lambda folder: os.truncate(folder / name, size - 1)) is None

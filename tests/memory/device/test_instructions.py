@@ -1,4 +1,4 @@
-"""What each instruction does, and what is refused, by name."""
+"""Each instruction's effect, and the refusals, by name."""
 
 from __future__ import annotations
 

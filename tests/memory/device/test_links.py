@@ -1,4 +1,4 @@
-"""What every link of a device does. On an interface, frames are tested with the fabrics, which have some."""
+"""The contract of every link of a device. On an interface, frames are tested with the fabrics, which have some."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is on the disk survives the machine; a device that may have lost the rest is another one."""
+"""State on the disk survives the machine; a device that may have lost the rest is another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device has answered survives it, at whatever instant it ends."""
+"""All that a device has answered survives it, at whatever instant it ends."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Model:
         return desk.packet(kind, BASE + at, np.array(values, "<i8"), lane=I64)
 
     def answer(self, packet: Message) -> tuple[MemoryStatus, bytes]:
-        """What it should be; does the instruction."""
+        """Do the instruction on the reference; returns the right answer."""
         head = packet.header
         at = head.address - BASE
         held = self.memory[at : at + 8].view("<i8")
@@ -248,7 +248,7 @@ def test_a_shard_that_leaves_takes_its_memory_along(tmp_path: Path) -> None:
 
 
 def test_a_backup_restarts_with_what_it_knows_was_executed_and_the_rest_of_its_log(tmp_path: Path) -> None:
-    """What is appended and not executed is kept: in the journal, and in a checkpoint."""
+    """Entries appended and not executed are kept: in the journal, and in a checkpoint."""
     desk = Desk(Device(HOST))
     packets = [desk.packet(Instruction.WRITE, BASE + 8 * at, bytes([at + 1] * 8)) for at in range(5)]
     group = (THERE, HERE)

@@ -32,7 +32,7 @@ def group(tmp_path: Path) -> Group:
 
 
 def read(group: Group, sequence: int, told: int) -> Message:
-    """What a READ is answered that shows a packed position."""
+    """The answer to a READ that shows a packed position."""
     header = instructions(1, 1)[0].header
     fields = {"instruction": int(Instruction.READ), "length": 8, "sequence": sequence, "argument": told, "lane": 0}
     asked = Message(header._replace(**fields))
@@ -66,7 +66,7 @@ def test_a_backup_with_an_older_folder_shows_nothing_once_it_is_promoted(group: 
 
 
 def test_a_backup_with_an_older_folder_says_so_while_the_primary_lives(group: Group, tmp_path: Path) -> None:
-    """What changes memory goes to all, so it hears of the position, too."""
+    """Writes go to all, so this device hears of the position, too."""
     told = read(group, WHOLE + 1, 0).header.key
     group.devices["h2"].abandon()
     shutil.rmtree(tmp_path / "h2")

@@ -41,7 +41,7 @@ ROUNDS = 40
 
 
 class Client(NamedTuple):
-    """How many instructions are complete; what had been shown to anybody when the present one was first sent, None before; what
+    """The number of complete instructions; what had been shown to anybody when the present one was first sent, None before; what
     it was told itself."""
 
     complete: int = 0
@@ -297,8 +297,8 @@ class Explorer:
         return report if self.scenario.control.same_memory else report._replace(incarnation="0")
 
     def _next(self, world: World, silent: tuple[int, ...]) -> set[ReplicaGroup]:
-        """What the controller may decide: positions it has heard of may be of any earlier time, so anybody may seem the most
-        advanced."""
+        """Decisions that are open to the controller: positions it has heard of may be of any earlier time, so anybody may seem
+        the most advanced."""
         reports = self._reports(world, silent)
         group = noted(world.group, reports)
         if not self.scenario.control.whole_only:

@@ -27,7 +27,7 @@ def freeze(thing: Any, root: object = None) -> Any:
 
 
 def thaw(value: Any, root: object = None) -> Any:
-    """What was frozen, as a thing of its own."""
+    """A frozen state as an object of its own."""
     if not isinstance(value, tuple) or not value:
         return value
     kind = value[0]

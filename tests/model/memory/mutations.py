@@ -75,7 +75,7 @@ class NeverRepeats(CarefulPrimary):
 
 
 class TellsWhoLacksRecords(CarefulPrimary):
-    """Who has the whole log is not told again how far it is to be executed."""
+    """A device that has the whole log is not told again how far it is to be executed."""
 
     def tend(self) -> None:
         self.executed = dict.fromkeys(self.executed, self.replica.committed)
@@ -132,21 +132,21 @@ class ShowsWhatItHas(ModelReplica):
 
 
 class SpeaksAtOnce(ModelReplica):
-    """What a member that joins is still to fetch counts as lost."""
+    """State that a joining member is still to fetch counts as lost."""
 
     def lacks(self, shown: int, epoch: int) -> bool:
         return epoch <= self.epoch and shown > self.log.end
 
 
 class SpeaksOfAll(ModelReplica):
-    """What is in the log and still to be done counts as lost."""
+    """Entries in the log and still to be done count as lost."""
 
     def lacks(self, shown: int, epoch: int) -> bool:
         return epoch <= self.epoch and shown > self.committed
 
 
 class SpeaksOfLaterEpochs(ModelReplica):
-    """What was done after this device had left the group counts as lost."""
+    """Instructions done after this device had left the group count as lost."""
 
     def lacks(self, shown: int, epoch: int) -> bool:  # noqa: ARG002
         return self.ready and shown > self.log.end

@@ -1,4 +1,4 @@
-"""What one event does to one device: looked up, since states and packets are numbers."""
+"""Effects of one event on one device: looked up, since states and packets are numbers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Post(NamedTuple):
 
 
 class After(NamedTuple):
-    """What an event has made of a device, the packets that left as a bit mask, replies, and what it has executed."""
+    """The device after an event, the packets that left as a bit mask, replies, and what it has executed."""
 
     device: int
     sent: int
@@ -154,7 +154,7 @@ class Transitions:
         return self._left(device._replace(known=known), restarted(self.replica(older), durable=True))
 
     def _report_once(self, number: int) -> tuple[Report, bool]:
-        """What the device tells the controller, and whether its process has been told of its group."""
+        """The device's report to the controller, and whether its process has been told of its group."""
         replica = self.replica(number)
         return _report(self.devices.items[number], replica), replica.role is not None
 
@@ -183,7 +183,7 @@ class Transitions:
         return isinstance(item, Request) and not item.asked.reads and machine.known(item.asked) is not None
 
     def _executed_once(self, number: int) -> int:
-        """How many instructions the device has executed."""
+        """The number of instructions that the device has executed."""
         return self.replica(number).committed
 
     def _log_once(self, number: int) -> tuple[Name, ...]:

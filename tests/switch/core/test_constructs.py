@@ -57,7 +57,7 @@ def test_a_loop_without_an_end_costs_the_packet_alone() -> None:
     ],
 )
 def test_a_stack_of_unions(switch: StartProgram, operation: int, units: str, after: str, first: bool) -> None:
-    """What push and pop should make invalid stays valid at the other end: so BMv2 does with unions."""
+    """A union that push and pop should make invalid stays valid at the other end, as in BMv2."""
     out = call(operation, int(first), units=after)
     assert switch("constructs").run(1, call(operation, units=units)) == [(1, out)]
 

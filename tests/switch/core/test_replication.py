@@ -1,4 +1,4 @@
-"""What happens after ingress and after egress."""
+"""Replication after ingress and after egress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRACE = struct.Struct(">BHHHHBBB")
 
 
 class Trace(NamedTuple):
-    """What the egress control saw."""
+    """The fields that the egress control saw."""
 
     instance_type: int
     egress_port: int

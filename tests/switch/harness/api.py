@@ -1,4 +1,4 @@
-"""What a test needs of either switch."""
+"""The interface of either switch for tests."""
 
 from __future__ import annotations
 

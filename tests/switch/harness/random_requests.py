@@ -214,7 +214,7 @@ class RandomRequests:
             config.cir = config.pir = self._chance.choice((-1 if none else 10**12, -2, 10**12))
 
     def _reference(self, action: Any, table: Any) -> None:
-        """What an entry of a table with an action profile does."""
+        """The action of an entry of a table with an action profile."""
         if not self._mostly(0.97):
             self._action(action.action, table)
         elif self._sets is self._mostly(0.95):

@@ -145,7 +145,7 @@ class Script:
 
 
 def run(json_text: bytes, info: Any, lines: list[str]) -> list[str]:
-    """What is wrong, if anything is."""
+    """The faults found, if any."""
     pipeline = load_pipeline(json_text)
     control, script = Control(P4Info.parse(info), pipeline, lambda _: None, range(512)), Script(info)
     sent: dict[int, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Who is primary, what controllers are told, and what only the primary may do."""
+"""Arbitration: who is primary, what controllers are told, and what only the primary may do."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def read(controller: Controller, entities: list[Any]) -> Outcome:
 
 
 def pass_frames(switch: SwitchUnderTest, frames: list[tuple[int, bytes]]) -> dict[int, Counter[bytes]]:
-    """What leaves at each port for these."""
+    """The frames that leave at each port for these."""
     switch.drain()
     for port, data in frames:
         switch.send(port, data)

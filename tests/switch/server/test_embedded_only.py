@@ -1,4 +1,4 @@
-"""What docs/switch.md says is different from simple_switch_grpc."""
+"""Differences from simple_switch_grpc, as docs/switch.md says."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ FRAMES = [number.to_bytes(2, "big") for number in range(4000)]
 
 
 def through(into: Rates, out: Rates, seed: int = 1, frames: Sequence[bytes] = FRAMES) -> tuple[list[bytes], list[bytes]]:
-    """What is received and sent of these frames, once nothing is held back."""
+    """The frames of these that are received and sent, once nothing is held back."""
     wire = Wire()
     port = FaultyPort(wire, into, out, seed)
     try:

@@ -61,7 +61,7 @@ def direct(entry: Any, values: Burst | None = None) -> Any:
 
 
 def colors(switch: SwitchUnderTest, operation: int, number: int, count: int) -> Iterator[int]:
-    """What the next frames are colored, by cell or entry."""
+    """The colors of the next frames, by cell or entry."""
     for _ in range(count):
         out = switch.passed(call(operation, *((0, number) if operation == OWN else (number,))), 1)
         assert out is not None

@@ -1,4 +1,4 @@
-"""What torch builds on a process group, each against one process that has all the data: `training.py PART...`, four ranks."""
+"""Uses of a process group in torch, each against one process that has all the data: `training.py PART...`, four ranks."""
 
 import sys
 import tempfile
