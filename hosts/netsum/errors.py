@@ -132,7 +132,7 @@ class DegradedError(CallError):
         self.report = report
         super().__init__(
             f"{report.degraded} of {report.blocks} blocks lack a late rank's contribution "
-            f"(each has at least {counted(report.src_cnt_min or 0, 'rank')})"
+            f"(each has at least {counted(report.min_worker_cnt or 0, 'rank')})"
         )
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 @dataclass
 class Report:
     """Counts blocks of data, each of at most ``block_bytes`` of lanes. If every result is whole and on time, everything but
-    ``blocks``, ``src_cnt_min`` and ``quantum`` is 0.
+    ``blocks``, ``min_worker_cnt`` and ``quantum`` is 0.
 
     Attributes:
         blocks: blocks of the call whose results have arrived or are lost.
-        src_cnt_min: workers in the block that has the fewest; None before there is a result.
+        min_worker_cnt: workers in the block that has the fewest; None before there is a result.
         degraded: blocks whose result is partial because a rank was late.
         late: blocks that were closed before this rank answered.
         missed: blocks whose result lacks this rank's contribution: late, lost, or it had nothing to contribute.
@@ -26,7 +26,7 @@ class Report:
     """
 
     blocks: int = 0
-    src_cnt_min: int | None = None
+    min_worker_cnt: int | None = None
     degraded: int = 0
     late: int = 0
     missed: int = 0

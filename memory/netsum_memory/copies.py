@@ -65,7 +65,7 @@ class Copies:
         self._names.add(asked.name)
         return [(to, read.pack())]
 
-    def hear(self, answer: Message) -> bool:
+    def receive(self, answer: Message) -> bool:
         """Take a reply to one of our READs; False if no worker waits for it."""
         header = answer.header
         copy = self._waiting.get(header.sequence) if header.client == self.client else None

@@ -157,7 +157,7 @@ class Device:
             touched, self._touched = self._touched, {}
             with execute.ignoring_float_errors():
                 for ordering in touched:
-                    self._emit(ordering.leave())
+                    self._emit(ordering.take_output())
         if self._vault is not None:
             self._vault.commit()
             if self._vault.due:
@@ -187,7 +187,7 @@ class Device:
         if header.instruction in INTERNAL:
             self._hear(asked, sender)
         elif header.flags & _REPLY:
-            if not self._copies.hear(asked):
+            if not self._copies.receive(asked):
                 self.tally.dropped["not expected"] += 1
         else:
             self._serve(asked, sender, now)
@@ -203,7 +203,7 @@ class Device:
         else:
             self.tally.instructions[header.instruction] += 1
             self._touched[holding.ordering] = None
-            holding.ordering.hear(told, sender)
+            holding.ordering.receive(told, sender)
 
     def _serve(self, asked: Message, sender: Address, now: float) -> None:
         """A client's instruction."""

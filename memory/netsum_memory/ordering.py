@@ -74,12 +74,12 @@ class Ordering:
     def _answer(self, asked: Message, status: MemoryStatus) -> None:
         self._replica.reply(self._shard.answers([Reply(asked.header, Result(status))]))
 
-    def hear(self, told: Message, sender: Address) -> None:
+    def receive(self, told: Message, sender: Address) -> None:
         """The message of another device."""
-        letter = messages.parse(told)
+        peer_message = messages.parse(told)
         number = next((at for at, peer in enumerate(self._shard.group) if peer.address == sender), None)
-        if letter is not None and number is not None:
-            self._replica.hear(number, letter)
+        if peer_message is not None and number is not None:
+            self._replica.receive(number, peer_message)
 
     def tend(self, now: float) -> bool:
         """Time passes; whether that changes anything."""
@@ -94,12 +94,12 @@ class Ordering:
         self._tended = now
         self._replica.regroup(self._shard.epoch, [peer.joining for peer in self._shard.group], self._shard.number)
 
-    def leave(self) -> list[Send]:
+    def take_output(self) -> list[Send]:
         """Execute what may be executed; returns the replies and the packets for the other devices."""
-        sends, letters = self._replica.leave()
-        if not letters:
+        sends, peer_messages = self._replica.take_output()
+        if not peer_messages:
             return sends
         shard = self._shard
         region, number = shard.id
         blank = MemoryHeader(0, key=shard.region.keys.device, shard=number, region=region, replica=shard.number)
-        return sends + [(shard.group[to].address, messages.pack(letter, blank)) for to, letter in letters]
+        return sends + [(shard.group[to].address, messages.pack(peer_message, blank)) for to, peer_message in peer_messages]

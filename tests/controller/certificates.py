@@ -1,4 +1,4 @@
-"""Certificates for the tests: an authority's, a server's, a client's, and a stranger's, which another authority signed."""
+"""Certificates for the tests: an authority's, a server's, a client's, and an outsider's, which another authority signed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass
 class Certificates:
-    """A folder with ca.pem, and NAME.pem and NAME.key for server, client and stranger (of another authority)."""
+    """A folder with ca.pem, and NAME.pem and NAME.key for server, client and outsider (of another authority)."""
 
     folder: Path
 
@@ -39,7 +39,7 @@ def make_certificates(folder: Path) -> Certificates:
     for authority in ("ca", "other"):
         key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{authority}.key")
         _openssl("req", "-x509", *key, "-out", f"{authority}.pem", "-subj", f"/CN={authority}", "-days", "2", cwd=folder)
-    for name, authority in (("server", "ca"), ("client", "ca"), ("stranger", "other")):
+    for name, authority in (("server", "ca"), ("client", "ca"), ("outsider", "other")):
         key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key")
         _openssl("req", *key, "-out", f"{name}.csr", "-subj", f"/CN={name}", cwd=folder)
         signer = ("-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial", "-extfile", "names")

@@ -104,7 +104,7 @@ def test_members_on_two_switches() -> None:
 
 
 def test_two_ranks_of_a_host_on_one_endpoint() -> None:
-    """One process can open it. Without a switch nobody does."""
+    """One process can open it. Without a switch no process does."""
     rootless = TOPO.filled(hosts={"h1": {"frames": "127.0.0.1:9101", "switch_frames": "127.0.0.1:9001"}})
     twice = spec("h1", "h2", "h1")
     with pytest.raises(RejectedError, match=r"2 ranks on h1, whose `frames` endpoint 127\.0\.0\.1:9101 one process can open"):
@@ -155,4 +155,4 @@ def test_a_tenant_that_the_topology_has_not() -> None:
     only = parse_topology(TOPOLOGY + "tenants: {vision: {}}\n")
     with pytest.raises(RejectedError, match=r"no tenant 'default' \(it has: vision\); name one in `tenant`$"):
         place(spec(), only, [], 0, TABLE)
-    assert place(spec(tenant="anybody"), TOPO, [], 0, TABLE).job_id == 1, "without tenants there are no quotas"
+    assert place(spec(tenant="unlisted"), TOPO, [], 0, TABLE).job_id == 1, "without tenants there are no quotas"

@@ -45,7 +45,7 @@ def test_a_late_block_is_closed_and_the_late_member_is_told(live: SwitchUnderTes
     first = members[0].first_block_id
     contribute(live, members[0], first, 5)
     contribute(live, members[1], first, 7)
-    for member in members:  # a scan's result is a notice; nobody had to send anything again
+    for member in members:  # a scan's result is a notice; no member had to send anything again
         header, payload = receive(live, member)
         expected = AgeOp.LATE if member is members[2] else AgeOp.AGED
         assert (header.block_id, header.degraded, header.worker_cnt, header.age_op) == (first, 1, 2, expected)

@@ -126,7 +126,9 @@ def test_taking_over(controller: Controller, copy: Copy) -> None:
     (report,) = second.push(take_over=True)
     assert report.new_epochs == {"x": second.job("x").epoch.number}
     assert second.job("x").epoch.number > newest
-    assert second.job("x").epoch.rejoin is Rejoin.NONE, "nobody knows what was done in the epochs that the copy lacks"
+    assert second.job("x").epoch.rejoin is Rejoin.NONE, (
+        "the controller does not know what was done in the epochs that the copy lacks"
+    )
     with pytest.raises(StateError):
         controller.create_job(spec("y", "h4"))
     with pytest.raises(CannotResumeError):

@@ -182,7 +182,7 @@ def test_a_claim_whose_answer_is_late_was_not_somebody_elses(controller: Control
 
 
 def test_an_entry_with_another_action_is_foreign(controller: Controller, switch: FakeSwitch) -> None:
-    """Somebody has set `flood` for a host by hand: reconcile restores the port."""
+    """An operator has set `flood` for a host by hand: reconcile restores the port."""
     program = controller.context.program
     for row in switch.rows.values():
         if row.table_id == program.object_id("tables", "forward"):

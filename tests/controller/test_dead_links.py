@@ -104,7 +104,7 @@ def test_a_job_is_planned_anew_without_a_dead_link(three: FakeFabric, tmp_path: 
     assert back.epoch.number == moved.epoch.number
     assert not any(report.new_epochs for report in controller.reconcile()), "once is enough"
     assert back.roots == {"spine1": 2, "spine2": 1, "spine3": 2}, "what was asked for is not forgotten"
-    controller.context.dead_links["leaf2_spine1"] -= AVOIDED  # the time is over: nobody is disturbed
+    controller.context.dead_links["leaf2_spine1"] -= AVOIDED  # the time is over: no job is disturbed
     assert not any(report.new_epochs for report in controller.reconcile())
     controller.join("wide", TOKEN, 0, "b")
     assert set(controller.job("wide").epoch.shape.roots) == {"spine1", "spine2", "spine3"}

@@ -122,7 +122,7 @@ def test_a_partial_result_tells_who_is_not_in_it(controller: Controller, write: 
     block = write(0, 0b101, BlockState.DONE, degraded=1)
     why = controller.diagnose("resnet", block)
     assert [person["rank"] for person in why.blocks[0].missing] == [1]
-    assert why.waiting_for == ()  # nobody waits any more
+    assert why.waiting_for == ()  # no rank waits any more
 
 
 def test_a_member_entry_that_is_gone(controller: Controller, switch: FakeSwitch, write: Write) -> None:

@@ -1,4 +1,4 @@
-"""Forwarding over many switches: every host is reached on a shortest path, and a flood comes to everybody once."""
+"""Forwarding over many switches: every host is reached on a shortest path, and a flood comes to every host once."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_host_is_reached_on_a_shortest_path(topology: Topology, data: st.D
 
 
 @given(topologies(connected=False), st.data())
-def test_a_flood_comes_to_everybody_in_reach_once(topology: Topology, data: st.DataObject) -> None:
+def test_a_flood_comes_to_every_host_in_reach_once(topology: Topology, data: st.DataObject) -> None:
     down = data.draw(st.sets(st.sampled_from(list(topology.switches))))
     network = Network(topology, down)
     graph = switch_graph(topology, down)

@@ -36,7 +36,7 @@ def test_groups_live_on_in_the_epoch_that_resumes_theirs(
             busy(member)
         for member in reversed(everyone):
             member.rejoin()
-    assert split(controller, members[1], "1.7", [0, 1]) == early, "whoever has heard of it finds the same group"
+    assert split(controller, members[1], "1.7", [0, 1]) == early, "a member that has heard of it finds the same group"
     later = split(controller, members[1], "2.7", [0, 1])
     assert names(controller) == {"resnet", first, early, later}, "the first is in use"
     assert group[0].rejoin(1).epoch == group[0].descriptor.epoch

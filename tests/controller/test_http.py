@@ -1,4 +1,4 @@
-"""The HTTP endpoint, spoken to as a member does and as a stranger might."""
+"""The HTTP endpoint, spoken to as a member does and as an untrusted sender might."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_rejoin(controller: Controller, switch: FakeSwitch, call: Caller) -> Non
 
 
 def test_a_member_of_a_deleted_job_learns_that(controller: Controller, call: Caller) -> None:
-    """A stranger does not learn whether the job exists: it only hears that the token is wrong."""
+    """An untrusted sender does not learn whether the job exists: it only hears that the token is wrong."""
     controller.delete_job("resnet")
     body = {"rank": 0, "instance": "a", "epoch": 1}
     assert call("POST", "/v1/jobs/resnet/join", body)[0] == 404
@@ -204,7 +204,7 @@ def test_bad_requests_get_one_sentence(
 
 
 @pytest.mark.parametrize(("job", "what"), [(job, what) for job in ("resnet", "vgg") for what in CALLS])
-def test_strangers_learn_nothing(controller: Controller, call: Caller, job: str, what: str) -> None:
+def test_untrusted_senders_learn_nothing(controller: Controller, call: Caller, job: str, what: str) -> None:
     """To them, a job that does not exist looks like one with another token."""
     before = controller.job("resnet")
     status, answer = call(CALLS[what], f"/v1/jobs/{job}/{what}", WHO if CALLS[what] == "POST" else None, "wrong-token")

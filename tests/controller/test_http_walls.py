@@ -181,7 +181,7 @@ def test_a_client_that_drips_is_cut_off(serve: Callable[..., Raw]) -> None:
     raw.serves()
 
 
-def test_strangers_make_room(serve: Callable[..., Raw]) -> None:
+def test_untrusted_senders_make_room(serve: Callable[..., Raw]) -> None:
     """Connections without a token cannot keep a member out: the oldest of them is closed."""
     raw = serve(limit=3)
     with ExitStack() as stack:
@@ -215,7 +215,7 @@ def test_members_do_not_make_room(serve: Callable[..., Raw], controller: Control
 
 
 @pytest.mark.parametrize("action", ["join", "rejoin", "groups", "diagnosis"])
-def test_a_question_that_nobody_waits_for_is_dropped(
+def test_a_question_that_missing_waits_for_is_dropped(
     serve: Callable[..., Raw], controller: Controller, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     """Members give a question up and ask again while a command has the lock; the last question need not wait for the others."""
@@ -294,14 +294,14 @@ def test_members_join_over_tls(
         join(3.0)
     monkeypatch.setenv("NETSUM_CA", certificates.path("ca.pem"))
     assert join().controller == url
-    monkeypatch.setenv("NETSUM_CA", certificates.path("nobody.pem"))
-    with pytest.raises(JoinError, match=r"NETSUM_CA is .*nobody\.pem': No such file"):
+    monkeypatch.setenv("NETSUM_CA", certificates.path("missing.pem"))
+    with pytest.raises(JoinError, match=r"NETSUM_CA is .*missing\.pem': No such file"):
         join()
 
 
 def test_files_that_are_no_certificate(controller: Controller, certificates: Certificates) -> None:
-    with pytest.raises(InputError, match=r"nobody\.key: No such file"):
-        controller.serve(tls=(certificates.path("server.pem"), certificates.path("nobody.key")))
+    with pytest.raises(InputError, match=r"missing\.key: No such file"):
+        controller.serve(tls=(certificates.path("server.pem"), certificates.path("missing.key")))
     with pytest.raises(InputError, match="are not a certificate and its key"):
         controller.serve(tls=(certificates.path("server.pem"), certificates.path("client.key")))
     done = CliRunner().invoke(cli, ["serve", "--tls-cert", certificates.path("server.pem")])

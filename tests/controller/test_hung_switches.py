@@ -1,4 +1,4 @@
-"""A switch that hangs: nobody waits for it behind the state lock but, once, who needs it."""
+"""A switch that hangs: no caller waits for it behind the state lock but, once, one that needs it."""
 
 from __future__ import annotations
 

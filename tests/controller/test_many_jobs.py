@@ -132,7 +132,7 @@ def test_a_fabric_is_restored_with_one_read_of_each_switch(fabric: FakeFabric, m
 
 class Meanwhile:
     """Does something in a thread that asks for the state lock during the first turn of restoring, so that it gets it before the
-    second: whoever waits for the lock gets it in order."""
+    second: callers that wait for the lock get it in order."""
 
     def __init__(self, controller: Controller, switch: FakeSwitch, act: Callable[[], object]) -> None:
         self._controller, self._act = controller, act

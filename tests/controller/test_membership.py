@@ -156,7 +156,7 @@ def test_leaving_an_old_epoch_does_nothing(controller: Controller) -> None:
     assert not controller.leave("resnet", TOKEN, 1, "never")
 
 
-def test_strangers(controller: Controller, switch: FakeSwitch) -> None:
+def test_untrusted_senders(controller: Controller, switch: FakeSwitch) -> None:
     before = switch.installed
     with pytest.raises(UnauthorizedError, match="wrong token for job 'resnet'"):
         controller.join("resnet", "wrong-token", 0, "a")

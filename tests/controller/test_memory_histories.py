@@ -1,4 +1,4 @@
-"""Whatever dies, returns, is moved and comes late: what was acknowledged is there, or nobody who had it is."""
+"""Whatever dies, returns, is moved and comes late: what was acknowledged is there, or no device that had it is."""
 
 from __future__ import annotations
 

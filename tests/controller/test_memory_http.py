@@ -1,4 +1,4 @@
-"""Memory's calls of the HTTP endpoint, as clients, devices and strangers make them."""
+"""Memory's calls of the HTTP endpoint, as clients, devices and untrusted senders make them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_region_is_told_to_who_has_its_token(made: Region, call: Caller) -> No
     assert (status, told["key"], told["rights"]) == (200, made.read_key, "read")
 
 
-def test_strangers_learn_nothing(made: Region, call: Caller, controller: Controller) -> None:
+def test_untrusted_senders_learn_nothing(made: Region, call: Caller, controller: Controller) -> None:
     for token in ("wrong", "ünïcode".encode().decode("latin-1")):
         assert call("GET", REGION, token=token) == (401, {"error": "wrong token for region 'x'"})
         assert call("GET", "/v1/memory/regions/y", token=token)[0] == 401

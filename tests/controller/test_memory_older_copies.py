@@ -113,7 +113,7 @@ def test_positions_are_known_to_the_next_controller(controller: Controller, open
     before = memory.context.memory.state()
     memory.devices[host].held[region.id, 0] |= {"position": 106, "vouched": 106}
     memory.tick(2.0)
-    assert memory.context.memory.state() is before, "nobody reads everything again for that"
+    assert memory.context.memory.state() is before, "no device reads everything again for that"
     put_back(memory, host, (region.id, 0), position=105, vouched=0)
     after = FakeMemory(open_controller(), ())
     after.devices = {host: memory.devices[host]}

@@ -1,4 +1,4 @@
-"""Regions as devices and switches come and go: who is whose primary, in which order everybody learns of it, and what is lost."""
+"""Regions as devices and switches come and go: who is whose primary, in which order all parts learn of it, and what is lost."""
 
 from __future__ import annotations
 

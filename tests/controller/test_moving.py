@@ -107,7 +107,7 @@ def test_auto_does_without_a_switch_that_has_no_room(controller: Controller, spe
 def test_a_switch_that_does_not_answer_is_an_error(
     controller: Controller, switch: FakeSwitch, spec: JobSpec, algorithm: str
 ) -> None:
-    """Nobody asked for a job without a switch, and such a job would stay without one when the switch is back."""
+    """No user asked for a job without a switch, and such a job would stay without one when the switch is back."""
     switch.stop()
     with pytest.raises(UnreachableError, match="no P4Runtime server answers") as caught:
         controller.create_job(spec.model_copy(update={"algorithm": algorithm}))
@@ -167,7 +167,7 @@ def test_there_and_back(controller: Controller, switch: FakeSwitch, spec: JobSpe
     old = everyone(controller)
     done = controller.move("resnet", "ring")
     assert (done.changed, done.resumes, done.job.combines, done.job.state) == (True, True, "ring", JobState.READY)
-    assert switch.installed == empty  # whoever still sends there is refused, and asks
+    assert switch.installed == empty  # a member that still sends there is refused, and asks
     again = controller.move("resnet", "ring")
     assert (again.changed, again.new_epoch, again.job) == (False, None, done.job)
     first = old[0].first_block_id

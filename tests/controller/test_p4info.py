@@ -99,5 +99,5 @@ def test_the_cookie_is_the_program() -> None:
     program = netsum_program()
     text, code = program.p4info_text, program.device_config.decode()
     assert Program(text, code).cookie == program.cookie
-    assert Program(text, code + " ").cookie == program.cookie  # white space is nobody's business
+    assert Program(text, code + " ").cookie == program.cookie  # white space does not count
     assert Program(text, code.replace('"netsum.p4"', '"other.p4"')).cookie != program.cookie

@@ -36,7 +36,7 @@ def test_after_a_restart_jobs_come_back_under_a_new_epoch(controller: Controller
     for before in old:
         now = controller.job(before.name)
         assert now.epoch.number > max(job.epoch.number for job in old)
-        assert now.epoch.first_block_id >= before.epoch.first_block_id + (1 << 28)  # nobody knows how far it got
+        assert now.epoch.first_block_id >= before.epoch.first_block_id + (1 << 28)  # the controller does not know how far it got
         assert (now.job_id, now.slot_base) == (before.job_id, before.slot_base)
     assert not controller.reconcile()[0].changed
 

@@ -98,7 +98,7 @@ def test_a_second_restart_while_they_rejoin(controller: Controller, members: lis
     restart_and_rejoin(controller, switch, members, 10, 12)
     epoch = controller.job("resnet").epoch
     restart(controller, switch)
-    assert controller.job("resnet").epoch.number == epoch.number  # nobody was in it, so it needs no successor
+    assert controller.job("resnet").epoch.number == epoch.number  # no member was in it, so it needs no successor
     new = members[2].rejoin(11)
     assert new.first_block_id == epoch.first_block_id + 10
     assert job_entry(controller).epoch == new.epoch
@@ -145,7 +145,7 @@ def test_who_did_not_get_the_answer_asks_again(controller: Controller, members: 
 def test_who_did_not_get_the_answer_asks_again_when_another_has_left(
     controller: Controller, members: list[Member], switch: FakeSwitch, asked: bool
 ) -> None:
-    """Nobody can resume the epoch, and it need not: it joins a new one, as the others must."""
+    """No member can resume the epoch, and it need not: it joins a new one, as the others must."""
     restart(controller, switch)
     if asked:
         with pytest.raises(BusyError):
@@ -237,7 +237,7 @@ def test_evicted_members(controller: Controller, members: list[Member], switch: 
     with pytest.raises(EvictedError):
         Member(controller, 1, "b1")
     restart(controller, switch)
-    assert "has begun since" in gone(members[0])  # some results have rank 1's part, and nobody could make them again
+    assert "has begun since" in gone(members[0])  # some results have rank 1's part, and no member could make them again
     with pytest.raises(EvictedError):
         members[1].rejoin()
     # The next epoch was without it from the beginning, so that can be resumed.

@@ -1,5 +1,5 @@
 """Random histories of a job: members join, finish blocks, rejoin, leave and are replaced; the switch restarts, the
-controller is killed. Held: what all go on from is the lowest that anybody lacks, and within what everybody keeps."""
+controller is killed. Held: what all go on from is the lowest that any member lacks, and within what all keep."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Rejoining(RuleBasedStateMachine):
         self.controller.create_job(JobSpec(name="job", members=("h1", "h2", "h4"), window=WINDOW, token=TOKEN))
 
     def _told(self, descriptor: Descriptor) -> None:
-        """Everybody is told the same of an epoch, and it is on the switch, unless that has restarted since."""
+        """All members are told the same of an epoch, and it is on the switch, unless that has restarted since."""
         assert self.starts.setdefault(descriptor.epoch, descriptor.first_block_id) == descriptor.first_block_id
         if self.switch.config is None:
             return
@@ -148,7 +148,7 @@ class Rejoining(RuleBasedStateMachine):
         ahead = (host.needs - descriptor.first_block_id) % (1 << 32)
         assert ahead <= WINDOW  # it keeps what it must send again
         seats = self.controller.job("job").epoch.seats
-        for other, theirs in self.hosts.items():  # nobody who goes on lacks a block from before
+        for other, theirs in self.hosts.items():  # no member that goes on lacks a block from before
             if seats[other].instance == theirs.instance:
                 assert (theirs.needs - descriptor.first_block_id) % (1 << 32) <= WINDOW
         host.descriptor = descriptor

@@ -75,7 +75,7 @@ def test_a_job_is_scanned_when_everyone_has_joined(controller: Controller, switc
     assert header.job_id != waiting.job_id
     switch.scans_close = 3
     until(lambda: controller.context.counters.of("scanned_blocks").get(("resnet",)) == 3)
-    assert set(controller.context.counters.of("scans")) == {("resnet",)}  # nobody waits for long in the other
+    assert set(controller.context.counters.of("scans")) == {("resnet",)}  # no member waits for long in the other
 
 
 @pytest.mark.usefixtures("scanned")

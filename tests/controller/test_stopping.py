@@ -20,7 +20,7 @@ from tests.threads import PATIENCE, until
 
 WHO = {"rank": 0, "instance": "a"}
 FOR_EVER = 3600.0
-"""Seconds that nobody waits in a test."""
+"""Seconds that no test waits."""
 
 
 def in_thread(call: Callable[[], Any]) -> threading.Thread:

@@ -50,9 +50,9 @@ def test_the_controller_works(address: str, certificates: Certificates, tmp_path
 @pytest.mark.parametrize(
     ("who", "authority", "words"),
     [
-        ("stranger", "ca", "closed the connection: our certificate is not one it knows"),
+        ("outsider", "ca", "closed the connection: our certificate is not one it knows"),
         ("client", "other", "failed: CERTIFICATE_VERIFY_FAILED"),
-        ("nobody", "ca", "closed the connection: our certificate is not one it knows"),
+        ("missing", "ca", "closed the connection: our certificate is not one it knows"),
         (None, None, "may want TLS"),
     ],
 )
@@ -60,7 +60,7 @@ def test_others_do_not(
     address: str, certificates: Certificates, tmp_path: Path, who: str | None, authority: str | None, words: str
 ) -> None:
     tls = None if who is None or authority is None else certificates.tls(who, authority)
-    if tls is not None and who == "nobody":  # comes without any certificate
+    if tls is not None and who == "missing":  # comes without any certificate
         del tls["cert"], tls["key"]
     with (
         Controller(star4(address, tls=tls), tmp_path / "state.db") as controller,
@@ -111,10 +111,10 @@ def test_a_certificate_of_another_name(secure_switch: FakeSwitch, certificates: 
 
 
 def test_a_missing_certificate(secure_switch: FakeSwitch, certificates: Certificates, tmp_path: Path) -> None:
-    topology = star4(secure_switch.address, tls=certificates.tls("nobody"))
+    topology = star4(secure_switch.address, tls=certificates.tls("missing"))
     with (
         Controller(topology, tmp_path / "state.db") as controller,
-        pytest.raises(InputError, match=r"nobody\.(key|pem): No such file"),
+        pytest.raises(InputError, match=r"missing\.(key|pem): No such file"),
     ):
         controller.push()
 

@@ -98,7 +98,7 @@ def test_a_root_that_is_gone(fabric: FakeFabric, controller: Controller, job: Jo
     reports = {report.switch: report for report in controller.reconcile()}
     assert reports["spine1"].deleted > 0
     assert epochs_on(fabric, controller, job)["spine1"] is None
-    assert controller.job("wide").epoch.number == number, "nobody is disturbed when it is back"
+    assert controller.job("wide").epoch.number == number, "no member is disturbed when it is back"
     controller.join("wide", TOKEN, 0, "b")
     assert set(controller.job("wide").epoch.shape.roots) == {"spine1", "spine2"}
     controller.delete_job("wide")
@@ -264,7 +264,7 @@ def test_why_follows_the_tree(fabric: FakeFabric, controller: Controller, job: J
 
 @pytest.mark.parametrize("how", ["is gone", "has restarted"])
 def test_why_names_nobody_whose_switch_cannot_tell(fabric: FakeFabric, controller: Controller, job: Job, how: str) -> None:
-    """Rank 1 is missing on leaf1; nobody knows what leaf2 has of the block."""
+    """Rank 1 is missing on leaf1; the controller does not know what leaf2 has of the block."""
     first = put_record(fabric.switches["leaf1"], job, 0, 0b0001, on="leaf1")
     if how == "is gone":
         fabric.switches["leaf2"].stop()

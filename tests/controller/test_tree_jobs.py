@@ -122,7 +122,7 @@ def test_a_step_that_fails_takes_everything_back(fabric: FakeFabric, controller:
 
 
 def test_when_taking_back_fails_on_another_switch(fabric: FakeFabric, controller: Controller) -> None:
-    """The next command on that switch cleans up; until then nobody gets the name or the slots."""
+    """The next command on that switch cleans up; until then no job gets the name or the slots."""
     before = fabric.installed()
 
     def fail(name: str, update: Any) -> str | None:

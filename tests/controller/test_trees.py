@@ -80,7 +80,7 @@ def follow(trees: Trees, stripe: int, root: str) -> set[int]:
             assert up is not None, f"{switch} has no way up in stripe {stripe}"
             assert set(ranks) <= set(next(c.ranks for c in trees.nodes[up.switch].children if c.switch == switch))
             switch = up.switch
-    # Nobody that a switch of this stripe waits for sends its blocks of this stripe elsewhere.
+    # No member that a switch of this stripe waits for sends its blocks of this stripe elsewhere.
     for node in trees.nodes.values():
         if node.switch == root or (node.parents and node.parents[stripe] is not None):
             for child in node.children:
@@ -147,7 +147,7 @@ def test_shares_follow_the_weights(weights: dict[str, int]) -> None:
     seats = Counter(roots)
     if count < MAX_STRIPES or min(weights.values()) * MAX_STRIPES >= total:
         assert all(abs(seats[name] - weights[name] * count / total) < 1 for name in weights)
-    for name, wanted in seats.items():  # evenly: in any first part, nobody is much ahead of its share
+    for name, wanted in seats.items():  # evenly: in any first part, no host is much ahead of its share
         for length in range(count + 1):
             assert abs(roots[:length].count(name) - wanted * length / count) < len(weights)
 

@@ -60,7 +60,7 @@ def test_a_switch_that_is_well_is_left_alone(controller: Controller, switch: Fak
     writes = len(switch.writes)
     wait_for_looks(switch)
     assert (len(switch.writes), recorder.reports) == (writes, [])
-    assert not switch._streams  # nobody is primary: a person's shell would be
+    assert not switch._streams  # the watcher is not primary: an operator's shell would be
 
 
 @pytest.mark.usefixtures("watcher")

@@ -112,7 +112,7 @@ def joined(
     wraps = wraps or {}
     communicators: list[Communicator] = []
     try:
-        # At once: without a switch, nobody's join ends before all have joined.
+        # At once: without a switch, no rank's join ends before all have joined.
         with ThreadPoolExecutor(workers) as pool:
             ranks = range(workers) if here is None else here
             communicators.extend(pool.map(lambda rank: fabric.join(job, rank, wrap=wraps.get(rank)), ranks))

@@ -181,7 +181,7 @@ def test_the_switch_hosts_and_gloo_are_compared_on_the_same_wires() -> None:
     assert (found["missing"], {row["wrong"] for row in rows}, found["delay_us"]) == ({}, {0}, 500)
     for row in rows:
         assert row["time_us"] > 2 * 500  # at least one round trip
-        assert row["link_bytes"] > row["size"]  # whoever combines: with two ranks, everything crosses every link
+        assert row["link_bytes"] > row["size"]  # by each algorithm: with two ranks, everything crosses every link
         assert 0 < row["payload_share"] <= row["link_share"]  # equal where nothing but blocks was sent
     ring = np.array([[row["time_us"], row["over_ring"]] for row in rows if row["algorithm"] == "ring"])
     assert (ring[:, 1] == 1).all()

@@ -87,8 +87,8 @@ def test_a_wrong_token_and_a_rank_that_is_not_there(fabric: Fabric) -> None:
             netsum.join("guarded", 0, token="the-wrong-token", controller=url, timeout=PATIENCE)
         with pytest.raises(UnknownRankError, match=r"no rank 2"):
             netsum.join("guarded", 2, token="the-right-token", controller=url, timeout=PATIENCE)
-        with pytest.raises(UnknownRankError, match=r"no job 'nobody'"):
-            netsum.join("nobody", 0, token="the-right-token", controller=url, timeout=PATIENCE)
+        with pytest.raises(UnknownRankError, match=r"no job 'nosuch'"):
+            netsum.join("nosuch", 0, token="the-right-token", controller=url, timeout=PATIENCE)
         assert not any(seat.joined for seat in fabric.controller.job("guarded").epoch.seats)
         assert fabric.controller.job("guarded").epoch.number == job.epoch.number
     finally:

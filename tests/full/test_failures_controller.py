@@ -42,7 +42,7 @@ def crew(served: Served, name: str, workers: int = 3, **options: Any) -> Iterato
     job = served.controller.create_job(JobSpec(name=name, members=members, window=8, **options))
     communicators: list[Communicator] = []
     try:
-        with ThreadPoolExecutor(workers) as pool:  # without a switch, nobody is in before all are
+        with ThreadPoolExecutor(workers) as pool:  # without a switch, no rank is in before all are
             communicators.extend(pool.map(lambda rank: served.join(job, rank), range(workers)))
         yield job, communicators
     finally:
@@ -92,7 +92,7 @@ def test_it_restarts_while_members_rejoin(served: Served) -> None:
 
 
 def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
-    """No scans come, but a block also ages out when a member asks for it again. Whoever must come back waits for it."""
+    """No scans come, but a block also ages out when a member asks for it again. A member that must come back waits for it."""
 
     def pause(rank: int, step: int) -> float:
         return 2.0 if (rank, step) == (2, 10) else 0.0

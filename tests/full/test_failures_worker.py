@@ -104,7 +104,7 @@ def test_a_degrade_job_goes_on_without_it_and_takes_a_replacement(fragile: Fabri
         while worker.read() < 10:
             pass
         worker.child.kill()
-        until(lambda: all(comm.report.src_cnt_min == LAST for comm in communicators), "partial results")
+        until(lambda: all(comm.report.min_worker_cnt == LAST for comm in communicators), "partial results")
         training.on(5)
         assert training.kinds() == [None] * 2
         assert fragile.controller.stats("missed").outcomes["aged"] > 0

@@ -33,7 +33,7 @@ EVERY_ALGORITHM = (*HOST_ALGORITHMS, AUTO)
 
 @pytest.fixture(scope="module")
 def without() -> Iterator[Fabric]:
-    """A fabric whose switch nobody uses."""
+    """A fabric whose switch no rank uses."""
     with open_fabric("embedded", hosts=9, rootless=True) as fabric:
         yield fabric
 

@@ -74,7 +74,7 @@ def test_what_was_missed_is_carried_over_once(members: Members) -> None:
 
 
 def test_fewer_than_the_quorum_wait(members: Members) -> None:
-    """Two of four are late: with a quorum of three nobody continues before one of them has called."""
+    """Two of four are late: with a quorum of three no rank continues before one of them has called."""
     with members(4, quorum=3, **DEGRADE) as communicators:
         works = [comm.allreduce_async(share(comm.rank, 0), timeout=PATIENCE) for comm in communicators[:2]]
         assert not any(work.finished(0.4) for work in works)

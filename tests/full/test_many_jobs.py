@@ -20,7 +20,7 @@ from netsum_testbed.verify.run import Round, make_round
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS, Members, joined, started
-from tests.full.test_strangers import MEMBERS, STRANGER, STRANGERS, Aim
+from tests.full.test_untrusted_senders import BAD_PACKETS, MEMBERS, OUTSIDER, Aim
 from tests.full.wires import open_wire
 from tests.threads import PATIENCE, repeatedly, until
 
@@ -76,18 +76,18 @@ def right(calls: int, factor: int, workers: int) -> list[set[int]]:
 @contextmanager
 def flood(fabric: Fabric, victim: str) -> Iterator[str]:
     """A job whose one member sends as fast as it can: all that is in the way of its own job (blocks that never end, for the
-    other member is silent; repeated; far ahead and long gone; of other calls), of another job, and of jobs that nobody has.
+    other member is silent; repeated; far ahead and long gone; of other calls), of another job, and of jobs that no rank has.
     Its name."""
     hosts = list(fabric.topology.hosts)
-    spec = JobSpec(name="flooder", members=(hosts[STRANGER], hosts[-1]), window=32, chunks=1)
+    spec = JobSpec(name="flooder", members=(hosts[OUTSIDER], hosts[-1]), window=32, chunks=1)
     fabric.controller.create_job(spec)
     own = fabric.controller.membership.join_all(spec.name)
     known = [fabric.controller.descriptor(victim, rank) for rank in MEMBERS]
     mine, theirs = Aim(fabric, spec.name, own, own), Aim(fabric, victim, known, known)
     frames = [mine.contribution(0, offset) for offset in (*range(64), 64 * 100, -64 * 100)]
     frames += [mine.contribution(0, 3, gen_id=9), *(mine.contribution(0, 0, job_id=job_id) for job_id in range(256))]
-    frames += [stranger.make(theirs) for stranger in STRANGERS]
-    wire, again = open_wire(fabric, hosts[STRANGER]), cycle(frames)
+    frames += [each.make(theirs) for each in BAD_PACKETS]
+    wire, again = open_wire(fabric, hosts[OUTSIDER]), cycle(frames)
     try:
         with repeatedly(lambda: wire.send(next(again))):
             yield spec.name
@@ -97,7 +97,7 @@ def flood(fabric: Fabric, victim: str) -> Iterator[str]:
 
 
 def wait_for_refusals(fabric: Fabric, job: str, packets: int) -> None:
-    """Wait until so many packets of strangers to a job have come."""
+    """Wait until so many packets of untrusted senders to a job have come."""
     until(lambda: fabric.controller.stats(job).outcomes["not_member"] >= packets, "the flood comes")
 
 

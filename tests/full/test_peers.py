@@ -78,7 +78,7 @@ def test_groups_of_a_job_without_a_switch(mortal: Fabric) -> None:
 
 @ONE_FABRIC
 def test_a_rank_that_is_started_again_meets_the_others(fragile: Fabric) -> None:
-    """No switch is there to refuse anybody: the others learn of it by asking the controller."""
+    """No switch is there to refuse any rank: the others learn of it by asking the controller."""
     with joined(fragile, 3, algorithm="ring") as communicators:
         assert results(on_all(communicators, lambda comm: comm.allreduce([1, 2]).tolist())) == [[3, 6]] * 3
         job = fragile.controller.job(communicators[0].descriptor.job)
@@ -95,7 +95,7 @@ def test_a_rank_that_is_started_again_meets_the_others(fragile: Fabric) -> None:
                 comm.allreduce([1, 2], timeout=PATIENCE)
             except DesynchronizedError:
                 return [comm.resync(state, progress=5, timeout=PATIENCE), *state.tolist()]
-            raise AssertionError("nobody told it")
+            raise AssertionError("it was not told")
 
         got = on_all(communicators, lambda comm: (start_again if comm.rank == 1 else go_on)(comm))
         assert results(got) == [[5, 7, 8]] * 3

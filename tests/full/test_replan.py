@@ -47,7 +47,7 @@ def completed(fabric: Fabric, name: str) -> dict[str, int]:
 
 
 def test_a_trunk_dies_in_the_middle_of_a_training(three: Fabric, plan: str) -> None:
-    """Sums go on, exactly, over the roots of a plan for what is left, with its weights; nobody is disturbed when the link works
+    """Sums go on, exactly, over the roots of a plan for what is left, with its weights; no rank is disturbed when the link works
     again, and the next epoch uses it."""
     roots = roots_of_plan(plan)
     assert roots == {"spine1": 2, "spine2": 1, "spine3": 2}

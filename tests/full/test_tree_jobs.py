@@ -113,7 +113,7 @@ def test_why_finds_the_missing_through_the_tree(leaves: Fabric) -> None:
             return comm.allreduce(np.ones(5000, np.int32), timeout=PATIENCE)[-1]
 
         def look() -> None:
-            until(lambda: leaves.controller.diagnose(name).waiting_for, "a block waits for somebody")
+            until(lambda: leaves.controller.diagnose(name).waiting_for, "a block waits for a rank")
             found.append(leaves.controller.diagnose(name))
             late.set()
 
@@ -159,20 +159,20 @@ def test_stragglers_anywhere_in_the_tree(leaves: Fabric) -> None:
 
 def test_ranks_of_all_leaves_that_sleep_too_long_come_back(leaves: Fabric) -> None:
     """The documented loop: from ResultLostError and DesynchronizedError with resync, which itself raises neither. A rank that
-    only waits for a processor must not count as late, or nobody ever gets 50 steps further."""
+    only waits for a processor must not count as late, or no rank ever gets 50 steps further."""
     options: dict[str, Any] = {"late": "degrade", "block_exp": 200.0, "quorum": 2, "window": 8}
     with (
         joined(leaves, 4, **options) as communicators,
         Training(communicators, resync=(ResultLostError, DesynchronizedError), check=False, pause=naps(4, 0.05, 2.0)) as training,
     ):
         until(lambda: sum(map(bool, training.came_back)) >= 3 or any(training.errors), training)
-        training.pause = lambda _rank, _step: 0.0  # who wakes after the others' last step finds nobody to resync with
+        training.pause = lambda _rank, _step: 0.0  # who wakes after the others' last step finds no rank to resync with
         training.finish(50)
         assert training.kinds() == [None] * 4
 
 
 def test_the_quorum_holds_over_leaves(leaves: Fabric) -> None:
-    """Each leaf lacks one of its two members, and the quorum is all four: nobody continues before they have called."""
+    """Each leaf lacks one of its two members, and the quorum is all four: no rank continues before they have called."""
     with joined(leaves, 4, late="degrade", block_exp=30.0, quorum=4, window=16) as communicators:
         ones = [np.full(2500, comm.rank + 1, np.int32) for comm in communicators]
         works = {rank: communicators[rank].allreduce_async(ones[rank], timeout=PATIENCE) for rank in (0, 2)}

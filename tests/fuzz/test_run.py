@@ -35,7 +35,7 @@ def fuzzed(target: Target, packets: int = PACKETS, **options: int) -> tuple[Fuzz
 
 
 @pytest.mark.full
-def test_strangers_change_nothing(target: Target) -> None:
+def test_untrusted_senders_change_nothing(target: Target) -> None:
     totals, said = fuzzed(target)
     assert said == []
     assert not totals.failures

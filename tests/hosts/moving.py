@@ -25,7 +25,7 @@ class MovingNetwork(RestartingNetwork):
         super().__init__(workers, window)
 
     def die(self) -> None:
-        """Kill the switch without telling anybody."""
+        """Kill the switch without telling any rank."""
         with self.lock:
             self.dead = True
 

@@ -14,7 +14,7 @@ LOST = b"\0\x01"
 
 
 class Time:
-    """Simulated: it passes when a test says so, and by ``step`` seconds each time somebody looks."""
+    """Simulated: it passes when a test says so, and by ``step`` seconds each time it is read."""
 
     def __init__(self) -> None:
         self.now, self.step = 1000.0, 0.0

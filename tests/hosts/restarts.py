@@ -17,7 +17,7 @@ from tests.model.rules import Reply, SwitchModel
 
 class RestartingNetwork:
     """One job, by the rules of ``netsum_controller.jobs`` (rejoin, membership): an epoch that resumes begins when all have told
-    what they lack; a rank that joins as somebody new begins another."""
+    what they lack; a rank that joins anew begins another."""
 
     def __init__(self, workers: int, window: int = 8, quorum: int = 0) -> None:
         """With a ``quorum`` the job degrades: blocks age out at every :meth:`age`."""

@@ -187,9 +187,9 @@ def test_marks_of_frames_are_counted(pattern: list[int]) -> None:
     found = ours.payloads(ReceiveBatch.of([bytes(frame) for frame in frames]))
     assert [bytes(packet) for packet in found] == [bytes([at]) * 32 for at in range(3)]
     assert congested(found) == sum(pattern)
-    stranger = bytearray(frames[0])
-    stranger[26] ^= 1
-    mixed = ours.payloads(ReceiveBatch.of([bytes(stranger), *map(bytes, frames)]))
+    outsider = bytearray(frames[0])
+    outsider[26] ^= 1
+    mixed = ours.payloads(ReceiveBatch.of([bytes(outsider), *map(bytes, frames)]))
     assert (len(mixed), congested(mixed)) == (3, sum(pattern))
 
 

@@ -1,4 +1,4 @@
-"""A forked child holds its parent's communicator: it may use nothing of it, and disturbs nobody. (DataLoader workers fork.)"""
+"""A forked child holds its parent's communicator: it may use nothing of it, and disturbs no rank. (DataLoader workers fork.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seals: somebody who hears every byte and sends anything, on its own or others' connections, cannot pass for a member."""
+"""Seals: an attacker who hears every byte and sends anything, on its own or others' connections, cannot pass for a member."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_frame_in_parts_is_the_same(ends: tuple[Identity, Identity]) -> None:
 
 def test_who_does_not_have_the_key_is_nobody(ends: tuple[Identity, Identity]) -> None:
     assert Connection(Identity(OTHER_KEY, 0), ends[1]).met is None
-    assert Connection(*ends).met is not None, "the stranger's process is not the first of its rank"
+    assert Connection(*ends).met is not None, "the outsider's process is not the first of its rank"
 
 
 @given(st.integers(0, HELLO.size * 8 - 1))

@@ -36,7 +36,7 @@ def test_all_get_the_same_partial_result_that_says_so(late: int, op: str) -> Non
         np.testing.assert_array_equal(result, expected.astype(np.float32))
         for comm in communicators:
             report = comm.report
-            assert (report.blocks, report.degraded, report.src_cnt_min) == (4, 4, 2)
+            assert (report.blocks, report.degraded, report.min_worker_cnt) == (4, 4, 2)
             assert (report.missed, report.lost) == (4 if comm.rank == late else 0, 0)
             assert report.overflowed == 0
             assert comm.stats.degraded >= 4
@@ -121,7 +121,7 @@ def test_raise_raises_on_every_rank_that_has_a_partial_result() -> None:
         outcomes = one_late(network, communicators, 0, lambda comm: comm.allreduce(mine[comm.rank], on_late="raise"))
         for outcome in outcomes:
             assert isinstance(outcome, DegradedError)
-            assert (outcome.report.degraded, outcome.report.src_cnt_min) == (4, 2)
+            assert (outcome.report.degraded, outcome.report.min_worker_cnt) == (4, 2)
             assert "4 of 4" in str(outcome)
         np.testing.assert_array_equal(good(allreduce(communicators, mine, on_late="raise")), sum(mine))
 
@@ -279,7 +279,7 @@ def test_carries_of_calls_that_overlap_and_overflow_are_an_error_once() -> None:
     with stragglers(WORKERS) as (network, communicators):
 
         def pair(comm: Communicator) -> Any:
-            with comm._engine.lock:  # nobody drives the first to its end before the second begins
+            with comm._engine.lock:  # no rank drives the first to its end before the second begins
                 works = [comm.allreduce_async(LARGE * (comm.rank == 1), on_late="carry") for _ in range(2)]
             return [work.wait() for work in works]
 

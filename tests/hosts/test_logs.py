@@ -140,7 +140,7 @@ def test_what_a_member_tells(stream: io.StringIO) -> None:
     log.asks(4100, "refused: UNKNOWN_JOB")
     log.resumed(replace(first, epoch=8, first_block_id=4098))
     for n in range(3):
-        log.call_ended(call(blocks=4, degraded=n + 1, src_cnt_min=3, missed=1))
+        log.call_ended(call(blocks=4, degraded=n + 1, min_worker_cnt=3, missed=1))
     clock.now = 11.0
     log.call_ended(call(DegradedError(Report(blocks=1, degraded=1)), blocks=1, degraded=1))
     log.call_ended(call(blocks=4))  # whole: no word
@@ -171,7 +171,7 @@ def test_outcomes_in_a_word() -> None:
 
 
 def test_whoever_waits_for_the_controller_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """On stderr, since nobody has configured logging; with what is known of why."""
+    """On stderr, since the program has not configured logging; with what is known of why."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(logs, "LONG", 0.001)
     said = ""

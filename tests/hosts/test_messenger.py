@@ -72,7 +72,7 @@ class Mail:
             before = self.flown - len(self.flying)
             self.step(range(len(self.mailers)))
             if self.flown == before and all(messenger.settled for messenger in self.mailers):
-                return  # nothing was on the way, and nobody had anything to say
+                return  # nothing was on the way, and no member had anything to say
         pytest.fail("it does not end")
 
 

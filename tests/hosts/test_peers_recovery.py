@@ -112,7 +112,7 @@ def asks(comm: Communicator) -> None:
 
 
 class BadNetwork(MovingNetwork):
-    """Packets to whoever combines are lost, duplicated and reordered."""
+    """Packets to the combining member are lost, duplicated and reordered."""
 
     opened = 0
 
@@ -157,7 +157,7 @@ def test_it_dies_while_one_rank_is_between_calls_and_moves_again_among_members()
 
 
 def test_a_switch_that_only_the_controller_takes_for_dead() -> None:
-    """They move when somebody asks: from then on it sends nothing more, so that what it has told remains true."""
+    """Members move when one asks: from then on it sends nothing more, so that what it has told remains true."""
     with running(MovingNetwork(3, window=2)) as (network, communicators):
         training = Training(communicators)
         training.go_on()
@@ -197,6 +197,6 @@ def test_silence_is_asked_about_less_and_less() -> None:
     assert (np.diff(pauses) > -0.02).all()
     assert pauses[-1] == pytest.approx(MAX_PATIENCE, abs=0.02)
     assert not quiet.too_long(4, 200.0, waiting=True), "a result has come"
-    assert not quiet.too_long(4, 300.0, waiting=False), "nobody waits"
+    assert not quiet.too_long(4, 300.0, waiting=False), "no rank waits"
     assert not quiet.too_long(4, 300.05, waiting=True)
     assert quiet.too_long(4, 300.0 + PATIENCE, waiting=True)

@@ -42,7 +42,7 @@ def pair(simulated: Time) -> Iterator[tuple[PeerTransport, PeerTransport]]:
 def test_a_bit_that_is_flipped_on_the_way_breaks_the_connection_at_once(
     bit: int, pair: tuple[PeerTransport, PeerTransport], simulated: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in the size of a frame: time stands still, and nobody waits for the rest of one that is larger than it was sent."""
+    """Also in the size of a frame: time stands still, and no rank waits for the rest of one that is larger than it was sent."""
     one, two = pair
 
     def damaged(auth: FrameAuth, body: Packet) -> bytes:
@@ -54,7 +54,7 @@ def test_a_bit_that_is_flipped_on_the_way_breaks_the_connection_at_once(
     monkeypatch.setattr(connections, "framed", damaged)
     two.send([(b"\0\x00", b"damaged")])
     until(lambda: two._outgoing[0]._sock is None, one, two)
-    assert one.strangers == 1
+    assert one.rejected_connections == 1
     simulated.now += MAX_RETRY
     assert received(one, two) == [LOST]
     two.send([(b"\0\x00", b"after")])
@@ -77,7 +77,7 @@ def test_half_a_frame_has_a_deadline(size: int, pair: tuple[PeerTransport, PeerT
     assert two.last_error == "a member has closed the connection"
     simulated.now += MAX_RETRY
     assert received(one, two) == [LOST]
-    assert one.strangers == 0
+    assert one.rejected_connections == 0
 
 
 def test_what_comes_while_a_member_stands_still_is_no_half_frame(
@@ -95,7 +95,7 @@ def test_what_comes_while_a_member_stands_still_is_no_half_frame(
     assert received(one, two) == [b"\0\x01message"]
 
 
-def test_strangers_that_say_nothing_are_bounded_in_number_and_time(
+def test_untrusted_senders_that_say_nothing_are_bounded_in_number_and_time(
     pair: tuple[PeerTransport, PeerTransport], simulated: Time
 ) -> None:
     one, two = pair
@@ -105,8 +105,8 @@ def test_strangers_that_say_nothing_are_bounded_in_number_and_time(
         one.recv(0)
     assert len(one._unproven) == UNPROVEN + 1
     two.send([(b"\0\x00", b"good")])
-    assert received(one, two) == [b"\0\x01good"], "and nobody is kept from connecting"
-    assert one.strangers >= 2 * UNPROVEN - 1
+    assert received(one, two) == [b"\0\x01good"], "and no other member is kept from connecting"
+    assert one.rejected_connections >= 2 * UNPROVEN - 1
     simulated.now += 2 * PATIENCE
     one.recv(0)
     assert not one._unproven

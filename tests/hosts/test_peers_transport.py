@@ -44,8 +44,8 @@ def transports(sockets: list[PeerSocket], descriptors: list[Descriptor]) -> Iter
         each.close()
 
 
-class Stranger:
-    """Somebody who connects to a member, with any key."""
+class Outsider:
+    """A peer that connects to a member, with any key."""
 
     def __init__(self, transport: PeerTransport, sock: PeerSocket, key: bytes = bytes(16), rank: int = 1) -> None:
         self._transport = transport
@@ -59,7 +59,7 @@ class Stranger:
     def read(self, size: int) -> bytes:
         """Bytes that the member sends; b"": it has closed the connection."""
         for _ in range(100):
-            assert self._transport.recv(0.01) == [], "something of a stranger's is taken"
+            assert self._transport.recv(0.01) == [], "something of an untrusted sender's is taken"
             try:
                 return self.sock.recv(size)
             except BlockingIOError:
@@ -74,24 +74,24 @@ class Stranger:
         return refused
 
 
-Knock = Callable[..., Stranger]
+Knock = Callable[..., Outsider]
 
 
 @pytest.fixture
 def knock(transports: list[PeerTransport], sockets: list[PeerSocket]) -> Knock:
-    """``knock(key, rank)``: a stranger who connects to rank 0."""
-    return partial(Stranger, transports[0], sockets[0])
+    """``knock(key, rank)``: an untrusted sender who connects to rank 0."""
+    return partial(Outsider, transports[0], sockets[0])
 
 
 def test_packets_go_to_the_rank_in_front_and_come_with_the_senders(transports: list[PeerTransport]) -> None:
     one, two, three = transports
-    one.send([(b"\0\x01head", b"piece"), (b"\0\x02", b"other"), (b"\0\x00", b"itself"), (b"\0\x07", b"nobody")])
+    one.send([(b"\0\x01head", b"piece"), (b"\0\x02", b"other"), (b"\0\x00", b"itself"), (b"\0\x07", b"nowhere")])
     assert received(two, one) == [b"\0\x00headpiece"]
     assert received(three, one) == [b"\0\x00other"]
     two.send([(b"\0\x02joined in one part",)])
     assert received(three, two) == [b"\0\x01joined in one part"]
     assert one.recv(0) == []
-    assert [each.strangers for each in transports] == [0] * 3
+    assert [each.rejected_connections for each in transports] == [0] * 3
     two.close()
     assert (two.recv(None), two.fileno()) == ([], None)
     with pytest.raises(OSError, match="closed"):
@@ -134,7 +134,7 @@ def test_a_connection_that_breaks_is_made_again_and_what_may_be_lost_is_said(tra
         assert received(one, two) == [b"\0\x01%d" % number]
         one._close(one._incoming[1])
         assert received(one, two) == [LOST], "it has nothing new to say, and says that"
-    assert one.strangers == 0
+    assert one.rejected_connections == 0
     assert len(one._incoming) == 1
 
 
@@ -148,7 +148,7 @@ def test_somebody_else_who_breaks_in_breaks_the_connection_alone(transports: lis
     assert received(one, two) == [LOST]
     two.send([(b"\0\x00", b"after")])
     assert received(one, two) == [b"\0\x01after"]
-    assert one.strangers == 1
+    assert one.rejected_connections == 1
 
 
 def test_the_key_never_travels(transports: list[PeerTransport], sockets: list[PeerSocket]) -> None:
@@ -167,15 +167,15 @@ def test_the_key_never_travels(transports: list[PeerTransport], sockets: list[Pe
         spied.close()
     assert heard.endswith(b"message")
     assert KEY not in heard
-    assert transports[0].strangers == 0
+    assert transports[0].rejected_connections == 0
 
 
 @pytest.mark.parametrize("rank", [0, 1, 9])
 def test_who_lacks_the_key_or_is_no_other_rank_is_refused(rank: int, transports: list[PeerTransport], knock: Knock) -> None:
-    stranger = knock(KEY if rank != 1 else bytes(16), rank)
-    stranger.sock.send(stranger.hello + framed(stranger.auth, (b"evil",)))
-    assert stranger.is_refused()
-    assert transports[0].strangers == 1
+    outsider = knock(KEY if rank != 1 else bytes(16), rank)
+    outsider.sock.send(outsider.hello + framed(outsider.auth, (b"evil",)))
+    assert outsider.is_refused()
+    assert transports[0].rejected_connections == 1
 
 
 def test_a_member_of_another_epoch_is_refused_and_goes_on_trying(
@@ -184,7 +184,7 @@ def test_a_member_of_another_epoch_is_refused_and_goes_on_trying(
     transports[1].close()
     ahead = PeerTransport(sockets[1], replace(descriptors[1], peer_key="00" * 16))
     ahead.send([(b"\0\x00", b"new")])
-    until(lambda: transports[0].strangers > 2, transports[0], ahead)
+    until(lambda: transports[0].rejected_connections > 2, transports[0], ahead)
     assert ahead.last_error in ("a member has closed the connection", "Connection reset by peer")
     transports[0].close()
     following = PeerTransport(sockets[0], replace(descriptors[0], peer_key="00" * 16))
@@ -193,27 +193,27 @@ def test_a_member_of_another_epoch_is_refused_and_goes_on_trying(
     following.close()
 
 
-def test_what_a_stranger_says_without_end_is_not_kept(knock: Knock) -> None:
-    stranger = knock()
-    stranger.sock.send(bytes(100_000))
-    assert stranger.is_refused()
+def test_what_an_untrusted_sender_sends_without_end_is_not_kept(knock: Knock) -> None:
+    outsider = knock()
+    outsider.sock.send(bytes(100_000))
+    assert outsider.is_refused()
 
 
 def test_a_member_that_claims_a_frame_too_large_is_not_listened_to(transports: list[PeerTransport], knock: Knock) -> None:
-    stranger = knock(KEY)
+    outsider = knock(KEY)
     size = SIZE.pack(1 << 31)
-    stranger.sock.send(stranger.hello + size + stranger.auth.tag((size,)) + bytes(16))
-    assert stranger.is_refused()
-    assert transports[0].strangers == 1
+    outsider.sock.send(outsider.hello + size + outsider.auth.tag((size,)) + bytes(16))
+    assert outsider.is_refused()
+    assert transports[0].rejected_connections == 1
 
 
 def test_who_connects_from_elsewhere_is_refused_unread(transports: list[PeerTransport], sockets: list[PeerSocket]) -> None:
-    with socket.socket() as stranger:
-        stranger.bind(("127.0.0.2", 0))
-        stranger.connect(sockets[0].sock.getsockname())
-        stranger.settimeout(PATIENCE)
-        until(lambda: transports[0].strangers == 1, transports[0])
-        assert stranger.recv(100) == b""
+    with socket.socket() as outsider:
+        outsider.bind(("127.0.0.2", 0))
+        outsider.connect(sockets[0].sock.getsockname())
+        outsider.settimeout(PATIENCE)
+        until(lambda: transports[0].rejected_connections == 1, transports[0])
+        assert outsider.recv(100) == b""
 
 
 def test_addresses() -> None:

@@ -117,15 +117,15 @@ class Network:
 
     def check(self, sources: Ranks) -> None:
         """Check that every rank has finished its plan and holds what it should, and that nothing is left over."""
-        everybody = sum(map(of_rank, range(len(self.members))))
+        whole = sum(map(of_rank, range(len(self.members))))
         for rank, member in enumerate(self.members):
             assert member.at == len(member.plan.rounds), f"rank {rank} waits for ever in round {member.at}"
             assert not any(member.inboxes.values()), f"rank {rank} has got what it never asked for"
             for number, row in enumerate(member.rows):
-                assert row.heard == everybody, f"rank {rank}, row {number}"
+                assert row.heard == whole, f"rank {rank}, row {number}"
                 if self.dests[number] in (EVERYONE, rank):
                     source = sources[number]
-                    assert row.payload == (everybody if source == EVERYONE else of_rank(source))
+                    assert row.payload == (whole if source == EVERYONE else of_rank(source))
         assert not any(self.in_flight.values())
 
     @property

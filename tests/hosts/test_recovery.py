@@ -60,7 +60,7 @@ def test_a_restart_while_they_rejoin() -> None:
         works = [comm.allreduce_async(np.full(9000, comm.rank)) for comm in communicators[:2]]
         while len(network.needs) < 2:
             assert not works[0].finished(0.001)
-        with network.lock:  # it resumes the same epoch: nobody has been in the one between
+        with network.lock:  # it resumes the same epoch: no rank has been in the one between
             network.switch.restart()
             network.needs = {}
         last = communicators[2].allreduce(np.full(9000, 2))
@@ -165,7 +165,7 @@ def resuming(epoch: int, retry: float = 0.1) -> NotReadyError:
 
 
 def test_a_rank_stops_when_it_is_told_of_the_next_epoch_and_then_reports() -> None:
-    asked = Asked(resuming(8), resuming(8), NotReadyError("nobody answers"), resuming(9), descriptor(0, 2, epoch=9, resumes=7))
+    asked = Asked(resuming(8), resuming(8), NotReadyError("no answer"), resuming(9), descriptor(0, 2, epoch=9, resumes=7))
     recovery = asked.recovery
     assert recovery.begin(BlockRejected(3, Outcome.UNKNOWN_JOB))
     recovery.ask(4711, 1.0)

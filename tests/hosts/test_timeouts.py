@@ -28,7 +28,7 @@ from tests.hosts.peers import PeerNetwork, peer_descriptor
 
 
 class Hung:
-    """A controller that takes questions and answers none. Whoever asks gives up as the library's door does, or, where there is no
+    """A controller that takes requests and answers none. A caller gives up as the library's door does, or, where there is no
     ``limit``, when the test is over."""
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ def test_only_who_says_so_or_says_nothing_is_late() -> None:
     assert peers.endpoint.explain(0.04) == (
         "whom it waits for is not known: rank 1, 2 cannot have answered yet",
         (),
-    ), "nobody was asked yet"
+    ), "the controller was not asked yet"
     peers.wait(0.5, (1, 2))
     assert peers.endpoint.explain(0.5) == ("waiting for rank 2, which has not come to it", (2,))
     silent = Peers()

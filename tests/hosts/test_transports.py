@@ -192,8 +192,8 @@ def test_closing_twice(pair: Pair) -> None:
 
 
 def test_udp_survives_a_switch_that_is_not_there() -> None:
-    here, nobody = free_ports(2)
-    with closing(UdpTransport(("127.0.0.1", here), ("127.0.0.1", nobody))) as transport:
+    here, unused = free_ports(2)
+    with closing(UdpTransport(("127.0.0.1", here), ("127.0.0.1", unused))) as transport:
         for _ in range(3):  # the ICMP error of one packet would meet the next
             transport.send([(b"x" * 16,)])
             assert not transport.recv(0.01)
@@ -213,14 +213,14 @@ def test_frames_of_others_are_not_ours() -> None:
     assert [bytes(packet) for packet in ours.payloads([memoryview(frame)])] == [payload]
     padded = frame + b"\0" * 9  # Ethernet's own padding
     assert [bytes(packet) for packet in ours.payloads([memoryview(padded), memoryview(frame)])] == [payload] * 2
-    strangers = [frame[:-1], bytearray()]
+    wrongs = [frame[:-1], bytearray()]
     for position in (12, 14, 23, 26, 30, 34, 36):  # type, version, protocol, addresses, ports
         wrong = bytearray(frame)
         wrong[position] ^= 1
-        strangers.append(wrong)
-    for stranger in strangers:
-        assert not ours.payloads([memoryview(stranger)])
-        mixed = ours.payloads([memoryview(each) for each in (stranger, frame, stranger, padded)])
+        wrongs.append(wrong)
+    for outsider in wrongs:
+        assert not ours.payloads([memoryview(outsider)])
+        mixed = ours.payloads([memoryview(each) for each in (outsider, frame, outsider, padded)])
         assert [bytes(packet) for packet in mixed] == [payload] * 2
 
 

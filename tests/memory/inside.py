@@ -60,9 +60,9 @@ class Inside:
                 self.clients[to].put(bytes(data))
             else:
                 self.to_all.append(len(data))
-                self.everybody(bytes(data), to)
+                self.send_to_all(bytes(data), to)
 
-    def everybody(self, data: bytes, group: tuple[str, int]) -> None:
+    def send_to_all(self, data: bytes, group: tuple[str, int]) -> None:
         """A packet goes to all who have joined the group."""
         for client in self.clients.values():
             if group in client.groups:

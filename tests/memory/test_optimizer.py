@@ -124,7 +124,7 @@ def test_the_step_so_far_is_told() -> None:
 
 
 def test_a_layer_waits_for_its_norms_and_anyone_may_bring_them() -> None:
-    """A worker that is late for the first phase learns the shares, and finishes the step where nobody else has."""
+    """A worker that is late for the first phase learns the shares, and finishes the step where no other client has."""
     options = Options.of({"optimizer": "lars", "lr": 1.0, "workers": 2, "quorum": 1})
     memory = Memory(options, [np.ones(SIZES[0], np.float32)])
     for address in (0, 1):

@@ -135,11 +135,11 @@ class Eavesdropper(Inside):
         self.seen: list[bytes] = []
         super().__init__(*words)
 
-    def everybody(self, data: bytes, group: tuple[str, int]) -> None:
+    def send_to_all(self, data: bytes, group: tuple[str, int]) -> None:
         for client in self.clients.values():
             for forged in (*self.seen[-4:], *variations(data)):
                 client.put(forged)
-        super().everybody(data, group)
+        super().send_to_all(data, group)
         self.seen.append(data)
 
 
@@ -151,7 +151,7 @@ def variations(data: bytes) -> list[bytes]:
     return [*forged, data[:-4], data[:MEMORY_HEADER_BYTES], data[:20], data + bytes(4)]
 
 
-def test_strangers_change_nothing() -> None:
+def test_untrusted_senders_change_nothing() -> None:
     """They have seen all packets, and send old and changed ones; but do not have the key."""
     options = {"optimizer": "adam", "lr": 0.1, "workers": 2}
     inside = Eavesdropper("parameters", options)
@@ -165,7 +165,7 @@ def test_strangers_change_nothing() -> None:
 
 
 def test_layers_whose_norms_are_asked_for_come_to_each_worker() -> None:
-    """LARS and LAMB: any worker may finish the step of a layer, so nobody knows who waits."""
+    """LARS and LAMB: any worker may finish the step of a layer, so the device does not know who waits."""
     options = {"optimizer": "lamb", "workers": 2}
     inside = Inside("parameters", options)
     workers = begun(inside, 2)

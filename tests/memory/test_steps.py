@@ -1,4 +1,4 @@
-"""Steps in any order of arrival, while workers die at any instant and come back: nobody waits for ever, all blocks make all
+"""Steps in any order of arrival, while workers die at any instant and come back: no client waits for ever, all blocks make all
 steps, and all blocks of a layer with the same norms."""
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Stage:
             self.begin(worker)
 
     def begin(self, worker: Worker) -> None:
-        """A new life; what the one before has in flight may still arrive, and nobody hears the replies."""
+        """A new life; what the one before has in flight may still arrive, and no client hears the replies."""
         self.lives += 1
         worker.life, worker.task = self.lives, Task()
         layers = [np.full(size, worker.number + 1, np.float32) for size in SHAPES]
@@ -166,7 +166,7 @@ class Stage:
                 self.begin(worker)
                 self.resume(worker)
                 continue
-            assert self.net.pending, "everybody waits for ever"
+            assert self.net.pending, "every client waits for ever"
             self.deliver()
 
 

@@ -27,7 +27,7 @@ def same(rows: TableRows, reference: Reference, keys: Keys) -> None:
 
 
 class Killable:
-    """A shard with a journal that is a little behind: what it does not have is lost with the process, and nobody was told that
+    """A shard with a journal that is a little behind: what it does not have is lost with the process, and no client was told that
     it was done. So the log's positions are given anew."""
 
     def __init__(self, options: TableOptions, path: Path) -> None:

@@ -16,20 +16,20 @@ def all_in(job: Job, seen: int, rules: Rules) -> bool:
 
 
 def may_close(job: Job, record: Record, rules: Rules) -> bool:
-    """True if a block may be closed without somebody."""
+    """True if a block may be closed without a rank."""
     enough = record.worker_cnt >= job.quorum or not rules.quorum
     return job.block_exp != 0 and enough and not (record.no_aging and rules.no_aging_waits)
 
 
 def all_but_stragglers(job: Job, record: Record, progress: Progress, rules: Rules) -> bool:
-    """True if a block lacks nobody but stragglers, and may be closed without them."""
+    """True if a block lacks no rank but stragglers, and may be closed without them."""
     if not rules.stragglers_close or not may_close(job, record, rules):
         return False
     return (record.seen | progress.stragglers) & job.all_sources == job.all_sources
 
 
 def closed(record: Record, rules: Rules, *, late: bool) -> Record:
-    """The record of a block that is closed; ``late``: without somebody who is late, not without nobody."""
+    """The record of a block that is closed; ``late``: without a rank that is late, not without all."""
     return record._replace(degraded=record.degraded | int(late and rules.marks_partial))
 
 

@@ -2,7 +2,7 @@
 
 The network is the set of all packets that were ever sent: any of them may be delivered at any time, any number of times, or
 never. So a packet that is sent again is one that is there already, and safety is explored without questions and timers.
-Liveness: from every reachable state, throw away what is in flight; questions and their answers then arrive, and everybody must
+Liveness: from every reachable state, throw away what is in flight; questions and their answers then arrive, and every rank must
 come to the end.
 """
 
@@ -71,7 +71,7 @@ class Chain:
         return tuple(Rank(0, ((rank,),) * self.blocks, (None,) * self.blocks) for rank in range(self.ranks))
 
     @cached_property
-    def everybody(self) -> Ranks:
+    def all_ranks(self) -> Ranks:
         return tuple(range(self.ranks))
 
     def _place(self, rank: int, block: int) -> int:
@@ -118,7 +118,7 @@ class Chain:
         return self._send(rank, one, STORE, block, total)
 
     def _store(self, one: Rank, block: int, ranks: Ranks) -> Rank:
-        if ranks != self.everybody:
+        if ranks != self.all_ranks:
             raise Violation(f"block {block} is stored with the contributions {ranks}")
         one = one._replace(results=(*one.results[:block], ranks, *one.results[block + 1 :]))
         return one._replace(early=tuple(each for each in one.early if each.block != block))
@@ -157,7 +157,7 @@ class Chain:
         return last >= self.blocks or one.results[last] is None
 
     def asked(self, state: State, *, timer: bool) -> State:
-        """Let everybody ask for what it knows to be missing, and with the ``timer`` for what was sent last."""
+        """Let every rank ask for what it knows to be missing, and with the ``timer`` for what was sent last."""
         for rank in range(self.ranks):
             before = (rank - 1) % self.ranks
             numbers = {number for source, number in state[rank].come if source == before}
@@ -169,7 +169,7 @@ class Chain:
         return state
 
     def ends(self, state: State, *, timer: bool) -> bool:
-        """True if everybody comes to the end although what is in flight is lost; without the ``timer``, if of each sender's
+        """True if every rank comes to the end although what is in flight is lost; without the ``timer``, if of each sender's
         packets the last arrives."""
         for _ in range(ROUNDS):
             if self.done(state):

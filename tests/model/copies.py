@@ -49,8 +49,8 @@ COPIES_DIFFER = Scenario(
     calls_differ=True,
 )  # fmt: skip
 COPIES_EVICTED = replace(COPIES_OF_ONE, name="the source of copies is evicted", mortals=(0,), evicts=True)
-COPIES_LATE = replace(COPIES, name="copies, somebody is late", quorum=1)
-COPIES_FIRM = replace(COPIES_LATE, name="firm copies, somebody is late", programs=each(copies(2, 3), 0, no_aging=True))
+COPIES_LATE = replace(COPIES, name="copies, a rank is late", quorum=1)
+COPIES_FIRM = replace(COPIES_LATE, name="firm copies, a rank is late", programs=each(copies(2, 3), 0, no_aging=True))
 
 COPIES_TREE = Scenario("copies in a tree", copies(2, 3), window=1, slots=2, tree=TWO_BY_ONE)
 COPIES_LEAF = replace(COPIES_TREE, name="copies below a leaf of two", programs=copies(3, 1), tree=TWO_AND_ONE)
@@ -69,7 +69,7 @@ COPIES_LEAF_EVICTED = replace(
     mortals=(0, 1),
     evicts=True,
 )
-COPIES_TREE_LATE = replace(COPIES_TREE, name="copies in a tree, somebody is late", programs=copies(2, 2), quorum=1)
+COPIES_TREE_LATE = replace(COPIES_TREE, name="copies in a tree, a rank is late", programs=copies(2, 2), quorum=1)
 COPY_SCENARIOS = (
     COPIES, COPIES_WIDE, COPIES_OF_ONE, COPIES_TO_ONE, COPIES_WITH_ROOM, COPIES_RESTART, COPIES_REPLACED, COPIES_ABORT,
     COPIES_DIFFER, COPIES_EVICTED, COPIES_LATE, COPIES_FIRM, COPIES_TREE, COPIES_LEAF, COPIES_MIXED,

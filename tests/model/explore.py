@@ -4,12 +4,12 @@
 times, or never: that is every loss, duplication, reordering and delay there is, without a bound. Retransmission changes
 nothing in it (the packet is there already), so safety is explored without timers.
 
-**Safety**, in every reachable state: a result that a worker takes is the exact one; nobody is told STALE or REFUSED
+**Safety**, in every reachable state: a result that a worker takes is the exact one; no rank is told STALE or REFUSED
 about a block still needed. **Liveness**, from every reachable state: throw away all that is in flight, then let the
-timers run and the network deliver; everybody must come to the end.
+timers run and the network deliver; every rank must come to the end.
 
 **Time** is a choice: wherever it matters whether a block is old enough to be closed, both are explored. Scans look at any
-slot at any time; for liveness, where somebody may be late, they must do with each member sending again once.
+slot at any time; for liveness, where a rank may be late, they must do with each member sending again once.
 
 Cost: hosts, switches and packets are interned, and what one packet does to one host or switch is computed once; a step
 of the exploration is then a look-up.
@@ -33,7 +33,7 @@ from tests.model.search import search
 from tests.model.transitions import Switch, Transitions, bits
 
 DELIVERIES = 10_000
-"""More packets than any round brings about: those that go on for ever do not bring anybody to the end."""
+"""More packets than any round brings about: those that go on for ever do not bring a rank to the end."""
 
 
 class World(NamedTuple):
@@ -51,7 +51,7 @@ class Explorer:
 
     scenario: Scenario
     liveness_at_once: bool = False
-    """Ask of each state as it is found whether everybody can finish from it, and not when all are known to be safe."""
+    """Ask of each state as it is found whether every rank can finish from it, and not when all are known to be safe."""
 
     def __post_init__(self) -> None:
         self.by = Transitions(self.scenario)
@@ -94,7 +94,7 @@ class Explorer:
         return tuple(self.by.switches.number(each._replace(job=job)) for each, job in zip(before, jobs, strict=True))
 
     def _pruned(self, world: World) -> World:
-        """With what the hosts send, without what means nothing to anybody any more."""
+        """With what the hosts send, without what means nothing to any rank any more."""
         network = world.network
         for number in world.hosts:
             network |= self.by.sends(number)
@@ -162,7 +162,7 @@ class Explorer:
             yield f"rank {rank} joins the new run", self._follow(world, rank)
 
     def _restart(self, world: World, number: int) -> World:
-        """A switch loses everything; without the rule it gets its old tables back and nobody is told."""
+        """A switch loses everything; without the rule it gets its old tables back and no rank is told."""
         epoch = world.epoch._replace(switch_restarts=world.epoch.switch_restarts - 1)
         if not self.scenario.epoch_rules.raised_after_restart:
             job = self.by.switches.items[world.switches[number]].job
@@ -219,7 +219,7 @@ class Explorer:
             else host_rules.rejoin(host, self.scenario.udp_port(host.rank, number), first, self.scenario.host_rules)
             for host in hosts
         )
-        told = frozenset() if self.scenario.epoch_rules.report_names_epoch else epoch.told  # else nobody takes them now
+        told = frozenset() if self.scenario.epoch_rules.report_names_epoch else epoch.told  # else no rank takes them now
         epoch = epoch._replace(number=number, reports=None, told=told, resumed=True)
         return self._world(self._installed(world, jobs), tuple(rejoined), epoch, world.network)
 
@@ -261,7 +261,7 @@ class Explorer:
         return self._pruned(world._replace(switches=self._installed(world, jobs), epoch=epoch))
 
     def _goes_on_without(self, world: World) -> bool:
-        """True if all results that anybody holds were made in this epoch, or settled in an earlier one: somebody is two
+        """True if all results that any rank holds were made in this epoch, or settled in an earlier one: a rank is two
         windows on."""
         if not world.epoch.resumed or not self.scenario.epoch_rules.no_eviction_after_resume:
             return True
@@ -284,17 +284,17 @@ class Explorer:
         epoch = world.epoch._replace(away=world.epoch.away - {rank})
         return self._world(world.switches, tuple(hosts), epoch, world.network)
 
-    # --- whether everybody can finish ---------------------------------------------------------------------------------
+    # --- whether every rank can finish ---------------------------------------------------------------------------------
 
     def _over_once(self, number: int) -> bool:
-        """At the end: of the program, or with MISMATCH where the calls differ. Who nobody waits for may not notice."""
+        """At the end: of the program, or with MISMATCH where the calls differ. A rank that no other waits for may not notice."""
         host = self.by.hosts.items[number]
         if self.scenario.may_differ and host.mismatched:
             return True  # it has said so, and waits for no answer
         return host.ended if self.scenario.calls_differ and not self.scenario.degrades else host.done
 
     def _finishes_once(self, switches: tuple[int, ...], hosts: tuple[int, ...], epoch: Epoch) -> bool:
-        """True if everybody comes to the end when nothing more is lost and no more disaster strikes. Where somebody may
+        """True if every rank comes to the end when nothing more is lost and no more disaster strikes. Where a rank may
         be late and the controller scans, that must do: a member sends again once (or so often as the scenario says), and then
         only what it is asked for."""
         epoch = epoch._replace(switch_restarts=0, moves=0, told=frozenset(), replacements=0, state_losses=0, mortals=())

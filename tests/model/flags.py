@@ -40,7 +40,7 @@ class Rules:
     resends: bool = True  # who asks again for a block that is SENT has the partial sent again
     keeps_room: bool = True  # a partial without payload goes up with the room of the packet that brings it up
     counts_go_up: bool = True  # a partial stands for its workers; off: for one
-    degraded_goes_up: bool = True  # a partial that lacks somebody says so
+    degraded_goes_up: bool = True  # a partial that lacks a rank says so
     status_goes_up: bool = True  # a higher status that comes to a block that is SENT goes up, too
     congestion_goes_up: bool = True  # the partial of a block with a marked contribution is marked
     congestion_comes_down: bool = True  # and so is everything that a leaf makes of a marked result
@@ -53,7 +53,7 @@ class Rules:
     whole_between_switches: bool = True  # off: a child switch gets a header where the destination is elsewhere
     only_what_is_in_the_slot: bool = True  # off: the parent's result of another block is taken as well
     any_fingerprint_comes_down: bool = True  # off: a result of another call than the children's is ignored
-    late_is_nobody: bool = True  # a result that lacks this switch lacks everybody below
+    late_is_none: bool = True  # a result that lacks this switch lacks every rank below
     asks: bool = True  # who asks again for a block that may not be closed here has the parent asked for its result
     told_of_open: bool = True  # STALE, a notice and AGAIN are passed on also when the block is still open here
     stragglers_of_open: bool = True  # who is missing when the parent closes an open block is a straggler

@@ -99,15 +99,15 @@ TREES = (
     WIDE_RESTART, TREE_TWO_RESTARTS, BARE_RESTART, TREE_REPLACED, STRIPES, STRIPES_OF_ONE, STRIPES_RESTART,
 )  # fmt: skip
 
-TREE_LATE = Scenario("somebody is late in a tree", sums(3, (1,)), window=1, slots=2, quorum=1, tree=TWO_AND_ONE)
-ONE_EACH_LATE = Scenario("somebody is late, a host a leaf", sums(2, (3,)), window=1, slots=2, quorum=1, tree=TWO_BY_ONE)
-LATE_REUSE = replace(ONE_EACH_LATE, name="somebody is late while slots come round", programs=sums(2, (4,)))
-MIXED_LATE = replace(TREE_LATE, name="somebody is late, a host beside a leaf", tree=HOST_AND_LEAF)
-DEEP_LATE = replace(TREE_LATE, name="somebody is late in three levels", tree=THREE_LEVELS)
+TREE_LATE = Scenario("a rank is late in a tree", sums(3, (1,)), window=1, slots=2, quorum=1, tree=TWO_AND_ONE)
+ONE_EACH_LATE = Scenario("a rank is late, a host a leaf", sums(2, (3,)), window=1, slots=2, quorum=1, tree=TWO_BY_ONE)
+LATE_REUSE = replace(ONE_EACH_LATE, name="a rank is late while slots come round", programs=sums(2, (4,)))
+MIXED_LATE = replace(TREE_LATE, name="a rank is late, a host beside a leaf", tree=HOST_AND_LEAF)
+DEEP_LATE = replace(TREE_LATE, name="a rank is late in three levels", tree=THREE_LEVELS)
 UNSWEPT_TREE = replace(
-    TREE_LATE, name="somebody is late in a tree and nobody scans", scanner=False, mortals=(1,), programs=sums(3, (2,))
+    TREE_LATE, name="a rank is late in a tree and no rank scans", scanner=False, mortals=(1,), programs=sums(3, (2,))
 )
-TREE_DIES = replace(TREE_LATE, name="somebody dies in a tree", mortals=(1, 2))
+TREE_DIES = replace(TREE_LATE, name="a rank dies in a tree", mortals=(1, 2))
 LEAF_DIES = replace(ONE_EACH_LATE, name="all of a leaf die", programs=sums(2, (3,)), mortals=(1,))
 TREE_QUORUM = replace(TREE_LATE, name="a quorum in a tree", quorum=2)
 BOTH_LATE = replace(TREE_QUORUM, name="a quorum of all, in a tree", quorum=4, programs=sums(4, (1,)), tree=TWO_BY_TWO)
@@ -125,14 +125,14 @@ BARE_BESIDE_DEAD = replace(
     name="who passes, without room, is beside one who has died",
     programs=bare(PASS_BESIDE_DEAD.programs, 0),
 )
-BARE_LATE = replace(ONE_EACH_LATE, name="results to be fetched in a tree, somebody is late", programs=bare(senders(2, 3), 0, 1))
-BARE_LATE_OF_THREE = replace(TREE_LATE, name="empties in a tree, somebody is late", programs=bare(senders(3, 1), 1, 2))
+BARE_LATE = replace(ONE_EACH_LATE, name="results to be fetched in a tree, a rank is late", programs=bare(senders(2, 3), 0, 1))
+BARE_LATE_OF_THREE = replace(TREE_LATE, name="empties in a tree, a rank is late", programs=bare(senders(3, 1), 1, 2))
 TREE_LATE_ABORT = replace(
-    TREE_LATE, name="a member aborts in a tree, somebody is late", programs=change(sums(3, (1,)), 1, 0, aborts=True)
+    TREE_LATE, name="a member aborts in a tree, a rank is late", programs=change(sums(3, (1,)), 1, 0, aborts=True)
 )
 LATE_DIFFER = replace(
     ONE_EACH_LATE,
-    name="the leaves' calls differ and somebody is late",
+    name="the leaves' calls differ and a rank is late",
     programs=(sums(2, (1, 2))[0], sums(2, (2, 1))[1]),
     calls_differ=True,
 )
@@ -146,7 +146,7 @@ TREE_RESTART_EVICTED = replace(
     TREE_EVICTED, name="a restart and an eviction in a tree", programs=sums(3, (2,)), switch_restarts=1
 )
 BARE_EVICTED = replace(TREE_EVICTED, name="who alone had room is evicted", programs=bare(senders(3, 1), 1, 2), mortals=(0,))
-STRIPES_LATE = replace(LATE_REUSE, name="two roots, somebody is late", roots=2, programs=sums(2, (3,)))
+STRIPES_LATE = replace(LATE_REUSE, name="two roots, a rank is late", roots=2, programs=sums(2, (3,)))
 
 LATE_TREES = (
     TREE_LATE, ONE_EACH_LATE, LATE_REUSE, MIXED_LATE, DEEP_LATE, UNSWEPT_TREE, TREE_DIES, LEAF_DIES, TREE_QUORUM,
@@ -179,5 +179,5 @@ TREE_MUTATIONS = (
     host_rule("opening_holds_own_mark", TREE_FILES, "wrong result"),
     host_rule("abort_counts_alike", LEAVES_ABORT, STUCK),
     switch_rule("any_fingerprint_comes_down", LATE_DIFFER, STUCK),
-    switch_rule("late_is_nobody", TREE_LATE, "wrong thing about its own contribution"),
+    switch_rule("late_is_none", TREE_LATE, "wrong thing about its own contribution"),
 )

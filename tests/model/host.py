@@ -65,7 +65,7 @@ class Call(NamedTuple):
     coarse: frozenset[int] = frozenset()
     aborts: bool = False
     bare: bool = False  # empties leave without room for the result, which then has to be fetched
-    no_aging: bool = False  # its blocks wait for everybody, also in a job that degrades
+    no_aging: bool = False  # its blocks wait for every rank, also in a job that degrades
     passes: bool = False  # this rank answers, adds nothing and is not counted
     opens: bool = False
     marked: bool = False  # its value is a mark of this process; nothing follows before the result is there
@@ -94,7 +94,7 @@ class Result(NamedTuple):
 
 
 LOST = Result(int(Status.STALE), 0, ())
-"""In the place of a result that nobody has any more."""
+"""In the place of a result that no rank has any more."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The configurations in which somebody is late, dies or is evicted, and the rules of degrade jobs switched off."""
+"""The configurations in which a rank is late, dies or is evicted, and the rules of degrade jobs switched off."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from tests.model.scenario import Scenario
 from tests.model.scenarios import change, each, sums
 from tests.model.truth import STUCK
 
-LATE = Scenario("somebody is late", sums(2, (4,)), window=1, slots=2, quorum=1)
-UNSWEPT = replace(LATE, name="somebody is late and nobody scans", scanner=False, mortals=(1,))
-ONE_OF_TWO_DIES = Scenario("somebody is late or dies, a window of two", sums(2, (2, 1)), quorum=1, mortals=(1,))
+LATE = Scenario("a rank is late", sums(2, (4,)), window=1, slots=2, quorum=1)
+UNSWEPT = replace(LATE, name="a rank is late and no rank scans", scanner=False, mortals=(1,))
+ONE_OF_TWO_DIES = Scenario("a rank is late or dies, a window of two", sums(2, (2, 1)), quorum=1, mortals=(1,))
 QUORUM = Scenario("two of three are enough", sums(3, (3,)), window=1, slots=2, quorum=2, mortals=(2,))
 BOTH_NEEDED = Scenario("a quorum of all", sums(2, (3,)), quorum=2)
 FIRM = Scenario("a firm call", each(sums(2, (1, 2, 1)), 1, no_aging=True), window=1, slots=2, quorum=1)
 PASS = Scenario("a member passes", change(sums(2, (2, 1)), 0, 0, passes=True), window=1, slots=2, quorum=1)
-ALL_PASS = Scenario("everybody passes", each(sums(2, (1, 1, 1)), 1, passes=True), window=1, slots=2, quorum=1)
+ALL_PASS = Scenario("every rank passes", each(sums(2, (1, 1, 1)), 1, passes=True), window=1, slots=2, quorum=1)
 LATE_EMPTIES = replace(
     LATE,
-    name="empty contributions, somebody is late",
+    name="empty contributions, a rank is late",
     programs=((Call(0, (1, None)), Call(1, (None, 16))), (Call(0, (None, None)), Call(1, (256, 4096)))),
 )
 LATE_BARE = replace(
     LATE_EMPTIES,
-    name="results to be fetched, somebody is late",
+    name="results to be fetched, a rank is late",
     programs=each(change(LATE_EMPTIES.programs, 1, 0, bare=True), 1, bare=True),
 )
 LATE_ABORT = Scenario(
-    "a member aborts, somebody is late", change(each(sums(2, (2, 1)), 0, opens=True), 1, 0, aborts=True), quorum=1
+    "a member aborts, a rank is late", change(each(sums(2, (2, 1)), 0, opens=True), 1, 0, aborts=True), quorum=1
 )
 UNHEARD_ABORT = replace(
     LATE,
@@ -44,7 +44,7 @@ EVICTED_OF_THREE = Scenario(
 EVICTED_LATE = replace(BOTH_NEEDED, name="a member is evicted from a job that degrades", mortals=(1,), evicts=True)
 TWO_EVICTED = Scenario("two of three are evicted", sums(3, (2,)), window=1, slots=2, mortals=(0, 2), evicts=True)
 NEXT_RUN = Scenario(
-    "somebody is late, a rank is replaced, and one dies",
+    "a rank is late, a rank is replaced, and one dies",
     sums(2, (2,)),
     window=1,
     slots=4,

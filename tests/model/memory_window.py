@@ -90,7 +90,7 @@ def explore(scenario: WindowScenario) -> int:
     """Visit every state; returns how many there are. Raises :class:`~tests.model.search.Violation`."""
     worlds = search(World(), partial(steps, scenario=scenario), wrong)
     if not any(world.client.begun == scenario.instructions and is_idle(world.client) for world in worlds):
-        raise Violation("nobody comes to the end")
+        raise Violation("no device comes to the end")
     return len(worlds)
 
 

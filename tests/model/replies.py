@@ -55,7 +55,7 @@ def results(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) 
 
 
 def answer(packet: Packet, status: Status, reason: int = 0) -> Reply:
-    """STALE, REFUSED or AGAIN, header only, to whoever sent the packet."""
+    """STALE, REFUSED or AGAIN, header only, to the sender of the packet."""
     hop = Hop.DOWN if packet.header.hop == Hop.UP else Hop.HOST
     header = packet.header._replace(
         src_id=SWITCH_SOURCE, receiver_id=packet.header.src_id, hop=hop, status=int(status), reason=reason,
@@ -92,9 +92,9 @@ def answers(job: Job, packet: Packet, record: Record, status: Status) -> tuple[R
 
 
 def partial(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) -> Reply:
-    """A leaf's record as its contribution to its parent, in the packet of whoever brought that about: where there is no
+    """A leaf's record as its contribution to its parent, in the packet that brought that about: where there is no
     payload, that packet's room stays (here as zeros: padding means nothing). Without room for the payload: AGAIN to
-    whoever it was, unless it is a copy, whose payload has gone ahead."""
+    of whichever sender, unless it is a copy, whose payload has gone ahead."""
     ok = record.status == Status.OK
     whole = ok and record.chunks > 0 and record.data_cnt > 0
     claims = whole and record.chunks > len(packet.payload)
@@ -118,8 +118,8 @@ def partial(job: Job, packet: Packet, record: Record, rules: Rules = ALL_RULES) 
 
 
 def query(job: Job, packet: Packet, record: Record) -> Reply:
-    """To the parent of a leaf that may not close the block: is there a result without us? In the packet of whoever asks, with
-    its room; of a block that nothing is known of here it has no fingerprint."""
+    """To the parent of a leaf that may not close the block: is there a result without us? In the packet of the member that asks,
+    with its room; of a block that nothing is known of here it has no fingerprint."""
     if not (record.seen or record.fingerprinted):
         record = Record(record.epoch, record.block_id)
     reply = partial(job, packet, record._replace(lane_cnt=0, buffer=()))

@@ -183,7 +183,7 @@ def decide(
 
 
 def _accept(job: Job, joined: Record, progress: Progress, rules: Rules) -> Decision:
-    """A contribution was added: is anybody still waited for?"""
+    """A contribution was added: is any rank still waited for?"""
     if aging.all_in(job, joined.seen, rules):
         return Decision(Outcome.COMPLETED, trees.finished(job, joined, rules), progress)
     progress = aging.moved(job, progress, joined.block_id, rules)

@@ -30,7 +30,7 @@ class EpochRules:
     fresh_ports: bool = True  # UDP ports in turn
     new_epoch_for_taken_rank: bool = True
     raised_after_restart: bool = True
-    only_whole_epochs_resume: bool = True  # after a restart: not those of jobs that degrade, or with somebody evicted
+    only_whole_epochs_resume: bool = True  # after a restart: not those of jobs that degrade, or with a rank evicted
     no_eviction_after_resume: bool = True  # until all results are of this epoch; off: in place, at once
     shares_of_quorum: bool = True  # a switch below the root has its share of the quorum, rounded up; off: none
     lowest_of_all: bool = True  # all report before the lowest is installed; off: the first to report decides
@@ -57,7 +57,7 @@ class Scenario:
     replacements: int = 0
     files: bool = False  # members come with copies of one run's descriptors: who replaces another is in the same epoch
     state_losses: int = 0  # the controller goes back to its state of before the first epoch
-    followers_at_once: bool = False  # of a replacement: nobody is left behind in the old run
+    followers_at_once: bool = False  # of a replacement: no rank is left behind in the old run
     calls_differ: bool = False  # every rank must end with MISMATCH
     may_differ: bool = False  # with it or without: it depends on the order of packets whether the ranks can tell
     quorum: int = 0  # of a job that degrades; 0: blocks wait for ever
@@ -79,7 +79,7 @@ class Scenario:
 
     @property
     def partial(self) -> bool:
-        """True if a result may lack somebody."""
+        """True if a result may lack a rank."""
         return self.degrades or bool(self.mortals)
 
     @property
@@ -117,10 +117,10 @@ class Scenario:
             members = tuple(member(child) for child in node.children if set(child.ranks) & set(present))
             quorum = min(self.quorum, len(present))
             if node.parents:
-                everybody = range(self.workers) if begun else present
-                below = {rank for child in node.children for rank in child.ranks} & set(everybody)
-                whole = min(self.quorum, len(everybody))
-                quorum = -(-whole * len(below) // len(everybody)) if self.epoch_rules.shares_of_quorum else 0
+                expected = range(self.workers) if begun else present
+                below = {rank for child in node.children for rank in child.ranks} & set(expected)
+                whole = min(self.quorum, len(expected))
+                quorum = -(-whole * len(below) // len(expected)) if self.epoch_rules.shares_of_quorum else 0
             aging = (1, quorum, self.window) if self.degrades else ()
             uplinks = tuple(Uplink(port, self.edge_port(port, epoch), src_id) for port, src_id in node.parents)
             job = Job(number, first_block_id & ID_MASK, self.slots, 0, members, *aging)
@@ -143,7 +143,7 @@ class Scenario:
 
     def expected(self, host: Host, todo: Todo) -> Result | None:
         """The right result of a block for this rank; None from the first block on at which the ranks' calls differ: nothing
-        is right there, and nobody's call may succeed."""
+        is right there, and no rank's call may succeed."""
         programs = self._of_one_run(host) if self.files else self.replaced if host.run else self.programs
         if any(todo.call >= len(program) for program in programs):
             return None

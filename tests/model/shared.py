@@ -1,13 +1,12 @@
 """Replies to all workers at once, of a block of parameters (docs/memory-training.md), and every behavior of small trainings.
 
 Workers push gradients, an instruction for each step, at one block. Its log makes the steps: what is in it, and committed,
-outlives the primary; what is not, a new primary does not have. A step's reply is one packet to everybody, which names the
+outlives the primary; what is not, a new primary does not have. A step's reply is one packet to every rank, which names the
 instructions that it answers; who was too late, and who asks again, gets a reply of its own.
 
 The network is the set of all packets that were ever sent: any of them may be delivered at any time, any number of times, or
-never. A stranger has seen them all, and sends others that look like them. Liveness: from every reachable state, throw away what
-is in flight; everybody who then asks again until it is answered must come to the end.
-"""
+never. An untrusted sender has seen them all, and sends others that look like them. Liveness: from every reachable state, throw
+away what is in flight; every rank that then asks again until it is answered must come to the end."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ class Rules:
     """Each can be switched off, to see it found."""
 
     named: bool = True  # a worker takes a packet that names its instruction; else any of a step that it has not made
-    sealed: bool = True  # the names are of these contents, and nobody else can make them
+    sealed: bool = True  # the names are of these contents, and no other rank can make them
     committed: bool = True  # a reply leaves when its instruction is there to stay
     again: bool = True  # who asks again is answered, and with what it was to be told at first
 
@@ -179,7 +178,7 @@ class Training:
         return "" if self.ends(state) else f"stuck for good: {state}"
 
     def ends(self, state: State) -> bool:
-        """True if everybody comes to the end although what is in flight is lost, also what was sent to all."""
+        """True if every rank comes to the end although what is in flight is lost, also what was sent to all."""
         for _ in range(ROUNDS):
             if all(len(worker.value) >= self.steps for worker in state.workers):
                 return True

@@ -29,7 +29,7 @@ class Packet(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A packet that leaves. ``replica`` is the receiver's source id; None: unicast back to whoever asked. ``congested``: it is
+    """A packet that leaves. ``replica`` is the receiver's source id; None: unicast back to the sender. ``congested``: it is
     marked."""
 
     port: int

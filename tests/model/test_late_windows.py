@@ -1,5 +1,5 @@
-"""The host library's window in a job that degrades: ranks sleep, packets are lost, and whoever holds a result of a block holds
-the same one, and one that says truly what is in it."""
+"""The host library's window in a job that degrades: ranks sleep, packets are lost, and every rank that holds a result of a block
+holds the same one, and one that says truly what is in it."""
 
 from __future__ import annotations
 

@@ -42,12 +42,12 @@ def down(block: int, **fields: int) -> Packet:
     [
         (ALL_RULES, Outcome.AGED, [Outcome.ACCEPTED, Outcome.COMPLETED]),
         (OUT["stragglers_close"], Outcome.ACCEPTED, [Outcome.ACCEPTED, Outcome.COMPLETED]),  # every block is waited for
-        (OUT["hears_again"], Outcome.AGED, [Outcome.AGED, Outcome.REPLAYED]),  # nobody is, ever after
+        (OUT["hears_again"], Outcome.AGED, [Outcome.AGED, Outcome.REPLAYED]),  # no rank is, ever after
     ],
     ids=["all", "stragglers_close", "hears_again"],
 )
 def test_one_sleep_is_waited_for_once(rules: Rules, sleep: Outcome, last: list[Outcome]) -> None:
-    """Rank 2 sleeps through blocks 0 to 3 and comes back for 3; then everybody contributes to 4, rank 2 last."""
+    """Rank 2 sleeps through blocks 0 to 3 and comes back for 3; then every rank contributes to 4, rank 2 last."""
     model = switch(rules, 3)
     outcomes = []
     for block in range(4):
@@ -79,7 +79,7 @@ def test_who_is_prompt_does_not_starve_beside_one_who_is_away(rules: Rules, then
     ],
 )
 def test_a_payload_from_above_opens_the_slot(rules: Rules, outcomes: list[Outcome]) -> None:
-    """Without the rule, whoever comes to the block later must ask for the payload again."""
+    """Without the rule, a rank that comes to the block later must ask for the payload again."""
     model = switch(rules, 2, block_exp=0, quorum=0, uplinks=(UP,))
     came = model.step(down(0, op=Op.COPY, worker_cnt=1, data_cnt=1, early=1)).outcome
     for rank in range(2):

@@ -11,7 +11,7 @@ TRAININGS = [Training(2, 2, 2), Training(2, 1, 2), Training(3, 3, 1), Training(3
 
 
 @pytest.mark.parametrize("training", TRAININGS, ids=repr)
-def test_everybody_gets_the_memorys_parameters(training: Training) -> None:
+def test_every_worker_gets_the_memorys_parameters(training: Training) -> None:
     assert explore(training) > 100
 
 

@@ -1,5 +1,5 @@
 """The host library's window held to the model: real windows talk to the model's switch over a network that loses,
-duplicates, delays and reorders, on a clock of its own; every result is the exact one and everybody comes to the end."""
+duplicates, delays and reorders, on a clock of its own; every result is the exact one and every rank comes to the end."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def scanned(job: Job, packet: Packet, record: Record, rules: Rules) -> tuple[Rep
 
 
 def raised(record: Record, packet: Packet, rules: Rules) -> Record:
-    """The record of a block that is SENT, when somebody contributes again or late: only the highest status is new."""
+    """The record of a block that is SENT, when a rank contributes again or late: only the highest status is new."""
     if not rules.status_goes_up:
         return record
     return record._replace(status=max(record.status, packet.header.status))
@@ -85,7 +85,7 @@ def from_parent(job: Job, met: Record, opened: Record, packet: Packet, progress:
     record = met.fingerprinted_by(h)._replace(
         block_id=h.block_id,
         state=BlockState.DONE,
-        seen=0 if late and rules.late_is_nobody else met.seen,
+        seen=0 if late and rules.late_is_none else met.seen,
         worker_cnt=h.worker_cnt,
         data_cnt=h.data_cnt,
         status=h.status,

@@ -11,8 +11,8 @@ from tests.model.host import LOST, Call, Host, Result
 from tests.model.rules import ID_MASK, Job, Record
 from tests.model.scenario import Scenario
 
-STUCK = "not everybody can finish"
-"""What is said of a state from which no delivery and no timer brings everybody to the end."""
+STUCK = "not every rank can finish"
+"""What is said of a state from which no delivery and no timer brings every rank to the end."""
 
 
 def _values(calls: list[Call], offset: int) -> dict[int, int]:

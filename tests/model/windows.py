@@ -138,15 +138,15 @@ class Network:
         return max([self.now, *(end for who, begin, end in self.run.sleeps if who == rank and begin <= self.now < end)])
 
     def play(self) -> None:
-        """Until everybody holds everything."""
+        """Until every rank holds everything."""
         for rank in range(self.run.workers):
             self.send(rank)
         while not all(endpoint.idle for endpoint in self.endpoints):
             self.turn()
-            assert self.now < SECONDS, "somebody waits for ever"
+            assert self.now < SECONDS, "a rank waits for ever"
 
     def turn(self) -> None:
-        """The next event: something arrives, a timer fires, a scan is due, somebody wakes up."""
+        """The next event: something arrives, a timer fires, a scan is due, a rank wakes up."""
         times = [max(due, self.awake(rank)) for rank, endpoint in enumerate(self.endpoints)
                  if (due := endpoint.next_deadline()) is not None]  # fmt: skip
         scanning = self.run.block_exp > 0 and self.run.scans
@@ -154,7 +154,7 @@ class Network:
             times.append(self.scanned + self.run.block_exp / 2)
         if self.flying:
             times.append(self.flying[0][0])
-        assert times, "nobody has anything to do, and not everybody is done"
+        assert times, "no rank has anything to do, and not every rank is done"
         self.now = max(self.now, min(times))
         if scanning and self.now >= self.scanned + self.run.block_exp / 2:
             self.scan()

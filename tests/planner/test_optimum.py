@@ -39,7 +39,7 @@ FORESTCOLL = [
 def test_allgather_is_what_forestcoll_finds(topology: Topology, gbps: float, trees: int, tmp_path: Path) -> None:
     told = ran("plan", "optimum", written(tmp_path, topology), "--collective", "allgather")
     assert (round(told["optimum_GBps"], 2), told["trees"], told["exact"]) == (gbps, trees, True)
-    assert told["in_network_GBps"] == told["optimum_GBps"]  # a host must get what it lacks, whoever copies it
+    assert told["in_network_GBps"] == told["optimum_GBps"]  # a host must get what it lacks, by whichever path
     into = told["bottleneck"]
     assert told["optimum_GBps"] == pytest.approx(into["GBps"] * len(topology.hosts) / len(into["from"]))
     assert sorted(into["from"] + into["to"]) == sorted(topology.hosts)

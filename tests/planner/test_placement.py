@@ -186,7 +186,7 @@ def test_hosts_that_cannot_reach_each_other_are_not_put_together() -> None:
 
 
 def test_a_host_that_is_lost() -> None:
-    """Racks of 4, tensor groups of 2: another host of the rack, or else another group, or else a replica fewer, or nobody."""
+    """Racks of 4, tensor groups of 2: another host of the rack, or else another group, or else a replica fewer, or none."""
     topology = shapes.leaf_spine(1, 2, 4, 10)
     wanted = job(workers=4, activation_MB=1, tp=2, pp=1)
     order = ("h1", "h2", "h5", "h6")
@@ -213,8 +213,8 @@ def test_a_host_that_is_lost() -> None:
     assert fewer.after.step > 1.5 * fewer.before.step
     alone = lose("h2", "", order=("h1", "h2"))
     assert (alone.source, alone.seconds) == ((), None)
-    nobody = lose("h2", "h3 h4 h5 h6 h7 h8", order=("h1", "h2"))
-    assert nobody.after is None
+    none = lose("h2", "h3 h4 h5 h6 h7 h8", order=("h1", "h2"))
+    assert none.after is None
     assert lose("h7", "") is None
 
 

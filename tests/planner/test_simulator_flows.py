@@ -175,7 +175,7 @@ def test_jobs_share_what_they_have_in_common() -> None:
         assert job.mean == pytest.approx(2 * alone.jobs[0].mean, rel=0.02)
 
 
-def test_everybody_waits_for_the_straggler() -> None:
+def test_every_rank_waits_for_the_straggler() -> None:
     jobs = (JobPlan(calls=3, compute_ms=50),)
     topology = shapes.star(4, RATE)
     plain = run_flows(topology, Scenario(jobs=jobs)).jobs[0]

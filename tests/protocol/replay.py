@@ -16,7 +16,7 @@ from tests.protocol.targets import Target
 
 
 class Step(NamedTuple):
-    """One frame put on a port; ``about`` says why, for whoever reads a failure."""
+    """One frame put on a port; ``about`` says why, for the reader of a failure."""
 
     port: int
     frame: bytes
@@ -92,7 +92,7 @@ def replay(events: Iterable[Event], target: Target, model: FrameModel | None = N
 
 
 def compare_state(model: FrameModel, target: Target) -> None:
-    """Records of every slot, and the outcome counters of every job and of strangers."""
+    """Records of every slot, and the outcome counters of every job and of untrusted senders."""
     for slot, record in target.records(slots_of(model)).items():
         expected = {name: value for name, value in model.record_of(slot).items() if name in record}
         assert {name: int(record[name]) for name in expected} == expected, f"record of slot {slot}"

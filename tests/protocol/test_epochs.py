@@ -46,7 +46,7 @@ def test_a_new_epoch_forgets_the_old_one(target: Target) -> None:
 
 
 def test_a_rewound_epoch_begins_with_ids_that_the_slots_have_seen(target: Target) -> None:
-    """After a restart the epoch begins at the lowest block that somebody lacks: records of the old epoch with the same ids
+    """After a restart the epoch begins at the lowest block that a rank lacks: records of the old epoch with the same ids
     must not be taken for this one's."""
     model = replay(fill(star.TRIO, OLD), target)
     for first in range(OLD.slots + 1):

@@ -61,7 +61,7 @@ def tagged(frame: bytes, tag: bytes = b"\x81\0\0\0") -> bytes:
 
 
 def test_nobody_speaks_from_anothers_address(target: Target) -> None:
-    """A host and a switch are where they are, on one port or behind several; nobody says that a member is elsewhere."""
+    """A host and a switch are where they are, on one port or behind several; no host says that a member is elsewhere."""
     h3 = star.station(3)
     stolen = [
         Datagram(H2.mac, h3.mac, H1.ip, H2.ip, 40000, 50000, b"mine"),
@@ -117,7 +117,7 @@ def test_ping_and_tcp_pass_unchanged(target: Target) -> None:
         assert target.exchange(1, frame) == [(2, frame)]
 
 
-def test_everybody_and_nobody_known(target: Target) -> None:
+def test_known_and_unknown_destinations(target: Target) -> None:
     for to in (BROADCAST, 0x3333000000FB, 0x020000000099):
         frame = Datagram(to, H1.mac, star.FAR_IP, H2.ip, 5, 6, b"hello").to_bytes()
         assert sorted(target.exchange(3, frame)) == [(port, frame) for port in (1, 2, 4)]
@@ -126,7 +126,7 @@ def test_everybody_and_nobody_known(target: Target) -> None:
 
 
 def test_fragments_and_options_for_the_aggregator_are_not_taken(target: Target) -> None:
-    """They are forwarded like a stranger's frames; no outcome is counted, no state changes."""
+    """They are forwarded like an untrusted sender's frames; no outcome is counted, no state changes."""
     member = star.JOBS[star.PAIR].members[0]
     good = Datagram(star.SWITCH_MAC, star.station(4).mac, star.station(4).ip, star.SWITCH_IP, member.udp_port)
     frames = [

@@ -79,7 +79,7 @@ CONVERSATIONS: dict[str, tuple[Line, ...]] = {
         say("rank 0 contributes", 0, 0, 40),
         ("notices for both", SCAN),
         say("rank 0 fetches", 0, 0, 40),
-        say("rank 1 is a straggler: nobody waits for it", 0, 1, 7),
+        say("rank 1 is a straggler: no rank waits for it", 0, 1, 7),
         ("nothing to close", SCAN),
     ),
     "arp": (("who has 10.0.0.254?", Step(4, ASKS)),),

@@ -1,5 +1,5 @@
 """The switch as memory's MMU: instructions for the virtual address go to the devices of their shard, replies come from it, and
-nobody else speaks for either."""
+no other host speaks for either."""
 
 from __future__ import annotations
 
@@ -202,20 +202,20 @@ def test_other_switches_have_translated_already(mmu: Target) -> None:
 
 def test_nobody_speaks_for_memory(mmu: Target) -> None:
     """Neither as the virtual address, nor as a device, nor past the switch to a device."""
-    stranger, victim, device = star.station(CLIENT), star.station(FAR), star.station(D1)
+    outsider, victim, device = star.station(CLIENT), star.station(FAR), star.station(D1)
     body = pack_memory(MemoryHeader(Instruction.READ, flags=Flag.REPLY))
-    forged = Datagram(victim.mac, stranger.mac, VIRTUAL_IP, victim.ip, MEMORY_PORT, 40000, body)
+    forged = Datagram(victim.mac, outsider.mac, VIRTUAL_IP, victim.ip, MEMORY_PORT, 40000, body)
     frames = [
         forged.to_bytes(),
         forged.but(udp_src=5353).to_bytes(),
         forged.but(ip_src=device.ip).to_bytes(),
-        forged.but(ip_src=stranger.ip).to_bytes(),
+        forged.but(ip_src=outsider.ip).to_bytes(),
         forged.but(ip_src=VIRTUAL_IP, eth_dst=VIRTUAL_MAC, ip_dst=VIRTUAL_IP, udp_dst=MEMORY_PORT).to_bytes(),
-        Datagram(device.mac, stranger.mac, stranger.ip, device.ip, 40000, MEMORY_PORT, body).to_bytes(),
-        Datagram(device.mac, stranger.mac, stranger.ip, device.ip, MEMORY_PORT, MEMORY_PORT, body).to_bytes(),
-        arp(2, (stranger.mac, VIRTUAL_IP), (victim.mac, victim.ip), victim.mac),
+        Datagram(device.mac, outsider.mac, outsider.ip, device.ip, 40000, MEMORY_PORT, body).to_bytes(),
+        Datagram(device.mac, outsider.mac, outsider.ip, device.ip, MEMORY_PORT, MEMORY_PORT, body).to_bytes(),
+        arp(2, (outsider.mac, VIRTUAL_IP), (victim.mac, victim.ip), victim.mac),
         request(ALONE, Instruction.WRITE).but(ip_src=device.ip).to_bytes(),
-        Datagram(VIRTUAL_MAC, stranger.mac, stranger.ip, VIRTUAL_IP, 40000, UDP_PORT, bytes(HEADER_BYTES)).to_bytes(),
+        Datagram(VIRTUAL_MAC, outsider.mac, outsider.ip, VIRTUAL_IP, 40000, UDP_PORT, bytes(HEADER_BYTES)).to_bytes(),
     ]
     for frame in frames:
         assert mmu.exchange(CLIENT, frame) == []

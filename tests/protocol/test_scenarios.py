@@ -153,7 +153,7 @@ class Run:
         self.model.let_in.clear()
 
     def restart(self) -> None:
-        """The switch loses everything; all ranks rejoin in a new epoch at the lowest block that anyone lacks."""
+        """The switch loses everything; all ranks rejoin in a new epoch at the lowest block that any rank lacks."""
         self.epoch += 1
         first = min(host.prefix for host in self.hosts)
         self.load(self.hosts[0].origin + first)
@@ -171,7 +171,7 @@ class Run:
         self.install(self.scenario.job(self.epoch, self.hosts[0].origin))
 
     def over(self) -> bool:
-        """Everybody is at the end: of the program, or with MISMATCH where the calls differ."""
+        """Every rank is at the end: of the program, or with MISMATCH where the calls differ."""
         return all(host.ended if self.scenario.calls_differ else host.done for host in self.hosts)
 
     def play(self) -> None:
@@ -185,7 +185,7 @@ class Run:
             elif self.over():
                 break
             self.round()
-        assert self.over(), "not everybody could finish"
+        assert self.over(), "not every rank could finish"
         self.compare()
 
     def compare(self) -> None:

@@ -153,7 +153,7 @@ class TreeRun(Run):
         self.scan()
 
     def restart(self) -> None:
-        """One switch loses everything; all get a new epoch at the lowest block that anyone lacks."""
+        """One switch loses everything; all get a new epoch at the lowest block that any rank lacks."""
         lost = self.rng.choice((self.at, self.rng.randrange(len(self.jobs))))
         self.epoch += 1
         first = min(host.prefix for host in self.hosts)

@@ -18,7 +18,7 @@ from tests.system.soak.messages import Answer, Began, Failure, Left, Message, No
 
 
 def plan_of(*, degrades: bool = False) -> Plan:
-    """A round of four ranks in which nobody sleeps."""
+    """A round of four ranks in which no rank sleeps."""
     plans = (make_plan(3, n, Possible()) for n in range(200))
     plan = next(plan for plan in plans if plan.degrades == degrades and plan.workers == 4)
     awake = [replace(step, cell=replace(step.cell, delays=(0.0,) * 4), late="accept") for step in plan.steps]

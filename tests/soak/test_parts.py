@@ -114,12 +114,12 @@ def sum_of(chosen: Sequence[int], *, late: str = "accept") -> tuple[Plan, Step, 
     return plan, step, combined("sum", [contribution(step, rank) for rank in range(4)], chosen)
 
 
-PARTIAL = Report(blocks=3, src_cnt_min=3, degraded=1)
+PARTIAL = Report(blocks=3, min_worker_cnt=3, degraded=1)
 
 
 def test_the_judge_lets_pass_what_is_right() -> None:
     plan, step, whole = sum_of((0, 1, 2, 3))
-    assert judged(plan, answers(plan, step, whole, Report(blocks=3, src_cnt_min=4), range(4))) == []
+    assert judged(plan, answers(plan, step, whole, Report(blocks=3, min_worker_cnt=4), range(4))) == []
     plan, step, partial = sum_of((0, 1, 3))
     late = answers(plan, step, partial, replace(PARTIAL, missed=1), [2])
     assert judged(plan, answers(plan, step, partial, PARTIAL, [0, 1, 3]) + late) == []
@@ -127,14 +127,14 @@ def test_the_judge_lets_pass_what_is_right() -> None:
 
 def test_the_judge_sees_what_is_wrong() -> None:
     plan, step, partial = sum_of((0, 1, 3))
-    silent = answers(plan, step, partial, Report(blocks=3, src_cnt_min=3), [0])
+    silent = answers(plan, step, partial, Report(blocks=3, min_worker_cnt=3), [0])
     assert "no degraded block" in judged(plan, silent)[0]
     unaware = answers(plan, step, partial, PARTIAL, [2])
     assert "without this rank's part" in judged(plan, unaware)[0]
-    too_many = answers(plan, step, partial, replace(PARTIAL, src_cnt_min=4), [0])
+    too_many = answers(plan, step, partial, replace(PARTIAL, min_worker_cnt=4), [0])
     assert "fewer ranks than the 4" in judged(plan, too_many)[0]
     lonely_plan, lonely_step, lonely = sum_of((1,))
-    few = answers(lonely_plan, lonely_step, lonely, replace(PARTIAL, src_cnt_min=1), [1])
+    few = answers(lonely_plan, lonely_step, lonely, replace(PARTIAL, min_worker_cnt=1), [1])
     assert "quorum of 2" in judged(lonely_plan, few)[0]
     flipped = partial.copy()
     flipped[100] += 1
@@ -150,7 +150,7 @@ def test_whoever_was_evicted_may_be_missing_in_silence() -> None:
     scenario = Scenario(events=(Event(after=0, kind=Kind.EVICT, rank=2),))
     plan = replace(degrading(), steps=(step,), block_exp_ms=0.0, quorum=0, scenario=scenario)
     result = combined("sum", [contribution(step, rank) for rank in range(4)], (0, 1, 3))
-    given = answers(plan, step, result, Report(blocks=2, src_cnt_min=3), [0, 1, 3])
+    given = answers(plan, step, result, Report(blocks=2, min_worker_cnt=3), [0, 1, 3])
     assert judged(plan, given, evicted=[2]) == []
     assert [line[:16] for line in judged(plan, given, evicted=[1])] == ["ranks [0, 1, 3]:"]
 
@@ -163,7 +163,7 @@ def test_what_was_carried_over_is_in_the_next_call_of_the_kind() -> None:
     without = combined("sum", inputs[0], (0, 1, 3))
     report = replace(PARTIAL, missed=3)
     later = [own + (rest if rank == 2 else 0) for rank, (own, rest) in enumerate(zip(inputs[1], inputs[0], strict=True))]
-    whole = Report(blocks=3, src_cnt_min=4)
+    whole = Report(blocks=3, min_worker_cnt=4)
     right = [
         *answers(plan, first, without, report, [2]),
         *answers(plan, second, combined("sum", later, range(4)), whole, [2]),

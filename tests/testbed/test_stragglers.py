@@ -39,7 +39,7 @@ def test_in_mininet(netsum: Start, switch: str) -> None:
         assert (training["slept_s"] > 0) == (training["probability"] > 0)
         if training["job"] == "wait":
             assert training["degraded"] == training["missed"] == training["sat_out"] == training["resyncs"] == 0
-    # A job that waits leaves nobody out: whoever sleeps, all learn the same.
+    # A job that waits leaves no rank out: all learn the same.
     assert said["trainings"][0]["accuracy"] == said["trainings"][2]["accuracy"]
 
 

@@ -28,7 +28,7 @@ GOOD = "1"
 
 
 def traffic(rng: random.Random) -> list[tuple[int, bytes]]:
-    """(port, frame) of blocks of every kind, with a repetition, a stranger and a block long gone."""
+    """(port, frame) of blocks of every kind, with a repetition, an untrusted sender and a block long gone."""
     sent = []
 
     def say(member: int, block: int, payload: Payload = (), **fields: int) -> None:

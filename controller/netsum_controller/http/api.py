@@ -211,7 +211,7 @@ class _Handler(BoundedHandler):
                 self.wfile.write(message.encode())
 
     def _call(self) -> str:
-        """The call as one of a few words, so that a stranger's path makes no new time series."""
+        """The call as one of a few words, so that an untrusted sender's path makes no new time series."""
         path = getattr(self, "path", "").partition("?")[0].strip("/")
         action = path.rpartition("/")[2]
         if path in ("metrics", "v1/live"):
@@ -265,7 +265,7 @@ class _Handler(BoundedHandler):
         if (method, action) not in _CALLS:
             raise _HttpError(HTTPStatus.NOT_FOUND, f"no such call: {method} {action}")
         token = self._token()
-        job = self.membership.job(name, token)  # before looking at a stranger's body
+        job = self.membership.job(name, token)  # before looking at an untrusted sender's body
         self.server.trust(self.connection)
         if action == "diagnosis":
             return self._diagnosis(name, url.query)

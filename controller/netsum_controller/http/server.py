@@ -1,4 +1,4 @@
-"""An HTTP server, with TLS, that bounds what a stranger can cost before its token is read.
+"""An HTTP server, with TLS, that bounds what an untrusted sender can cost before its token is read.
 
 A request has one deadline, including the handshake, so a client that trickles bytes holds a thread no longer than others. When
 all places are taken, a connection without a token makes room: the oldest from the address that has most. When members hold all
@@ -243,10 +243,10 @@ class BoundedHTTPServer(ThreadingHTTPServer):
 
     def _displace(self) -> bool:
         """Close one connection without a token, if there is any. Call it under the lock."""
-        strangers = Counter(address for address in self._open.values() if address is not None)
-        if not strangers:
+        addresses = Counter(address for address in self._open.values() if address is not None)
+        if not addresses:
             return False
-        ((crowded, _),) = strangers.most_common(1)
+        ((crowded, _),) = addresses.most_common(1)
         victim = next(connection for connection, address in self._open.items() if address == crowded)
         del self._open[victim]
         log.warning("closed a connection from %s: too many connections", crowded)

@@ -55,7 +55,7 @@ class Membership:
 
     def job(self, name: str, token: str) -> Job:
         """The job, if the token is its own. Otherwise :class:`UnauthorizedError`; :class:`UnknownJobError` only for the token
-        of some job, so that strangers do not learn which jobs there are, not even from how long it takes."""
+        of some job, so that untrusted senders do not learn which jobs there are, not even from how long it takes."""
         if not self._context.store.knows_token(token_hash(token)):
             raise UnauthorizedError(name)
         job = self._context.store.job(name)
@@ -85,7 +85,7 @@ class Membership:
         try:
             descriptor = self._join(name, token, rank, instance, _link(link), progress, peer)
         except (UnknownJobError, UnauthorizedError):
-            raise  # a stranger's; counted as an HTTP request
+            raise  # an untrusted sender's; counted as an HTTP request
         except ControllerError as error:
             self._context.counters.add("joins", name, kind, outcome_of(error))
             log.debug("job %s: rank %s may not %s now: %s", name, rank, kind, error, extra={"job": name, "rank": rank})

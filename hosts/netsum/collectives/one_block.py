@@ -111,7 +111,7 @@ class OneBlock:
         if largest < form.smallest:
             return None
         report, following = self._context.report, form.exponent + 1 - form.bits + largest.bit_length()
-        report.blocks, report.src_cnt_min, report.quantum = 1, header.worker_cnt, form.quantum
+        report.blocks, report.min_worker_cnt, report.quantum = 1, header.worker_cnt, form.quantum
         if not self._mean:
             sums: Array = quanta.astype(np.float32)
             return np.multiply(sums, form.down, sums), following

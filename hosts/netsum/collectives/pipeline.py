@@ -119,7 +119,7 @@ class BlockGroup:
         if len(self._lost) < self.rows:
             there = self.worker_cnt if not self._lost else np.delete(self.worker_cnt, self._lost)
             fewest = int(there.min())
-            report.src_cnt_min = fewest if report.src_cnt_min is None else min(fewest, report.src_cnt_min)
+            report.min_worker_cnt = fewest if report.min_worker_cnt is None else min(fewest, report.min_worker_cnt)
 
 
 class BlockPipeline:

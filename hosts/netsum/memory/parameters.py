@@ -147,7 +147,7 @@ class Parameters:
             summed = self._comm.reduce(flat, 0, mean, timeout=timeout)
         report = self._comm.report
         # A gradient of zeros is not sent, and so no result says how many ranks had one.
-        counted = self._comm.active_size if report.src_cnt_min is None else report.src_cnt_min
+        counted = self._comm.active_size if report.min_worker_cnt is None else report.min_worker_cnt
         error: Exception | None = None
         if self._pushes:
             try:

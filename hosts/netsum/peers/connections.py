@@ -154,7 +154,7 @@ class PeerSession:
 # The two ends of a connection between members. It carries frames one way, from the member that opened it.
 #
 # A member that has something to send connects, so two members never wait for each other to do it. A connection may break at
-# any time, even through a stranger. It is then opened again, and what was lost is repeated.
+# any time, even through an untrusted sender. It is then opened again, and what was lost is repeated.
 
 
 PATIENCE: Final = 2.0

@@ -100,13 +100,13 @@ def own_address(controller: str) -> str | None:
 class PeerTransport:
     """A transport to all other members of one epoch. The first byte of a packet is the rank at the other end; a packet of only
     that byte says that earlier ones from there may be lost. Connections from an address that is no member's, or that cannot
-    prove to be a member's, are closed and counted in ``strangers``."""
+    prove to be a member's, are closed and counted in ``rejected_connections``."""
 
     def __init__(self, sock: PeerSocket, descriptor: Descriptor, *, owns: bool = False, clock: Clock = time.monotonic) -> None:
         """``descriptor`` has the peers and the key. ``owns``: closing the transport closes the socket."""
         self._clock = clock
         self._owned = sock if owns else None
-        self.strangers = 0
+        self.rejected_connections = 0
         self._listener = sock.sock
         self._peers = {
             rank: parse_address(address)
@@ -210,7 +210,7 @@ class PeerTransport:
                     raise BrokenError
                 incoming = Incoming(self._identity, sock, ranks, self._largest, self._clock())
             except OSError:
-                self.strangers += 1
+                self.rejected_connections += 1
                 sock.close()
                 continue
             if len(self._unproven) >= UNPROVEN + len(self._peers):
@@ -245,7 +245,7 @@ class PeerTransport:
         self._come += [memoryview(RANK.pack(incoming.rank) + body) for body in bodies]
 
     def _refuse(self, incoming: Incoming) -> None:
-        self.strangers += 1
+        self.rejected_connections += 1
         self._close(incoming)
 
     def _close(self, incoming: Incoming) -> None:

@@ -128,7 +128,7 @@ def message_bytes(block_bytes: int) -> int:
 #
 # Each process draws a random number, its *session*, and each connection gets another. Both ends derive the connection's
 # key from these, from the two ranks and from the epoch's key, which members never send each other. A frame carries
-# keyed hashes of its size, of its body, and of where in the connection these are. So what a stranger records is useless
+# keyed hashes of its size, of its body, and of where in the connection these are. So what an untrusted sender records is useless
 # on any other connection, to any other member or process, and in any other order; what it adds or alters ends the
 # connection, and the member connects again.
 #

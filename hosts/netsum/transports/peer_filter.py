@@ -1,7 +1,7 @@
 """UDP sockets that receive only from certain addresses, and no errors.
 
 A connected socket also receives only from one address, but any ICMP message about it, from any sender, becomes an error of its
-next system call: a stranger could end a member with one packet.
+next system call: an untrusted sender could end a member with one packet.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _SEND_PATIENCE_MS = 100
 LOST = frozenset(
     {
         *(errno.ENOBUFS, errno.ENETDOWN, errno.EPERM, errno.EACCES),
-        # Linux turns ICMP messages into these, except for "fragmentation needed". Any stranger can send them.
+        # Linux turns ICMP messages into these, except for "fragmentation needed". Any sender can send them.
         *(errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EHOSTDOWN),
         *(errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EPROTO, getattr(errno, "ENONET", errno.EHOSTDOWN)),
     }

@@ -125,5 +125,5 @@ def prepare_udp(sock: socket.socket) -> None:
         # The switch compares whole contributions; a checksum over 4096 bytes would only cost time.
         sock.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
         # The switch takes no fragments, so a packet too big for the interface must be an error, not be lost silently.
-        # ICMP messages about the path are ignored: it has no router, and any stranger can send them.
+        # ICMP messages about the path are ignored: it has no router, and any sender can send them.
         sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)

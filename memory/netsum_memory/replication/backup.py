@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 from netsum_memory.replication.log import M, Record
-from netsum_memory.replication.messages import Ack, Ask, Counted, Entry, Given, Letter, Offer, Order, Piece
+from netsum_memory.replication.messages import Ack, Ask, Counted, Entry, Given, Offer, Order, PeerMessage, Piece
 from netsum_memory.replication.transfer import Outstanding, SnapshotTransfer
 
 if TYPE_CHECKING:
@@ -63,29 +63,29 @@ class Backup(Generic[M]):
 
     # --- what the primary says ----------------------------------------------------------------------------------------
 
-    def hear(self, number: int, letter: Letter) -> None:
+    def receive(self, number: int, peer_message: PeerMessage) -> None:
         if number != 0:
             return
         self._heard = True
-        if isinstance(letter, Order):
-            self._ordered(letter)
-        elif isinstance(letter, Given):
-            self._came(letter.position)
-            self._tell(letter.position, Told(letter.of, message=letter.message))
-        elif isinstance(letter, Counted):
-            self.counted = min(self.counted, letter.position)
+        if isinstance(peer_message, Order):
+            self._ordered(peer_message)
+        elif isinstance(peer_message, Given):
+            self._came(peer_message.position)
+            self._tell(peer_message.position, Told(peer_message.of, message=peer_message.message))
+        elif isinstance(peer_message, Counted):
+            self.counted = min(self.counted, peer_message.position)
             self._owes_ack = True
-        elif isinstance(letter, Offer):
-            self._offered(letter)
-        elif isinstance(letter, Piece) and self._loading is not None:
-            self._loading.came(letter)
+        elif isinstance(peer_message, Offer):
+            self._offered(peer_message)
+        elif isinstance(peer_message, Piece) and self._loading is not None:
+            self._loading.came(peer_message)
             self._load()
 
-    def _ordered(self, letter: Order) -> None:
-        for position, entry in enumerate(letter.entries, letter.first):
+    def _ordered(self, peer_message: Order) -> None:
+        for position, entry in enumerate(peer_message.entries, peer_message.first):
             self._tell(position, Told(entry.epoch, entry))
-        self.end = max(self.end, letter.end)
-        self.executed = max(self.executed, letter.committed)
+        self.end = max(self.end, peer_message.end)
+        self.executed = max(self.executed, peer_message.committed)
         self._owes_ack = True
 
     def trusted(self) -> int:
@@ -165,9 +165,9 @@ class Backup(Generic[M]):
 
     # --- a copy of everything -----------------------------------------------------------------------------------------
 
-    def _offered(self, letter: Offer) -> None:
-        if (self.replica.whole and letter.position <= self.agreed) or (
-            self._loading is not None and self._loading.position == letter.position
+    def _offered(self, peer_message: Offer) -> None:
+        if (self.replica.whole and peer_message.position <= self.agreed) or (
+            self._loading is not None and self._loading.position == peer_message.position
         ):
             return
         replica = self.replica
@@ -176,8 +176,8 @@ class Backup(Generic[M]):
         replica.committed = self.agreed = 0
         self._told.clear()
         self._asking.again()
-        replica.machine.begin(letter.position)
-        self._loading = SnapshotTransfer(letter)
+        replica.machine.begin(peer_message.position)
+        self._loading = SnapshotTransfer(peer_message)
         self._load()
 
     def _load(self) -> None:
@@ -185,8 +185,8 @@ class Backup(Generic[M]):
         assert loading is not None
         for data in loading.take():
             replica.machine.piece(data)
-        for letter in loading.asks(replica.epoch):
-            replica.send(0, letter)
+        for peer_message in loading.asks(replica.epoch):
+            replica.send(0, peer_message)
         if not loading.over:
             return
         self._loading = None

@@ -86,10 +86,10 @@ class Piece(NamedTuple):
     data: bytes
 
 
-Letter = Order | Ack | Counted | Ask | Given | Offer | AskPiece | Piece
+PeerMessage = Order | Ack | Counted | Ask | Given | Offer | AskPiece | Piece
 
 
-# Letters as packets: an instruction's header, whose fields mean something else between devices.
+# Messages as packets: an instruction's header, whose fields mean something else between devices.
 #
 #     ORDER    argument: first position, address: how far the primary has executed; payload: end of the log, entries
 #     ACK      argument: position, address: how far it is executed; status: 0 or 1 (ready), 2 (from the primary: you are
@@ -110,30 +110,30 @@ _COUNTED: Final = 2
 _ASK, _GIVEN, _OFFER, _ASK_PIECE, _PIECE = range(5)
 
 
-def pack(letter: Letter, blank: MemoryHeader) -> bytes:
+def pack(peer_message: PeerMessage, blank: MemoryHeader) -> bytes:
     """The packet; ``blank`` has the shard, the group's key and the sender's number."""
-    header = blank._replace(epoch=letter.epoch)
+    header = blank._replace(epoch=peer_message.epoch)
     segments: tuple[int, ...] = ()
     payload = b""
-    if isinstance(letter, Order):
-        header = _filled(header, Instruction.ORDER, letter.first, address=letter.committed)
-        entries = (_ENTRY.pack(each.epoch, each.digest, *each.name) for each in letter.entries)
-        payload = _END.pack(letter.end) + b"".join(entries)
-    elif isinstance(letter, Ack):
-        header = _filled(header, Instruction.ACK, letter.position, int(letter.ready), letter.executed)
-    elif isinstance(letter, Counted):
-        header = _filled(header, Instruction.ACK, letter.position, _COUNTED)
-    elif isinstance(letter, Ask):
-        header = _filled(header, Instruction.RECORD, letter.position, _ASK, letter.mine)
-    elif isinstance(letter, Offer):
-        header = _filled(header, Instruction.RECORD, letter.position, _OFFER, letter.pieces)
-    elif isinstance(letter, AskPiece):
-        header = _filled(header, Instruction.RECORD, letter.position, _ASK_PIECE, letter.number)
-    elif isinstance(letter, Piece):
-        header = _filled(header, Instruction.RECORD, letter.position, _PIECE, letter.number)
-        payload = letter.data
+    if isinstance(peer_message, Order):
+        header = _filled(header, Instruction.ORDER, peer_message.first, address=peer_message.committed)
+        entries = (_ENTRY.pack(each.epoch, each.digest, *each.name) for each in peer_message.entries)
+        payload = _END.pack(peer_message.end) + b"".join(entries)
+    elif isinstance(peer_message, Ack):
+        header = _filled(header, Instruction.ACK, peer_message.position, int(peer_message.ready), peer_message.executed)
+    elif isinstance(peer_message, Counted):
+        header = _filled(header, Instruction.ACK, peer_message.position, _COUNTED)
+    elif isinstance(peer_message, Ask):
+        header = _filled(header, Instruction.RECORD, peer_message.position, _ASK, peer_message.mine)
+    elif isinstance(peer_message, Offer):
+        header = _filled(header, Instruction.RECORD, peer_message.position, _OFFER, peer_message.pieces)
+    elif isinstance(peer_message, AskPiece):
+        header = _filled(header, Instruction.RECORD, peer_message.position, _ASK_PIECE, peer_message.number)
+    elif isinstance(peer_message, Piece):
+        header = _filled(header, Instruction.RECORD, peer_message.position, _PIECE, peer_message.number)
+        payload = peer_message.data
     else:
-        header, segments, payload = _record(header, letter)
+        header, segments, payload = _record(header, peer_message)
     return Message(header, segments, payload).pack()
 
 
@@ -141,15 +141,15 @@ def _filled(header: MemoryHeader, instruction: int, position: int, status: int =
     return header._replace(instruction=int(instruction), argument=position, status=status, address=address)
 
 
-def _record(header: MemoryHeader, letter: Given) -> tuple[MemoryHeader, tuple[int, ...], bytes]:
-    inner, segments, payload, _ = letter.message
-    header = _filled(header, Instruction.RECORD, letter.position, _GIVEN, inner.address)
+def _record(header: MemoryHeader, peer_message: Given) -> tuple[MemoryHeader, tuple[int, ...], bytes]:
+    inner, segments, payload, _ = peer_message.message
+    header = _filled(header, Instruction.RECORD, peer_message.position, _GIVEN, inner.address)
     header = header._replace(client=inner.client, sequence=inner.sequence, lane=inner.lane, length=inner.length)
-    return header, (*segments, inner.argument, letter.of << 8 | inner.instruction), payload
+    return header, (*segments, inner.argument, peer_message.of << 8 | inner.instruction), payload
 
 
-def parse(told: Message) -> Letter | None:
-    """The letter in a packet, or None if there is none."""
+def parse(told: Message) -> PeerMessage | None:
+    """The message in a packet, or None if there is none."""
     header, segments, payload, _ = told
     epoch, position, address, status = header.epoch, header.argument, header.address, header.status
     if header.instruction == Instruction.ORDER:

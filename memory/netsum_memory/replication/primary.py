@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Generic
 
 from netsum_memory.replication.log import Copy, M, Record
-from netsum_memory.replication.messages import Ack, Ask, AskPiece, Counted, Entry, Given, Letter, Offer, Order, Piece
+from netsum_memory.replication.messages import Ack, Ask, AskPiece, Counted, Entry, Given, Offer, Order, PeerMessage, Piece
 
 if TYPE_CHECKING:
     from netsum_memory.replication.replica import Replica
@@ -94,24 +94,24 @@ class Primary(Generic[M]):
 
     # --- what devices say ---------------------------------------------------------------------------------------------
 
-    def hear(self, number: int, letter: Letter) -> None:
+    def receive(self, number: int, peer_message: PeerMessage) -> None:
         if number not in self.held:
             return
-        if isinstance(letter, Ack):
-            self._acknowledged(number, letter)
-        elif isinstance(letter, Ask):
-            self._asked(number, letter)
-        elif isinstance(letter, AskPiece):
-            self._asked_piece(number, letter)
+        if isinstance(peer_message, Ack):
+            self._acknowledged(number, peer_message)
+        elif isinstance(peer_message, Ask):
+            self._asked(number, peer_message)
+        elif isinstance(peer_message, AskPiece):
+            self._asked_piece(number, peer_message)
 
-    def _acknowledged(self, number: int, letter: Ack) -> None:
+    def _acknowledged(self, number: int, peer_message: Ack) -> None:
         end = self.replica.log.end
-        self.held[number] = max(self.held[number], min(letter.position, end))
-        self.executed[number] = max(self.executed[number], letter.executed)
+        self.held[number] = max(self.held[number], min(peer_message.position, end))
+        self.executed[number] = max(self.executed[number], peer_message.executed)
         if number not in self.needed and end - self.held[number] <= self.lag:
             self.needed.add(number)
             self._counted[number] = end
-        if number in self.needed and not letter.ready:
+        if number in self.needed and not peer_message.ready:
             self.replica.send(number, Counted(self.replica.epoch, self._counted.setdefault(number, end)))
 
     def _commit(self) -> None:
@@ -131,15 +131,15 @@ class Primary(Generic[M]):
         """The position up to which all devices that count hold the log."""
         return min((self.held[number] for number in self.needed), default=self.replica.log.end)
 
-    def _asked(self, number: int, letter: Ask) -> None:
-        record = self.replica.log.at(letter.position)
+    def _asked(self, number: int, peer_message: Ask) -> None:
+        record = self.replica.log.at(peer_message.position)
         if record is not None:
-            if letter.mine == record.epoch:
-                self.replica.send(number, self._order(letter.position, letter.position))
+            if peer_message.mine == record.epoch:
+                self.replica.send(number, self._order(peer_message.position, peer_message.position))
             else:
-                given = Given(self.replica.epoch, letter.position, record.epoch, record.message)
+                given = Given(self.replica.epoch, peer_message.position, record.epoch, record.message)
                 self.replica.send(number, given)
-        elif letter.position < self.replica.log.first:
+        elif peer_message.position < self.replica.log.first:
             self._offer(number)
 
     # --- a copy for who is too far behind -----------------------------------------------------------------------------
@@ -151,15 +151,15 @@ class Primary(Generic[M]):
         position, copy = self._copy
         self.replica.send(number, Offer(self.replica.epoch, position, copy.pieces))
 
-    def _asked_piece(self, number: int, letter: AskPiece) -> None:
-        if self._copy is None or self._copy[0] != letter.position:
+    def _asked_piece(self, number: int, peer_message: AskPiece) -> None:
+        if self._copy is None or self._copy[0] != peer_message.position:
             self._offer(number)
             return
         self._idle = 0
         position, copy = self._copy
-        if letter.number < copy.pieces:
-            piece = copy.piece(letter.number)
-            self.replica.send(number, Piece(self.replica.epoch, position, letter.number, piece))
+        if peer_message.number < copy.pieces:
+            piece = copy.piece(peer_message.number)
+            self.replica.send(number, Piece(self.replica.epoch, position, peer_message.number, piece))
 
     # --- orders -------------------------------------------------------------------------------------------------------
 

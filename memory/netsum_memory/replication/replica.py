@@ -12,7 +12,7 @@ from typing import Any, Final, Generic
 
 from netsum_memory.replication.backup import Backup
 from netsum_memory.replication.log import Log, M, Record, StateMachine
-from netsum_memory.replication.messages import Letter
+from netsum_memory.replication.messages import PeerMessage
 from netsum_memory.replication.primary import Primary
 
 KEEP: Final = 1024
@@ -52,7 +52,7 @@ class Replica(Generic[M]):
         self.behind = 0
         self.pool: OrderedDict[tuple[int, int], M] = OrderedDict()
         self.role: Primary[M] | Backup[M] | None = None
-        self._letters: list[tuple[int, Letter]] = []
+        self._peer_messages: list[tuple[int, PeerMessage]] = []
         self._replies: list[Any] = []
 
     @property
@@ -119,30 +119,30 @@ class Replica(Generic[M]):
         self._meets(epoch)
         return isinstance(self.role, Primary) and self.role.read(message)
 
-    def hear(self, number: int, letter: Letter) -> None:
-        """A letter from another device of the group."""
-        self._meets(letter.epoch)
-        if self.role is not None and self.concerns(letter):
-            self.role.hear(number, letter)
+    def receive(self, number: int, peer_message: PeerMessage) -> None:
+        """Receive a message from another device of the group."""
+        self._meets(peer_message.epoch)
+        if self.role is not None and self.concerns(peer_message):
+            self.role.receive(number, peer_message)
 
     def tend(self) -> None:
         """Send again what may have been lost."""
         if self.role is not None:
             self.role.tend()
 
-    def leave(self) -> tuple[list[Any], list[tuple[int, Letter]]]:
+    def take_output(self) -> tuple[list[Any], list[tuple[int, PeerMessage]]]:
         """The packets for clients, and to devices by their numbers. The instructions of a batch are executed together here,
         and what was appended to logs is told of and acknowledged together."""
         if self.role is not None:
             self.role.finish()
         replies, self._replies = self._replies, []
-        letters, self._letters = self._letters, []
-        return replies, letters
+        peer_messages, self._peer_messages = self._peer_messages, []
+        return replies, peer_messages
 
     # --- for the roles ------------------------------------------------------------------------------------------------
 
-    def send(self, number: int, letter: Letter) -> None:
-        self._letters.append((number, letter))
+    def send(self, number: int, peer_message: PeerMessage) -> None:
+        self._peer_messages.append((number, peer_message))
 
     def reply(self, replies: Sequence[Any]) -> None:
         self._replies += replies
@@ -178,10 +178,10 @@ class Replica(Generic[M]):
         if kept - self.log.first > self.keep:
             self.log.forget(kept)
 
-    def concerns(self, letter: Letter) -> bool:
+    def concerns(self, peer_message: PeerMessage) -> bool:
         """Not if it is of another epoch. An old one this device has promised to have no part in any more; what a new one wants of
         us the controller will tell."""
-        return letter.epoch == self.epoch
+        return peer_message.epoch == self.epoch
 
     def _meets(self, epoch: int) -> None:
         if epoch > self.epoch:

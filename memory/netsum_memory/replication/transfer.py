@@ -85,10 +85,10 @@ class SnapshotTransfer:
         end = min(self._next + AHEAD, self._pieces)
         return (number for number in range(self._next, end) if number not in self._early)
 
-    def came(self, letter: Piece) -> None:
-        number = letter.number
-        if letter.position == self.position and self._next <= number < self._next + AHEAD and number not in self._early:
-            self._early[number] = letter.data
+    def came(self, peer_message: Piece) -> None:
+        number = peer_message.number
+        if peer_message.position == self.position and self._next <= number < self._next + AHEAD and number not in self._early:
+            self._early[number] = peer_message.data
             self._overdue += self._asking.came(number)
 
     def take(self) -> Iterator[bytes]:

@@ -21,7 +21,7 @@ def target() -> FuzzTarget:
     def take(data: bytes) -> None:
         sent = switch.pipeline.process(CPU_PORT, data)
         if len(data) >= _PACKET_OUT and data[0] not in tuple(PacketOutKind):
-            assert not sent, "nobody knows what it asks for"
+            assert not sent, "it asks for nothing that is defined"
         elif len(data) >= _PACKET_OUT and data[0] != PacketOutKind.SCAN:
             [(port, answer)] = sent
             assert port == CPU_PORT

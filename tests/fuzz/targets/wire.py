@@ -14,7 +14,7 @@ DESCRIPTOR = Descriptor(
     "resnet", 3, 7, 0, 0, 2, 4, 100, 512, 1500, SwitchAddress("10.0.0.254", "02:6e:73:00:00:fe"),
     HostAddress("10.0.0.1", "02:6e:73:00:00:01", 20001),
 )  # fmt: skip
-"""The header's one bit that nobody reads."""
+"""The header's one bit that no receiver reads."""
 
 
 def target() -> FuzzTarget:

@@ -121,7 +121,7 @@ def test_copies_are_made_at_the_memory(to: int, source: int) -> None:
 
 
 def test_counters_of_many_threads_and_of_calls_under_way() -> None:
-    """Half of the additions are waited for at once, half at the end; nobody gets another one's number."""
+    """Half of the additions are waited for at once, half at the end; no client gets another one's number."""
     near = device("int64", shards=2)
 
     def count(region: MemoryArray) -> list[int]:

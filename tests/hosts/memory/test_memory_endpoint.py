@@ -123,7 +123,7 @@ def run_of(task: Task, instruction: Instruction, cells: Any, data: Any = None, i
     st.sampled_from([1, 4]),
 )
 def test_everything_is_done_exactly_once(seed: int, loss: float, double: float, slowest: float, shards: int) -> None:
-    """Counters that three clients add to: nobody gets the number that another one got, and nobody's is left out."""
+    """Counters that three clients add to: no client gets the number that another one got, and no client's is left out."""
     net = Net(seed, loss=loss, double=double, slowest=slowest, clients=3, shards=shards)
     cells = [net.rng.choices(range(5), k=200) for _ in net.endpoints]
     found = [np.full(200, -1, np.int64) for _ in net.endpoints]
@@ -287,7 +287,7 @@ def test_a_slow_link_is_not_flooded_with_repeats(gap: float, repeated: int) -> N
 
 
 def test_what_is_lost_behind_pushes_that_wait_is_sent_again() -> None:
-    """Nobody answers a gradient before the other workers' have come, and these may wait for what was lost."""
+    """No client answers a gradient before the other workers' have come, and these may wait for what was lost."""
     endpoint, tasks, now = MemoryEndpoint(), [Task() for _ in range(4)], 0.0
     pushes = MemoryHeader(Instruction.OPTIMIZE, length=4, lane=LaneType.FLOAT32, argument=1 << 32)
     for task, header in zip(tasks, (pushes, pushes, pushes, MemoryHeader(Instruction.READ, length=4)), strict=True):

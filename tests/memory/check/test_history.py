@@ -60,7 +60,7 @@ def test_what_has_no_reply_may_be_done_or_not() -> None:
 
 @pytest.mark.parametrize(("atomic", "expected"), [(True, (Finding.LOST, write(2))), (False, None)])
 def test_a_copy_between_devices_may_be_overtaken(atomic: bool, expected: tuple[Finding, Asked] | None) -> None:
-    """It has read 1 before somebody wrote 2 there and 3 to where it writes: at once, it could not have."""
+    """It has read 1 before a client wrote 2 there and 3 to where it writes: at once, it could not have."""
     copy = Entry(1, COPY, 1.0, 10.0, b"")
     others = [
         Entry(0, write(1), 0.0, 0.5, b""),

@@ -70,10 +70,10 @@ class Caller:
         self.put(data)
 
     def put(self, data: bytes) -> None:
-        with suppress(OSError):  # nobody is there
+        with suppress(OSError):  # no peer is there
             self.sock.send(data)
 
-    def hear(self) -> None:
+    def read_line(self) -> None:
         """Take what comes, and ask again for what does not."""
         try:
             data = self.sock.recv(65536)
@@ -99,11 +99,11 @@ class Caller:
             if len(self.waiting) < window and self.sequence - oldest < CLIENT_WINDOW - 1:
                 self.ask()
             else:
-                self.hear()
+                self.read_line()
 
     def finish(self) -> None:
         """Wait for all replies."""
         deadline = time.monotonic() + PATIENCE
         while self.waiting:
             assert time.monotonic() < deadline, f"no reply to {sorted(self.waiting)}"
-            self.hear()
+            self.read_line()

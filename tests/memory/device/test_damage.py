@@ -33,7 +33,7 @@ LAST = 24
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody cuts the power here."""
+    """The power stays on here."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 

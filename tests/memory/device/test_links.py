@@ -77,7 +77,7 @@ def test_a_packet_to_nobody_is_lost_without_harm(pair: Pair) -> None:
     if isinstance(left, FramesLink):
         right.close()
     for _ in range(3):  # the ICMP error of one would meet the next
-        left.send([(there, b"to nobody")])
+        left.send([(there, b"to no peer")])
         assert left.receive(0.001) == []
 
 

@@ -105,19 +105,19 @@ def test_a_copy_shows_one_position_and_takes_the_ram_of_what_changes(folder: boo
     assert (shard.position, shard.whole) == (copied, True)
     assert most < len(windows) + 2 * PAGE, "a page at a time"
     del copy
-    assert not source.store._snapshots, "nobody has it any more"
+    assert not source.store._snapshots, "no snapshot is held any more"
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_replaced_primarys_own_end_of_the_log_is_cut_off(seed: int, tmp_path: Path) -> None:
-    """It has what it told nobody of; when it returns, with its journal, it has the others' log."""
+    """It has entries that it told no device of; when it returns, with its journal, it has the others' log."""
     hosts = ("h1", "h2", "h3")
     group = Group(REGION, seed, *hosts, loss=0.1, folders={host: tmp_path / host for host in hosts})
     group.tell(*hosts)
     asked = instructions(seed, 60)
     group.complete(asked[:20])
     lonely = instructions(seed + 1, 5, client=6)
-    for each in lonely:  # come to the primary alone, whose letters are lost
+    for each in lonely:  # come to the primary alone, whose messages are lost
         group.devices["h1"].receive([(("10.9.0.2", 4000), each.pack())], group.now)
     group.start("h1")  # killed
     assert group.held("h1").ordering.position == 25

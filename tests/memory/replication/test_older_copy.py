@@ -87,7 +87,7 @@ def write(sequence: int, told: int) -> Message:
 
 
 def test_whoever_counts_has_what_clients_were_told(group: Group) -> None:
-    """Through losses and another primary, nobody takes a device for one that has lost memory."""
+    """Through losses and another primary, no client takes a device for one that has lost memory."""
     group.loss = 0.2
     asked = instructions(2, 200, client=6)
     told = 0

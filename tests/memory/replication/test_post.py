@@ -1,4 +1,4 @@
-"""Letters survive being packets; what is no letter is none."""
+"""Messages survive being packets; a packet that is none is refused."""
 
 from __future__ import annotations
 
@@ -46,17 +46,19 @@ every_letter = st.one_of(
 
 
 @given(every_letter)
-def test_a_letter_survives_being_a_packet(letter: messages.Letter) -> None:
-    told = message.parse(messages.pack(letter, BLANK))
+def test_a_message_survives_being_a_packet(peer_message: messages.PeerMessage) -> None:
+    told = message.parse(messages.pack(peer_message, BLANK))
     header = told.header
     assert (header.key, header.region, header.shard, header.replica) == (13, 7, 3, 1)
     heard = messages.parse(told)
-    assert type(heard) is type(letter)
-    assert heard == letter
+    assert type(heard) is type(peer_message)
+    assert heard == peer_message
 
 
 @given(st.sampled_from([16, 17, 18, 19]), u8, u64, segments, st.binary(max_size=40))
-def test_anything_is_a_letter_or_none(instruction: int, status: int, argument: int, own: tuple[int, ...], payload: bytes) -> None:
+def test_anything_is_a_message_or_none(
+    instruction: int, status: int, argument: int, own: tuple[int, ...], payload: bytes
+) -> None:
     header = MemoryHeader(instruction, status=status, argument=argument)
     messages.parse(message.parse(Message(header, own, payload).pack()))
 

@@ -79,7 +79,7 @@ class History:
 
 
 class CarefulPrimary(Primary[Asked]):
-    """Waits for who is joining only once it lacks nothing, and drops a copy that nobody asks for at once."""
+    """Waits for who is joining only once it lacks nothing, and drops a copy that no device asks for at once."""
 
     lag = 0
 

@@ -9,10 +9,10 @@ or never; later would only make it harder to see that something is wrong.
 - All devices have executed beginnings of one sequence, in which nothing is twice: so replicas are bit-equal and everything is
   done exactly once, also after a restart or a promotion.
 - All of that is in the logs of all members that count: so nothing acknowledged is lost with the others.
-- Who is answered is shown at least all that anybody was shown before the instruction was sent for the first time: histories
+- Who is answered is shown at least all that any device was shown before the instruction was sent for the first time: histories
   are linearizable (each instruction takes effect at its position, each read behind the last position that it shows).
 
-**Liveness**, from every reachable state: if nothing more is lost, nobody fails and timers run, all clients come to their end,
+**Liveness**, from every reachable state: if nothing more is lost, no device fails and timers run, all clients come to their end,
 and all members have executed the same.
 """
 
@@ -35,14 +35,14 @@ from tests.model.memory.transitions import LOST, After, Request, Transitions
 from tests.model.search import search
 from tests.model.transitions import bits
 
-STUCK = "somebody waits for ever"
+STUCK = "a device waits for ever"
 ROUNDS = 40
 """More rounds of timers than any end takes."""
 
 
 class Client(NamedTuple):
-    """The number of complete instructions; what had been shown to anybody when the present one was first sent, None before; what
-    it was told itself."""
+    """The number of complete instructions; what had been shown to any device when the present one was first sent, None before;
+    what it was told itself."""
 
     complete: int = 0
     floor: int | None = None
@@ -58,7 +58,7 @@ class World(NamedTuple):
     clients: tuple[Client, ...]
     network: int
     done: tuple[Name, ...] = ()  # the longest that any device has executed
-    shown: int = 0  # the last position whose effect anybody was shown
+    shown: int = 0  # the last position whose effect any device was shown
     changes: int = 0  # how many of the wanted changes have been made known
     restarts: tuple[int, ...] = ()  # devices that may still restart
     put_back: tuple[int, ...] = ()  # devices whose folder may still be put back
@@ -92,11 +92,11 @@ class Explorer:
         return "" if self._finishes(world._replace(network=0)) else STUCK
 
     def _lacks(self, world: World) -> str:
-        """Which member that counts does not hold all that anybody has executed, in that order."""
+        """Which member that counts does not hold all that any device has executed, in that order."""
         for member in world.group.members:
             device = world.devices[int(member.host)]
             if self._is_back(world, int(member.host)):
-                continue  # it is for the device or the controller to find out, once somebody is to be shown something
+                continue  # it is for the device or the controller to find out, once a device is to be shown something
             if not member.joining and member.incarnation == self._report(world, int(member.host)).incarnation:
                 held = self.by.log(device)
                 if held[: len(world.done)] != world.done:
@@ -297,7 +297,7 @@ class Explorer:
         return report if self.scenario.control.same_memory else report._replace(incarnation="0")
 
     def _next(self, world: World, silent: tuple[int, ...]) -> set[ReplicaGroup]:
-        """Decisions that are open to the controller: positions it has heard of may be of any earlier time, so anybody may seem
+        """Decisions that are open to the controller: positions it has heard of may be of any earlier time, so any device may seem
         the most advanced."""
         reports = self._reports(world, silent)
         group = noted(world.group, reports)
@@ -314,11 +314,11 @@ class Explorer:
     def _wanted(self, world: World) -> tuple[int, ...]:
         return self.scenario.wanted[world.changes - 1] if world.changes else tuple(range(self.scenario.group))
 
-    # --- whether everybody can finish ---------------------------------------------------------------------------------
+    # --- whether every device can finish ---------------------------------------------------------------------------------
 
     def _finishes_once(self, world: World) -> bool:
-        """True if all clients come to their end, and all members to the same memory, when nothing more is lost and nobody fails;
-        also if the memory is lost."""
+        """True if all clients come to their end, and all members to the same memory, when nothing more is lost and no device
+        fails; also if the memory is lost."""
         for _ in range(ROUNDS):
             over = all(client.complete == len(program) for client, program in self._programs(world))
             world = self._round(world)
@@ -330,7 +330,7 @@ class Explorer:
             except ShardLostError:
                 return bool(self.scenario.restarts or self.scenario.put_back)
             done = {self.by.executed(world.devices[int(member.host)]) for member in group.members}
-            # Nobody may ever ask who is shown that something is gone.
+            # No client may ever ask that is shown that something is gone.
             same = done == {len(world.done)} or (world.put_back != self.scenario.put_back and len(done) == 1)
             settled = same and not any(member.joining for member in group.members)
             if over and following is None and settled:
@@ -342,7 +342,8 @@ class Explorer:
         return zip(world.clients, self.scenario.programs, strict=True)
 
     def _round(self, world: World) -> World:
-        """Everybody sends once, and all that comes of it is delivered, also what was delivered before and may have been lost."""
+        """Every device sends once, and all that comes of it is delivered, also what was delivered before and may have been
+        lost."""
         world = world._replace(tables=(world.group,) * len(world.tables), network=0)
         while (told := next(self._tellings(world), None)) is not None:
             world = told[1]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from netsum_memory.replication.backup import Backup
 from netsum_memory.replication.log import Record
-from netsum_memory.replication.messages import Ack, Counted, Letter
+from netsum_memory.replication.messages import Ack, Counted, PeerMessage
 
 from tests.model.memory.device import Asked, CarefulPrimary, ModelReplica
 from tests.model.memory.explore import STUCK
@@ -43,8 +43,8 @@ class ForgetsWhatItInherits(CarefulPrimary):
 
 
 class CountsInWithoutWaiting(CarefulPrimary):
-    def _acknowledged(self, number: int, letter: Ack) -> None:
-        super()._acknowledged(number, letter)
+    def _acknowledged(self, number: int, peer_message: Ack) -> None:
+        super()._acknowledged(number, peer_message)
         if number in self._counted:
             self.needed.discard(number)
 
@@ -56,17 +56,17 @@ class HastyPrimary(CarefulPrimary):
 
 
 class SaysNotFromWhere(HastyPrimary):
-    def hear(self, number: int, letter: Letter) -> None:
-        super().hear(number, letter)
-        for at, (to, sent) in enumerate(self.replica._letters):
+    def receive(self, number: int, peer_message: PeerMessage) -> None:
+        super().receive(number, peer_message)
+        for at, (to, sent) in enumerate(self.replica._peer_messages):
             if isinstance(sent, Counted):
-                self.replica._letters[at] = to, sent._replace(position=0)
+                self.replica._peer_messages[at] = to, sent._replace(position=0)
 
 
 class TakesNobodyIn(CarefulPrimary):
-    def _acknowledged(self, number: int, letter: Ack) -> None:
+    def _acknowledged(self, number: int, peer_message: Ack) -> None:
         if number in self.needed:
-            super()._acknowledged(number, letter)
+            super()._acknowledged(number, peer_message)
 
 
 class NeverRepeats(CarefulPrimary):
@@ -104,7 +104,7 @@ class NeverAsks(Backup[Asked]):
 
 
 class HearsOfEveryEpoch(ModelReplica):
-    def concerns(self, letter: Letter) -> bool:  # noqa: ARG002
+    def concerns(self, peer_message: PeerMessage) -> bool:  # noqa: ARG002
         return True
 
 
@@ -118,7 +118,7 @@ class OldWaits(ModelReplica):
 
 
 class DoesAllThatComes(ModelReplica):
-    """The primary asks nobody whether it has done an instruction before."""
+    """The primary asks no device whether it has done an instruction before."""
 
     def change(self, message: Asked, epoch: int) -> None:
         self.machine = _Forgetful(self.machine)
@@ -184,9 +184,9 @@ def control(name: str, scenario: Scenario, finds: str) -> Mutation:
     return Mutation(name, replace(scenario, name=f"without {name}", control=off), finds)
 
 
-CALM = Scenario("nobody fails", ((W,), (R,)), epochs=1, batches=True)
+CALM = Scenario("no device fails", ((W,), (R,)), epochs=1, batches=True)
 FAILS = Scenario("the primary seems dead", ((W,), (W,)), silent=(0,), epochs=2, batches=True)
-READS = Scenario("the primary seems dead, somebody reads", ((W, R), (R,)), silent=(0,), epochs=2, batches=True)
+READS = Scenario("the primary seems dead, a device reads", ((W, R), (R,)), silent=(0,), epochs=2, batches=True)
 HANDS = Scenario("the primary hands over", ((W,), (R,)), wanted=((1, 0),), epochs=2, batches=True)
 BACK = Scenario("the primary hands over and comes back", ((W,), (R,)), wanted=((1, 0), (0, 1)), epochs=3)
 MOVES = Scenario("a shard moves", ((W,), (R,)), group=1, wanted=((1,),))
@@ -194,7 +194,7 @@ LEAVES = Scenario("a shard moves and comes back", ((W, W),), group=1, wanted=((1
 NEARLY = replace(MOVES, name="a shard moves to who lacks a little", replica=primary(HastyPrimary))
 RETURNS = Scenario("a primary that seemed dead returns", ((W,), (W,)), silent=(0,), wanted=((1, 0),), epochs=3, swift=True)
 THREE = Scenario("three devices", ((W,), (W,)), group=3, devices=3, silent=(0,), epochs=2, swift=True)
-REJOINS = Scenario("a restart while somebody joins", ((W,), (W,)), group=1, wanted=((0, 1), (1,)), restarts=(0,), durable=True)
+REJOINS = Scenario("a restart while a device joins", ((W,), (W,)), group=1, wanted=((0, 1), (1,)), restarts=(0,), durable=True)
 COPIED = Scenario("a shard moves as a copy", ((W, W), (R,)), group=1, wanted=((1,),), keep=0)
 LOSES = Scenario("a device loses its memory", ((W,), (R,)), restarts=(1,), silent=(0,), epochs=2)
 LOSES_ALL = Scenario("the only device loses its memory", ((W, R),), group=1, devices=1, restarts=(0,), epochs=2)
@@ -217,7 +217,7 @@ MUTATIONS = (
     rule("no reads before the log is finished", HANDS, primary(ReadsAtOnce), OLD),
     rule("what is inherited is known", FAILS, primary(ForgetsWhatItInherits), TWICE),
     rule("done once", FAILS, DoesAllThatComes, TWICE),
-    rule("letters are heard in their epoch", THREE, HearsOfEveryEpoch, LACKS),
+    rule("messages are received in their epoch", THREE, HearsOfEveryEpoch, LACKS),
     rule("epoch and position name a record", RETURNS, backup(ComparesNoEpochs), LACKS),
     rule("who joins trusts no log", RETURNS, backup(TrustsThoughJoining), DIFFER),
     rule("only what is compared is acknowledged", THREE, backup(TrustsItsLog), LACKS),
@@ -237,6 +237,6 @@ MUTATIONS = (
     Mutation("clients say what they were told", replace(BACK_BESIDE, says=False), OLD),
     rule("who lacks what a client was told says so", BACK_BESIDE, ShowsWhatItHas, OLD),
     rule("only who counts can have lost something", replace(MOVES, programs=((W, W),)), SpeaksAtOnce, STUCK),
-    rule("nobody speaks of a later epoch", LEAVES, SpeaksOfLaterEpochs, "and it is not"),
+    rule("no device speaks of a later epoch", LEAVES, SpeaksOfLaterEpochs, "and it is not"),
     rule("what is in the log is not lost", replace(HANDS, programs=((W, R),)), SpeaksOfAll, "and it is not"),
 )

@@ -39,7 +39,7 @@ class Scenario:
     epochs: int = 3
     switches: int = 1  # client c is behind switch c modulo this
     keep: int = 1024  # executed records that a log keeps
-    swift: bool = False  # backups have instructions as soon as they are sent, so nobody asks for any
+    swift: bool = False  # backups have instructions as soon as they are sent, so no device asks for any
     batches: bool = False  # also deliver what is there for a device in one batch
     timers: bool = False  # also explore what is sent again by timers, not only what safety needs
     replica: type[ModelReplica] = ModelReplica

@@ -14,8 +14,8 @@ from tests.model.memory.scenario import Scenario
 from tests.model.search import SAMPLE, Violation
 
 QUICK = {
-    "nobody fails",
-    "the primary seems dead, somebody reads",
+    "no device fails",
+    "the primary seems dead, a device reads",
     "the primary hands over",
     "the only device loses its memory",
 }

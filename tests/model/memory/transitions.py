@@ -9,7 +9,7 @@ from typing import NamedTuple
 from netsum_controller.memory.failover import Report, has_lost
 from netsum_controller.memory.model import ReplicaGroup
 from netsum_memory.replication.backup import Backup
-from netsum_memory.replication.messages import Ack, Counted, Given, Letter, Order
+from netsum_memory.replication.messages import Ack, Counted, Given, Order, PeerMessage
 from netsum_memory.replication.primary import Primary
 
 from tests.model.memory.device import Asked, History, ModelReplica, Name, Reply, restarted
@@ -42,12 +42,12 @@ class Request(NamedTuple):
 
 
 class Post(NamedTuple):
-    """A letter to a device; ``number`` is the sender's in its group."""
+    """A message to a device; ``number`` is the sender's in its group."""
 
     host: int
     number: int
-    letter: Letter
-    kind: type[Letter]  # tuples of the same fields are equal whatever they are called
+    peer_message: PeerMessage
+    kind: type[PeerMessage]  # tuples of the same fields are equal whatever they are called
 
 
 class After(NamedTuple):
@@ -94,10 +94,10 @@ class Transitions:
         return self._left(device, replica)
 
     def _left(self, device: Device, replica: ModelReplica, lost: Sequence[Reply] = ()) -> After:
-        sent, (replies, letters) = 0, replica.leave()
+        sent, (replies, peer_messages) = 0, replica.take_output()
         replies += lost
-        for to, letter in letters:
-            post = Post(device.hosts[to], device.own, letter, type(letter))
+        for to, peer_message in peer_messages:
+            post = Post(device.hosts[to], device.own, peer_message, type(peer_message))
             sent |= 1 << self.packets.number(post)
         history = replica.machine
         assert isinstance(history, History)
@@ -116,7 +116,7 @@ class Transitions:
         for packet in packets:
             item = self.packets.items[packet]
             if isinstance(item, Post):
-                replica.hear(item.number, item.letter)
+                replica.receive(item.number, item.peer_message)
             elif device.behind:
                 lost += [(item.asked.name, LOST)] if replica.primary and item.epoch <= replica.epoch else []
             elif replica.lacks(item.shown, item.epoch):
@@ -169,13 +169,13 @@ class Transitions:
         item, replica = self.packets.items[packet], self.replica(number)
         if isinstance(item, Request):
             return False
-        if item.letter.epoch != replica.epoch:
-            return item.letter.epoch < replica.epoch and not replica.concerns(item.letter)
+        if item.peer_message.epoch != replica.epoch:
+            return item.peer_message.epoch < replica.epoch and not replica.concerns(item.peer_message)
         if self.scenario.restarts:
             return False
         if isinstance(replica.role, Primary):
             return _tells_primary_nothing(replica.role, item)
-        return replica.role is not None and _tells_backup_nothing(replica.role, item.letter)
+        return replica.role is not None and _tells_backup_nothing(replica.role, item.peer_message)
 
     def _has_done_once(self, number: int, packet: int) -> bool:
         """True if a device has executed what a request asks."""
@@ -205,15 +205,15 @@ def _report(device: Device, replica: ModelReplica) -> Report:
 
 def _tells_primary_nothing(role: Primary[Asked], post: Post) -> bool:
     """An acknowledgment that it has had."""
-    letter, number = post.letter, post.number
-    return isinstance(letter, Ack) and number in role.needed and letter.position <= role.held[number]
+    peer_message, number = post.peer_message, post.number
+    return isinstance(peer_message, Ack) and number in role.needed and peer_message.position <= role.held[number]
 
 
-def _tells_backup_nothing(role: Backup[Asked], letter: Letter) -> bool:
+def _tells_backup_nothing(role: Backup[Asked], peer_message: PeerMessage) -> bool:
     """Its effect would be an acknowledgment that was sent before."""
-    if isinstance(letter, Order):
-        last = letter.first + len(letter.entries) - 1
-        return last <= role.agreed and letter.end <= role.end and letter.committed <= role.executed
-    if isinstance(letter, Given):
-        return letter.position <= role.agreed
-    return isinstance(letter, Counted) and letter.position >= role.counted
+    if isinstance(peer_message, Order):
+        last = peer_message.first + len(peer_message.entries) - 1
+        return last <= role.agreed and peer_message.end <= role.end and peer_message.committed <= role.executed
+    if isinstance(peer_message, Given):
+        return peer_message.position <= role.agreed
+    return isinstance(peer_message, Counted) and peer_message.position >= role.counted

@@ -18,7 +18,7 @@ PAYLOAD = bytes(20)
 def test_a_digest_has_the_values_of_its_fields() -> None:
     pipeline = load("reports")
     learnt: list[tuple[int, list[tuple[int, ...]]]] = []
-    pipeline.process(3, ethernet(0x1111, src=9) + PAYLOAD)  # nobody listens
+    pipeline.process(3, ethernet(0x1111, src=9) + PAYLOAD)  # there is no listener
     pipeline.on_digest = lambda number, samples: learnt.append((number, samples))
     pipeline.process(3, ethernet(0x1111, src=0xAABB) + PAYLOAD)
     pipeline.process(3, ethernet(0x1112, src=0xAABB) + PAYLOAD)

@@ -35,7 +35,7 @@ class SwitchUnderTest(Protocol):
         return self.recv(port)
 
     def drain(self) -> None:
-        """Forget frames that nobody received."""
+        """Forget frames that were not received."""
 
     @property
     def is_alive(self) -> bool:

@@ -1,5 +1,5 @@
 """The two switches side by side: the same random requests and frames, and nothing that a controller or a host can tell
-apart. The order of entities in a read, and of copies of a frame, is nobody's promise."""
+apart. The order of entities in a read, and of copies of a frame, is not promised."""
 
 from __future__ import annotations
 

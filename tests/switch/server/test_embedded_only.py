@@ -121,17 +121,17 @@ def test_an_election_id_that_another_has(p4rt_embedded: EmbeddedUnderTest) -> No
 
 
 def test_streams_by_the_hundred_leave_room_for_others() -> None:
-    """Strangers open streams on many connections and say nothing: all but a bounded number are refused, and whoever asks
+    """Clients open streams on many connections and say nothing: all but a bounded number are refused, and a client that asks
     something is still answered; afterwards everything is free again."""
     # Channels to one address share a connection unless told not to, and a connection has a limit of its own.
     apart = [("grpc.use_local_subchannel_pool", 1)]
     with EmbeddedSwitch(device_id=1) as switch, ExitStack() as stack:
-        *strangers, asker = [stack.enter_context(grpc.insecure_channel(switch.grpc_address, apart)) for _ in range(5)]
-        for channel in strangers:
+        *silent, asker = [stack.enter_context(grpc.insecure_channel(switch.grpc_address, apart)) for _ in range(5)]
+        for channel in silent:
             grpc.channel_ready_future(channel).result(timeout=PATIENCE)
         silence = threading.Event()
         stack.callback(silence.set)
-        streams = [P4RuntimeStub(channel).StreamChannel(iter(silence.wait, True)) for channel in strangers for _ in range(50)]
+        streams = [P4RuntimeStub(channel).StreamChannel(iter(silence.wait, True)) for channel in silent for _ in range(50)]
         refused: queue.SimpleQueue[StatusCode] = queue.SimpleQueue()
         for stream in streams:
             stream.add_done_callback(lambda ended: refused.put(ended.code()))

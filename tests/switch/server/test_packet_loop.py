@@ -92,7 +92,7 @@ def test_answers_go_to_the_last_sender_whatever_runs_and_all_is_counted(undo: Ex
     one, two = UdpPort(1, LOOPBACK), UdpPort(2, LOOPBACK)
     dataplane = running(undo, forwarding(), one, two)
     first, second = peer, wire(undo)
-    first.sendto(frame(2), one.address)  # nobody is there yet
+    first.sendto(frame(2), one.address)  # there is no peer yet
     second.sendto(frame(1, size=9000), two.address)
     assert first.recv(65536) == frame(1, size=9000)
     for _ in range(2):

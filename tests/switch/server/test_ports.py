@@ -54,7 +54,7 @@ def peer() -> Iterator[socket.socket]:
 
 def test_udp_answers_the_last_sender(port: UdpPort, peer: socket.socket) -> None:
     assert port.receive() == []
-    port.send(b"to nobody")
+    port.send(b"to no peer")
     assert port.counters.tx_dropped == 1
     frames = [frame(1, size=64), frame(2, size=9018), frame(3, size=14)]
     for each in frames:

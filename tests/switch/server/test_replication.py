@@ -51,7 +51,7 @@ def multicasting(controller: Controller, program: Program) -> None:
 
 
 def copies(switch: SwitchUnderTest) -> dict[int, list[int]]:
-    """Replica ids of the copies that leave, by port; in which order is nobody's promise."""
+    """Replica ids of the copies that leave, by port; their order is not promised."""
     found: dict[int, list[int]] = {}
     for port in PORTS:
         while (data := switch.recv(port, SILENCE)) is not None:

@@ -62,7 +62,7 @@ _TEMPLATES: Final = _templates()
 _SMALL: Final = [packet for packet in _TEMPLATES if len(packet[1]) < 1500]
 
 
-def _stranger(rng: Rng) -> Draft:
+def _outsider(rng: Rng) -> Draft:
     """A contribution with one to three changes."""
     port, data = rng.choice(_SMALL if rng.random() < 0.85 else _TEMPLATES)
     draft = Draft(port, data)
@@ -118,7 +118,7 @@ def _arp(rng: Rng) -> Draft:
     return Draft(port, (ethernet + body)[: rng.choice((9000, 9000, rng.randrange(60)))])
 
 
-_MAKERS: Final[tuple[Callable[[Rng], Draft], ...]] = (_stranger, _late, _noise, _arp, _forged)
+_MAKERS: Final[tuple[Callable[[Rng], Draft], ...]] = (_outsider, _late, _noise, _arp, _forged)
 _WEIGHTS: Final = (85, 3, 5, 4, 3)
 
 

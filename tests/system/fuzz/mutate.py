@@ -1,4 +1,4 @@
-"""Mutations of a contribution by strangers: a function for each change.
+"""Mutations of a contribution by untrusted senders: a function for each change.
 
 ``FIELDS`` change what a packet says; lengths stay as they were and the IPv4 checksum is corrected, so that the packet gets
 as far as possible. ``DAMAGE`` is done to the finished bytes.

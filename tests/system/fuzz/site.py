@@ -1,9 +1,8 @@
 """The site of the fuzzer: five ports, four live jobs and every entry that a controller would install.
 
-Port 0 is an ordinary port here: recirculated packets come in through it, and a stranger's packets there must not pass for
-them. Numbers that could be confused differ: ranks are not source ids, a slot range ends at the last slot, ids wrap, and in
-one job the switch is a leaf, whose parent is where another job has a member.
-"""
+Port 0 is an ordinary port here: recirculated packets come in through it, and an untrusted sender's packets there must not pass
+for them. Numbers that could be confused differ: ranks are not source ids, a slot range ends at the last slot, ids wrap, and in
+one job the switch is a leaf, whose parent is where another job has a member."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def counted(port: int, verdict: Verdict) -> Iterator[str]:
 
 
 State = Mapping[str, Sequence[Any]]
-"""Everything that strangers must not change, as lists by name."""
+"""Everything that untrusted senders must not change, as lists by name."""
 
 
 def state_differences(before: State, after: State) -> list[str]:

@@ -141,10 +141,10 @@ class OnWires:
         for first in range(0, len(packets), _AT_ONCE):
             some = packets[first : first + _AT_ONCE]
             fates = verdicts[first : first + _AT_ONCE]
-            strangers = {frame for (_, frame), verdict in zip(some, fates, strict=True) if verdict.fate == FORWARDED}
+            others = {frame for (_, frame), verdict in zip(some, fates, strict=True) if verdict.fate == FORWARDED}
 
-            def note(port: int, frame: bytes, strangers: set[bytes] = strangers) -> None:
-                echo.note(port, frame, forwarded=frame in strangers)
+            def note(port: int, frame: bytes, others: set[bytes] = others) -> None:
+                echo.note(port, frame, forwarded=frame in others)
 
             for port, frame in some:
                 self._wires[port].send(frame)

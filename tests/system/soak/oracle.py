@@ -147,7 +147,7 @@ class _Partial:
         whole = members.exactly(everyone)
         for evicted in self._evicted:
             whole |= members.exactly([other for other in everyone if other != evicted])
-        least = report.src_cnt_min or 0
+        least = report.min_worker_cnt or 0
         floor = max(1, min(plan.quorum, plan.workers - len(self._evicted)))
         found = []
         if not whole.all() and not report.degraded:

@@ -12,7 +12,7 @@ dist.init_process_group("netsum")
 rank, size = dist.get_rank(), dist.get_world_size()
 after, before = (rank + 1) % size, (rank - 1) % size
 
-# A ring in which everybody sends first, and a long message on its way while short ones of another tag overtake it.
+# A ring in which every rank sends first, and a long message on its way while short ones of another tag overtake it.
 long, got = torch.arange(LONG) * (rank + 1), torch.empty(LONG, dtype=torch.int64)
 sent = dist.isend(long, after, tag=1)
 for number in range(20):
@@ -37,7 +37,7 @@ for work in dist.batch_isend_irecv(batch):
 assert column.tolist() == [before] * 4
 assert batch[-1].tensor.tolist() == [before] * 4
 
-# From anybody, and to oneself.
+# From any rank, and to oneself.
 if rank == 0:
     senders = set()
     for _ in range(size - 1):

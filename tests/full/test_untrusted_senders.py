@@ -1,7 +1,7 @@
-"""Strangers, each kind by name: a packet that lacks something changes no state, is counted once under the right reason, and
-is answered with no more bytes than it had.
+"""Untrusted senders, each kind by name: a packet that lacks something changes no state, is counted once under the right reason,
+and is answered with no more bytes than it had.
 
-Every stranger here starts from the one contribution that would finish an open block: had any of them passed, the block
+Every packet here starts from the one contribution that would finish an open block: had any of them passed, the block
 would be done. (What the lengths and fields of a packet may be is in ``tests/protocol/test_malformed.py``.)
 """
 
@@ -36,7 +36,7 @@ from tests.threads import PATIENCE
 
 MARKER_TYPE = b"\x88\xb5"
 GRADIENTS = (np.arange(64) * 1001).astype(">u4")
-MEMBERS, STRANGER = (0, 1, 2), 3
+MEMBERS, OUTSIDER = (0, 1, 2), 3
 """Places among the fabric's hosts."""
 
 _names = count(1)
@@ -44,7 +44,7 @@ _names = count(1)
 
 @dataclass
 class Aim:
-    """A job of three members, as strangers know it who have heard everything."""
+    """A job of three members, as untrusted senders know it who have heard everything."""
 
     fabric: Fabric
     name: str
@@ -114,12 +114,12 @@ class Site(Aim):
 def made_site(fabric: Fabric) -> Iterator[Site]:
     """Block 0 is done, block 1 waits for member 2 alone, block 2 is not begun."""
     hosts = list(fabric.topology.hosts)
-    name = f"strangers-{next(_names)}"
+    name = f"untrusted-{next(_names)}"
     fabric.create_job(JobSpec(name=name, members=tuple(hosts[place] for place in MEMBERS), window=4, chunks=1))
     join_all = fabric.controller.membership.join_all
     old, now = join_all(name), join_all(name)
     switch_name, switch = next(iter(fabric.topology.switches.items()))
-    wires = [open_wire(fabric, hosts[place]) for place in (*MEMBERS, STRANGER)]
+    wires = [open_wire(fabric, hosts[place]) for place in (*MEMBERS, OUTSIDER)]
     try:
         with SwitchClient(switch_name, switch, netsum_program()) as client:
             site = Site(fabric, name, old, now, wires, client)
@@ -143,7 +143,7 @@ def site(fabric: Fabric) -> Iterator[Site]:
         yield site
 
 
-class Stranger(NamedTuple):
+class BadPacket(NamedTuple):
     """``make`` gives the frame; ``outcome`` is what it must be counted as, None: not at all."""
 
     name: str
@@ -187,39 +187,39 @@ def packet_out(aim: Aim, kind: int) -> bytes:
     return bytes((kind,)) + bytes(6) + good(aim, worker_cnt=1, data_cnt=0, lane_cnt=0)[: PREFIX_BYTES + HEADER_BYTES]
 
 
-STRANGERS = [
-    Stranger("a member's packet on a stranger's port", Outcome.NOT_MEMBER, good, STRANGER),
-    Stranger("a member's packet on another member's port", Outcome.NOT_MEMBER, good, 0),
-    Stranger("source of nobody", Outcome.NOT_MEMBER, lambda s: good(s, src_id=200)),
-    Stranger("source of another member", Outcome.NOT_MEMBER, lambda s: good(s, src_id=s.now[0].src_id)),
-    Stranger("unknown job", Outcome.UNKNOWN_JOB, lambda s: good(s, job_id=no_job(s)), of_job=no_job),
-    Stranger("UDP port of an earlier epoch", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, s.old[2].host.udp_port, 2)),
-    Stranger("UDP port of another member", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, s.now[0].host.udp_port, 2)),
-    Stranger("UDP port 12000", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, 12000, 2)),
-    Stranger("UDP length beyond the packet", Outcome.MALFORMED, lambda s: changed(good(s), 38, 24 + 512, 2)),
-    Stranger("IPv4 length beyond the packet", Outcome.MALFORMED, lambda s: changed(good(s), 16, 1500, 2)),
-    Stranger("cut short", Outcome.MALFORMED, lambda s: good(s)[:-1]),
-    Stranger("more lanes than bytes", Outcome.MALFORMED, lambda s: good(s, lane_cnt=128)),
-    Stranger("version of tomorrow", Outcome.MALFORMED, lambda s: good(s, version=VERSION + 1)),
-    Stranger("workers of others", Outcome.MALFORMED, lambda s: good(s, worker_cnt=3)),
-    Stranger("fewer workers than it stands for", Outcome.MALFORMED, lambda s: good(s, worker_cnt=0, data_cnt=0, lane_cnt=0)),
-    Stranger("a result, sent to the switch", Outcome.MALFORMED, lambda s: good(s, age_op=1, worker_cnt=3, data_cnt=3)),
-    Stranger("IPv4 checksum", Outcome.CHECKSUM, lambda s: good(s)[:24] + b"\x12\x34" + good(s)[26:]),
-    Stranger("UDP checksum", Outcome.CHECKSUM, wrong_sum),
-    Stranger("payload changed under its UDP checksum", Outcome.CHECKSUM, changed_under_sum),
-    Stranger("another call", Outcome.FINGERPRINT_MISMATCH, lambda s: good(s, gen_id=8)),
-    Stranger("another operation", Outcome.FINGERPRINT_MISMATCH, lambda s: good(s, op=2)),
-    Stranger("an operation that the switch has not", Outcome.UNSUPPORTED, lambda s: good(s, op=9)),
-    Stranger("a block far ahead", Outcome.OUT_OF_WINDOW, lambda s: s.contribution(2, 1 + 8 * 100)),
-    Stranger("a block long gone", Outcome.STALE, lambda s: s.contribution(2, -8 * 100)),
-    Stranger("repeated, and the block is open", Outcome.DUPLICATE, lambda s: s.contribution(1, 1), 1),
-    Stranger("repeated, and the block is done", Outcome.REPLAYED, lambda s: s.contribution(2, 0)),
-    Stranger("with IPv4 options", None, lambda s: changed(good(s)[:34] + b"\1\1\1\0" + good(s)[34:], 14, 0x46)),
-    Stranger("a fragment", None, lambda s: changed(good(s), 20, 0x2000, 2)),
-    Stranger("another UDP port of the switch", None, lambda s: changed(good(s), 36, 12001, 2)),
-    Stranger("behind a VLAN tag", None, lambda s: good(s)[:12] + b"\x81\0\0\7" + good(s)[12:]),
-    Stranger("a query from a host", None, lambda s: packet_out(s, 0), STRANGER),
-    Stranger("a scan from a host", None, lambda s: packet_out(s, 1), STRANGER),
+BAD_PACKETS = [
+    BadPacket("a member's packet on an untrusted sender's port", Outcome.NOT_MEMBER, good, OUTSIDER),
+    BadPacket("a member's packet on another member's port", Outcome.NOT_MEMBER, good, 0),
+    BadPacket("unknown source", Outcome.NOT_MEMBER, lambda s: good(s, src_id=200)),
+    BadPacket("source of another member", Outcome.NOT_MEMBER, lambda s: good(s, src_id=s.now[0].src_id)),
+    BadPacket("unknown job", Outcome.UNKNOWN_JOB, lambda s: good(s, job_id=no_job(s)), of_job=no_job),
+    BadPacket("UDP port of an earlier epoch", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, s.old[2].host.udp_port, 2)),
+    BadPacket("UDP port of another member", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, s.now[0].host.udp_port, 2)),
+    BadPacket("UDP port 12000", Outcome.WRONG_PORT, lambda s: changed(good(s), 34, 12000, 2)),
+    BadPacket("UDP length beyond the packet", Outcome.MALFORMED, lambda s: changed(good(s), 38, 24 + 512, 2)),
+    BadPacket("IPv4 length beyond the packet", Outcome.MALFORMED, lambda s: changed(good(s), 16, 1500, 2)),
+    BadPacket("cut short", Outcome.MALFORMED, lambda s: good(s)[:-1]),
+    BadPacket("more lanes than bytes", Outcome.MALFORMED, lambda s: good(s, lane_cnt=128)),
+    BadPacket("version of tomorrow", Outcome.MALFORMED, lambda s: good(s, version=VERSION + 1)),
+    BadPacket("workers of others", Outcome.MALFORMED, lambda s: good(s, worker_cnt=3)),
+    BadPacket("fewer workers than it stands for", Outcome.MALFORMED, lambda s: good(s, worker_cnt=0, data_cnt=0, lane_cnt=0)),
+    BadPacket("a result, sent to the switch", Outcome.MALFORMED, lambda s: good(s, age_op=1, worker_cnt=3, data_cnt=3)),
+    BadPacket("IPv4 checksum", Outcome.CHECKSUM, lambda s: good(s)[:24] + b"\x12\x34" + good(s)[26:]),
+    BadPacket("UDP checksum", Outcome.CHECKSUM, wrong_sum),
+    BadPacket("payload changed under its UDP checksum", Outcome.CHECKSUM, changed_under_sum),
+    BadPacket("another call", Outcome.FINGERPRINT_MISMATCH, lambda s: good(s, gen_id=8)),
+    BadPacket("another operation", Outcome.FINGERPRINT_MISMATCH, lambda s: good(s, op=2)),
+    BadPacket("an operation that the switch has not", Outcome.UNSUPPORTED, lambda s: good(s, op=9)),
+    BadPacket("a block far ahead", Outcome.OUT_OF_WINDOW, lambda s: s.contribution(2, 1 + 8 * 100)),
+    BadPacket("a block long gone", Outcome.STALE, lambda s: s.contribution(2, -8 * 100)),
+    BadPacket("repeated, and the block is open", Outcome.DUPLICATE, lambda s: s.contribution(1, 1), 1),
+    BadPacket("repeated, and the block is done", Outcome.REPLAYED, lambda s: s.contribution(2, 0)),
+    BadPacket("with IPv4 options", None, lambda s: changed(good(s)[:34] + b"\1\1\1\0" + good(s)[34:], 14, 0x46)),
+    BadPacket("a fragment", None, lambda s: changed(good(s), 20, 0x2000, 2)),
+    BadPacket("another UDP port of the switch", None, lambda s: changed(good(s), 36, 12001, 2)),
+    BadPacket("behind a VLAN tag", None, lambda s: good(s)[:12] + b"\x81\0\0\7" + good(s)[12:]),
+    BadPacket("a query from a host", None, lambda s: packet_out(s, 0), OUTSIDER),
+    BadPacket("a scan from a host", None, lambda s: packet_out(s, 1), OUTSIDER),
 ]
 
 
@@ -227,16 +227,16 @@ TOLD = {Outcome.REPLAYED, Outcome.STALE, *(each for each in Outcome if 8 <= each
 """Outcomes that the sender hears of."""
 
 
-def let_in(site: Site, stranger: Stranger) -> list[bytes]:
+def let_in(site: Site, packet: BadPacket) -> list[bytes]:
     """Send it and return what came back; fail if it had any effect but to be counted."""
-    job_id = stranger.of_job(site)
+    job_id = packet.of_job(site)
     before, records = site.outcomes(job_id), site.records()
-    frame = stranger.make(site)
-    site.exchange(stranger.place)  # what others' packets left on the wire
-    came = site.exchange(stranger.place, frame)
+    frame = packet.make(site)
+    site.exchange(packet.place)  # what others' packets left on the wire
+    came = site.exchange(packet.place, frame)
     after = site.outcomes(job_id)
     counted = {outcome: after[outcome] - before.get(outcome, 0) for outcome in after}
-    wanted = {} if stranger.outcome is None else {stranger.outcome: 1}
+    wanted = {} if packet.outcome is None else {packet.outcome: 1}
     assert {outcome: packets for outcome, packets in counted.items() if packets} == wanted
     assert site.records() == records
     answers = [each for each in came if each != frame]
@@ -244,16 +244,16 @@ def let_in(site: Site, stranger: Stranger) -> list[bytes]:
     return answers
 
 
-@pytest.mark.parametrize("stranger", STRANGERS, ids=[stranger.name for stranger in STRANGERS])
-def test_a_stranger_is_counted_and_nothing_else(site: Site, stranger: Stranger) -> None:
-    answers = let_in(site, stranger)
-    assert len(answers) == (stranger.outcome in TOLD)
+@pytest.mark.parametrize("packet", BAD_PACKETS, ids=[packet.name for packet in BAD_PACKETS])
+def test_a_bad_packet_is_counted_and_nothing_else(site: Site, packet: BadPacket) -> None:
+    answers = let_in(site, packet)
+    assert len(answers) == (packet.outcome in TOLD)
 
 
 def test_the_block_that_all_of_them_wanted_is_finished_by_its_member(fabric: Fabric) -> None:
     with made_site(fabric) as site:
-        for stranger in STRANGERS:
-            let_in(site, stranger)
+        for packet in BAD_PACKETS:
+            let_in(site, packet)
         site.exchange(2)  # what was flooded meanwhile
         [result] = site.exchange(2, good(site))
         assert site.state(1) == BlockState.DONE
@@ -284,15 +284,15 @@ FORGERIES = {
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
 def test_what_its_sender_did_not_send_reaches_nobody(site: Site, forge: Callable[[bytes], bytes], sender: str) -> None:
     """A frame from the switch's or another member's address to the member that waits for block 1; behind it one from the
-    stranger's own."""
+    sender's own."""
     at, other = site.now[0], site.now[1].host
     ours = (at.host.mac, at.host.ip, at.host.udp_port)
     header = Header(at.job_id, at.first_block_id + 1 & 0xFFFFFFFF, worker_cnt=3, gen_id=7, lane_cnt=64, data_cnt=3)
     body = pack_header(header) + GRADIENTS.tobytes()
     claims = {"switch": (at.switch.mac, at.switch.ip, at.switch.port), "member": (other.mac, other.ip, other.udp_port)}
     forged = FrameFormat(claims[sender], ours).prefix(len(body)) + body
-    honest = FrameFormat((at.switch.mac, site.host(STRANGER).ip, at.switch.port), ours).prefix(len(body)) + body
-    port, wire = site.host(STRANGER).port, site.wires[STRANGER]
+    honest = FrameFormat((at.switch.mac, site.host(OUTSIDER).ip, at.switch.port), ours).prefix(len(body)) + body
+    port, wire = site.host(OUTSIDER).port, site.wires[OUTSIDER]
     before = site.client.read_ports([port])[port].dropped
     site.exchange(0)
     for frame in (forge(forged), honest):
@@ -302,9 +302,9 @@ def test_what_its_sender_did_not_send_reaches_nobody(site: Site, forge: Callable
     assert site.client.read_ports([port])[port].dropped == before + 1
 
 
-def test_training_goes_on_under_a_flood_of_strangers(fabric: Fabric, members: Members) -> None:
+def test_training_goes_on_under_a_flood_of_bad_packets(fabric: Fabric, members: Members) -> None:
     """Every kind, again and again, aimed at a live job by a host that is not one of its members'."""
-    wire = open_wire(fabric, list(fabric.topology.hosts)[STRANGER])
+    wire = open_wire(fabric, list(fabric.topology.hosts)[OUTSIDER])
     calls = 30
 
     def make(comm: Communicator) -> list[Any]:
@@ -320,7 +320,7 @@ def test_training_goes_on_under_a_flood_of_strangers(fabric: Fabric, members: Me
         with members(3) as communicators:
             job = max(fabric.controller.jobs(), key=lambda job: job.epoch.number)
             now = [fabric.controller.descriptor(job.name, rank) for rank in MEMBERS]
-            frames = [stranger.make(Aim(fabric, job.name, now, now)) for stranger in STRANGERS]
+            frames = [packet.make(Aim(fabric, job.name, now, now)) for packet in BAD_PACKETS]
             for sums in results(on_all(communicators, make)):
                 assert [set(each.tolist()) for each in sums] == [{30 * call + 3} for call in range(calls)]
             counts = fabric.controller.stats(job.name).outcomes

@@ -64,11 +64,11 @@ def test_no_icmp_message_is_an_error_or_makes_packets_smaller(
 ) -> None:
     def attacked() -> list[int]:
         ours, theirs = open_pair()
-        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as stranger:
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as outsider:
             arrived = []
             for kind, code in KINDS:
                 for meets in (lambda: ours.send([(LARGE,)]), lambda: ours.recv(0.0)):
-                    stranger.sendto(icmp_error(kind, code), (HERE[0], 0))
+                    outsider.sendto(icmp_error(kind, code), (HERE[0], 0))
                     meets()
                 ours.send([(LARGE,)])
                 arrived.append(sum(len(packet) == len(LARGE) for packet in [*theirs.recv(1.0), *theirs.recv(0.0)]))
@@ -88,7 +88,7 @@ def test_no_icmp_message_breaks_a_connection_between_members(namespace: NetworkN
             PeerTransport(PeerSocket(addresses[rank]), peer_descriptor(rank, 2, peers=addresses), owns=True) for rank in range(2)
         )
         arrived = []
-        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as stranger:
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as outsider:
             for kind, code in KINDS:
                 sizes: list[int] = []
                 ours.send([(LARGE,)])
@@ -101,7 +101,7 @@ def test_no_icmp_message_breaks_a_connection_between_members(namespace: NetworkN
                 way = ours._outgoing[1]._sock
                 assert way is not None
                 port = way.getsockname()[1]
-                stranger.sendto(icmp_error(kind, code, socket.IPPROTO_TCP, port), (HERE[0], 0))
+                outsider.sendto(icmp_error(kind, code, socket.IPPROTO_TCP, port), (HERE[0], 0))
         for each in (ours, theirs):
             each.close()
         return arrived
@@ -110,7 +110,7 @@ def test_no_icmp_message_breaks_a_connection_between_members(namespace: NetworkN
 
 
 class Flooded:
-    """A socket to which a stranger has always just connected."""
+    """A socket to which an untrusted sender has always just connected."""
 
     def __init__(self, inner: socket.socket) -> None:
         self._inner = inner
@@ -118,7 +118,7 @@ class Flooded:
 
     def accept(self) -> tuple[socket.socket, tuple[str, int]]:
         self.looked_at += 1
-        assert self.looked_at < PATIENCE, "the loop does not end as long as a stranger connects"
+        assert self.looked_at < PATIENCE, "the loop does not end as long as an untrusted sender connects"
         return socket.socket(), ("127.0.0.1", 9)
 
     def __getattr__(self, name: str) -> Any:
@@ -126,7 +126,7 @@ class Flooded:
 
 
 @pytest.mark.parametrize("timeout", [0.0, 0.01, None])
-def test_receiving_from_peers_ends_while_a_stranger_connects(timeout: float | None) -> None:
+def test_receiving_from_peers_ends_while_an_untrusted_sender_connects(timeout: float | None) -> None:
     sock = PeerSocket("127.0.0.1")
     addresses = (sock.address, "127.0.0.1:9")
     flooded = Flooded(sock.sock)
@@ -134,7 +134,7 @@ def test_receiving_from_peers_ends_while_a_stranger_connects(timeout: float | No
     transport = PeerTransport(sock, peer_descriptor(0, 2, peers=addresses), owns=True)
     with socket.create_connection(flooded.getsockname()):
         assert transport.recv(timeout) == []
-    assert transport.strangers == flooded.looked_at == BATCH
+    assert transport.rejected_connections == flooded.looked_at == BATCH
     transport.close()
 
 
@@ -152,13 +152,13 @@ def test_receiving_ends_while_the_network_reports_errors(monkeypatch: pytest.Mon
         assert batch.last_error == "No route to host"
 
 
-def test_listening_between_calls_ends_while_a_stranger_sends() -> None:
+def test_listening_between_calls_ends_while_an_untrusted_sender_sends() -> None:
     class Endless(InMemoryTransport):
         came = 0
 
         def recv(self, timeout: float | None) -> list[memoryview]:  # noqa: ARG002 - a transport's
             self.came += BATCH
-            assert self.came < PATIENCE, "the loop does not end as long as a stranger sends"
+            assert self.came < PATIENCE, "the loop does not end as long as an untrusted sender sends"
             return [memoryview(b"nonsense")] * BATCH
 
     with Communicator(descriptor(0, 2, block_exp_ms=50.0), Endless()) as comm:
@@ -170,9 +170,9 @@ def test_what_others_send_to_the_socket_never_reaches_it(open_end: Callable[[], 
     ours, theirs = open_end()
     waiting = ours.fileno()
     assert waiting is not None
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outsider:
         for _ in range(10):
-            stranger.sendto(b"nonsense", HERE)
+            outsider.sendto(b"nonsense", HERE)
     received = socket.socket(fileno=os.dup(waiting))
     with received, pytest.raises(BlockingIOError):
         received.recv(1)
