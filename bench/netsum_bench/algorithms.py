@@ -59,12 +59,12 @@ def time_all(trial: Trial, switches: Sequence[str], say: Callable[[str], None]) 
     for workers in trial.workers:
         turns: dict[str, list[list[Line]]] = {}
         for turn in range(trial.turns):
-            told = f"{counted(workers, 'worker')}, turn {turn + 1} of {trial.turns}"
-            say(f"{told}: without a switch")
+            label = f"{counted(workers, 'worker')}, turn {turn + 1} of {trial.turns}"
+            say(f"{label}: without a switch")
             for name, lines in time_algorithms(trial.calls(workers)).items():
                 turns.setdefault(name, []).append(lines)
             for name in switches:
-                say(f"{told}: {name}")
+                say(f"{label}: {name}")
                 turns.setdefault(name, []).append(list(time_switch(name, trial.calls(workers))))
         for name, lines_of_turns in turns.items():
             timed[workers, name] = [_median(lines) for lines in zip(*lines_of_turns, strict=True)]
@@ -198,9 +198,9 @@ def figures(timed: Timed) -> dict[str, object]:
 @every_switch
 @sizes_option("4K,16K,64K,256K,1M")
 @list_option("--workers", int, 1, 8, comma(WORKERS), "ranks")
-@count_option("--iterations", default=Trial.iterations, told="of each call")
-@count_option("--repetitions", default=Trial.turns, told="of everything")
-@file_option("--table", "path", told="where to write which is fastest [default: the user's state folder]")
+@count_option("--iterations", default=Trial.iterations, text="of each call")
+@count_option("--repetitions", default=Trial.turns, text="of everything")
+@file_option("--table", "path", text="where to write which is fastest [default: the user's state folder]")
 def algorithms(switch: str, path: Path | None, repetitions: int, **given: Any) -> None:
     """Time an allreduce of float32 by the host algorithms and through the switches."""
     names, trial = names_of(switch), Trial(turns=repetitions, **given)

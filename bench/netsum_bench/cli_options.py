@@ -35,15 +35,15 @@ def size_option(default: str) -> Decorator:
     return click.option("--size", callback=read_size, default=default, show_default=True, help="of the array")
 
 
-def sizes_option(default: str, told: str = "of arrays", name: str = "--sizes") -> Decorator:
-    return click.option(name, "sizes", callback=read_sizes, default=default, show_default=True, help=told)
+def sizes_option(default: str, text: str = "of arrays", name: str = "--sizes") -> Decorator:
+    return click.option(name, "sizes", callback=read_sizes, default=default, show_default=True, help=text)
 
 
-def file_option(*names: str, told: str) -> Decorator:
-    return click.option(*names, type=click.Path(dir_okay=False, path_type=Path), help=told)
+def file_option(*names: str, text: str) -> Decorator:
+    return click.option(*names, type=click.Path(dir_okay=False, path_type=Path), help=text)
 
 
-def algorithms_option(known: Sequence[str], default: str, told: str | None = None) -> Decorator:
+def algorithms_option(known: Sequence[str], default: str, text: str | None = None) -> Decorator:
     """``--algorithms``: some of the ``known`` ones, each once."""
 
     def read(_context: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def algorithms_option(known: Sequence[str], default: str, told: str | None = Non
             raise click.BadParameter(f"{text!r} is not a list of some of {','.join(known)}")
         return names
 
-    return click.option("--algorithms", callback=read, default=default, show_default=True, help=told)
+    return click.option("--algorithms", callback=read, default=default, show_default=True, help=text)
 
 
 def require_root(why: str, instead: str = "one of the other benches") -> None:

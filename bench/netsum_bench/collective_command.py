@@ -63,18 +63,18 @@ def _options(name: str) -> list[Decorator]:
         click.option("--stepfactor", "-f", type=click.IntRange(2), help="from one size to the next, instead of -i"),
         click.option("--dtype", "-d", type=click.Choice(list(nccl_json.TYPES)), default="float32", show_default=True),
         list_option("--workers", int, 1, MOST_WORKERS, "4", "ranks, each on its own host; several are compared"),
-        count_option("--iterations", "--iters", "-n", default=ITERATIONS, told="timed calls of each size"),
-        count_option("--warmup", "-w", default=1, told="calls of each size before them", least=0),
+        count_option("--iterations", "--iters", "-n", default=ITERATIONS, text="timed calls of each size"),
+        count_option("--warmup", "-w", default=1, text="calls of each size before them", least=0),
         click.option("--check", "-c", type=click.IntRange(0), help="how many calls are checked [default: all]"),
         list_option("--loss", float, 0, 0.5, None, "share of packets that each host loses; several are compared"),
         click.option("--rate-mbps", type=click.IntRange(min=1), help="what a host may send"),
-        file_option("--json", "-J", "file", told="write nccl-tests' JSON (of the first run)"),
+        file_option("--json", "-J", "file", text="write nccl-tests' JSON (of the first run)"),
     ]
     if operation.reduces:
         redop = click.Choice(list(REDUCTIONS))
         options.append(click.option("--op", "-o", "redop", type=redop, default="sum", show_default=True))
     if operation.rooted:
-        options.append(count_option("--root", "-r", default=0, told="the rank that gives or gets", least=0))
+        options.append(count_option("--root", "-r", default=0, text="the rank that gives or gets", least=0))
     if name == "allreduce":
         scale = click.Choice(["agreed", "predicted", "exact"])
         options.append(click.option("--scale", type=scale, default="agreed", show_default=True, help="of the sums"))
@@ -187,8 +187,8 @@ def _now() -> str:
 
 
 def _show(run: Run, calls: Calls) -> None:
-    told = f"{calls.operation} of {calls.dtype}, {counted(run.workers, 'worker')}, {run.switch} switch"
-    click.echo(told + (f", {run.loss:.2%} of packets lost each way" if run.loss else ""))
+    title = f"{calls.operation} of {calls.dtype}, {counted(run.workers, 'worker')}, {run.switch} switch"
+    click.echo(title + (f", {run.loss:.2%} of packets lost each way" if run.loss else ""))
     click.echo(collective_table(run.lines))
     click.echo(straggler_note(run.lines))
     for line in run.lines:

@@ -39,7 +39,7 @@ GivenAndGot = tuple[Array, Array | None]
 
 @dataclass(frozen=True)
 class Place:
-    """Roles in a call: this rank of so many, the operation's root, and the reduction (nccl-tests' name)."""
+    """Roles in a call: this ``rank`` of ``ranks``, the operation's root, and the reduction (nccl-tests' name)."""
 
     rank: int
     ranks: int
@@ -339,7 +339,7 @@ class Line:
         return [max(each) for each in zip(*self.times[place], strict=True)]
 
     def percentile(self, place: int, percent: float) -> float:
-        """Seconds within which so many of the calls ended (by nearest rank, as nccl-tests has it)."""
+        """Seconds within which ``percent`` of the calls ended (by nearest rank, as nccl-tests has it)."""
         return percentile(self.slowest(place), percent)
 
     def straggler(self, place: int) -> tuple[int, float]:

@@ -112,8 +112,8 @@ def compare_all(
     in progress for ``delay_us`` on each host's link. Needs root."""
     from netsum_testbed.mininet_fabric import MininetFabric  # noqa: PLC0415 - needs Mininet
 
-    told = f"{switch}: {counted(calls.workers, 'worker')}"
-    say(f"{told}: starting")
+    label = f"{switch}: {counted(calls.workers, 'worker')}"
+    say(f"{label}: starting")
     with MininetFabric(star(calls.workers, rate_mbps=rate_mbps), switch, delay_us=delay_us) as fabric:
         hosts = tuple(fabric.topology.hosts)
         # A job's name has letters, digits and dashes.
@@ -126,9 +126,9 @@ def compare_all(
         for rank, host in enumerate(hosts):
             environment = {PARTIES: json.dumps(_parties(fabric, jobs, algorithms, rank))}
             ranks.append(fabric.spawn(host, calls.command(_MODULE), name=f"rank{rank}", environment=environment, piped=True))
-        say(f"{told}: {calls.sizes[0]} bytes")
+        say(f"{label}: {calls.sizes[0]} bytes")
         for lines, following in zip(time_ranks(ranks, calls, rate_mbps), [*calls.sizes[1:], 0], strict=True):
-            say(f"{told}: {following} bytes")
+            say(f"{label}: {following} bytes")
             ring = next((line.seconds[0] for name, line in zip(algorithms, lines, strict=True) if name == RING), None)
             yield [Row(name, line, ring) for name, line in zip(algorithms, lines, strict=True)]
 
@@ -163,13 +163,13 @@ MOST_WORKERS: Final = 16
 
 @click.command()
 @switch_option("the embedded one, which takes more packets a second")
-@count_option("--rate-mbps", default=RATE_MBPS, told="of every host's link, in each direction", most=1000)
-@count_option("--delay-us", default=0, told="how long a frame is in flight on every link, each way", least=0, most=10**6)
+@count_option("--rate-mbps", default=RATE_MBPS, text="of every host's link, in each direction", most=1000)
+@count_option("--delay-us", default=0, text="how long a frame is in flight on every link, each way", least=0, most=10**6)
 @list_option("--workers", int, 1, MOST_WORKERS, "2,4,8", "ranks, each on its own host")
 @sizes_option("4K,4M", name="--size")
 @algorithms_option(ALGORITHMS, comma(ALGORITHMS), "what is compared")
-@count_option("--iterations", "--iters", "-n", default=5, told="timed calls of each")
-@count_option("--warmup", "-w", default=1, told="calls of each before them", least=0)
+@count_option("--iterations", "--iters", "-n", default=5, text="timed calls of each")
+@count_option("--warmup", "-w", default=1, text="calls of each before them", least=0)
 @click.option(
     "--scale",
     type=click.Choice(["agreed", "predicted"]),  # scale "float" is for chains alone

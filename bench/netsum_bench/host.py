@@ -187,8 +187,8 @@ def host_json(figures: Sequence[HostFigures], kernel: dict[str, float]) -> dict[
 @every_switch
 @list_option("--workers", int, 1, MOST, comma(HostPlan.workers), "ranks")
 @sizes_option("4M", "of the array; the first counts")
-@count_option("--calls", default=HostPlan.calls, told="of a turn")
-@count_option("--turns", default=HostPlan.turns, told="of everything")
+@count_option("--calls", default=HostPlan.calls, text="of a turn")
+@count_option("--turns", default=HostPlan.turns, text="of everything")
 def host(switch: str, sizes: Sequence[int], **given: Any) -> None:
     """Time what the library costs a host: processor time of a block and of a small call.
 

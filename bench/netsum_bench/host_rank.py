@@ -34,7 +34,7 @@ class Timed:
         self.wrong = 0
 
     def calls(self, number: int) -> tuple[float, float, int]:
-        """So many calls: seconds of processor time, seconds, and blocks."""
+        """Make ``number`` calls: seconds of processor time, seconds, and blocks."""
         blocks, began, busy = self._comm.stats.blocks, time.perf_counter(), time.process_time()
         for _ in range(number):
             self._comm.allreduce(self._source, out=self._out, scale=self._scale)

@@ -150,7 +150,7 @@ def read_links(fabric: Fabric) -> dict[Pair, Carried]:
 
 
 def measure_links(fabric: Fabric, seconds: float, tell: Callable[[str], object]) -> dict[Pair, float]:
-    """Bytes per second that each link carried at most, in rounds of turns of so many ``seconds``."""
+    """Bytes per second that each link carried at most, in rounds of turns of ``seconds`` each."""
     found: dict[Pair, float] = {}
     for number in range(1, ROUNDS + 1):
         before = dict(found)
@@ -189,7 +189,7 @@ def measured(topology: Topology, carried: dict[Pair, float]) -> Topology:
 @click.argument("file", metavar="TOPOLOGY", type=click.Path(path_type=Path))
 @switch_option()
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="of each turn")
-@file_option("-o", "--output", told="write the topology with these rates, for `netsum plan`")
+@file_option("-o", "--output", text="write the topology with these rates, for `netsum plan`")
 def bench_links(file: Path, switch: str, seconds: float, output: Path | None) -> None:
     """Measure what each link carries, in both directions, and write it as a topology for `netsum plan`.
 

@@ -88,10 +88,10 @@ class SwitchFigures:
 
 @click.command()
 @every_switch
-@count_option("--repetitions", default=Measures.repetitions, told="of each load")
-@amount_option("--run-seconds", default=Measures.run_seconds, told="of each, roughly", least=0.05)
-@count_option("--window", default=Measures.window, told="rounds in flight", most=64)
-@amount_option("--minutes", default=Measures.minutes, told="after which no turn begins")
+@count_option("--repetitions", default=Measures.repetitions, text="of each load")
+@amount_option("--run-seconds", default=Measures.run_seconds, text="of each, roughly", least=0.05)
+@count_option("--window", default=Measures.window, text="rounds in flight", most=64)
+@amount_option("--minutes", default=Measures.minutes, text="after which no turn begins")
 @click.option("--rootless", is_flag=True, help="frames in UDP datagrams, as of rootless fabrics; only the embedded switch")
 def switch(switch: str, **given: Any) -> None:
     """Time a contribution, plain forwarding of the same packets, and a bare adder, on every switch.

@@ -266,7 +266,7 @@ class Wires:
 
 @contextmanager
 def bare_wires(rootless: bool, number: int = HOSTS) -> Iterator[Wires]:
-    """So many pairs of interfaces in a namespace, which needs root, or of UDP sockets."""
+    """``number`` pairs of interfaces in a namespace, which needs root, or of UDP sockets."""
     with ExitStack() as undo:
         if rootless:
             with ExitStack() as held:  # until all are known, so that none is taken twice

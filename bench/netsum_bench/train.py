@@ -52,7 +52,7 @@ BACKENDS: Final = ("netsum", "gloo")
 
 @dataclass(frozen=True)
 class Training:
-    """``workers`` ranks do so many timed ``steps``, each with a ``batch`` of its own, on a model of ``width`` whose gradients are
+    """``workers`` ranks do ``steps`` timed steps, each with a ``batch`` of its own, on a model of ``width`` whose gradients are
     in buckets of ``bucket_mib``."""
 
     workers: int = 4
@@ -93,10 +93,10 @@ def training_table(switch: str, training: Training, runs: Mapping[int, Mapping[s
 @click.command()
 @every_switch
 @list_option("--rates", int, 0, 1000, "0,100,1000", "of the links, Mbit/s; 0: unlimited, all that goes without root")
-@count_option("--workers", default=Training.workers, told="ranks, each on its own host", least=2, most=8)
-@count_option("--steps", default=Training.steps, told="timed, of each training")
-@count_option("--width", default=Training.width, told="of the model's layers")
-@count_option("--batch", default=Training.batch, told="of each rank")
+@count_option("--workers", default=Training.workers, text="ranks, each on its own host", least=2, most=8)
+@count_option("--steps", default=Training.steps, text="timed, of each training")
+@count_option("--width", default=Training.width, text="of the model's layers")
+@count_option("--batch", default=Training.batch, text="of each rank")
 @click.option(
     "--bucket-mib",
     type=click.FloatRange(0, min_open=True),

@@ -64,19 +64,19 @@ class ControllerContext:
         self.memory = MemoryRows(self.store)
         self.beats.vouched = self.memory.vouched()
 
-    def waits(self, job: str, rank: int, told: Waiting) -> None:
+    def waits(self, job: str, rank: int, report: Waiting) -> None:
         """Take what a member says that it waits for. Call it under the state lock."""
         before = self.waiting.pop((job, rank), None)
-        if before is not None and (before.epoch, before.block) == (told.epoch, told.block):
-            told = told._replace(since=before.since)
-        self.waiting[job, rank] = told
+        if before is not None and (before.epoch, before.block) == (report.epoch, report.block):
+            report = report._replace(since=before.since)
+        self.waiting[job, rank] = report
         while len(self.waiting) > _WAITING:
             del self.waiting[next(iter(self.waiting))]
 
     def waiting_in(self, job: Job) -> dict[int, Waiting]:
         """The reports of the members of the job's epoch, by rank."""
-        told = self.waiting.copy().items()
-        return {rank: each for (name, rank), each in told if name == job.name and each.epoch == job.epoch.number}
+        report = self.waiting.copy().items()
+        return {rank: each for (name, rank), each in report if name == job.name and each.epoch == job.epoch.number}
 
     @property
     def links_down(self) -> frozenset[str]:

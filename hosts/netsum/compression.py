@@ -85,7 +85,7 @@ class _Contribution:
     """A rank's array, its values as flat float32 with what was kept of earlier ones, and why they cannot be sent, if so."""
 
     def __init__(self, rank: int, x: ArrayLike, op: str, feedback: ErrorFeedback, most: int = 1) -> None:
-        """``most``: values are added up to so many times, which must not overflow."""
+        """``most``: the most often that values are added, which must not overflow."""
         if op not in ARITHMETIC:
             raise UnsupportedError(f"a compressed reduction is a {' or '.join(ARITHMETIC)}, not {op!r}")
         given = as_array(x)

@@ -52,7 +52,7 @@ class SendBatch(Sequence[Packet]):
 
 
 class ReceiveBatch(Sequence[memoryview]):
-    """Packets that were received together: the first ``sizes[i]`` bytes of ``rows[i]``. A congested link has marked so many of
+    """Packets that were received together: the first ``sizes[i]`` bytes of ``rows[i]``. A congested link has marked some of
     them (``congested``)."""
 
     def __init__(self, rows: Rows, sizes: NDArray[np.int64], congested: int = 0) -> None:

@@ -34,7 +34,7 @@ class Options:
         clamp: LAMB takes no norm of weights as larger than this.
         bias_correction: LAMB's; Adam's has one always.
         workers: how many push gradients; 1 where a step's gradients are summed before they come.
-        quorum: a step is done once so many have come (0: all); later ones are dropped, and told so.
+        quorum: a step is done once this many have come (0: all); later ones are dropped, and told so.
         mean: take the mean of a step's gradients, not their sum.
         mode: "synchronous": a step is made of all workers' gradients; "stale": each is applied when it comes, and its worker
             continues once no worker is more than ``staleness`` steps behind it; "elastic": workers push parameters, and these

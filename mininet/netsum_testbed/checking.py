@@ -41,11 +41,11 @@ def seed_option(what: str = "everything follows from it") -> Decorator:
 
 def only_option(what: str, also: str) -> Decorator:
     """The option ``--only NUMBER`` for one round, job or batch of a seed; ``also``: an older name of the option."""
-    told = f"only this {what} of the seed, to repeat it"
-    return click.option("--only", also, "only", type=click.IntRange(min=0), help=told)
+    text = f"only this {what} of the seed, to repeat it"
+    return click.option("--only", also, "only", type=click.IntRange(min=0), help=text)
 
 
-def list_option(name: str, kind: type, low: float, high: float, default: str | None, told: str = "") -> Decorator:
+def list_option(name: str, kind: type, low: float, high: float, default: str | None, text: str = "") -> Decorator:
     """An option that takes ``1,2,4``, each within bounds. Integers may also be ranges: ``1-8``. Without a default it is empty."""
 
     def read(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Any, ...]:
@@ -62,20 +62,20 @@ def list_option(name: str, kind: type, low: float, high: float, default: str | N
             raise click.BadParameter(f"{text!r}: each must be within {low:g}..{high:g}")
         return tuple(values)
 
-    return click.option(name, callback=read, default=default, show_default=True, help=told)
+    return click.option(name, callback=read, default=default, show_default=True, help=text)
 
 
-def count_option(*names: str, default: int, told: str, least: int = 1, most: int | None = None) -> Decorator:
+def count_option(*names: str, default: int, text: str, least: int = 1, most: int | None = None) -> Decorator:
     """An option for an integer within bounds."""
-    return click.option(*names, type=click.IntRange(least, most), default=default, show_default=True, help=told)
+    return click.option(*names, type=click.IntRange(least, most), default=default, show_default=True, help=text)
 
 
 def amount_option(
-    name: str, *, default: float, told: str, least: float = 0, most: float | None = None, above: bool = False
+    name: str, *, default: float, text: str, least: float = 0, most: float | None = None, above: bool = False
 ) -> Decorator:
     """An option for a number within bounds, such as seconds; ``above``: it must be more than ``least``."""
     kind = click.FloatRange(least, most, min_open=above)
-    return click.option(name, type=kind, default=default, show_default=True, help=told)
+    return click.option(name, type=kind, default=default, show_default=True, help=text)
 
 
 def comma(values: Any) -> str:
@@ -95,7 +95,7 @@ algorithm_option = click.option(
     show_default=True,
     help="who combines: the switch, or the members themselves",
 )
-duration_option = amount_option("--duration", default=60.0, told="seconds during which calls are started", above=True)
+duration_option = amount_option("--duration", default=60.0, text="seconds during which calls are started", above=True)
 topology_option = click.option(
     "--topology",
     type=click.Path(path_type=Path),

@@ -68,7 +68,7 @@ def without_mininet() -> str | None:
 @_workers
 @_switch
 @_file
-@count_option("--steps", default=STEPS, told="batches of 128 images")
+@count_option("--steps", default=STEPS, text="batches of 128 images")
 @click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even as root")
 def demo(workers: int | None, switch: str, topology_file: Path | None, steps: int, rootless: bool) -> None:
     """Train a classifier of handwritten digits on several workers, whose gradients a P4 switch sums.

@@ -46,7 +46,7 @@ class Opening:
 # Link rates: limits what a host may send a switch over a veth (tc's token bucket filter, at the host's end). A packet
 # counts as at least 4 KiB, since a small one costs a software switch as much.
 #
-# Or makes an end of a veth that of a real link: packets have their own sizes, a queue holds so many, and if it grows
+# Or makes an end of a veth that of a real link: packets have their own sizes, a queue holds a number of them, and if it grows
 # they are marked. Not every kernel has a queue that marks (RED, fq_codel), so nftables does it by a virtual one:
 # packets beyond a burst at a rate below the link's are marked (a phantom queue: Alizadeh et al., "Less is more", NSDI
 # 2012).
@@ -68,7 +68,7 @@ FRAME_BYTES: Final = PREFIX_BYTES + HEADER_BYTES + CHUNK_BYTES * MAX_CHUNKS
 
 
 def limit_rate(run: Callable[..., str], interface: str, mbps: int) -> None:
-    """Limit what leaves an interface to so many Mbit/s. ``run`` runs a command in the interface's namespace.
+    """Limit what leaves an interface to ``mbps`` Mbit/s. ``run`` runs a command in the interface's namespace.
 
     Raises :class:`NamespaceError` if this machine cannot.
     """
@@ -82,7 +82,7 @@ def limit_rate(run: Callable[..., str], interface: str, mbps: int) -> None:
 
 
 def make_link(run: Callable[..., str], interface: str, mbps: int, queue: int, ecn: int | None) -> None:
-    """Make what leaves an interface leave at this rate, from a queue of so many packets; those that allow it are marked (CE)
+    """Make what leaves an interface leave at this rate, from a queue of ``queue`` packets; those that allow it are marked (CE)
     after a burst of ``ecn``.
 
     Raises :class:`NamespaceError` if this machine cannot.

@@ -97,7 +97,7 @@ class Child:
         return self._process.poll()
 
     def wait(self, timeout: float | None = STOPS) -> int:
-        """Wait for the exit code, at most so many seconds (None: forever). Raises :class:`TestbedError` if it still runs."""
+        """Wait for the exit code, at most ``timeout`` seconds (None: forever). Raises :class:`TestbedError` if it still runs."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:

@@ -172,7 +172,7 @@ def test_records_of_a_slow_switch(topology: Topology, monkeypatch: pytest.Monkey
         assert sorted(client.query_records(range(5), timeout=10.0)) == list(range(5))
 
 
-def test_a_claim_whose_answer_is_late_was_not_somebody_elses(controller: Controller, switch: FakeSwitch) -> None:
+def test_a_claim_whose_answer_is_late_was_our_own(controller: Controller, switch: FakeSwitch) -> None:
     """The repeated claim finds the numbers taken, by the first."""
     with controller.context.client("s1") as client:
         before = client.claim(0)

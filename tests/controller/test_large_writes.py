@@ -46,7 +46,7 @@ def test_what_was_there_is_there_when_hundreds_of_updates_fail(on_live: Controll
             assert set(client.read_items()) == before
 
 
-def test_what_nobody_can_tell_is_not_undone(controller: Controller, switch: FakeSwitch) -> None:
+def test_unknown_outcomes_are_not_undone(controller: Controller, switch: FakeSwitch) -> None:
     """A Write fails without a word about its updates, as where they have more errors than the client takes."""
     items = entries(2 * BATCH)
     with controller.context.client("s1") as client:

@@ -109,7 +109,7 @@ class History:
 
 @one_in(4)
 @given(st.integers(1, 3), st.booleans(), steps)
-def test_nothing_that_was_done_is_lost_while_somebody_has_it(
+def test_nothing_that_was_done_is_lost_while_a_device_has_it(
     replicas: int, durable: bool, taken: list[tuple[str, object]]
 ) -> None:
     with memory_of(replicas, durable=durable) as memory:

@@ -135,9 +135,7 @@ def test_memory_that_is_gone_is_missed_by_the_next_controller(
     assert after.shards()[0].lost
 
 
-def test_an_older_state_file_costs_nobody_memory(
-    memory: FakeMemory, topology: Topology, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_older_state_file_costs_no_region(memory: FakeMemory, topology: Topology, caplog: pytest.LogCaptureFixture) -> None:
     """It knows neither a shard's last devices nor a region that came later. Devices keep both until the newest one is back."""
     region = memory.create(shards=1, devices=("h1",))
     older = memory.context.store.path.with_name("older.db")

@@ -50,7 +50,7 @@ def test_a_region_is_on_the_switch_once_all_its_devices_have_it(memory: FakeMemo
     assert_as_it_should_be(memory.controller)
 
 
-def test_nobody_waits_forever(memory: FakeMemory) -> None:
+def test_no_call_waits_forever(memory: FakeMemory) -> None:
     with pytest.raises(RejectedError, match=r"have not made it in 0 s. Does `netsum serve` run"):
         memory.controller.create_region(RegionSpec.of(name="x", size=1 << 20), wait=0)
     assert not memory.context.memory.state().regions
@@ -260,7 +260,9 @@ def test_a_controller_that_was_killed_is_finished_by_the_next(
     assert_as_it_should_be(after.controller)
 
 
-def test_nobody_is_dead_before_there_was_time_to_be_heard(memory: FakeMemory, open_controller: Callable[[], Controller]) -> None:
+def test_no_device_is_dead_before_its_first_heartbeat_is_due(
+    memory: FakeMemory, open_controller: Callable[[], Controller]
+) -> None:
     memory.create(replicas=2, shards=1)
     [(first, second)] = memory.groups()
     after = FakeMemory(open_controller(), ())
@@ -284,7 +286,7 @@ def test_a_switch_that_restarted_gets_everything_back(memory: FakeMemory, switch
     assert not memory.controller.reconcile()[0].changed
 
 
-def test_a_switch_that_forwards_nothing_holds_up_nobody(memory: FakeMemory, switch: FakeSwitch) -> None:
+def test_a_switch_that_forwards_nothing_delays_no_other(memory: FakeMemory, switch: FakeSwitch) -> None:
     memory.create(replicas=2, shards=1)
     [(first, second)] = memory.groups()
     switch.stop()

@@ -37,7 +37,7 @@ def test_blocks_are_summed(live: SwitchUnderTest, on_live: Controller) -> None:
     assert [one.packets for one in counted.members] == [12, 12, 12]
 
 
-def test_why_names_who_is_missing(live: SwitchUnderTest, on_live: Controller) -> None:
+def test_diagnosis_names_the_missing_ranks(live: SwitchUnderTest, on_live: Controller) -> None:
     members = run_job(on_live)
     block = members[0].first_block_id + 2
     contribute(live, members[0], block, 1)

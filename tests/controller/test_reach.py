@@ -64,7 +64,7 @@ def test_reconcile_goes_around_what_does_not_answer(fabric: Fabric) -> None:
     assert fabric.controller.reconcile() == [Report(name) for name in fabric.topology.switches]
 
 
-def test_an_address_that_is_not_known_yet_is_nobody_who_is_down(fabric: Fabric) -> None:
+def test_an_unknown_address_is_no_device_that_is_down(fabric: Fabric) -> None:
     context = fabric.controller.context
     context.topology = context.topology.filled({"spine2": {"p4runtime": None}})
     fabric.switches["spine1"].stop()

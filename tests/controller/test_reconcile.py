@@ -41,7 +41,7 @@ def test_after_a_restart_jobs_come_back_under_a_new_epoch(controller: Controller
     assert not controller.reconcile()[0].changed
 
 
-def test_what_somebody_deleted_comes_back(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
+def test_deleted_entries_come_back(controller: Controller, switch: FakeSwitch, spec: JobSpec) -> None:
     """The job entry is still there, so the records are too: no new epoch."""
     job = controller.create_job(spec)
     installed = switch.installed

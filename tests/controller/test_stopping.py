@@ -48,7 +48,7 @@ def store(controller: Controller) -> Store:
     return controller.context.store
 
 
-def test_the_state_file_is_closed_when_nobody_is_in_it(store: Store) -> None:
+def test_the_state_file_is_closed_when_no_request_uses_it(store: Store) -> None:
     happened: list[str] = []
     inside, closing = threading.Event(), threading.Event()
 

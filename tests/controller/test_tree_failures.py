@@ -195,7 +195,7 @@ def test_an_eviction_that_a_parent_refuses(fabric: FakeFabric, controller: Contr
     assert controller.job("wide").epoch.evicted == (0,)
 
 
-def test_a_leaf_with_nobody_left_may_go(fabric: FakeFabric, controller: Controller, job: Job) -> None:
+def test_a_leaf_without_members_may_go(fabric: FakeFabric, controller: Controller, job: Job) -> None:
     """The next epoch is planned without it."""
     for rank in (2, 3):
         controller.evict("wide", rank)
@@ -263,7 +263,7 @@ def test_why_follows_the_tree(fabric: FakeFabric, controller: Controller, job: J
 
 
 @pytest.mark.parametrize("how", ["is gone", "has restarted"])
-def test_why_names_nobody_whose_switch_cannot_tell(fabric: FakeFabric, controller: Controller, job: Job, how: str) -> None:
+def test_diagnosis_names_no_rank_whose_switch_cannot_tell(fabric: FakeFabric, controller: Controller, job: Job, how: str) -> None:
     """Rank 1 is missing on leaf1; the controller does not know what leaf2 has of the block."""
     first = put_record(fabric.switches["leaf1"], job, 0, 0b0001, on="leaf1")
     if how == "is gone":
@@ -338,7 +338,7 @@ def test_a_tree_without_its_root(open_fabric: Open) -> None:
     assert not any(report.changed for report in controller.reconcile())
 
 
-def test_the_last_spine_is_waited_for_by_nobody(open_fabric: Open) -> None:
+def test_no_member_waits_for_the_last_spine(open_fabric: Open) -> None:
     fabric = open_fabric(leaf_spine(2, 2, 1))
     controller = fabric.open()
     create(controller)

@@ -124,7 +124,7 @@ def test_a_switch_that_is_away(switch: FakeSwitch, recorder: Recorder, caplog: p
 
 
 @pytest.mark.usefixtures("watcher")
-def test_somebody_elses_program_is_left_alone(switch: FakeSwitch, recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_program_is_left_alone(switch: FakeSwitch, recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     switch.config.cookie.cookie = 1
     until(lambda: "runs another P4 program" in caplog.text)
     wait_for_looks(switch)

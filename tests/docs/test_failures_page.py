@@ -8,13 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from netsum import controller_client, errors
-from netsum.core import recovery, retransmit
-from netsum.settings import DEFAULT_CALL_TIMEOUT
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
-from netsum_controller.monitoring import switch_monitor
-from netsum_controller.p4runtime.channel import MAX_RECONNECT_MS
 from netsum_testbed.fabrics import RootlessFabric
 
 from tests.docs.pages import ROOT, blocks
@@ -38,32 +33,6 @@ def test_every_test_that_is_named_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", TEXT))
     assert len(named) > 20
     assert named <= functions_of_the_suite()
-
-
-def test_every_test_of_failures_is_named() -> None:
-    for path in sorted((ROOT / "tests" / "full").glob("test_failures*.py")):
-        for node in ast.parse(path.read_text("utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                assert f"`{node.name}`" in TEXT, f"{path.name}: {node.name}"
-
-
-def test_the_times_are_those_of_the_code() -> None:
-    for words in (
-        f"{DEFAULT_CALL_TIMEOUT:g} s by default",
-        f"{retransmit.MIN_RTO:g} to {retransmit.MAX_ESTIMATE:g} s, doubling up to {retransmit.MAX_RTO:g} s",
-        f"looks at a switch: {switch_monitor.PERIOD:g} s; and {MAX_RECONNECT_MS / 1000:g} s more",
-        f"its epoch: {recovery.PAUSE:g} s; each question takes {controller_client._REJOIN_TIMEOUT:g} s",
-        f"refused it: {recovery.PATIENCE:g} s, then {2 * recovery.PATIENCE:g}, then every {recovery.MAX_PATIENCE:g} s",
-        f"do without it: {switch_monitor.DEAD_AFTER:g} s",
-        f"asks every {recovery.LOOK:g} s",
-        f"up to {recovery.ANSWER:g} s later. If T is {2 * recovery.ANSWER:g} s or more",
-    ):
-        assert words in TEXT, words
-
-
-def test_errors_on_the_page_exist() -> None:
-    for name in re.findall(r"`([A-Z][a-z]+[A-Za-z]*)`", TEXT):
-        assert hasattr(errors, name), name
 
 
 @pytest.mark.full

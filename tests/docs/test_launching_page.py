@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import yaml
@@ -37,9 +36,3 @@ def test_its_files_are_valid(tmp_path: Path) -> None:
     assert found.job == job.name
     assert found.token
     assert found.controller
-
-
-def test_the_variables_are_those_that_join_reads_in_that_order() -> None:
-    sentence = re.search(r"the first that is set of (.*?)\. There must be", TEXT, re.DOTALL)
-    assert sentence is not None
-    assert tuple(re.findall(r"`([A-Z_0-9]+)`", sentence[1])) == settings.RANKS

@@ -96,7 +96,7 @@ def test_percentiles_are_of_the_slowest_rank() -> None:
     assert percentile([5.0], 99) == percentile([5.0], 0) == 5.0
 
 
-def test_the_straggler_is_who_begins_last() -> None:
+def test_the_straggler_begins_last() -> None:
     lines = [line([[1.0]] * 3, late=((0.0, 20e-6, 10e-6),)), line([[1.0]] * 3, late=((0.0, 30e-6, 40e-6),))]
     assert [each.straggler(0) for each in lines] == [(1, 20e-6), (2, 40e-6)]
     assert straggler_note([*lines, lines[1]]).startswith("rank 2 began last at 2 of 3 sizes and places, by up to 40 us")

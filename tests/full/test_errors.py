@@ -38,7 +38,7 @@ def still_works(communicators: list[Communicator]) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("op", ["sum", "mean", "max"])
-def test_a_number_that_is_none_is_named_and_everyone_told(four: list[Communicator], value: float, op: str) -> None:
+def test_a_number_that_is_none_is_named_on_all_ranks(four: list[Communicator], value: float, op: str) -> None:
     def make(comm: Communicator) -> Any:
         array = np.ones((5, 700), np.float32)
         if comm.rank == 2:

@@ -108,7 +108,7 @@ def test_a_degrade_job_goes_on_without_it(served: Served) -> None:
         training.finish()
 
 
-def test_nobody_can_join_while_it_is_away(served: Served) -> None:
+def test_no_member_can_join_while_it_is_away(served: Served) -> None:
     with crew(served, "closed") as (job, _):
         served.kill()
         with pytest.raises(NotReadyError, match="does not answer"):
@@ -118,7 +118,7 @@ def test_nobody_can_join_while_it_is_away(served: Served) -> None:
 
 @pytest.mark.parametrize("algorithm", ["ring", "switch"])
 @pytest.mark.parametrize("grouped", [False, True], ids=["job", "group"])
-def test_while_it_hangs_nobody_is_blamed_who_is_there(served: Served, algorithm: str, grouped: bool) -> None:
+def test_while_it_hangs_no_present_rank_is_blamed(served: Served, algorithm: str, grouped: bool) -> None:
     """The last rank does not call. Members without a switch know that of each other; at a switch, the controller alone would."""
 
     def late(comm: Communicator) -> Any:

@@ -64,7 +64,7 @@ def test_a_live_member_that_is_evicted_is_told(fragile: Fabric, options: dict[st
         assert isinstance(got.error, EvictedError)
 
 
-def test_nobody_takes_for_data_what_an_evicted_root_has_not_sent(fragile: Fabric) -> None:
+def test_no_rank_takes_data_that_an_evicted_root_has_not_sent(fragile: Fabric) -> None:
     with crew(fragile, "bereft", range(WORKERS)) as communicators:
         fragile.controller.evict("bereft", 1)
         others = [comm for comm in communicators if comm.rank != 1]

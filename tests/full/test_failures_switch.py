@@ -67,7 +67,7 @@ def test_it_restarts_twice_and_again_while_they_rejoin(fragile: Fabric) -> None:
 
 
 @pytest.mark.full
-def test_it_restarts_while_nobody_calls(fragile: Fabric) -> None:
+def test_it_restarts_between_calls(fragile: Fabric) -> None:
     with joined(fragile, 3, window=8) as communicators:
         with Training(communicators) as training:
             training.finish()

@@ -69,7 +69,7 @@ def test_a_job_gives_way_to_one_of_a_higher_class_and_still_ends(members: Member
         assert told(high) == 0
 
 
-def test_jobs_of_one_class_give_way_to_nobody(members: Members) -> None:
+def test_jobs_of_one_class_do_not_back_off(members: Members) -> None:
     with members(2, chunks=1, priority=3) as one, members(2, first=2, chunks=1, priority=3) as other:
         works = begin(one, 500)
         for _ in range(5):
@@ -78,7 +78,7 @@ def test_jobs_of_one_class_give_way_to_nobody(members: Members) -> None:
         assert told(one) == told(other) == 0
 
 
-def test_nobody_gives_way_to_a_job_that_is_idle_or_gone(fabric: Fabric, members: Members) -> None:
+def test_no_job_backs_off_for_one_that_is_idle_or_gone(fabric: Fabric, members: Members) -> None:
     urgent = JobSpec(name="urgent", members=tuple(fabric.topology.hosts)[2:4], chunks=1, priority=7)
     with members(2, chunks=1) as low:
         job = fabric.create_job(urgent)

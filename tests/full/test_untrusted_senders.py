@@ -282,7 +282,7 @@ FORGERIES = {
 
 @pytest.mark.parametrize("sender", ["switch", "member"])
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
-def test_what_its_sender_did_not_send_reaches_nobody(site: Site, forge: Callable[[bytes], bytes], sender: str) -> None:
+def test_altered_bytes_reach_no_rank(site: Site, forge: Callable[[bytes], bytes], sender: str) -> None:
     """A frame from the switch's or another member's address to the member that waits for block 1; behind it one from the
     sender's own."""
     at, other = site.now[0], site.now[1].host

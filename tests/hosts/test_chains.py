@@ -324,7 +324,7 @@ def test_chains_on_other_tori_are_a_mismatch() -> None:
         assert all(isinstance(each, MismatchError) for each in outcomes)
 
 
-def test_whoever_leaves_waits_until_its_packets_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leaving_rank_waits_until_its_packets_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of rank 0's last packets the first ones are lost; it has its result, and leaves."""
     monkeypatch.setattr(peer_endpoint, "LINGER", math.inf)  # it waits for the packets, not for a while
     network = ChainNetwork(3)

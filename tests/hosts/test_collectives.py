@@ -70,7 +70,7 @@ def test_calls_of_all_kinds_over_a_bad_network() -> None:
         assert sum(comm.stats.duplicates for comm in communicators) > 0
 
 
-def test_nobody_gets_what_is_for_another() -> None:
+def test_no_member_gets_packets_for_another() -> None:
     with ranks(3) as communicators:
         reduced = on_each(communicators, lambda comm: comm.reduce(np.full(5000, 2.0), root=1))
         gathered = on_each(communicators, lambda comm: comm.gather(np.full(5000, comm.rank), root=2))

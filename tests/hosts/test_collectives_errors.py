@@ -134,7 +134,7 @@ def test_products_that_do_not_fit_or_are_not_finite() -> None:
         assert [each.tolist() for each in outcomes] == [[-(2**63)]] * 3
 
 
-def test_what_no_lane_holds_is_everyones_error() -> None:
+def test_a_value_that_no_lane_holds_is_every_ranks_error() -> None:
     with ranks(2) as communicators:
         outcomes = on_each(communicators, lambda comm: comm.reduce(np.full(3, 2**63, np.uint64), root=1))
         assert [type(each) for each in outcomes] == [SumOverflowError] * 2

@@ -86,7 +86,7 @@ def test_a_child_does_not_share_its_parents_wire() -> None:
     wire.detach(inbox)
 
 
-def test_who_leaves_a_with_block_in_a_child_signs_nobody_off() -> None:
+def test_leaving_a_with_block_in_a_child_signs_no_rank_off() -> None:
     """Neither close(), which explains itself, nor the child's end disturbs the parent."""
     read, write = os.pipe()
     network = MemoryNetwork(1)

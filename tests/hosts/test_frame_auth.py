@@ -55,13 +55,13 @@ def test_a_frame_in_parts_is_the_same(ends: tuple[Identity, Identity]) -> None:
     assert connection.opening.holds(connection.frames[1][0], (b"hel", b"lo"))
 
 
-def test_who_does_not_have_the_key_is_nobody(ends: tuple[Identity, Identity]) -> None:
+def test_a_sender_without_the_key_is_rejected(ends: tuple[Identity, Identity]) -> None:
     assert Connection(Identity(OTHER_KEY, 0), ends[1]).met is None
     assert Connection(*ends).met is not None, "the outsider's process is not the first of its rank"
 
 
 @given(st.integers(0, HELLO.size * 8 - 1))
-def test_a_hello_that_was_changed_is_nobodys(bit: int) -> None:
+def test_a_changed_hello_is_rejected(bit: int) -> None:
     receiver = Identity(KEY, 1)
     greeting = receiver.greet()
     answer = Identity(KEY, 0).answer(greeting, 1)

@@ -143,7 +143,7 @@ def test_a_timeout_asks_the_controller_whom_the_block_waits_for(controller: Cont
         ({"state": "open", "missing": []}, "which rank it waits for is not known"),
     ],
 )
-def test_a_timeout_names_nobody_without_a_record_that_lacks_it(
+def test_a_timeout_names_no_rank_without_a_record_that_lacks_it(
     controller: Controller, changes: dict[str, Any], words: str
 ) -> None:
     why = {"block": 4096, "state": "open", "missing": [{"rank": 0, "host": "h1"}, {"rank": 2, "host": "h3"}]}

@@ -94,7 +94,7 @@ def test_configuring_again_replaces_and_nothing_asked_is_nothing_done(stream: io
     assert [line["message"] for line in printed(second)] == ["shown"]
 
 
-def test_a_library_that_nobody_configured_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unconfigured_library_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     logs.logger_for("resnet", 0).error("unheard")
     assert capfd.readouterr() == ("", "")
 
@@ -170,7 +170,9 @@ def test_outcomes_in_a_word() -> None:
     assert call(CallTimeoutError("late")).outcome == "call_timeout"
 
 
-def test_whoever_waits_for_the_controller_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_that_waits_for_the_controller_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """On stderr, since the program has not configured logging; with what is known of why."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(logs, "LONG", 0.001)

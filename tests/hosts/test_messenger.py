@@ -121,7 +121,7 @@ def test_what_a_broken_connection_loses_is_sent_again_at_once_and_once() -> None
     assert (mail.mailers[0].stats.retransmissions, mail.mailers[1].stats.duplicates) == (20, 0)
 
 
-def test_what_is_lost_in_the_middle_is_found_before_anybody_asks() -> None:
+def test_a_loss_in_the_middle_is_found_before_it_is_requested() -> None:
     mail = Mail(2, 1)
     letters = [bytes([number]) for number in range(8)]
     for letter in letters:
@@ -172,7 +172,7 @@ def test_a_silent_end_is_sent_to_once_and_others_are_served() -> None:
     assert mail.got[0, 2] == [b"letter"]
 
 
-def test_whoever_waits_asks_and_hears_how_far_the_others_are() -> None:
+def test_a_waiting_rank_learns_how_far_the_others_are() -> None:
     mail = Mail(3, 1)
     mail.mailers[1].at = 7
     assert mail.mailers[0].poll(0.0, waiting=True) == []
@@ -187,7 +187,7 @@ def test_whoever_waits_asks_and_hears_how_far_the_others_are() -> None:
     assert mail.mailers[0].unanswered == {1: 0, 2: 0}
 
 
-def test_questions_that_nobody_answers_are_counted_and_get_fewer() -> None:
+def test_unanswered_requests_are_counted_and_get_fewer() -> None:
     asked = []
     messenger = Mail(2, 1).mailers[0]
     for step in range(200):

@@ -215,7 +215,7 @@ def test_what_is_lost_at_the_end_of_a_call_is_repaired_after_it() -> None:
 
 
 @pytest.mark.usefixtures("_hurried")
-def test_whoever_leaves_waits_until_the_others_have_what_it_sent_but_not_for_ever() -> None:
+def test_a_leaving_rank_waits_until_the_others_have_what_it_sent_but_not_forever() -> None:
     network = PeerNetwork(2)
     one, other = network.communicators()
     good(allreduce([one, other], [np.ones(3)] * 2))

@@ -170,7 +170,7 @@ def test_a_switch_that_only_the_controller_takes_for_dead() -> None:
         assert [comm.stats.resumes for comm in communicators] == [1] * 3
 
 
-def test_members_hear_by_asking_that_somebody_new_has_come() -> None:
+def test_members_learn_on_request_that_a_rank_was_replaced() -> None:
     with running(MovingNetwork(2)) as (network, communicators):
         network.move(by_switch=False)
         good(allreduce(communicators, [np.ones(10)] * 2))

@@ -108,7 +108,7 @@ def test_packets_of_any_size_come_whole_and_in_order(transports: list[PeerTransp
         assert received(two, one, number=len(packets)) == [b"\0\x00" + packet for packet in packets], f"turn {turn}"
 
 
-def test_what_nobody_takes_is_not_kept_without_bound(transports: list[PeerTransport]) -> None:
+def test_untaken_data_is_not_kept_without_bound(transports: list[PeerTransport]) -> None:
     one, two, _ = transports
     for _ in range(2000):
         one.send([(b"\0\x01", bytes(60_000))])
@@ -138,7 +138,7 @@ def test_a_connection_that_breaks_is_made_again_and_what_may_be_lost_is_said(tra
     assert len(one._incoming) == 1
 
 
-def test_somebody_else_who_breaks_in_breaks_the_connection_alone(transports: list[PeerTransport]) -> None:
+def test_an_intruder_breaks_the_connection_alone(transports: list[PeerTransport]) -> None:
     one, two, _ = transports
     two.send([(b"\0\x00", b"before")])
     assert received(one, two) == [b"\0\x01before"]

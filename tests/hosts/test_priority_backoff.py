@@ -16,7 +16,7 @@ from tests.hosts.test_switch_endpoint import LATENCY, Simulation
 WINDOW = 8
 
 
-def test_nobody_to_give_way_to() -> None:
+def test_without_a_job_to_back_off_for() -> None:
     rule = PriorityBackoff(WINDOW)
     for step in range(20):
         rule.heard(False, 0.001 * step)

@@ -100,7 +100,7 @@ def test_a_member_that_is_taken_out_is_told_in_its_call() -> None:
             communicators[1].barrier()
 
 
-def test_somebody_new_ends_the_epoch_for_all() -> None:
+def test_a_replaced_rank_ends_the_epoch_for_all() -> None:
     with running(RestartingNetwork(2)) as (network, communicators):
         good(allreduce(communicators, [np.ones(10)] * 2))
         network.join_anew(1)

@@ -83,7 +83,7 @@ def test_nothing_is_predicted_or_remembered_of_before() -> None:
         assert all(comm.stats.redone == 0 for comm in communicators)
 
 
-def test_a_rank_that_comes_as_somebody_new_meanwhile_begins_it_anew() -> None:
+def test_a_rank_that_joins_anew_meanwhile_begins_it_anew() -> None:
     """Rank 1 has joined, and dies while the state is shared: the others' state is whole, not half of it from rank 1."""
     with running(RestartingNetwork(3)) as (network, communicators):
         states = [[np.full(3000, rank), np.full(50_000, rank)] for rank in range(3)]

@@ -42,7 +42,7 @@ def test_rings_are_through_all_ranks_on_any_torus(sides: list[int]) -> None:
     assert max(loads(rings).values()) <= 2
 
 
-def test_whoever_is_gone_is_passed_by() -> None:
+def test_absent_ranks_are_passed_by() -> None:
     assert rings_of("chain", [0, 2, 3]) == ((0, 2, 3),)
     assert {tuple(sorted(ring)) for ring in rings_of("chain:2x2", [0, 1, 3])} == {(0, 1, 3)}
 

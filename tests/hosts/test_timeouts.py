@@ -58,7 +58,7 @@ def hung() -> Iterator[Hung]:
     controller.over.set()
 
 
-def test_a_hung_controller_makes_nobody_blame_who_is_there(hung: Hung) -> None:
+def test_a_hung_controller_makes_no_rank_blame_a_present_one(hung: Hung) -> None:
     """Rank 3 does not call. The others wait for it, ask the controller meanwhile, and answer each other as before."""
 
     def attempt(timeout: float) -> list[Any]:
@@ -104,7 +104,7 @@ class Slow(Around):
 
 
 @pytest.mark.parametrize(("dtype", "lane_bytes"), [("float32", 4), ("int64", 1)])
-def test_a_call_that_is_too_large_says_how_far_it_came_and_blames_nobody(dtype: str, lane_bytes: int) -> None:
+def test_a_call_that_is_too_large_says_how_far_it_came_and_blames_no_rank(dtype: str, lane_bytes: int) -> None:
     def explain(block: int) -> tuple[str, tuple[int, ...]]:
         return f"waiting for rank 1: block {block} has just been sent", (1,)
 
@@ -167,7 +167,7 @@ def test_who_answers_is_asked_again_at_the_end() -> None:
     assert one.error(work, endpoint, silence, 60.0).missing == (2,)
 
 
-def test_nobody_is_asked_about_while_results_come() -> None:
+def test_no_diagnosis_is_requested_while_results_come() -> None:
     work, endpoint, silence = waiting(60.0)
     silence.too_long(7, 59.5, waiting=True)
     one = TimeoutDiagnosis(lambda _block: ("waiting for rank 1", (1,)))
@@ -221,7 +221,7 @@ def test_only_who_says_so_or_says_nothing_is_late() -> None:
     assert "from which nothing has come" in silent.endpoint.explain(1.0)[0]
 
 
-def test_a_member_that_was_stopped_itself_blames_nobody() -> None:
+def test_a_member_that_was_stopped_itself_blames_no_rank() -> None:
     """It has heard nothing for long, and has not asked either."""
     peers = Peers()
     for one in (peers.endpoint, *peers.others.values()):

@@ -248,7 +248,7 @@ def test_faults_follow_from_the_seed_and_are_counted() -> None:
     assert out != sorted(out)
 
 
-def test_a_held_packet_comes_although_nobody_sends() -> None:
+def test_a_held_packet_comes_without_another_send() -> None:
     left, right = in_memory_pair()
     bad = ImpairedTransport(right, Impairment(reorder=1.0, delay=0.01), seed=1)
     left.send([(b"late",)])

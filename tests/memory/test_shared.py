@@ -65,7 +65,7 @@ def test_a_network_without_multicast_is_named_once(caplog: pytest.LogCaptureFixt
     assert all("region 'model'" in line and "cannot join a group" in line for line in said)
 
 
-def test_a_worker_that_hears_nothing_asks_no_more_and_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_worker_delays_no_other(caplog: pytest.LogCaptureFixture) -> None:
     options = {"optimizer": "sgd", "lr": 0.1, "workers": 3}
     inside = Inside("parameters", options)
     sender = ("10.0.0.9", 1)

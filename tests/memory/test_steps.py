@@ -181,7 +181,7 @@ CASES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("options", CASES, ids=lambda options: f"{options['optimizer']}-{options.get('mode', '')}")
 @given(seed=st.integers(0, 2**32 - 1), deaths=st.integers(0, 4))
 @one_in(8)
-def test_nobody_waits_for_ever(options: dict[str, Any], seed: int, deaths: int) -> None:
+def test_no_call_waits_forever(options: dict[str, Any], seed: int, deaths: int) -> None:
     stage = Stage(options, seed)
     stage.play(deaths)
     blocks = stage.kind.blocks.values()

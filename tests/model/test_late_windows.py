@@ -92,7 +92,7 @@ def check(run: Setting, number: int, taken: list[Taken], passing: list[bool]) ->
 
 
 @given(late_runs(), st.integers(1, 60))
-def test_whoever_holds_a_result_holds_the_same_true_one(run: Setting, blocks: int) -> None:
+def test_every_rank_with_a_result_holds_the_same_true_one(run: Setting, blocks: int) -> None:
     network, taken, passes = play(run, blocks)
     for number in range(blocks):
         check(run, number, taken, passes[number])

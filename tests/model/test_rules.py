@@ -60,7 +60,7 @@ def test_one_sleep_is_waited_for_once(rules: Rules, sleep: Outcome, last: list[O
 
 
 @pytest.mark.parametrize(("rules", "then"), [(ALL_RULES, Outcome.AGED), (OUT["stragglers_of_open"], Outcome.ACCEPTED)])
-def test_who_is_prompt_does_not_starve_beside_one_who_is_away(rules: Rules, then: Outcome) -> None:
+def test_fast_rank_not_starved_by_absent_rank(rules: Rules, then: Outcome) -> None:
     """The root waits for this leaf no longer. Rank 1 is away; rank 0 is prompt, and each result finds its block open. Without
     the rule nothing ever goes up, so the root never hears of this switch again."""
     model = switch(rules, 2, quorum=0, uplinks=(UP,))

@@ -59,7 +59,7 @@ def test_roots_for_what_is_left(down: set[str | tuple[str, str]], roots: dict[st
     assert found.before == pytest.approx(1.6 / 7)
 
 
-def test_nobody_plans_for_a_network_that_is_none() -> None:
+def test_a_planner_refuses_a_network_that_is_none() -> None:
     network = json.dumps(to_network(uneven()))
     nothing = Replanned({}, 0.0, 0.0)
     assert replan(network, frozenset({"h1", "h9"}), frozenset({"spine1"})) == nothing

@@ -72,7 +72,7 @@ def test_input_is_fetched_meanwhile_or_before(prefetch: bool, step: float) -> No
     assert found.bound_by == "input"
 
 
-def test_one_worker_calls_nobody_and_known_compute_counts() -> None:
+def test_one_worker_makes_no_calls_and_known_compute_counts() -> None:
     job = JOB.model_copy(update={"compute_ms": 300.0})
     found = predict(job, MACHINE, lambda _: 1.0, workers=1)
     assert (found.forward, found.step) == pytest.approx((0.1, 0.3))

@@ -182,7 +182,7 @@ def test_a_broken_scan_closes_nothing(target: Target) -> None:
     assert counted(model, Outcome.AGED) == 1
 
 
-def test_a_scan_for_somebody_else_goes_nowhere() -> None:
+def test_a_scan_for_another_address_goes_nowhere() -> None:
     target = InProcess(star.items())
     frame = Datagram.parse(star.scan_frame(star.LATE)).but(ip_dst=star.station(2).ip, ip_checksum=-1).to_bytes()
     assert target.pipeline.process(510, b"\1\0\0\0\0\0\0" + frame) == []

@@ -34,7 +34,7 @@ def test_other_arp_is_flooded(target: Target) -> None:
     assert len(target.exchange(2, gratuitous)) == 3
 
 
-def test_nobody_else_speaks_from_the_switchs_address(target: Target) -> None:
+def test_no_other_host_sends_from_the_switchs_address(target: Target) -> None:
     """Forged results, whole, in fragments and with options, and forged ARP replies."""
     forged = Datagram(H2.mac, H1.mac, star.SWITCH_IP, H2.ip, UDP_PORT, 20002, netsum_body(Header(star.TRIO, 0), (1,)))
     frames = [
@@ -60,7 +60,7 @@ def tagged(frame: bytes, tag: bytes = b"\x81\0\0\0") -> bytes:
     return frame[:12] + tag + frame[12:]
 
 
-def test_nobody_speaks_from_anothers_address(target: Target) -> None:
+def test_no_host_sends_from_anothers_address(target: Target) -> None:
     """A host and a switch are where they are, on one port or behind several; no host says that a member is elsewhere."""
     h3 = star.station(3)
     stolen = [
@@ -88,7 +88,7 @@ def test_nobody_speaks_from_anothers_address(target: Target) -> None:
     replay([Step(port, frame) for port in (1, 3, 4) for frame in [*frames, far, own, unknown]], target)
 
 
-def test_nobody_speaks_to_another_switch(target: Target) -> None:
+def test_no_host_sends_to_another_switch(target: Target) -> None:
     """Contributions and results for another switch's address, as a host would forge them; other traffic with it passes."""
     there = star.neighbor(3)
     forged = Datagram(there.mac, H1.mac, H1.ip, there.ip, 20043, body=netsum_body(Header(star.LEAF, 0), (1,)))

@@ -200,7 +200,7 @@ def test_other_switches_have_translated_already(mmu: Target) -> None:
     assert mmu.exchange(FAR, reply.to_bytes()) == [(CLIENT, reply.to_bytes())]
 
 
-def test_nobody_speaks_for_memory(mmu: Target) -> None:
+def test_no_host_sends_as_memory(mmu: Target) -> None:
     """Neither as the virtual address, nor as a device, nor past the switch to a device."""
     outsider, victim, device = star.station(CLIENT), star.station(FAR), star.station(D1)
     body = pack_memory(MemoryHeader(Instruction.READ, flags=Flag.REPLY))

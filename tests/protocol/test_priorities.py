@@ -66,7 +66,7 @@ def test_who_waits_is_not_busy(blocks: Blocks) -> None:
 
 
 @pytest.mark.parametrize("priorities", [(6, 6), (6, 0), (0, 0)])
-def test_a_class_gives_way_to_itself_as_little_as_who_takes_no_part(
+def test_a_class_does_not_back_off_for_itself_or_without_taking_part(
     blocks: Blocks, target: Target, priorities: tuple[int, int]
 ) -> None:
     for job_id, before, now in ((HIGH, 6, priorities[0]), (LOW, 2, priorities[1])):

@@ -29,7 +29,7 @@ def test_compiled_programs_are_of_these_sources() -> None:
     assert netsum_p4.sources_sha256() in committed
 
 
-def test_no_file_names_somebodys_home() -> None:
+def test_no_file_names_a_home_directory() -> None:
     found = []
     for path in files():
         if path.suffix in BINARY:
@@ -40,6 +40,6 @@ def test_no_file_names_somebodys_home() -> None:
     assert not found
 
 
-def test_the_files_that_everyone_looks_for_are_there() -> None:
+def test_the_usual_files_are_there() -> None:
     for name in ("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", ".ci/run", "p4src/netsum.p4"):
         assert (ROOT / name).is_file(), name

@@ -72,7 +72,7 @@ def test_a_rank_that_keeps_up_must_not_be_named(words: Sequence[Message], why: s
 
 
 @pytest.mark.parametrize("kind", [Kind.STALL, Kind.CUT, Kind.KILL, Kind.EVICT, BAD_LINK])
-def test_whoever_was_held_up_may_be_named(kind: str) -> None:
+def test_a_delayed_rank_may_be_named(kind: str) -> None:
     history = history_of([TIMEOUT])
     history.begins(kind, [2], 101.0)
     assert told(history) == ""
@@ -90,7 +90,7 @@ def test_calls_do_not_need_the_controller_and_joining_does(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Kind.RESTART_SWITCH, Kind.MOVE, BUSY])
-def test_anybody_may_be_named_when_the_way_of_all_was_off(kind: str) -> None:
+def test_any_rank_may_be_named_when_the_path_of_all_was_down(kind: str) -> None:
     history = history_of([TIMEOUT])
     history.begins(kind, None, 101.0).over = 102.0
     assert told(history) == ""
@@ -193,7 +193,7 @@ def test_an_epoch_ends_for_a_reason(*, degrades: bool) -> None:
     assert told(killed) == ""
 
 
-def test_closed_follows_an_error_and_nobody_has_left_who_is_there() -> None:
+def test_closed_follows_an_error_and_present_ranks_have_not_left() -> None:
     assert "no error had ended it" in told(history_of([failed("ClosedError")]))
     earlier = replace(failed("ClosedError", rank=0), when=105.1)
     assert told(history_of([failed("CallTimeoutError"), earlier])) == ""
@@ -205,7 +205,7 @@ def test_closed_follows_an_error_and_nobody_has_left_who_is_there() -> None:
     assert told(history) == ""
 
 
-def test_the_controller_makes_nobody_wait_for_nothing() -> None:
+def test_the_controller_makes_no_member_wait_for_nothing() -> None:
     assert "nothing had happened" in told(history_of([failed("NotReadyError")]))
     assert told(history_of([Resyncing(1, when=103.0), failed("NotReadyError")])) == ""
 
@@ -219,7 +219,7 @@ def test_a_rank_is_not_let_in_for_a_reason(kind: str) -> None:
     assert told(history) == ""
 
 
-def test_a_busy_machine_makes_nobody_late() -> None:
+def test_a_busy_machine_makes_no_rank_late() -> None:
     history = history_of([])
     history.begins(BUSY, None, 98.0).over = 101.0
     history.begins(BUSY, None, 104.0).over = 104.5

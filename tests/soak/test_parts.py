@@ -145,7 +145,7 @@ def test_the_judge_sees_what_is_wrong() -> None:
     assert any("late=wait" in line for line in judged(firm_plan, answers(firm_plan, firm_step, result, PARTIAL, [0])))
 
 
-def test_whoever_was_evicted_may_be_missing_in_silence() -> None:
+def test_an_evicted_rank_may_be_missing_in_silence() -> None:
     step = step_of("int32", "sum")
     scenario = Scenario(events=(Event(after=0, kind=Kind.EVICT, rank=2),))
     plan = replace(degrading(), steps=(step,), block_exp_ms=0.0, quorum=0, scenario=scenario)

@@ -105,7 +105,7 @@ def test_a_killed_worker_is_replaced(fabric: ServesOutside) -> None:
     ids=lambda value: value if isinstance(value, str) else f"{value.kind}-{value.what}",
 )
 @pytest.mark.full
-def test_nobody_notices(fabric: ServesOutside, shape: str, event: Event) -> None:
+def test_no_call_notices(fabric: ServesOutside, shape: str, event: Event) -> None:
     totals = soaked(fabric, Scenario(events=(event,)), round_of(shape), timeout=PATIENCE)
     assert totals.faults[event.kind.value] == 1
     assert not totals.errors

@@ -121,7 +121,7 @@ def _with_sockets(made: Topology, first: str) -> Topology:
 
 
 def _in_a_row(option: str, first: str, count: int) -> Iterator[str]:
-    """So many addresses with ports in a row."""
+    """``count`` addresses with ports in a row."""
     host, colon, port = first.rpartition(":")
     if not host or not colon or not port.isdecimal() or not 0 < int(port) <= 65536 - count:
         raise InputError(f"{option} {first!r}: not HOST:PORT with room for {count} ports from there")

@@ -106,8 +106,8 @@ def _problem(path: Sequence[Key], kind: str, context: Mapping[str, Any], value: 
         words = f"may have at most {counted(context['max_length'], 'entry')}"
     else:
         words = _WORDS.get(kind, "cannot be used here").format_map({key: _plain(one) for key, one in context.items()})
-    told = tuple(path[-1:]) == _SECRET or words.startswith(f"is {value}")
-    return Problem(tuple(path), words if told else words + _given(kind, value))
+    complete = tuple(path[-1:]) == _SECRET or words.startswith(f"is {value}")
+    return Problem(tuple(path), words if complete else words + _given(kind, value))
 
 
 def _plain(value: Any) -> Any:

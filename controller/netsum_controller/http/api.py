@@ -19,8 +19,8 @@
 
 With ``epoch`` a join is a *rejoin*: "I am in that epoch". The descriptor's epoch is the same if nothing has changed, or one that
 ``resumes`` it. If one is about to, the answer is 409 with the ``next_epoch``, and the member stops and reports: "I have been told
-of that epoch, and lack the results from that block on". A member that goes on may say what it waits for: the result of a block
-that it has sent so many times, in packets of so many bytes.
+of that epoch, and lack the results from that block on". A member that goes on may say what it waits for: the result of a block,
+how often it has sent it, and in packets of how many bytes.
 
 An error is ``{"error": "one sentence"}`` with 400, 401, 403 (``reason`` "evicted"), 404, 408, 409 (and ``retry_ms``: ask
 again), 410 (``reason`` "anew": the epoch cannot be continued), 411, 413, 414, 431 or 503.
@@ -374,10 +374,10 @@ def _parse(text: bytes) -> Mapping[str, Any]:
 
 def _progress(body: Mapping[str, Any]) -> Progress | None:
     """The position that a rejoining member reports; None for one that joins."""
-    told = [name for group in (("needs", "next_epoch"), ("block", "sent", "octets")) if body.keys() & group for name in group]
-    if "epoch" not in body and not told:
+    given = [name for group in (("needs", "next_epoch"), ("block", "sent", "octets")) if body.keys() & group for name in group]
+    if "epoch" not in body and not given:
         return None
-    progress = {name: _field(body, name, int) for name in ("epoch", *told)}
+    progress = {name: _field(body, name, int) for name in ("epoch", *given)}
     for name, value in progress.items():
         if not 0 <= value < SERIAL:
             raise InputError(f"{name} must be 0..{SERIAL - 1}, not {value}")

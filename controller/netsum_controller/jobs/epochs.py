@@ -93,8 +93,8 @@ def used_ids(client: SwitchClient, job: Job) -> int | None:
 def _told(job: Job) -> int | None:
     """Upper bound of the block ids of the epoch that the current one resumes, according to its members' reports."""
     first = job.epoch.first_block_id
-    told = [(seat.needs - first) % SERIAL for seat in job.epoch.members if seat.needs is not None]
-    return max(told) + 2 * job.window if told else None
+    needs = [(seat.needs - first) % SERIAL for seat in job.epoch.members if seat.needs is not None]
+    return max(needs) + 2 * job.window if needs else None
 
 
 def table_size(context: ControllerContext) -> int:
@@ -158,8 +158,8 @@ def _tell(context: ControllerContext, job: Job, trees: Trees) -> None:
     if anew is not None and set(anew.roots) == set(trees.roots):
         gone = ", ".join([*sorted(context.down), *sorted(context.links_down)])
         shares = ", ".join(f"{root} {weight}" for root, weight in anew.roots.items())
-        told = "job %s: planned anew without %s: roots %s, %.3g of %.3g GB/s"
-        log.warning(told, job.name, gone, shares, anew.rate, anew.before, extra=about(job))
+        message = "job %s: planned anew without %s: roots %s, %.3g of %.3g GB/s"
+        log.warning(message, job.name, gone, shares, anew.rate, anew.before, extra=about(job))
 
 
 def goes_around(context: ControllerContext, job: Job) -> bool:

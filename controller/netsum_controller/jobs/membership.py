@@ -118,8 +118,8 @@ class Membership:
                 resumes = progress.epoch if progress.epoch != job.epoch.number else None
                 if resumes is None and progress.block is not None:
                     now = self._clock()
-                    told = Waiting(progress.epoch, progress.block, progress.sent, progress.octets, since=now, at=now)
-                    self._context.waits(name, rank, told)
+                    waiting = Waiting(progress.epoch, progress.block, progress.sent, progress.octets, since=now, at=now)
+                    self._context.waits(name, rank, waiting)
             elif job.epoch.resumes is not None and seat.instance == instance and not gone:
                 # It joined, but the switch restarted before it got the answer, so it holds nothing.
                 nothing = Progress(job.epoch.resumes, job.epoch.first_block_id, job.epoch.number)

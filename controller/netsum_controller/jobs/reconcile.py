@@ -135,7 +135,7 @@ class _Restoring:
         # In order of their numbers: claiming one takes all those below it, too.
         for job in sorted(self._context.store.jobs(self._name), key=lambda job: job.epoch.number):
             wanted = any(isinstance(item, JobEntry) for item in job_items(self._context.topology, job, self._name))
-            if wanted and job.job_id not in known and not _nobody_has(job):
+            if wanted and job.job_id not in known and not _is_unknown(job):
                 self._lost.add(job.name)
             renewed = self._needs_epoch(client, job)
             (self.left if renewed or job.state is JobState.CHANGING else kept).append(job)
@@ -191,7 +191,7 @@ class _Restoring:
     def _renewed(self, client: SwitchClient, job: Job) -> tuple[Job, frozenset[str]]:
         """The job, in a new epoch if it cannot continue in its own; and the switches on which its counters start at zero: those
         that are new to it, and this one if it has lost the job."""
-        if _nobody_has(job):  # perhaps of another switch that has restarted meanwhile
+        if _is_unknown(job):  # perhaps of another switch that has restarted meanwhile
             self._lost.discard(job.name)
         if not self._needs_epoch(client, job):
             return job, frozenset()
@@ -264,7 +264,7 @@ def _keeps_number(context: ControllerContext, client: SwitchClient, job: Job) ->
     return True
 
 
-def _nobody_has(job: Job) -> bool:
+def _is_unknown(job: Job) -> bool:
     """True if the epoch resumes another and no member knows it yet, so that it needs no successor."""
     epoch = job.epoch
     return epoch.resumes is not None and (epoch.rejoin is Rejoin.WAITING or job.state is JobState.CHANGING)

@@ -32,7 +32,7 @@ RETRY_MS = 100
 class Progress(NamedTuple):
     """The position of a member: the epoch that it last ran in and, once it has stopped because it was told of the
     ``next_epoch``, the first block whose result it lacks. Before that it may say what it waits for: a ``block``, which it has
-    ``sent`` so many times, in packets of so many ``octets``."""
+    sent ``sent`` times, in packets of ``octets`` bytes."""
 
     epoch: int
     needs: int | None = None

@@ -194,9 +194,9 @@ def orders(
             me = next((member for member in shard.group.members if member.host == host), None)
             if me is None or shard.lost or me.incarnation != report.incarnation or (region.id, shard.number) in keep:
                 continue
-            told = _shard_orders(topology, region, shard, me)
-            if told["state"] != "member" or (region.id, shard.number) in held:
-                shards.append(told)
+            orders = _shard_orders(topology, region, shard, me)
+            if orders["state"] != "member" or (region.id, shard.number) in held:
+                shards.append(orders)
     own = {"virtual_ip": virtual.ip, "mac": virtual.mac, "port": MEMORY_PORT}
     return {"interval": INTERVAL, "lease": lease, **own, "shards": shards, "keep": sorted(keep)}
 

@@ -67,12 +67,12 @@ def virtual_address(topology: Topology) -> VirtualAddress:
 
 
 def default_shards(devices: int, size: int, granule: int) -> int:
-    """So many shards that any number of devices has nearly equal shares."""
+    """A number of shards such that any number of devices has nearly equal shares."""
     return min(1 if devices == 1 else least_power(4 * devices), size // granule)
 
 
 def free_base(size: int, regions: Iterable[Region]) -> int:
-    """The lowest multiple of ``size`` at which so many bytes are free."""
+    """The lowest multiple of ``size`` at which ``size`` bytes are free."""
     base = max(size, FIRST_ADDRESS)
     for region in sorted(regions, key=lambda region: region.base):
         if base + size <= region.base:

@@ -87,7 +87,7 @@ def stragglers(
         if seat.src_id not in counts and seat.joined and not seat.left:
             cause = f"is missing in the tables of switch {switch}: `netsum reconcile` puts it back"
         else:
-            others = {rank: told for rank, told in waiting.items() if rank != seat.rank}
+            others = {rank: report for rank, report in waiting.items() if rank != seat.rank}
             cause = _cause(job, path, (block - first) % SERIAL, record, last, behind, home.outcomes, others)
         last_block = None if last is None else (first + last) % SERIAL
         found.append(Straggler(seat.rank, seat.src_id, seat.host, block, last_block, behind, packets, cause))
@@ -202,13 +202,13 @@ def members_hints(job: Job) -> Iterator[str]:
         yield f"its members combine ({job.combines}): no switch knows whom they wait for"
 
 
-def seat_hints(job: Job, told: set[int]) -> Iterator[str]:
-    """Members that are not taking part, except those already ``told`` of."""
+def seat_hints(job: Job, named: set[int]) -> Iterator[str]:
+    """Members that are not taking part, except those ``named`` already."""
     for seat in job.epoch.seats:
         who = f"rank {seat.rank} ({seat.host})"
         if seat.evicted:
             yield f"{who} was evicted"
-        elif seat.rank in told:
+        elif seat.rank in named:
             continue
         elif seat.left:
             yield f"{who} has left"

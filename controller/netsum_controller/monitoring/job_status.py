@@ -144,7 +144,7 @@ def diagnose(context: ControllerContext, name: str, block: int | None = None) ->
         trees = present(job_trees(context.topology, job), job)
         states = {switch: _look(context, job, switch, block) for switch in switches_of(job) if switch in trees.nodes}
     if not states:
-        nothing = () if block is None else (_nobody_knows(block),)
+        nothing = () if block is None else (_unknown_block(block),)
         return JobDiagnosis(job.name, job.epoch.number, nothing, hints=tuple(seat_hints(job, set())))
     silent = [state.trouble for state in states.values() if state.trouble]
     if len(silent) == len(states):
@@ -169,13 +169,13 @@ def diagnose(context: ControllerContext, name: str, block: int | None = None) ->
     return JobDiagnosis(job.name, job.epoch.number, tuple(blocks), tuple(late), tuple(hints), trouble=trouble)
 
 
-def _nobody_knows(block: int) -> BlockReport:
+def _unknown_block(block: int) -> BlockReport:
     return BlockReport(block, 0, "unknown", None, (), (), None)
 
 
 def _without_switch(job: Job, block: int | None) -> JobDiagnosis:
     """The members combine themselves, so no switch knows how far they are, and only missing members can be named."""
-    blocks = [] if block is None else [_nobody_knows(block)]
+    blocks = [] if block is None else [_unknown_block(block)]
     hints = (*members_hints(job), *seat_hints(job, set()))
     return JobDiagnosis(job.name, job.epoch.number, tuple(blocks), hints=hints, combines=job.combines)
 

@@ -53,7 +53,7 @@ class _Edge(NamedTuple):
     total: int
 
     def carries(self, ahead: int) -> bool:
-        """True if the block that is so many after the epoch's first crosses it."""
+        """True if the block that is ``ahead`` after the epoch's first crosses it."""
         return (self.job.epoch.first_block_id + ahead) % SERIAL % self.total in self.stripes
 
 
@@ -186,8 +186,8 @@ class LinkWatcher:
             return sample(job, part.slot_base, client.query_records).records
 
     def _avoid(self, edge: _Edge) -> None:
-        told = "link %s carries nothing from %s to %s: new trees avoid it for %d s"
-        log.warning(told, edge.parent.link, edge.child, edge.parent.switch, AVOIDED, extra=about(edge.job))
+        message = "link %s carries nothing from %s to %s: new trees avoid it for %d s"
+        log.warning(message, edge.parent.link, edge.child, edge.parent.switch, AVOIDED, extra=about(edge.job))
         self._context.dead_links[edge.parent.link] = time.monotonic() + AVOIDED
 
     def _move(self, job: Job) -> None:

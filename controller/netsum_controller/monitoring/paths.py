@@ -14,7 +14,7 @@ from netsum_controller.entries import Record
 from netsum_controller.state.model import SERIAL, Seat, Waiting
 
 OFTEN: Final = 3
-"""A block that was sent so many times and is in no record has not been lost by chance."""
+"""A block that was sent this often and is in no record has not been lost by chance."""
 OVERDUE: Final = 1.0
 """Seconds after which a rank should have a result that another has: it asks for it several times meanwhile."""
 _IP_AND_UDP: Final = 28
@@ -24,7 +24,7 @@ _ETHERNET: Final = 14
 @dataclass(frozen=True)
 class Path:
     """Between one member and the port that the topology has it on. ``packets`` and ``octets`` (of whole frames) are what its
-    table entry has let in, ``dropped`` what the switch has dropped at that port, ``waiting`` what the member has told."""
+    table entry has let in, ``dropped`` what the switch has dropped at that port, ``waiting`` what the member has reported."""
 
     topology: Topology
     seat: Seat
@@ -36,31 +36,33 @@ class Path:
 
     def not_arriving(self, block: int) -> str:
         """The member's packets that do not arrive, if it has told that it has sent this block, which lacks it."""
-        told = self.waiting
-        if told is None or told.sent < OFTEN or told.block != block:
+        report = self.waiting
+        if report is None or report.sent < OFTEN or report.block != block:
             return ""
-        sent = f"has sent block {told.block} {told.sent} times ({told.octets} bytes each), and none of these packets has come"
+        sent = (
+            f"has sent block {report.block} {report.sent} times ({report.octets} bytes each), and none of these packets has come"
+        )
         if not self.packets:
             return f"{sent}, nor any other, {self._to_port}{self._of_dropped()}"
-        others = "smaller ones have" if self._only_smaller(told.octets) else "others of it have"
-        return f"{sent} {self._to_port}, though {others}: {self._mtu(told.octets)}"
+        others = "smaller ones have" if self._only_smaller(report.octets) else "others of it have"
+        return f"{sent} {self._to_port}, though {others}: {self._mtu(report.octets)}"
 
     def not_returning(self, first: int, others: Mapping[int, Waiting]) -> str:
         """The result that does not reach the member, if so: another rank has had a result for long, and
         this one asks for it. (If ``others`` wait for a later block, they hold the earlier results.)"""
-        told = self.waiting
-        if told is None:
+        report = self.waiting
+        if report is None:
             return ""
-        ahead = (told.block - first) % SERIAL
+        ahead = (report.block - first) % SERIAL
         held = [other.since for other in others.values() if (other.block - first) % SERIAL > ahead]
-        if not held or told.at < min(held) + OVERDUE:
+        if not held or report.at < min(held) + OVERDUE:
             return ""
         host, switch = self.topology.hosts[self.seat.host], self.topology.switches[self.switch]
         return (
-            f"sends ({counted(self.packets, 'packet')} have come), and does not get the result of block {told.block}, which "
+            f"sends ({counted(self.packets, 'packet')} have come), and does not get the result of block {report.block}, which "
             f"other ranks have: it does not come through from switch {self.switch}. Look for a firewall on {self.seat.host} (it "
             f"must let in UDP from {switch.ip} to port {self.seat.udp_port}), for another MAC address than the topology's, "
-            f"{host.mac}, and for an MTU below {told.octets + _IP_AND_UDP} bytes"
+            f"{host.mac}, and for an MTU below {report.octets + _IP_AND_UDP} bytes"
         )
 
     def none_so_large(self, record: Record | None) -> str:

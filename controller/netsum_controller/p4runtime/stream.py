@@ -139,9 +139,9 @@ class Stream:
         lost."""
         deadline = time.monotonic() + _NOTICE
         try:
-            while not isinstance(told := self._next("arbitration", deadline), grpc.RpcError | None):
-                if told.status.code:
-                    return bool(told.election_id.high == ELECTION_HIGH)
+            while not isinstance(answer := self._next("arbitration", deadline), grpc.RpcError | None):
+                if answer.status.code:
+                    return bool(answer.election_id.high == ELECTION_HIGH)
         except queue.Empty:
             pass
         return False

@@ -24,7 +24,7 @@ BLOCK_EXP_BITS = 32
 
 
 def block_mtu(chunks: int) -> int:
-    """The MTU, in bytes, that a block of so many chunks needs."""
+    """The MTU, in bytes, that a block of ``chunks`` chunks needs."""
     return IP_UDP_BYTES + HEADER_BYTES + chunks * CHUNK_BYTES
 
 
@@ -134,7 +134,7 @@ def check_tenant(spec: JobSpec, topology: Topology) -> None:
 
 
 def check_quota(spec: JobSpec, topology: Topology, switch: str, there: Sequence[Job], slots: int, sources: int) -> None:
-    """Raise :class:`RejectedError` when a job with so many slots and sources would exceed its tenant's quota on a switch.
+    """Raise :class:`RejectedError` when a job with ``slots`` and ``sources`` would exceed its tenant's quota on a switch.
     ``there`` are the jobs on that switch, including groups."""
     if topology.tenants is None:
         return

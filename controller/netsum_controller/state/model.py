@@ -87,8 +87,8 @@ class Shape:
 
 
 class Waiting(NamedTuple):
-    """The report of a member of an ``epoch``: it waits for the result of a ``block``, which it has ``sent`` so
-    many times, in packets of so many ``octets`` (of UDP's payload). ``since`` and ``at`` are when it first and last said so."""
+    """The report of a member of an ``epoch``: it waits for the result of a ``block``, which it has sent ``sent`` times,
+    in packets of ``octets`` bytes (of UDP's payload). ``since`` and ``at`` are when it first and last said so."""
 
     epoch: int
     block: int

@@ -168,7 +168,7 @@ class EventStream:
     def _follow(self) -> Generator[str]:
         try:
             with self._news:
-                looks, told, latest = self._looks, self._happened, self._latest
+                looks, shown, latest = self._looks, self._happened, self._latest
                 before = {
                     "history": list(self._history),
                     "events": [event for _, event in self._events],
@@ -182,8 +182,8 @@ class EventStream:
                     if self._looks == looks and not self._closed.is_set():
                         self._news.wait(ALIVE)
                     fresh = self._looks > looks
-                    happened = [event for number, event in self._events if number >= told]
-                    looks, told, latest = self._looks, self._happened, self._latest
+                    happened = [event for number, event in self._events if number >= shown]
+                    looks, shown, latest = self._looks, self._happened, self._latest
                 yield _message("picture", {**(latest or {}), "events": happened}) if fresh else ": nothing new\n\n"
         finally:
             with self._news:

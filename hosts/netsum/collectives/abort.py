@@ -38,8 +38,9 @@ class Verdict:
 
 
 def take_remaining(context: Context, call: int, begun: int, op: Op, lane: Lane) -> Flow:
-    """The flow that takes the ids that are left of an aborted call, of which this rank has begun so many; ends when their results
-    are there. ``call``: that of the first block's result. Raises MismatchError, on every rank, if the ids cannot be counted."""
+    """The flow that takes the ids that are left of an aborted call, of which this rank has begun ``begun``; ends when their
+    results are there. ``call``: that of the first block's result. Raises MismatchError, on every rank, if the ids cannot be
+    counted."""
     blocks = block_count(call)
     if blocks is None or blocks < begun:
         context.session.send_mismatch()

@@ -159,7 +159,7 @@ class Negotiation:
 
 
 def begin_unopened(context: Context, fingerprint: Fingerprint, blocks: int, exponents: NDArray[np.int64] | None = None) -> None:
-    """Begin a call of so many blocks in which nothing is agreed on first. It has no opening: its blocks carry a digest of what
+    """Begin a call of ``blocks`` blocks in which nothing is agreed on first. It has no opening: its blocks carry a digest of what
     the call is, with the ``exponents`` that were predicted for it, and the switch refuses them where another rank has made
     another call. Only for jobs that wait for every rank: elsewhere a late rank learns from the opening what the others do."""
     own = CallFingerprint.of(fingerprint + context.whole)

@@ -30,8 +30,8 @@ _MOST_BITS: Final = 96
 
 
 class _Form:
-    """The common part of calls whose blocks have so many elements, in this lane and at this exponent. All magnitudes are below
-    ``limit``; ``up`` makes quanta of values, ``down`` values of quanta; ``padding`` fills up the last chunk."""
+    """The common part of calls whose blocks have the same number of elements, in this lane and at this exponent. All magnitudes
+    are below ``limit``; ``up`` makes quanta of values, ``down`` values of quanta; ``padding`` fills up the last chunk."""
 
     def __init__(self, lane: Lane, workers: int, exponent: int, count: int) -> None:
         self.lane, self.count = lane, count

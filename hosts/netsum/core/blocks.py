@@ -213,7 +213,7 @@ class Contributions:
         return (header, bytes(room)) if room else (header,)
 
     def rows(self, block_id: int, batch: BlockBatch, row: int, number: int) -> Rows:
-        """The packets of so many blocks that are alike, the first of which has this id."""
+        """The packets of ``number`` blocks that are alike, the first of which has this id."""
         rows = batch.rows[row : row + number]
         pack_headers(self.header(block_id, batch.like), rows)
         return rows
@@ -284,7 +284,7 @@ class Copies:
                 stats.duplicates += 1
 
     def of(self, first: int, header: Header, most: int) -> Rows:
-        """The payloads, one a row, for results with this header: of at most so many blocks from the serial ``first`` on, as far
+        """The payloads, one a row, for results with this header: of at most ``most`` blocks from the serial ``first`` on, as far
         as they are here and of one size."""
         kind = header.fingerprint
         found: list[Rows] = []

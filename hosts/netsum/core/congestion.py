@@ -60,7 +60,7 @@ class CongestionWindow:
         self._round = min(self._round, most)
 
     def marked(self, number: int, in_flight: int) -> None:
-        """So many packets came with a mark; so many blocks are in flight."""
+        """Count ``number`` packets that came with a mark."""
         if not self._cut_holdoff:
             self._cut(self.share / 2, in_flight, MIN_WINDOW)
         self._marks += number
@@ -82,7 +82,7 @@ class CongestionWindow:
         self.window, self._cut_holdoff = min(self.window, MIN_LOSS_WINDOW), 0
 
     def arrived(self, number: int) -> None:
-        """The results of so many blocks have come."""
+        """Count ``number`` results."""
         if self.window >= self._most and number < self._round:  # nothing is held back, and so nothing grows
             self._cut_holdoff = max(self._cut_holdoff - number, 0)
             self._results += number
@@ -108,7 +108,7 @@ class CongestionWindow:
             self.window = min(self.window, self._most)
 
     def room(self, now: float, in_flight: int, rtt: float | None) -> int:
-        """The number of blocks that may leave now, with so many in flight; ``rtt`` is a round trip in seconds, if known."""
+        """The number of blocks that may leave now, with ``in_flight`` in flight; ``rtt`` is a round trip in seconds, if known."""
         room = int(self.window) - in_flight
         self.until = 0.0
         if self.window >= self._most or not rtt:
@@ -122,5 +122,5 @@ class CongestionWindow:
         return min(room, int(self._credit))
 
     def sent(self, number: int) -> None:
-        """So many blocks have left."""
+        """Count ``number`` blocks that have left."""
         self._credit -= number

@@ -25,7 +25,7 @@ BlockedOn = tuple[str, tuple[int, ...]]
 
 
 class Waits(NamedTuple):
-    """The oldest ``block`` whose result a rank lacks, and how often it has ``sent`` it, in packets of so many ``octets``."""
+    """The oldest ``block`` whose result a rank lacks, and how often it has ``sent`` it, in packets of ``octets`` bytes."""
 
     block: int
     sent: int

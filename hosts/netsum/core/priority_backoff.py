@@ -33,12 +33,12 @@ class PriorityBackoff:
         self.until = 0.0
 
     def narrow(self, window: int) -> None:
-        """From now on at most so many blocks are in flight: what is to be no more than the job's window."""
+        """Limit the blocks in flight to ``window``: what is to be no more than the job's window."""
         self._limit = min(self._limit, window) if self._limit < self._window else window
         self._window = window
 
     def heard(self, backoff: bool, now: float, number: int = 1) -> None:
-        """A result has arrived, with or without ``backoff``; or so many without."""
+        """Count a result, with or without ``backoff``, or ``number`` results without."""
         if not backoff:
             self._limit = min(self._limit + number, self._window)
             self._pause = self.until = 0.0

@@ -38,7 +38,7 @@ class RttEstimator:
         self.learn(rtt)
 
     def learn(self, rtt: float, times: int = 1) -> None:
-        """A round trip was this long, or so many of them were."""
+        """Take a sample of the round trip, or ``times`` equal ones."""
         until = -self._samples % SAMPLES  # samples before the next one that counts
         self._samples += times
         self._lowest = rtt if until == SAMPLES - 1 else min(self._lowest, rtt)
@@ -79,7 +79,7 @@ class RackDetector:
         """``roots`` is the root of each stripe, numbered from 0; a block's stripe is its id modulo their number. Empty if there
         is one root."""
         self._roots = tuple(roots) or (0,)
-        self.stripes = len(self._roots)  # so many blocks in a row take every way
+        self.stripes = len(self._roots)  # blocks in a row that take every path
         ways = max(self._roots) + 1
         self._late = REORDERING * ways  # the ways take turns
         self._count = 0
@@ -92,7 +92,7 @@ class RackDetector:
         return self._roots[block_id % len(self._roots)]
 
     def next_order(self, number: int = 1) -> int:
-        """The order of the next transmission, of which so many are numbered."""
+        """The order of the next transmission, of which ``number`` are numbered."""
         first = self._count + 1
         self._count += number
         return first
@@ -139,7 +139,7 @@ class RackDetector:
 MAX_RTO: Final = 2.0
 """Cap of the exponential backoff."""
 GAPS: Final = 3
-"""The timer allows for so many gaps between results."""
+"""The gaps between results that the timer allows for."""
 
 
 class Sent(Protocol):
@@ -152,8 +152,8 @@ class Sent(Protocol):
 
 class Retransmitter:
     """``again`` are the serials to be sent again, in this order; ``deadline`` is when the timer expires (None: it does not run).
-    After :meth:`look`, so many of them are ``due``, whatever else holds blocks back, and ``stalled`` says that nothing has come
-    after what the timer repeated before. ``next_order(number)`` is the order of the next transmission, of which so many are
+    After :meth:`look`, ``due`` of them are due, whatever else holds blocks back, and ``stalled`` says that nothing has come
+    after what the timer repeated before. ``next_order(number)`` is the order of the next transmission, of which ``number`` are
     numbered."""
 
     def __init__(self, block_id: Callable[[int], int], roots: Sequence[int]) -> None:
@@ -226,9 +226,9 @@ class Retransmitter:
         return self._overtaking.way(self._block_id(serial)) if self._overtaking.stripes > 1 else 0
 
     def arrived(self, first: int, number: int, sent: Sent, now: float, *, others: bool) -> None:
-        """So many results of a flight have arrived, from the serial ``first`` on. Restart the timer if ``others`` are waited for,
-        and learn the round-trip time. A repeated block's result may be for either transmission (Karn): it tells nothing about
-        time, and about order only if nothing more arrives for a round trip, as a straggler's would."""
+        """``number`` results of a flight have arrived, from the serial ``first`` on. Restart the timer if ``others`` are waited
+        for, and learn the round-trip time. A repeated block's result may be for either transmission (Karn): it tells nothing
+        about time, and about order only if nothing more arrives for a round trip, as a straggler's would."""
         first_try, rtt, last = sent.tries == 1, now - sent.time, first + number - 1
         if number > 1:
             for serial in range(max(first, last - self._overtaking.stripes), last):

@@ -179,7 +179,7 @@ class SwitchEndpoint:
         return len(self._sent) - (sum(serial in self._sent for serial in again) if again else 0)
 
     def _repeat_all(self, most: int, packets: SendBatch) -> int:
-        """Repeat what is to be repeated, at most so many; returns how many."""
+        """Retransmit blocks that are due, at most ``most``; returns their number."""
         number, again = 0, self._retransmitter.again
         for serial in list(again):
             if serial in self._sent:
@@ -191,7 +191,7 @@ class SwitchEndpoint:
         return number
 
     def _overtaken(self, found: int) -> None:
-        """So many blocks turn out to be overtaken by later ones."""
+        """Count ``found`` blocks that later ones have overtaken."""
         if found:
             self.stats.fast_retransmissions += found
             self._congestion.lost(self._in_flight)
@@ -206,7 +206,7 @@ class SwitchEndpoint:
         packets.add(sent.packet)
 
     def _begin(self, most: int, now: float, packets: SendBatch) -> int:
-        """Send the next block, or at most so many that are alike; returns how many."""
+        """Send the next block, or at most ``most`` that are alike; returns their number."""
         serial, (origin, blocks) = self.next_serial, self._queue[0]
         alike = min(blocks.alike(serial - origin), most) if type(blocks) is BlockBatch else 0
         number = alike or 1
@@ -420,7 +420,7 @@ class SwitchEndpoint:
         self._retransmitter.again[serial] = None
 
     def _settle(self, serial: int, number: int = 1) -> None:
-        """Nothing more is to be done about a block, or about so many from this one on."""
+        """Mark ``number`` blocks as done, from ``serial`` on."""
         for at in range(serial, serial + number):
             del self._sent[at]
         if serial != self.base:

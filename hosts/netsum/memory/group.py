@@ -21,7 +21,7 @@ from netsum.wire.memory import (
 log: Final = logging.getLogger("netsum.memory")
 
 _NEVER: Final = 16
-"""So many parameters that came to this worker alone, and none to all, say that there is no multicast on the way."""
+"""If this many parameters came to this worker alone, and none to all, they say that there is no multicast on the way."""
 _NO_MORE: Final = 2 * CLIENT_WINDOW
 """The same, where there was one: a device that dies keeps a window of replies from all, and no more."""
 

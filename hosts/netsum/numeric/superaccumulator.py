@@ -28,7 +28,7 @@ from netsum.wire.schema import CHUNK_BYTES, Lane
 LANE: Final = Lane.L64
 _LANES: Final = CHUNK_BYTES // LANE.bytes
 MOST_RANKS: Final = 255
-"""Ranks whose exact sum can be had: a counter has room for so many."""
+"""Ranks whose exact sum can be had: a counter has room for no more."""
 _COUNTER: Final = 9  # bits
 _SHARING: Final = 3  # numbers that share a lane for their counters
 _MOST: Final = 60  # bits of a digit, so that a sum of digits and what it carries fit 63

@@ -190,7 +190,7 @@ class Chains:
     # Packets
 
     def receive(self, data: memoryview, now: float, next_id: int, horizon: int) -> None:
-        """Take a packet. ``next_id`` is the first block that has not begun; packets of so many blocks from there on are kept
+        """Take a packet. ``next_id`` is the first block that has not begun; packets of ``horizon`` blocks from there on are kept
         until theirs begins."""
         self._stats.packets_received += 1
         self._stats.bytes_received += len(data)

@@ -257,7 +257,7 @@ def parameter_server(rank: int, workers: int, dests: Ranks, sources: Ranks) -> P
 #
 # In their costs n is the number of ranks and R the number of rows, all of them from everyone and for everyone. Steps
 # are the length of the longest chain of messages of which each waits for the one before; a message of no rows is not
-# sent, so few rows may take fewer steps. A rank sends so many rows with their payload; rows without are headers of 14
+# sent, so few rows may take fewer steps. A rank sends the rows of the table with their payload; rows without are headers of 14
 # bytes.
 
 

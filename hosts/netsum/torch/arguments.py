@@ -102,7 +102,7 @@ def check_one_type(tensors: Tensors, collective: str) -> None:
 
 
 def check_elements(tensors: Tensors, wanted: int, collective: str) -> None:
-    """Each of the tensors must have so many elements."""
+    """Check that each of the tensors has ``wanted`` elements."""
     for each in tensors:
         if each.numel() != wanted:
             raise UnsupportedError(
@@ -111,7 +111,7 @@ def check_elements(tensors: Tensors, wanted: int, collective: str) -> None:
 
 
 def elements_by_rank(tensor: Tensor, rows: Sequence[int], size: int, which: str) -> list[int]:
-    """The number of elements of each rank if the tensor is split into so many ``rows`` along its first axis for each; empty:
+    """The number of elements of each rank if the tensor is split along its first axis for each; empty:
     into equal parts."""
     there, row = (tensor.shape[0], math.prod(tensor.shape[1:])) if tensor.dim() else (1, 1)
     if not rows:

@@ -102,7 +102,7 @@ class Group(distributed.ProcessGroup):  # type: ignore[misc]
 
     @contextmanager
     def _checks(self, collective: str, opts: Any, calls: int = 1) -> Iterator[None]:
-        """In it, arguments are checked. What is wrong with them is raised, and the other ranks, which may make so many ``calls``
+        """In it, arguments are checked. What is wrong with them is raised, and the other ranks, which may make ``calls`` calls
         of the communicator now, raise AbortedError instead of waiting for this one."""
         try:
             yield

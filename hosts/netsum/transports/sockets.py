@@ -184,7 +184,7 @@ def enlarge_buffers(sock: socket.socket) -> None:
 
 
 def packets_held(descriptor: int, size: int) -> int:
-    """The number of packets of so many bytes that wait in a socket's receive buffer before it loses one, 1 at least. The
+    """The number of packets of ``size`` bytes that wait in a socket's receive buffer before it loses one, 1 at least. The
     kernel counts the memory that a packet takes, and what has been received it may count on, up to a quarter of the buffer
     (udp_rmem_release)."""
     with socket.socket(fileno=os.dup(descriptor)) as sock:

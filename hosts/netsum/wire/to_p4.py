@@ -278,7 +278,7 @@ _TOPS: Final = """\
 
 
 def _action(name: str, chunks: int, lines: Sequence[str], before: str = "") -> str:
-    """An action that does these lines to each field of the header of so many chunks."""
+    """An action that does these lines to each field of the header of ``chunks`` chunks."""
     body = [before] if before else []
     for field, buffer in enumerate(_BUFFERS[chunks]):
         names = {"OURS": f"hdr.chunks{chunks}.f{field}", "BUFFER": f"buffer{buffer}"}
@@ -299,7 +299,8 @@ def _combining(op: schema.Op) -> list[str]:
 
 
 def _choice(chunks: int, indent: str) -> str:
-    """The action for a packet's header of so many chunks. STORE comes second: most packets sum, and one in each block stores."""
+    """The action for a packet's header of ``chunks`` chunks. STORE comes second: most packets sum, and one in each block
+    stores."""
     first, *others = [op.name for op in schema.COMBINING]
     tests = [f"if (meta.combine == combine_t.{name}) {{ {name.lower()}{chunks}(); }}" for name in (first, "STORE", *others)]
     return "".join(f"{indent}{'else ' * (at > 0)}{test}\n" for at, test in enumerate(tests))

@@ -31,7 +31,7 @@ MOST_RANKS: Final = 64
 @click.command()
 @switch_option()
 @duration_option
-@click.option("--calls", type=click.IntRange(min=1), help="stop after so many calls")
+@click.option("--calls", type=click.IntRange(min=1), help="stop after this number of calls")
 @seed_option()
 @only_option("round", "--round")
 @list_option("--workers", int, 1, MOST_RANKS, f"1-{MAX_WORKERS}", "4, 2,4,8 or 1-8")

@@ -79,13 +79,13 @@ class Gate:
     """Lets all ranks stop before the same call: the first that asks about a call decides for all."""
 
     def __init__(self, go_on: Callable[[int], bool]) -> None:
-        """``go_on(calls)`` says whether so many more calls may be started."""
+        """``go_on(calls)`` says whether ``calls`` more calls may be started."""
         self._go_on = go_on
         self._lock = threading.Lock()
         self._decided: list[bool] = []
 
     def allows(self, group: int, calls: int) -> bool:
-        """True if the caller should make group number ``group``, of so many calls."""
+        """True if the caller should make group number ``group``, of ``calls`` calls."""
         with self._lock:
             if group == len(self._decided):
                 self._decided.append(self._go_on(calls))

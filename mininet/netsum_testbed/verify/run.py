@@ -258,7 +258,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a run. ``duration`` in seconds; ``calls``: stop after so many, if given; ``only``: that round alone.
+    """Options of a run. ``duration`` in seconds; ``calls``: the number after which to stop, if given; ``only``: that round alone.
 
     ``loss``, ``duplicate``, ``reorder``: probabilities for a packet in one direction. ``topology``: a file, if it is not the
     usual star.

@@ -18,7 +18,7 @@ from netsum_planner.options import figure, machine_option, plot_option, topology
 from netsum_planner.placement.failover import Failover, fail_over
 from netsum_planner.placement.failure_domains import FailureDomains, derived, read_failure_domains
 from netsum_planner.placement.jobs import read_jobs
-from netsum_planner.placement.search import Placer, Plan, Told
+from netsum_planner.placement.search import Placer, Plan, Progress
 from netsum_planner.ranks.command import FORMATS
 from netsum_planner.simulator.collectives import IN_NETWORK
 from netsum_planner.topologies.model import Topology
@@ -118,12 +118,12 @@ def _check(placer: Placer, lost: Sequence[str], only: str | None, as_file: str |
         raise InputError(f"--lost: {placer.topology.name} has no host {', '.join(unknown)}")
 
 
-def _others(placer: Placer, seeds: int, tell: Told) -> dict[str, list[Plan]]:
+def _others(placer: Placer, seeds: int, progress: Progress) -> dict[str, list[Plan]]:
     """The placements of other policies."""
-    tell("first-fit")
+    progress("first-fit")
     found = {"first-fit": [placer.by_policy("first-fit")], "random": []}
     for number in range(1, seeds + 1):
-        tell(f"random, {number} of {seeds}")
+        progress(f"random, {number} of {seeds}")
         found["random"].append(placer.by_policy("random", number))
     return found
 

@@ -118,7 +118,7 @@ _HEAT: Final = 0.004
 _SAME: Final = 9
 """Decimal places in which scores are compared."""
 
-Told = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class Placer:
         kept = {host for rack in racks for host in rack[max(0, len(rack) - self.spare) :]}
         return tuple(host for host in self.free if host not in kept)
 
-    def place(self, seed: int = 1, told: Told = lambda _: None) -> Plan:
+    def place(self, seed: int = 1, progress: Progress = lambda _: None) -> Plan:
         """The best that was found; by the simulated steps it is never worse than ``first-fit``. Jobs choose in their order, each
         the sizes and hosts with which all jobs so far do best; then groups are exchanged. :class:`PlanError` if no job fits.
 
@@ -208,11 +208,11 @@ class Placer:
         # Successive halving: the better half of the starts gets twice as many tries.
         plans, tries = self._other_sizes(start, random, estimate)[:_STARTS], _TRIES
         while tries:
-            plans = sorted((self._improved(each, tries, random, estimate, told) for each in plans), key=_score)
+            plans = sorted((self._improved(each, tries, random, estimate, progress) for each in plans), key=_score)
             tries = 2 * tries if len(plans) > 1 else 0
             plans = plans[: (len(plans) + 1) // 2]
         best = plans[0]
-        told("simulating what was found")
+        progress("simulating what was found")
         found = (best, self._one_by_one(("first-fit",), random, estimate))
         return min((self._simulated(each) for each in found), key=_score)
 
@@ -266,12 +266,12 @@ class Placer:
                     found[key] = min(found.get(key, plan), plan, key=_score)
         return sorted(found.values(), key=_score)
 
-    def _improved(self, best: Plan, tries: int, random: Random, calls: StepEstimate, told: Told) -> Plan:
+    def _improved(self, best: Plan, tries: int, random: Random, calls: StepEstimate, progress: Progress) -> Plan:
         """Exchange groups, or move them to free hosts, at first even if that is a little worse (simulated annealing)."""
         tries = min(tries, _EFFORT // sum(each.job.workers for each in best.placements))
         usable, now = set(self.usable), best
         for number in range(tries):
-            told(f"{number} of {tries} exchanges tried, {best.efficiency:.1%} efficient")
+            progress(f"{number} of {tries} exchanges tried, {best.efficiency:.1%} efficient")
             moved = _moved(now.placements, [host for host in now.free if host in usable], self.scopes, random)
             if moved is None or not all(each.holds(self.scopes) for each in moved):
                 continue

@@ -94,7 +94,7 @@ class StepEstimate:
         return self._works[key]
 
     def at_once(self, flows: Sequence[Pair], nbytes: float) -> float:
-        """Seconds until each of these pairs has sent so many bytes. Max-min fair: the busiest link decides."""
+        """Seconds until each of these pairs has sent ``nbytes`` bytes. Max-min fair: the busiest link decides."""
         loads, delay = self._loads(flows)
         return delay + nbytes * max((count / self._rates[ends] for ends, count in loads.items()), default=0.0)
 
@@ -194,9 +194,9 @@ class Predicted:
     efficiency: float
 
     def to_json(self) -> dict[str, float]:
-        told = asdict(self)
-        efficiency = told.pop("efficiency")
-        return {**{f"{name}_ms": seconds * 1e3 for name, seconds in told.items()}, "efficiency": efficiency}
+        times = asdict(self)
+        efficiency = times.pop("efficiency")
+        return {**{f"{name}_ms": seconds * 1e3 for name, seconds in times.items()}, "efficiency": efficiency}
 
 
 def predicted(placement: Placement, calls: StepEstimate, others: Sequence[Placement] = ()) -> Predicted:

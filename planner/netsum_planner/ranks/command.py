@@ -77,7 +77,7 @@ def ranks(topology: Topology, algorithm: str, order: str | None, seed: int, as_f
             algorithm,
             None if order is None else order.split(","),
             seed=seed,
-            told=lambda tried: status.update(f"{topology.name}: {counted(tried, 'swap')} tried"),
+            progress=lambda tried: status.update(f"{topology.name}: {counted(tried, 'swap')} tried"),
         )
     if as_json:
         print_json(found.to_json())

@@ -169,14 +169,14 @@ def _alone(topology: Topology, unit: Fraction) -> Fraction:
 
 
 def _crossing(algorithm: str, ranks: int, inside: int) -> int:
-    """Flows that leave a set of so many ranks in some step, whichever ranks they are."""
+    """Flows that leave a set of ``inside`` ranks in some step, whichever ranks they are."""
     if inside >= ranks:
         return 0
     if algorithm == "parameter_server":
         return inside * (ranks - inside)
     if algorithm == "halving_doubling" and ranks & (ranks - 1) == 0:
         # Corners of a cube, one dimension a step. Between m of them edges in all dimensions take more than that many corners;
-        # and there are at most so many edges as between the first m (Harper 1964), which not all steps can have for themselves.
+        # and there are at most as many edges as between the first m (Harper 1964), which not all steps can have for themselves.
         dimensions = ranks.bit_length() - 1
         if inside <= dimensions:
             return inside

@@ -194,9 +194,9 @@ class Search:
 
 
 def improved(
-    routing: Routing, algorithm: str, order: Sequence[str], bound: float, random: Random, told: Callable[[int], None]
+    routing: Routing, algorithm: str, order: Sequence[str], bound: float, random: Random, progress: Callable[[int], None]
 ) -> tuple[str, ...]:
-    """The best order that was found, after at most :data:`TRIES` swaps; ``told(n)`` is called after some of them."""
+    """The best order that was found, after at most :data:`TRIES` swaps; ``progress(n)`` is called after some of them."""
     search = Search(routing, algorithm, order)
     if search.flows > MOST_FLOWS or len(order) < 3:
         return tuple(order)
@@ -217,7 +217,7 @@ def improved(
                 if at[0] <= bound:
                     break
         if number % 500 == 0:
-            told(number)
+            progress(number)
     return best
 
 
@@ -255,9 +255,9 @@ def map_ranks(
     given: Sequence[str] | None = None,
     *,
     seed: int = 1,
-    told: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> RankMapping:
-    """``given``: the host of each rank so far, by default in the topology's order. ``told`` hears how many swaps were tried.
+    """``given``: the host of each rank so far, by default in the topology's order. ``progress`` hears how many swaps were tried.
     Raises :class:`PlanError`."""
     topology.require_connected()
     given = topology.hosts if given is None else tuple(given)
@@ -276,7 +276,7 @@ def map_ranks(
             break
         best = _better(best, contention(routing, algorithm, order))
     if best.factor > bound.factor:
-        order = improved(routing, algorithm, best.order, float(bound.factor), random, told)
+        order = improved(routing, algorithm, best.order, float(bound.factor), random, progress)
         best = _better(best, contention(routing, algorithm, order))
     return RankMapping(topology, algorithm, before, best, bound)
 

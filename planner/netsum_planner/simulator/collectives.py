@@ -239,7 +239,7 @@ def _ring(schedule: Schedule, call: Call, ready: Sequence[int]) -> list[int]:
 
 
 def _two_trees(schedule: Schedule, call: Call, ready: Sequence[int]) -> list[int]:
-    """Half of the array up and down each tree, cut into so many chunks that all edges are busy."""
+    """Half of the array up and down each tree, cut into enough chunks that all edges are busy."""
     network, hosts = schedule.network, call.hosts
     begin = schedule.wait(ready)
     parts = []

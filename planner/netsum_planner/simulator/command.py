@@ -169,15 +169,15 @@ def _show(outcomes: Sequence[Outcome]) -> None:
     for each in outcomes:
         busiest = f"{' -> '.join(each.links[0].ends)}: {each.links[0].share:.0%}" if each.links else "-"
         for job in each.jobs:
-            told = job.to_json()
+            figures = job.to_json()
             rows.append(
                 (
                     job.name,
                     job.algorithm,
                     job.workers,
                     f"{job.mean * 1e3:.3f}",
-                    f"{told['algbw_GBps']:.3f}",
-                    f"{told['busbw_GBps']:.3f}",
+                    f"{figures['algbw_GBps']:.3f}",
+                    f"{figures['busbw_GBps']:.3f}",
                     busiest,
                 )
             )

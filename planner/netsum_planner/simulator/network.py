@@ -46,11 +46,11 @@ class Wire:
         return ETHERNET + IP_UDP_BYTES + HEADER_BYTES + CHUNK_BYTES
 
     def blocks(self, nbytes: float) -> float:
-        """Packets that carry so many bytes."""
+        """Packets that carry ``nbytes`` bytes."""
         return nbytes / self.block_bytes
 
     def message(self, nbytes: float) -> float:
-        """Bytes on the wire of a message between hosts that carries so many bytes of blocks."""
+        """Bytes on the wire of a message between hosts that carries ``nbytes`` bytes of blocks."""
         inside = FRAME.size + HEAD.size + MESSAGE.size + nbytes * (1 + RECORD.itemsize / self.block_bytes)
         return inside * (ETHERNET + self.mtu) / (self.mtu - TCP_IP)
 

@@ -68,7 +68,7 @@ class Schedule:
         return self._routes[key]
 
     def wait(self, waits: Sequence[int], seconds: float = 0.0, *, host: str | None = None) -> int:
-        """So many seconds pass, on one ``host`` or somewhere, after these have arrived."""
+        """Let ``seconds`` pass, on one ``host`` or somewhere, after these have arrived."""
         found = self._add(0.0, -1, waits, seconds)
         if host is not None:
             self.owners[found] = host

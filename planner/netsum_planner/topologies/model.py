@@ -52,18 +52,18 @@ class Topology:
             raise PlanError(f"{self.name}: {', '.join(twice)}: more than one node has this name")
         known = {*self.hosts, *self.switches}
         for link in self.links:
-            told = f"{self.name}: link {link.source} -> {link.target}"
+            where = f"{self.name}: link {link.source} -> {link.target}"
             if unknown := {link.source, link.target} - known:
-                raise PlanError(f"{told}: there is no node {', '.join(sorted(unknown))}")
+                raise PlanError(f"{where}: there is no node {', '.join(sorted(unknown))}")
             if link.source == link.target:
-                raise PlanError(f"{told}: a link joins two different nodes")
+                raise PlanError(f"{where}: a link joins two different nodes")
             if link.rate <= 0 or link.delay_us < 0:
-                raise PlanError(f"{told}: a rate is more than 0 and a delay 0 or more")
+                raise PlanError(f"{where}: a rate is more than 0 and a delay 0 or more")
         for route in self.routes.values():
             for ends in pairwise(route):
                 if ends not in self.rates:
-                    told = f"{self.name}: route {' -> '.join(route)}"
-                    raise PlanError(f"{told}: there is no link {ends[0]} -> {ends[1]}")
+                    where = f"{self.name}: route {' -> '.join(route)}"
+                    raise PlanError(f"{where}: there is no link {ends[0]} -> {ends[1]}")
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -106,8 +106,8 @@ class Topology:
         """The topology that is left if these nodes, and all links between these pairs of nodes in both directions, are down."""
         known: set[str | Pair] = {*self.nodes, *self.rates, *((two, one) for one, two in self.rates)}
         if unknown := [each for each in down if each not in known]:
-            told = unknown[0] if isinstance(unknown[0], str) else " - ".join(unknown[0])
-            raise PlanError(f"{self.name} has no node or link {told}")
+            where = unknown[0] if isinstance(unknown[0], str) else " - ".join(unknown[0])
+            raise PlanError(f"{self.name} has no node or link {where}")
         gone = {each for each in down if isinstance(each, tuple)}
         gone |= {(two, one) for one, two in gone}
         links = tuple(link for link in self.links if (link.source, link.target) not in gone)

@@ -92,7 +92,7 @@ def basis(measured: Mapping[str, Any], size: int, workers: int, rate_mbps: float
     rates = sorted({run["rate_mbps"] for run in trainings} - {None})
     most = max(run["gradient_bytes"] for run in trainings)
     cores = f"{counted(measured['cores'], 'core')} that workers and switch shared" if "cores" in measured else "one machine"
-    told = (
+    text = (
         f"Extrapolated from {counted(len(trainings), 'training')} of {measured['workers']} workers on {cores}: "
         f"{most / 1e6:.1f} MB of gradients, links of {''.join(f'{rate:g} Mbit/s, ' for rate in rates)}without a limit."
     )
@@ -103,8 +103,8 @@ def basis(measured: Mapping[str, Any], size: int, workers: int, rate_mbps: float
     }
     if any(beyond.values()):
         where = ", ".join(name for name, is_beyond in beyond.items() if is_beyond)
-        told += f" Nothing was measured at {where}: run `netsum bench train` on such hosts, and give --measured."
-    return told
+        text += f" Nothing was measured at {where}: run `netsum bench train` on such hosts, and give --measured."
+    return text
 
 
 def check(measured: Mapping[str, Any]) -> list[tuple[str, int | None, float, float]]:

@@ -77,8 +77,8 @@ def step(topology: Topology, training: Path, algorithm: str, machine: Machine, p
     if plot is not None:
         plot_step(plot, job.name, found)
     if as_json:
-        told = [{"what": each.what, "step_ms": each.step.step * 1e3, "gain": each.gain} for each in better]
-        print_json({"training": job.name, "workers": workers, "algorithm": algorithm, **found.to_json(), "changes": told})
+        gains = [{"what": each.what, "step_ms": each.step.step * 1e3, "gain": each.gain} for each in better]
+        print_json({"training": job.name, "workers": workers, "algorithm": algorithm, **found.to_json(), "changes": gains})
         return
     click.echo(f"{job.name} on {topology.name}: {workers} workers, {algorithm}")
     print_table(("PART", "ms"), _parts(found))

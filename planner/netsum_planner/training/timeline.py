@@ -20,7 +20,7 @@ from netsum_planner.topologies.model import Topology
 from netsum_planner.training.job import BACKWARD, Machine, Training
 
 Seconds = Callable[[float], float]
-"""Of an allreduce of so many bytes."""
+"""Of an allreduce of a number of bytes."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Step:
 
     def to_json(self) -> dict[str, Any]:
         names = ("forward", "backward", "communication", "exposed", "input", "step")
-        told: dict[str, Any] = {f"{name}_ms": getattr(self, name) * 1e3 for name in names}
+        result: dict[str, Any] = {f"{name}_ms": getattr(self, name) * 1e3 for name in names}
         calls = [{"begins_ms": begin * 1e3, "ends_ms": end * 1e3} for begin, end in self.calls]
-        return {**told, "efficiency": self.efficiency, "bound_by": self.bound_by, "calls": calls}
+        return {**result, "efficiency": self.efficiency, "bound_by": self.bound_by, "calls": calls}
 
 
 def simulated(topology: Topology, algorithm: str, machine: Machine) -> Seconds:
@@ -76,7 +76,7 @@ def simulated(topology: Topology, algorithm: str, machine: Machine) -> Seconds:
 
 
 def predict(training: Training, machine: Machine, seconds: Seconds, *, workers: int) -> Step:
-    """One step of each of so many workers."""
+    """One step of each of ``workers`` workers."""
     if training.compute_ms is not None:
         forward = training.compute_ms / 1e3 / (1 + BACKWARD)
     else:
@@ -117,12 +117,12 @@ class Point:
     step: Step
 
     def to_json(self) -> dict[str, Any]:
-        told = {"workers": self.workers, "Gbps": self.gbps, "algorithm": self.algorithm}
-        return {**told, **{name: value for name, value in self.step.to_json().items() if name != "calls"}}
+        result = {"workers": self.workers, "Gbps": self.gbps, "algorithm": self.algorithm}
+        return {**result, **{name: value for name, value in self.step.to_json().items() if name != "calls"}}
 
 
 def fat_tree_for(workers: int) -> Topology:
-    """The smallest fat-tree that has so many hosts; its links have a rate of 1 GB/s. Its first hosts take part."""
+    """The smallest fat-tree that has ``workers`` hosts; its links have a rate of 1 GB/s. Its first hosts take part."""
     k = 2
     while k**3 // 4 < workers:
         k += 2

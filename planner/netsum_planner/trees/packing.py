@@ -273,7 +273,7 @@ def outwards(root: str, paths: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def _one_by_one(topology: Topology, root: str, unit: Fraction, best: Fraction) -> list[Tree]:
-    """So many trees of one unit as the optimum has units: with each arc taken, every host must still be reached by all the trees
+    """As many trees of one unit as the optimum has units: with each arc taken, every host must still be reached by all the trees
     to come. Cost: O(trees x links) max-flows."""
     left = {ends: rate / unit for ends, rate in topology.rates.items()}
     packed: Counter[tuple[Path, ...]] = Counter()

@@ -155,7 +155,7 @@ def test_lanes_are_the_regions() -> None:
     assert desk.ask(ADD, BASE, bytes(4), lane=F32).status == MemoryStatus.OK
 
 
-def test_what_has_no_header_and_a_reply_that_nobody_waits_for_are_dropped_and_counted() -> None:
+def test_packets_without_header_and_unexpected_replies_are_dropped_and_counted() -> None:
     desk = Desk()
     assert desk.deliver(b"short") == []
     assert desk.device.tally.dropped == {"malformed": 1}

@@ -71,7 +71,7 @@ def test_nothing_is_waited_for_in_vain(pair: Pair) -> None:
     assert pair[0].receive(0.001) == []
 
 
-def test_a_packet_to_nobody_is_lost_without_harm(pair: Pair) -> None:
+def test_a_packet_without_receiver_is_lost_without_harm(pair: Pair) -> None:
     left, right = pair
     there = right.address if isinstance(left, FramesLink) else free()[0]
     if isinstance(left, FramesLink):

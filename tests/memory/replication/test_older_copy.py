@@ -86,7 +86,7 @@ def write(sequence: int, told: int) -> Message:
     return Message(header._replace(**fields), (), bytes(8))
 
 
-def test_whoever_counts_has_what_clients_were_told(group: Group) -> None:
+def test_counting_devices_have_what_clients_were_told(group: Group) -> None:
     """Through losses and another primary, no client takes a device for one that has lost memory."""
     group.loss = 0.2
     asked = instructions(2, 200, client=6)

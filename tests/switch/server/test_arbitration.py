@@ -104,7 +104,7 @@ def test_only_the_primary_writes(controller: Controller, connect: Connect, progr
     controller.write(INSERT, entry)
 
 
-def test_writes_with_nobody_connected(connect: Connect, program: Program) -> None:
+def test_writes_without_a_controller_connected(connect: Connect, program: Program) -> None:
     unconnected = connect()
     assert refusal(unconnected.push, program) == (StatusCode.PERMISSION_DENIED, "Not primary")
     unconnected.election_id = None

@@ -188,7 +188,7 @@ def parts(switch: str, packets: int, rootless: bool) -> Iterator[_Part]:
 
 
 @click.command()
-@count_option("--packets", default=PACKETS, told="malformed packets")
+@count_option("--packets", default=PACKETS, text="malformed packets")
 @switch_option("the embedded one, and simple_switch_grpc with a tenth of the packets if it is on PATH (and root)")
 @seed_option()
 @only_option("batch", "--only-batch")

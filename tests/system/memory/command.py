@@ -34,7 +34,7 @@ from tests.system.memory.run import IN_PROCESS, NETWORK, STAGES, Options, play_i
     show_default=True,
     help="pure devices and clients in this process, or real ones on a network",
 )
-@count_option("--instructions", default=Options.instructions, told="of each client in a round", most=100_000)
+@count_option("--instructions", default=Options.instructions, text="of each client in a round", most=100_000)
 @rootless_option
 def memory_check(switch: str, rootless: bool, **given: Any) -> None:
     """Ask random instructions of memory in the network while packets are lost, devices die and regions move, and check every

@@ -49,7 +49,7 @@ def networks() -> Iterator[tuple[Topology, int]]:
 @click.command()
 @kind_option
 @size_option("512K")
-@count_option("--iterations", default=3, told="of each call")
+@count_option("--iterations", default=3, text="of each call")
 @only_networks_option
 def simulate_check(switch: str, size: int, iterations: int, only: str | None) -> None:
     """Compare simulated allreduces with measured ones, in Mininet with slow links.
@@ -99,7 +99,7 @@ def trainings() -> Iterator[Training]:
 
 @click.command()
 @kind_option
-@count_option("--steps", default=3, told="of each training")
+@count_option("--steps", default=3, text="of each training")
 @only_networks_option
 def predict_check(switch: str, steps: int, only: str | None) -> None:
     """Compare predicted training steps with measured ones, in Mininet with slow links.

@@ -45,7 +45,7 @@ def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
 
 @click.command()
 @switch_option()
-@amount_option("--minutes", default=MINUTES, told="during which rounds are begun", above=True)
+@amount_option("--minutes", default=MINUTES, text="during which rounds are begun", above=True)
 @seed_option()
 @only_option("round", "--round")
 @click.option(

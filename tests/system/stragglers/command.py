@@ -113,20 +113,20 @@ PROBABILITIES = "0.08,0.16,0.32"
 
 @click.command()
 @switch_option("simple_switch_grpc if it is on PATH, else the embedded one")
-@count_option("--workers", default=4, told="one on each host", least=2, most=MAX_WORKERS)
-@count_option("--stragglers", "sleepy", default=1, told="so many of them")
-@count_option("--steps", default=300, told="batches of 128 images", least=2)
-@amount_option("--compute", default=40.0, told="ms that a gradient takes", most=60_000)
+@count_option("--workers", default=4, text="one on each host", least=2, most=MAX_WORKERS)
+@count_option("--stragglers", "sleepy", default=1, text="so many of them")
+@count_option("--steps", default=300, text="batches of 128 images", least=2)
+@amount_option("--compute", default=40.0, text="ms that a gradient takes", most=60_000)
 @amount_option(
     "--block-exp",
     default=20.0,
-    told="ms after which a block that waits for a straggler is closed",
+    text="ms after which a block that waits for a straggler is closed",
     least=MIN_BLOCK_EXP,
     most=MAX_BLOCK_EXP,
 )
 @list_option("--probabilities", float, 0, 1, PROBABILITIES, "of a sleep")
-@count_option("--points", default=3, told="sleeps that a step may have")
-@amount_option("--nap", default=20.0, told="steps of one long sleep; 0: none")
+@count_option("--points", default=3, text="sleeps that a step may have")
+@amount_option("--nap", default=20.0, text="steps of one long sleep; 0: none")
 @seed_option("of the sleeps")
 @click.option("--rootless", is_flag=True, help="on the loopback, not in Mininet, even as root")
 def stragglers(

@@ -274,7 +274,7 @@ EXPIRIES = "5,10,20,50,100"
 @click.command()
 @switch_option("both, simple_switch_grpc if it is on PATH (and root)")
 @list_option("--block-exp", float, MIN_BLOCK_EXP, MAX_BLOCK_EXP, EXPIRIES, "milliseconds")
-@count_option("--samples", default=SAMPLES, told="blocks of each")
+@count_option("--samples", default=SAMPLES, text="blocks of each")
 @seed_option("of the moments when blocks begin")
 def detection(switch: str, block_exp: Sequence[float], samples: int, seed: int) -> None:
     """Measure how long a block waits for a straggler before the switch closes it, for several block_exp.
