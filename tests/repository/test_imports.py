@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.repository.tree import ROOT, ROOTS, imports, name_of, packages
 
 # Parts of netsum that the library never imports: they have dependencies of their own.
-APART = ("packets.py", "metrics.py", "cli", "integrations", "torch")
+APART = ("packets.py", "metrics.py", "cli", "torch")
 
 
 def modules(package: str) -> list[Path]:

@@ -81,13 +81,6 @@ def test_a_gradient_that_is_not_finite_changes_nothing_anywhere() -> None:
         assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(old, new, strict=True))
 
 
-def test_the_former_place_of_it_has_it_too() -> None:
-    from netsum.integrations import torch as former
-    from netsum.torch import average_gradients
-
-    assert former.average_gradients is average_gradients
-
-
 def test_every_rank_begins_with_the_roots_parameters_and_buffers() -> None:
     import torch
     from netsum.torch import broadcast_parameters

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netsum_switch.errors import UnsupportedError
-from netsum_switch.hashes import WIDTHS
 from netsum_switch.lowering.control import Controls
 from netsum_switch.lowering.expressions import Expressions
 from netsum_switch.lowering.parser import Parser, core_errors
@@ -13,6 +12,13 @@ from netsum_switch.lowering.primitives import Primitives
 from netsum_switch.lowering.statements import Calculation, Checksum, Control, Digest, Input, State
 from netsum_switch.lowering.values import Expression, Values, Variable, Variables
 from netsum_switch.program import Json, Program
+
+# Bits of the results of the hash and checksum algorithms that v1model programs name. The custom variants start with the
+# standard parameters, which P4Runtime cannot change.
+WIDTHS: dict[str, int] = {
+    "csum16": 16, "cksum16": 16, "crc16": 16, "crc16_custom": 16, "crc32": 32, "crc32_custom": 32, "crcCCITT": 16, "xor16": 16,
+    "identity": 64,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

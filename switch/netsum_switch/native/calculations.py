@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from netsum_switch.hashes import CRC16_TABLE, CRC32_TABLE, CRC_CCITT_TABLE
+import binascii
+
 from netsum_switch.lowering.statements import Calculation, Checksum, Input
 from netsum_switch.lowering.values import Variable
 from netsum_switch.native import wide_integers as wire
@@ -88,11 +89,27 @@ def write_hash(module: Module, algorithm: str) -> str:
     return f"hash_{algorithm}"
 
 
+# CRC parameters are those of BMv2's defaults: crc16 is CRC-16/ARC, crc32 that of Ethernet, crcCCITT is CRC-16/CCITT-FALSE.
+
+
+def _reflected_table(polynomial: int) -> tuple[int, ...]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (polynomial if value & 1 else 0)  # noqa: PLW2901
+        table.append(value)
+    return tuple(table)
+
+
+_CRC16_TABLE = _reflected_table(0xA001)
+_CRC32_TABLE = _reflected_table(0xEDB88320)
+_CRC_CCITT_TABLE = tuple(binascii.crc_hqx(bytes([value]), 0) for value in range(256))
+
 # Name: (table, first value, last exclusive or, bits, whether the low bit comes first)
 _CRCS = {
-    "crc16": (CRC16_TABLE, 0, 0, 16, True),
-    "crc32": (CRC32_TABLE, 0xFFFFFFFF, 0xFFFFFFFF, 32, True),
-    "crcCCITT": (CRC_CCITT_TABLE, 0xFFFF, 0, 16, False),
+    "crc16": (_CRC16_TABLE, 0, 0, 16, True),
+    "crc32": (_CRC32_TABLE, 0xFFFFFFFF, 0xFFFFFFFF, 32, True),
+    "crcCCITT": (_CRC_CCITT_TABLE, 0xFFFF, 0, 16, False),
 }
 
 

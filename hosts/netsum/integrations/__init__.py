@@ -1,1 +1,0 @@
-"""netsum in training frameworks. Each module imports its framework; nothing else does."""
