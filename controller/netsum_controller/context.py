@@ -42,7 +42,7 @@ class ControllerContext:
     (:func:`find_down`): paths and trees avoid them. ``dead_links`` are links between switches that carry nothing, as far as this
     process has found out, and until when (:func:`time.monotonic`) new trees avoid them. ``silence`` knows which switches
     hang. ``replan`` makes other weights for the roots of a job whose network has lost something; None: the controller's own rules
-    do. ``beats`` are the memory devices that this process hears, ``memory`` is what the state file knows of them and of
+    do. ``beats`` are the memory devices that report to this process, ``memory`` is what the state file knows of them and of
     regions. ``waiting`` is what members (job and rank) have told this process that they wait for, the latest last."""
 
     topology: Topology

@@ -148,7 +148,7 @@ class Communicator(Reductions, Exchanges):
         with self._engine.between_calls() as idle:
             if idle:
                 self._session.listen()
-        return max(0, self._endpoint.heard - self._endpoint.next_serial)
+        return max(0, self._endpoint.received_end - self._endpoint.next_serial)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float = JOIN_TIMEOUT) -> Communicator | None:
         """Split the ranks into groups, each with a communicator of its own (MPI_Comm_split): ranks that give the same ``color``

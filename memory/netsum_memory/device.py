@@ -57,7 +57,7 @@ _HOMES: Final = 65536
 
 
 class _Homes(OrderedDict[int, Address]):
-    """By client, where it was last heard from."""
+    """By client, the address of its last packet."""
 
     def put(self, client: int, address: Address) -> None:
         if self.get(client) != address:

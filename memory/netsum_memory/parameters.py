@@ -135,8 +135,8 @@ class Block:
         """Answers to whom the present state lets go on."""
         if options.mode == "synchronous":
             return self._complete(options, parameters)
-        heard = [step for worker, step in self.clocks.items() if worker not in self.left]
-        slowest = min(heard, default=LEAVE) if len(self.clocks.keys() | self.left) == options.workers else 0
+        steps = [step for worker, step in self.clocks.items() if worker not in self.left]
+        slowest = min(steps, default=LEAVE) if len(self.clocks.keys() | self.left) == options.workers else 0
         ready = [waiter for waiter in self.waiting if waiter.step - slowest <= options.staleness]
         self.waiting = [waiter for waiter in self.waiting if waiter not in ready]
         return [_parameters(waiter, parameters, waiter.step, 1) for waiter in ready]

@@ -64,7 +64,7 @@ class FabricMemory:
 
     def start(self, hosts: Sequence[str], *, folders: bool = False, options: Sequence[str] = ()) -> None:
         """Start a device on each of these hosts; with ``folders`` their memory is in files of the fabric's directory. Returns
-        when the controller has heard of all. They are stopped with the fabric."""
+        when all have reported to the controller. They are stopped with the fabric."""
         fabric = self._fabric
         url = fabric.url_on_hosts()
         environment = {"NETSUM_MEMORY_TOKEN": fabric.controller.device_token, "NETSUM_CONTROLLER": url}

@@ -132,7 +132,7 @@ def test_what_makes_no_sense_is_counted_and_changes_nothing(kind: str, packet: b
     endpoint.submit(block())
     endpoint.poll(0.0)
     endpoint.receive([memoryview(packet)], 0.1)
-    assert (endpoint.base, endpoint.next_serial, endpoint.heard) == (0, 1, 0)
+    assert (endpoint.base, endpoint.next_serial, endpoint.received_end) == (0, 1, 0)
     assert endpoint.stats.malformed == 1
 
 

@@ -183,7 +183,7 @@ def test_a_waiting_rank_learns_how_far_the_others_are() -> None:
     mail.run()
     assert mail.mailers[0].others_at == {1: 7, 2: 0}
     assert mail.mailers[0].algorithms == {1: 1, 2: 1}
-    assert mail.mailers[0].heard(1) == pytest.approx(ASK_FIRST + 2 * LATENCY)
+    assert mail.mailers[0].last_received(1) == pytest.approx(ASK_FIRST + 2 * LATENCY)
     assert mail.mailers[0].unanswered == {1: 0, 2: 0}
 
 

@@ -95,7 +95,7 @@ class Member:
             endpoint.base,
             endpoint.prefix,
             endpoint.next_serial,
-            endpoint.heard,
+            endpoint.received_end,
             endpoint.active_size,
             endpoint.queued,
             endpoint.idle,

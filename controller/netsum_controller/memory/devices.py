@@ -63,7 +63,7 @@ class DeviceReport(_Said):
 
 
 @dataclass
-class _Heard:
+class _Heartbeat:
     at: float
     report: DeviceReport
     held: Mapping[ShardKey, Report]
@@ -73,19 +73,19 @@ class _Heard:
     """The same of the report before."""
 
 
-def _but_positions(heard: _Heard) -> tuple[object, ...]:
+def _but_positions(heartbeat: _Heartbeat) -> tuple[object, ...]:
     """A report's relevant parts without positions, which change with every write."""
-    held = {key: (report.epoch, report.ready) for key, report in heard.held.items()}
-    return heard.report.incarnation, heard.report.refused, held, heard.lost, heard.before
+    held = {key: (report.epoch, report.ready) for key, report in heartbeat.held.items()}
+    return heartbeat.report.incarnation, heartbeat.report.refused, held, heartbeat.lost, heartbeat.before
 
 
 @dataclass
 class Beats:
-    """The devices that this process has heard of. ``wake`` is set whenever one says something new."""
+    """The devices that have reported to this process. ``wake`` is set whenever one says something new."""
 
     clock: Callable[[], float] = time.monotonic
     began: float | None = None
-    """The time when this process began to serve, and so to hear."""
+    """The time when this process began to serve, and so to receive reports."""
     lease: float = LEASE
     """Seconds without a report after which a device counts as dead."""
     wake: threading.Event = field(default_factory=threading.Event)
@@ -99,21 +99,21 @@ class Beats:
     """The time of that."""
     settled: tuple[MemoryState, int, tuple[bool | None, ...]] | None = None
     """Devices for which there was nothing to do."""
-    _heard: dict[str, _Heard] = field(default_factory=dict)
+    _heartbeats: dict[str, _Heartbeat] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def hear(self, host: str, report: DeviceReport) -> None:
+    def receive(self, host: str, report: DeviceReport) -> None:
         now = self.clock()
         held = {
             (each.region, each.shard): Report(report.incarnation, each.epoch, each.position, each.ready, each.vouched)
             for each in report.shards
         }
         with self._guard:
-            last = self._heard.get(host)
+            last = self._heartbeats.get(host)
             lost = self._lost(host, report.incarnation, held)
             before = last.lost if last is not None else frozenset[ShardKey]()
-            heard = self._heard[host] = _Heard(now, report, held, lost, before & lost)
-        if last is None or _but_positions(last) != _but_positions(heard):
+            heartbeat = self._heartbeats[host] = _Heartbeat(now, report, held, lost, before & lost)
+        if last is None or _but_positions(last) != _but_positions(heartbeat):
             self.news += 1
             self.wake.set()
 
@@ -141,7 +141,7 @@ class Beats:
     def doubted(self, host: str) -> frozenset[ShardKey]:
         """Shards of which a device's last report has less than an earlier one."""
         with self._guard:
-            return self._heard[host].lost
+            return self._heartbeats[host].lost
 
     def newest(self, key: ShardKey) -> int:
         """The latest epoch of a shard that any device has been told of."""
@@ -154,9 +154,9 @@ class Beats:
         with self._guard:
             if self.began is None:
                 self.began = now
-            heard = {host: self._heard.get(host) for host in hosts}
+            heartbeats = {host: self._heartbeats.get(host) for host in hosts}
         found = {}
-        for host, last in heard.items():
+        for host, last in heartbeats.items():
             if last is None:
                 found[host] = Standing(False if now - self.began >= self.lease else None)
             else:
@@ -167,7 +167,7 @@ class Beats:
     def refusals(self) -> dict[ShardKey, str]:
         """Shards that some device cannot hold, and why."""
         with self._guard:
-            reports = {host: last.report for host, last in self._heard.items()}
+            reports = {host: last.report for host, last in self._heartbeats.items()}
         return {
             (refusal.region, refusal.shard): f"device {host}: {refusal.why}"
             for host, report in reports.items()

@@ -179,7 +179,7 @@ def _joined(parts: list[JobView]) -> JobView:
     )
 
 
-class _Heard(NamedTuple):
+class _LastSeen(NamedTuple):
     """The time when a member's packets first reached this count, and how many blocks had begun then."""
 
     packets: int
@@ -196,7 +196,7 @@ class _Memory:
     """True if an earlier epoch may have used the members' entries, whose counters then go on."""
     began: dict[int, tuple[int, int]] = field(default_factory=dict)
     """A rank's packets and newest block at the first look at a later epoch."""
-    heard: dict[int, _Heard] = field(default_factory=dict)
+    last_seen: dict[int, _LastSeen] = field(default_factory=dict)
     repeats: dict[int, int] = field(default_factory=dict)
     waits: dict[int, int] = field(default_factory=dict)
     counted: int = -1  # newest block whose end is in `waits`
@@ -343,9 +343,9 @@ def _member(
 
 def _is_silent(member: MemberView, found: RecordSample, memory: _Memory, at: float) -> bool:
     """True if nothing has come from a member although a block waits for it or the others have gone on without it."""
-    known = memory.heard.get(member.rank)
+    known = memory.last_seen.get(member.rank)
     if known is None or known.packets != member.packets:
-        memory.heard[member.rank] = _Heard(member.packets, at, found.begun)
+        memory.last_seen[member.rank] = _LastSeen(member.packets, at, found.begun)
     if known is not None and known.packets != member.packets:
         return False
     if member.oldest is not None and member.oldest >= SILENT_AFTER:

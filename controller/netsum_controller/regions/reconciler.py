@@ -46,7 +46,7 @@ def region_traffic(context: ControllerContext, region: Region) -> dict[str, Regi
     return found
 
 
-# Hears memory devices: ``POST /v1/memory/devices/HOST``.
+# Receives the reports of memory devices: ``POST /v1/memory/devices/HOST``.
 
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def take_heartbeat(context: ControllerContext, host: str, report: DeviceReport) 
     """Note a device's report; returns its orders. Raises :class:`UnknownHostError`."""
     if host not in context.topology.hosts:
         raise UnknownHostError(host, context.topology.name)
-    context.beats.hear(host, report)
+    context.beats.receive(host, report)
     state = context.memory.state()
     known = state.devices.get(host, Device(host, 0))
     now = replace(known, incarnation=report.incarnation, durable=report.durable, alive=True)

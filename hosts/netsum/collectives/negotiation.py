@@ -216,14 +216,14 @@ def ranks_present(context: Context, agreed: Negotiation) -> Flow:
         return range(context.workers)
     here = np.zeros(CHUNK_BYTES, WIRE_LANES[Lane.L8])  # a lane for each rank that there can be
     here[context.rank] = 1
-    heard: list[list[int]] = []
+    received: list[list[int]] = []
     block = Block(context.gen, Op.MAX, Lane.L8, memoryview(here.tobytes()), no_aging=context.no_aging)
-    block.on_result = lambda _header, payload: heard.append(np.flatnonzero(np.frombuffer(payload, np.uint8)).tolist())
-    block.on_lost = lambda: heard.append([])
+    block.on_result = lambda _header, payload: received.append(np.flatnonzero(np.frombuffer(payload, np.uint8)).tolist())
+    block.on_lost = lambda: received.append([])
     context.progress.opening += 1
     context.session.submit(block)
-    yield lambda: bool(heard)
-    (there,) = heard
+    yield lambda: bool(received)
+    (there,) = received
     if not there:
         raise DesynchronizedError("this rank was so late that it cannot know who takes part in the call: resync(), or join again")
     context.report.evicted = tuple(rank for rank in range(context.workers) if rank not in there)

@@ -72,7 +72,7 @@ class Endpoint(Protocol):
         """Number of blocks that wait for the window."""
 
     @property
-    def heard(self) -> int:
+    def received_end(self) -> int:
         """Every result seen so far is of a block below this serial, whether or not this rank has reached that block."""
 
     @property

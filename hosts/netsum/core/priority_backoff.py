@@ -1,11 +1,11 @@
 """Giving way to jobs of a higher priority at the switch. Pure: the clock is passed in.
 
-While a job of a higher priority is busy, the switch says so on results (``backoff``). A member that hears it keeps at most one
-block in flight and pauses before each, twice as long every time it hears it again. So a low-priority job costs a busy one only a
-packet per member now and then, and still finishes. The first result without ``backoff`` ends the pause, and each such result
+While a job of a higher priority is busy, the switch says so on results (``backoff``). A member that receives it keeps at most one
+block in flight and pauses before each, twice as long every time it receives it again. So a low-priority job costs a busy one only
+a packet per member now and then, and still finishes. The first result without ``backoff`` ends the pause, and each such result
 allows one more block, which doubles the window every round trip (like TCP's slow start).
 
-This only ever holds blocks back, so the window's own rule still holds. On one switch all ranks of a job hear the same, because
+This only ever holds blocks back, so the window's own rule still holds. On one switch all ranks of a job receive the same, because
 results are multicast; in a tree only those that share a switch with the busy job do, and the others wait for them. No pause is
 longer than a quarter of the time after which the job's blocks age, so that no rank counts as late.
 """
@@ -37,7 +37,7 @@ class PriorityBackoff:
         self._limit = min(self._limit, window) if self._limit < self._window else window
         self._window = window
 
-    def heard(self, backoff: bool, now: float, number: int = 1) -> None:
+    def on_result(self, backoff: bool, now: float, number: int = 1) -> None:
         """Count a result, with or without ``backoff``, or ``number`` results without."""
         if not backoff:
             self._limit = min(self._limit + number, self._window)

@@ -16,7 +16,7 @@ from netsum.errors import CallTimeoutError, CommunicatorError, NetsumError, NotR
 from netsum.transports.base import Transport
 from netsum.wire.schema import Outcome
 
-# Notices when a member hears nothing new: the job may have moved on without it.
+# Notices when a member receives nothing new: the job may have moved on without it.
 
 
 PATIENCE: Final = 1.0
@@ -223,9 +223,9 @@ class Recovery:
         if not question.answered() and time.monotonic() - question.asked < LONGEST:
             return None
         self._question = None
-        return self._heard(question, now)
+        return self._received(question, now)
 
-    def _heard(self, question: Question[Descriptor], now: float) -> Descriptor | None:
+    def _received(self, question: Question[Descriptor], now: float) -> Descriptor | None:
         refusal = self._about
         self._next = now + PAUSE
         try:

@@ -89,7 +89,7 @@ class SwitchEndpoint:
         self._held: set[int] = set()  # held beyond `base`
         self._copies = Copies(self._size)
         self._retransmitter = Retransmitter(self.block_id, descriptor.roots)
-        self.base = self.prefix = self.heard = self.next_serial = self.submitted = 0
+        self.base = self.prefix = self.received_end = self.next_serial = self.submitted = 0
         self.active_size = self._workers - len(descriptor.evicted)
         self._way = PriorityBackoff(self._size, descriptor.block_exp_ms)
         self._congestion = CongestionWindow(self._size)
@@ -342,7 +342,7 @@ class SwitchEndpoint:
         number, stats = len(payloads), self.stats
         self._retransmitter.arrived(serial, number, sent, now, others=len(self._sent) > number)
         stats.rtt = self._retransmitter.trip.srtt or 0.0
-        self._way.heard(bool(header.backoff), now, number)
+        self._way.on_result(bool(header.backoff), now, number)
         stats.backoffs += header.backoff * number
         if not header.degraded and header.status == Status.OK:
             self.active_size = header.worker_cnt
@@ -370,7 +370,7 @@ class SwitchEndpoint:
             self._retransmitter.came_twice(serial)
         elif self._degrade and serial >= self.next_serial and header.status in MEMBER_STATUSES:
             self.stats.ahead += 1
-            self.heard = max(self.heard, serial + 1)
+            self.received_end = max(self.received_end, serial + 1)
         else:
             self.stats.malformed += 1
 

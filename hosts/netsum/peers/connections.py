@@ -55,10 +55,10 @@ class Head(NamedTuple):
 
 
 class PeerSession:
-    """A conversation with one other member. ``heard`` is when something last arrived."""
+    """A conversation with one other member. ``last_received`` is when something last arrived."""
 
     def __init__(self, algorithm: int, stats: Stats) -> None:
-        self.heard: float | None = None
+        self.last_received: float | None = None
         self._algorithm = algorithm
         self._stats = stats
         self._kept: deque[bytes] = deque()  # messages that the other end is not known to have
@@ -69,7 +69,7 @@ class PeerSession:
         self._expected = 0  # number of the next message to arrive
         self._early: dict[int, bytes] = {}
         self._owed = 0  # messages that have arrived since the last frame was sent
-        self._asked = False  # the other end wants to hear from us
+        self._asked = False  # the other end wants an answer from us
         self._lacks = False  # the other end is to repeat
         self._lacked = -1  # the last message asked for because later ones had arrived
 
@@ -116,7 +116,7 @@ class PeerSession:
 
     def receive(self, head: Head, message: memoryview, now: float) -> list[bytes]:
         """Take a frame from the other end; returns the messages that are now in order."""
-        self.heard = now
+        self.last_received = now
         while self._sent and self._first < head.ack:
             self._kept.popleft()
             self._first += 1

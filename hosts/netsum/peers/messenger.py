@@ -29,9 +29,9 @@ class Messenger:
         self.at = at
         self.stats = stats
         self.others_at: dict[int, int] = {}
-        """Each rank's ``at``, as last heard."""
+        """Each rank's ``at``, as last received."""
         self.algorithms: dict[int, int] = {}
-        """Each rank's algorithm, as last heard."""
+        """Each rank's algorithm, as last received."""
         self.differing: dict[int, int] = {}
         """Ranks whose call differs, each with the first block that it will not finish."""
         self.gone: set[int] = set()
@@ -52,9 +52,9 @@ class Messenger:
         """The number of messages to this rank that it is not known to have."""
         return self._ends[rank].kept
 
-    def heard(self, rank: int) -> float | None:
+    def last_received(self, rank: int) -> float | None:
         """The time when something last arrived from this rank."""
-        return self._ends[rank].heard
+        return self._ends[rank].last_received
 
     def post(self, rank: int, message: bytes) -> None:
         if rank not in self.gone:

@@ -35,7 +35,7 @@ LINGER: Final = 2.0
 QUESTIONS: Final = 3
 """A rank counts as missing when it has left this many questions in a row unanswered ..."""
 SILENT: Final = 1.0
-"""... and, if it was heard before, has been silent for this many seconds."""
+"""... and, if something was received from it before, has been silent for this many seconds."""
 
 _plan = lru_cache(maxsize=256)(make_plan)
 
@@ -56,7 +56,7 @@ class PeerEndpoint:
     def __init__(self, descriptor: Descriptor, stats: Stats | None = None) -> None:
         """``stats`` to continue with, if any."""
         self.stats = Stats() if stats is None else stats
-        self.base = self.next_serial = self.submitted = self.heard = 0
+        self.base = self.next_serial = self.submitted = self.received_end = 0
         self._descriptor = descriptor
         self._rank = descriptor.rank
         self._ranks = [rank for rank in range(descriptor.workers) if rank not in descriptor.evicted]
@@ -339,20 +339,20 @@ class PeerEndpoint:
         return "every rank has begun the block, and answers", ()
 
     def _has_told(self, rank: int) -> bool:
-        """True if it has been heard since the oldest block is waited for."""
-        heard = self.messenger.heard(rank)
-        return heard is not None and self._since is not None and heard >= self._since
+        """True if something was received from it since the oldest block is waited for."""
+        received = self.messenger.last_received(rank)
+        return received is not None and self._since is not None and received >= self._since
 
     def _cause(self, rank: int, now: float) -> str:
         """The reason why a rank is known to hold up the oldest block; "" if it is not."""
         messenger = self.messenger
-        heard, at = messenger.heard(rank), messenger.others_at.get(rank)
+        received, at = messenger.last_received(rank), messenger.others_at.get(rank)
         behind = at is None or self._serial(at) <= self.base
         if rank in messenger.gone:
             return "which has left" if behind else ""
         if messenger.unanswered[rank] >= QUESTIONS:
-            if heard is None:
+            if received is None:
                 return "from which nothing has come"
-            if now - heard > SILENT:
-                return f"from which nothing has come for {now - heard:.1f} s"
+            if now - received > SILENT:
+                return f"from which nothing has come for {now - received:.1f} s"
         return "which has not come to it" if behind and self._has_told(rank) else ""

@@ -29,7 +29,7 @@ class Incoming:
     def __init__(self) -> None:
         self.due: float | None = None
         self.unanswered = 0
-        self.heard: float | None = None
+        self.last_received: float | None = None
         self._next = FIRST
         self._missing: dict[int, None] = {}  # in ascending order
         self._gaps: list[Gap] = []  # found since they were last asked for
@@ -71,7 +71,7 @@ class Incoming:
             self._trip.learn(now - self._asked)
         if again:
             self._asked = None
-        self.heard, self.unanswered, self._pause = now, 0, self._trip.rto
+        self.last_received, self.unanswered, self._pause = now, 0, self._trip.rto
         self.due = now + self._pause
 
     def gaps(self, now: float) -> list[Gap]:

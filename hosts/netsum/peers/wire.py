@@ -84,7 +84,7 @@ class Flag(IntFlag):
 
     DATA = 1  # it holds a message
     AGAIN = 2  # the sender lacks messages: repeat everything from `ack` on
-    ANSWER = 4  # the sender wants to hear from the receiver
+    ANSWER = 4  # the sender wants an answer from the receiver
     BYE = 8  # the sender leaves, and needs nothing more
     DIFFER = 16  # the sender's call differs from the others': no rank can continue
 

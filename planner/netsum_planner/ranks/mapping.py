@@ -257,8 +257,8 @@ def map_ranks(
     seed: int = 1,
     progress: Callable[[int], None] = lambda _: None,
 ) -> RankMapping:
-    """``given``: the host of each rank so far, by default in the topology's order. ``progress`` hears how many swaps were tried.
-    Raises :class:`PlanError`."""
+    """``given``: the host of each rank so far, by default in the topology's order. ``progress`` is called with how many swaps
+    were tried. Raises :class:`PlanError`."""
     topology.require_connected()
     given = topology.hosts if given is None else tuple(given)
     if sorted(given) != sorted(topology.hosts):

@@ -1,4 +1,4 @@
-"""The controller without a server and without P4Runtime: it hears devices, decides and gives orders by the real one's
+"""The controller without a server and without P4Runtime: it receives devices' reports, decides and gives orders by the real one's
 functions, and writes its decisions into the switch."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def make_region(number: int, base: int, plan: RegionPlan) -> Region:
 
 class Controller:
     """Attributes:
-    on: while it is off, it hears nothing and does nothing.
+    on: while it is off, it receives nothing and does nothing.
     """
 
     def __init__(self, topology: Topology, hosts: tuple[str, ...], switch: Switch, network: Network) -> None:
@@ -80,12 +80,12 @@ class Controller:
             for placed, wanted in zip(self._shards[name], dealt, strict=True)
         ]
 
-    def hear(self, host: str, said: Mapping[str, Any]) -> dict[str, Any] | None:
+    def receive(self, host: str, said: Mapping[str, Any]) -> dict[str, Any] | None:
         """Take a device's report; None while the controller is off."""
         if not self.on:
             return None
         report = DeviceReport.of(said)
-        self._beats.hear(host, report)
+        self._beats.receive(host, report)
         self._devices[host] = replace(self._devices[host], incarnation=report.incarnation, alive=True)
         return orders(self._topology, self._state, host, report, LEASE)
 

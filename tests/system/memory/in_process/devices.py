@@ -106,14 +106,14 @@ class Host:
     def _report(self, device: Device) -> None:
         device.behind, self._told = False, self._network.now
         said: dict[str, Any] = device.report()
-        answer = self._controller.hear(self.name, {"incarnation": self._incarnation, **said})
+        answer = self._controller.receive(self.name, {"incarnation": self._incarnation, **said})
         if answer is None:
             return
         orders = Orders.from_dict(answer)
         device.virtual = VIRTUAL
         self._send(device.assign(orders.assignments, self._network.now))
         if device.report() != said:  # as the server does: the controller may wait for it
-            self._controller.hear(self.name, {"incarnation": self._incarnation, **device.report()})
+            self._controller.receive(self.name, {"incarnation": self._incarnation, **device.report()})
 
     def _receive(self, source: Address, data: bytes) -> None:
         if self.device is None:
