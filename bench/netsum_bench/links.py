@@ -1,15 +1,12 @@
 """``netsum bench links``: what each link of a testbed carries, in a file that `netsum plan` reads.
 Every host sends a TCP stream to another one, all at the same time, and every link counts the bytes of its frames. Then each sends
 to the one after that, until each has sent to every other. A link's rate is the most that it has carried in a turn: rounds of
-turns are repeated until one finds no link that is faster, since a busy machine holds streams up. ``python -m netsum_bench.links
-ADDRESS [send]`` is one end of a stream.
+turns are repeated until one finds no link that is faster, since a busy machine holds streams up.
 """
 
 from __future__ import annotations
 
 import json
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -32,51 +29,6 @@ from rich.console import Console
 
 from netsum_bench.cli_options import file_option, print_figures
 
-# A TCP stream: ``python -m netsum_bench.links ADDRESS`` accepts a connection there and, until it ends, prints
-# what has arrived as lines of JSON, [seconds of the machine's monotonic clock, bytes]; with the word ``send`` behind
-# the address it connects, and sends until SIGTERM.
-
-
-PORT: Final = 5001
-CONTROL: Final = "cubic"
-"""Linux's own choice, whatever this machine's is."""
-_INTERVAL: Final = 0.1
-_PATIENCE: Final = 60.0
-
-
-def send(address: str) -> None:
-    """Send until SIGTERM."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    deadline = time.monotonic() + _PATIENCE
-    with socket.socket() as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONTROL.encode())
-        while sock.connect_ex((address, PORT)):
-            if time.monotonic() > deadline:
-                sys.exit(f"no process accepts a connection at {address}")
-            time.sleep(_INTERVAL)
-        block = bytes(1 << 16)
-        while True:
-            sock.sendall(block)
-
-
-def receive(address: str) -> None:
-    """Receive from the first that connects."""
-    with socket.create_server((address, PORT)) as server:
-        print("begun", flush=True)
-        connection, _ = server.accept()
-    with connection:
-        total, told, buffer = 0, 0.0, bytearray(1 << 16)
-        while number := connection.recv_into(buffer):
-            total += number
-            if (now := time.monotonic()) - told >= _INTERVAL:
-                told = now
-                print(json.dumps([now, total]), flush=True)
-
-
-if __name__ == "__main__":
-    (send if sys.argv[2:] == ["send"] else receive)(sys.argv[1])
-
-
 # TCP streams between hosts of a fabric, as processes on them.
 
 
@@ -84,7 +36,7 @@ if __name__ == "__main__":
 def stream(fabric: Fabric, sender: str, receiver: str) -> Iterator[Callable[[], list[tuple[float, int]]]]:
     """A TCP stream between two hosts, in progress; yields what ends it and tells when how much had arrived."""
     address = str(fabric.topology.hosts[receiver].ip)
-    command = [sys.executable, "-m", "netsum_bench.links", address]
+    command = [sys.executable, "-m", "netsum_bench.stream", address]
     there = fabric.spawn(receiver, command, name=f"to-{receiver}", piped=True)
     try:
         if there.stdout.readline() != "begun\n":

@@ -42,6 +42,14 @@ def fabric(request: pytest.FixtureRequest) -> Iterator[ServesOutside]:
         yield fabric
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rank is late, or hangs, because the machine is busy; the test of a rank that hangs sets times of its own."""
+    monkeypatch.setattr(messages, "LATE", PATIENCE)
+    monkeypatch.setattr(run, "LEAVING", PATIENCE)
+    monkeypatch.setattr(workers, "STOPS", PATIENCE)
+
+
 def round_of(shape: str, workers: int = 3) -> int:
     """A round whose job waits, on such a shape, with calls that may take 20 seconds."""
 
