@@ -287,11 +287,7 @@ class Explorer:
     # --- whether every rank can finish ---------------------------------------------------------------------------------
 
     def _over_once(self, number: int) -> bool:
-        """At the end: of the program, or with MISMATCH where the calls differ. A rank that no other waits for may not notice."""
-        host = self.by.hosts.items[number]
-        if self.scenario.may_differ and host.mismatched:
-            return True  # it has said so, and waits for no answer
-        return host.ended if self.scenario.calls_differ and not self.scenario.degrades else host.done
+        return self.scenario.is_over(self.by.hosts.items[number])
 
     def _finishes_once(self, switches: tuple[int, ...], hosts: tuple[int, ...], epoch: Epoch) -> bool:
         """True if every rank comes to the end when nothing more is lost and no more disaster strikes. Where a rank may

@@ -73,6 +73,13 @@ class Scenario:
     def workers(self) -> int:
         return len(self.programs)
 
+    def is_over(self, host: Host) -> bool:
+        """True at the end: of the program, or with MISMATCH where the calls differ. A rank that no other waits for may not
+        notice that they do."""
+        if self.may_differ and host.mismatched:
+            return True  # it has said so, and waits for no answer
+        return host.ended if self.calls_differ and not self.degrades else host.done
+
     @property
     def degrades(self) -> bool:
         return self.quorum > 0

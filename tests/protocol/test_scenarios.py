@@ -171,8 +171,8 @@ class Run:
         self.install(self.scenario.job(self.epoch, self.hosts[0].origin))
 
     def over(self) -> bool:
-        """Every rank is at the end: of the program, or with MISMATCH where the calls differ."""
-        return all(host.ended if self.scenario.calls_differ else host.done for host in self.hosts)
+        """True if every rank is at the end."""
+        return all(map(self.scenario.is_over, self.hosts))
 
     def play(self) -> None:
         """Run to the end, with the scenario's disasters on the way."""
