@@ -169,7 +169,7 @@ def clear_above(out: LlvmFunction, number: Register, bits: int) -> None:
         out.store(out.op("and", 64, out.load(top, 64, 8), (1 << bits % 64) - 1), top, 64, 8)
 
 
-# The functions. None writes to its operands, and no result lies over one.
+# The functions. A result may lie over an operand of those that go limb by limb (`_write_plain`), and of no other.
 
 
 def _limb(out: LlvmFunction, base: Register, index: Register | int) -> Register:

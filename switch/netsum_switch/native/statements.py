@@ -147,12 +147,15 @@ class StatementWriter(Scope):
         size, limbs = (bits + 7) // 8, limb_count(bits + 7)
         to = out.offset(data, out.op("lshr", 64, at, 3)) if aligned else out.space(size)
         if bits > WIDE:
-            number = expressions.pointer(value) if isinstance(value, Variable) else expressions.big.number(value, limbs)
+            if isinstance(value, Variable) and bits % 8 == 0:
+                number = expressions.pointer(value)
+            else:
+                number = expressions.big.number(value, limbs)
+            if bits % 8:
+                number = expressions.big.shift("left", number, limbs, -bits % 8)
             if aligned and bits % 64 == 0:
                 wire.reverse_limbs(out, to, number, bits // 64)
             else:
-                if bits % 8:
-                    number = expressions.big.shift("left", expressions.big.number(value, limbs), limbs, -bits % 8)
                 wire.reverse_bytes(out, to, number, size)
         else:
             number = out.resize(expressions.emit(value, bits), bits, 8 * size)
