@@ -25,7 +25,7 @@ def field(name: str) -> Json:
 
 
 def program(operands: Fields, result: int, expression: Json | None = None, keys: Keys | None = None) -> str:
-    """A program that sends a packet back with a result of so many bits and its padding before the operands: an expression,
+    """A program that sends a packet back with a result of ``result`` bits and its padding before the operands: an expression,
     or the parameter of action a of the entry that is found by ``keys``, operands and their kinds of match."""
     document = json.loads((PROGRAMS / "arithmetic.json").read_text())
     types = {each["name"]: each for each in document["header_types"]}
