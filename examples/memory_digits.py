@@ -10,7 +10,7 @@ import time
 import netsum
 import netsum.memory
 import numpy as np
-from netsum_memory.optimizer_rules import LocalOptimizer, Options
+from netsum_memory.optimizer_rules import LocalOptimizer, OptimizerOptions
 from sklearn.datasets import load_digits
 
 STEPS, BATCH, HIDDEN = 150, 128, 128
@@ -48,7 +48,7 @@ with netsum.memory.parameters("digits", layers, worker=comm.rank) as model:
         raise SystemExit(f"the region is for {model.workers} workers (memory_digits.yaml), and there are {comm.size}")
     model.begin()
     alone = beginning()
-    optimizer = LocalOptimizer(Options.of(model.memory.descriptor.options), alone)
+    optimizer = LocalOptimizer(OptimizerOptions.of(model.memory.descriptor.options), alone)
     comm.barrier()  # worker 0 has written the beginning
     started, spent = time.perf_counter(), 0.0
     for step in range(1, STEPS + 1):

@@ -141,7 +141,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Run:
+class BenchRun:
     """The lines of one switch, number of workers and loss."""
 
     switch: str
@@ -159,10 +159,10 @@ def bench_collective(asked: Asked) -> None:
     if asked.file is not None and not asked.file.parent.is_dir():
         raise TestbedError(f"there is no folder {asked.file.parent} to write {asked.file.name} into")
     started = _now()
-    runs: list[Run] = []
+    runs: list[BenchRun] = []
     for name in asked.names:
         for calls in asked.runs():
-            run = Run(name, calls.workers, calls.loss, _measure(name, calls, asked.rate_mbps))
+            run = BenchRun(name, calls.workers, calls.loss, _measure(name, calls, asked.rate_mbps))
             _show(run, calls)
             runs.append(run)
     first = runs[:: len(asked.runs())]
@@ -186,7 +186,7 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _show(run: Run, calls: Calls) -> None:
+def _show(run: BenchRun, calls: Calls) -> None:
     title = f"{calls.operation} of {calls.dtype}, {counted(run.workers, 'worker')}, {run.switch} switch"
     click.echo(title + (f", {run.loss:.2%} of packets lost each way" if run.loss else ""))
     click.echo(collective_table(run.lines))

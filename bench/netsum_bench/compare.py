@@ -43,7 +43,7 @@ _MODULE: Final = "netsum_bench.compare_rank"
 
 
 @dataclass(frozen=True)
-class Row:
+class CompareRow:
     """One algorithm, number of workers and size. ``ring``: the ring's time in the same run."""
 
     algorithm: str
@@ -107,7 +107,7 @@ def compare_all(
     rate_mbps: int,
     delay_us: int,
     say: Callable[[str], None],
-) -> Iterator[list[Row]]:
+) -> Iterator[list[CompareRow]]:
     """Time each size by all algorithms, call by call in turn; ``calls.workers`` says how many ranks there are. A frame is
     in progress for ``delay_us`` on each host's link. Needs root."""
     from netsum_testbed.mininet_fabric import MininetFabric  # noqa: PLC0415 - needs Mininet
@@ -130,7 +130,7 @@ def compare_all(
         for lines, following in zip(time_ranks(ranks, calls, rate_mbps), [*calls.sizes[1:], 0], strict=True):
             say(f"{label}: {following} bytes")
             ring = next((line.seconds[0] for name, line in zip(algorithms, lines, strict=True) if name == RING), None)
-            yield [Row(name, line, ring) for name, line in zip(algorithms, lines, strict=True)]
+            yield [CompareRow(name, line, ring) for name, line in zip(algorithms, lines, strict=True)]
 
 
 def _parties(fabric: Fabric, jobs: Mapping[str, Job], algorithms: Sequence[str], rank: int) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def compare(
     if not there:
         raise TestbedError("there is nothing left to compare")
     name, console = choose_switch("embedded" if switch == "auto" else switch), table_console()
-    rows: list[Row] = []
+    rows: list[CompareRow] = []
     before = os.getloadavg()[0]
     with console.status("starting") as status:
         for number in workers:
@@ -222,7 +222,7 @@ def compare(
     click.echo(json.dumps({"rows": [row.to_dict() for row in rows], **about}))
 
 
-def _table(title: str, rows: Sequence[Row]) -> Any:
+def _table(title: str, rows: Sequence[CompareRow]) -> Any:
     columns = "workers", ">size\n(B)", "algorithm", ">time\n(us)", ">p99\n(us)", ">algbw\n(GB/s)", ">busbw\n(GB/s)"
     more = (
         ">link\n(arrays)",

@@ -14,7 +14,7 @@ from typing import Final
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_controller.entries import MulticastGroup
-from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
+from netsum_controller.p4runtime.client import SwitchClient, Update, UpdateKind
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import NamespaceFabric, RootlessFabric
 from netsum_testbed.links import FRAME_BYTES
@@ -120,7 +120,7 @@ def adder_rig(kind: str, rootless: bool = False) -> Iterator[Rig]:
         with SwitchClient("s1", reached, adder_program()) as client:
             client.push_pipeline()
             group = MulticastGroup(ALL_PORTS, frozenset((port, port) for port in range(1, HOSTS + 1)))
-            client.write([Update(Kind.INSERT, group)])
+            client.write([Update(UpdateKind.INSERT, group)])
         loads = {ADDER: raw_load("bare adder", FRAME_BYTES, checked=False)}
         yield Rig(undo.enter_context(closing(wires.blaster())), switch.pid, lambda: (loads, 0))
 

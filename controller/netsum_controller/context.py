@@ -20,7 +20,7 @@ from netsum_controller.memory.rows import MemoryRows
 from netsum_controller.observability import Counters
 from netsum_controller.p4runtime.channel import Silence, open_channel, read_cookie
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT, SwitchClient
-from netsum_controller.p4runtime.p4info import Program
+from netsum_controller.p4runtime.p4info import CompiledProgram
 from netsum_controller.planning.replan import Replan
 from netsum_controller.state.model import Job, Waiting
 from netsum_controller.state.store import Store
@@ -47,7 +47,7 @@ class ControllerContext:
 
     topology: Topology
     store: Store
-    program: Program
+    program: CompiledProgram
     url: str | None = None
     connect_timeout: float = CONNECT_TIMEOUT
     patience: float = PATIENCE

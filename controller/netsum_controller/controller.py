@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Self
 
-from netsum.descriptor import Descriptor, Link
+from netsum.descriptor import Descriptor, MemberLink
 
 from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topology import Topology
@@ -25,7 +25,7 @@ from netsum_controller.monitoring.metrics import Metrics
 from netsum_controller.monitoring.scanner import AgingScanner
 from netsum_controller.monitoring.switch_monitor import PERIOD, SwitchMonitor
 from netsum_controller.p4runtime.client import CONNECT_TIMEOUT
-from netsum_controller.p4runtime.p4info import Program, netsum_program
+from netsum_controller.p4runtime.p4info import CompiledProgram, netsum_program
 from netsum_controller.planning.replan import Replan, installed_planner
 from netsum_controller.regions import lifecycle as regions
 from netsum_controller.regions.reconciler import RegionReconciler
@@ -46,7 +46,7 @@ class Controller:
         topology: Topology,
         state_path: str | Path,
         *,
-        program: Program | None = None,
+        program: CompiledProgram | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
         replan: Replan | None = installed_planner,
     ) -> None:
@@ -113,7 +113,7 @@ class Controller:
     def diagnose(self, name: str, block: int | None = None) -> job_status.JobDiagnosis:
         return job_status.diagnose(self.context, name, block)
 
-    def descriptor(self, name: str, rank: int, link: Link | None = None) -> Descriptor:
+    def descriptor(self, name: str, rank: int, link: MemberLink | None = None) -> Descriptor:
         """Descriptor of a rank in the current epoch, without joining (see :meth:`join`)."""
         return describe(self.context, self.job(name), rank, link)
 

@@ -80,7 +80,7 @@ class HostAddress:
 
 
 @dataclass(frozen=True)
-class Link:
+class MemberLink:
     """The link from the member to the switch: ``udp`` (kernel socket), ``frames`` (Ethernet frames carried in UDP datagrams
     between ``local`` and ``remote``) or ``packet`` (raw frames on ``interface``)."""
 
@@ -112,7 +112,7 @@ class Ends(Protocol):
     @property
     def switch(self) -> SwitchAddress: ...
     @property
-    def link(self) -> Link: ...
+    def link(self) -> MemberLink: ...
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Descriptor:
     mtu: int
     switch: SwitchAddress
     host: HostAddress
-    link: Link = Link()
+    link: MemberLink = MemberLink()
     controller: str | None = None
     block_exp_ms: float = 0.0
     quorum: int = 0
@@ -226,7 +226,7 @@ class Descriptor:
             known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
             known["switch"] = SwitchAddress(**data["switch"])
             known["host"] = HostAddress(**data["host"])
-            known["link"] = Link(**data.get("link", {}))
+            known["link"] = MemberLink(**data.get("link", {}))
             known["evicted"] = tuple(int(rank) for rank in data.get("evicted", ()))
             known["roots"] = tuple(int(root) for root in data.get("roots", ()))
             known["algorithm"] = str(data.get("algorithm", SWITCH))

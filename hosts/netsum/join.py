@@ -12,7 +12,7 @@ from typing import NamedTuple
 from netsum.communicator import Communicator, Explain
 from netsum.controller_client import ControllerClient
 from netsum.core.endpoint_factory import open_transport
-from netsum.descriptor import KNOWN, Descriptor, Link, is_algorithm
+from netsum.descriptor import KNOWN, Descriptor, MemberLink, is_algorithm
 from netsum.errors import JoinError
 from netsum.logs import configure
 from netsum.membership import ControllerMembership, JoinOptions, check_algorithm
@@ -133,7 +133,7 @@ def _over(descriptor: Descriptor, link: Mapping[str, str] | None) -> Descriptor:
     if link is None:
         return descriptor
     try:
-        return replace(descriptor, link=Link(**link))
+        return replace(descriptor, link=MemberLink(**link))
     except (TypeError, ValueError) as error:
         raise JoinError(f"the link {dict(link)} is not valid: {error}") from None
 

@@ -7,7 +7,7 @@
 
 fills in what was left out: UDP port 12000, ``lane_cnt``, ``data_cnt`` and the lane width. A UDP datagram from or to port 12000
 is dissected as a :class:`Netsum` header followed by its lanes (:class:`Lanes8` ... :class:`Lanes64`) or, in an empty
-contribution, by :class:`Room`. The answer to a record query is a :class:`Record`. Port 12001 is :class:`Memory`.
+contribution, by :class:`Room`. The answer to a record query is a :class:`BlockRecord`. Port 12001 is :class:`Memory`.
 
 This is for people, captures and tests: dissecting a packet takes about a millisecond.
 """
@@ -170,7 +170,7 @@ class Query(Packet):
     fields_desc: ClassVar = _layer_fields(schema.QUERY_FIELDS, {})
 
 
-class Record(Packet):
+class BlockRecord(Packet):
     """A block record, as a query brings it back."""
 
     name = "netsum block record"
@@ -207,7 +207,7 @@ bind_bottom_up(UDP, Netsum, sport=schema.UDP_PORT)
 bind_layers(UDP, Netsum, dport=schema.UDP_PORT)  # and what a packet made by hand gets
 bind_bottom_up(UDP, Memory, sport=memory.MEMORY_PORT)
 bind_layers(UDP, Memory, dport=memory.MEMORY_PORT)
-bind_layers(Query, Record)
+bind_layers(Query, BlockRecord)
 
 
 class Seen(NamedTuple):
@@ -293,6 +293,7 @@ __all__ = [
     "IP",
     "LANES",
     "UDP",
+    "BlockRecord",
     "Ether",
     "Lanes8",
     "Lanes16",
@@ -301,7 +302,6 @@ __all__ = [
     "Memory",
     "Netsum",
     "Query",
-    "Record",
     "Room",
     "Seen",
     "as_text",

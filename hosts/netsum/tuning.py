@@ -45,7 +45,7 @@ WORSE: Final = 0.95
 """A throughput below this share of the best one is less, not chance."""
 
 
-class Group(Protocol):
+class TunableCommunicator(Protocol):
     """The view of a communicator that the search needs."""
 
     @property
@@ -96,7 +96,7 @@ class Tuner:
     """Tunes a group once."""
 
     def __init__(
-        self, group: Group, apply: Callable[[Settings], None], timeout: float | None, folder: Path | None = None
+        self, group: TunableCommunicator, apply: Callable[[Settings], None], timeout: float | None, folder: Path | None = None
     ) -> None:
         """``apply``: makes the group's next calls with these settings."""
         self._group = group

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from netsum_memory.errors import DeviceError
 from netsum_memory.journal import sync
-from netsum_memory.message import Message, parse_record
+from netsum_memory.message import MemoryMessage, parse_record
 from netsum_memory.sealed import HEAD_BYTES, Seal, damaged
 from netsum_memory.store import PAGE, Store
 
@@ -22,7 +22,7 @@ class Contents(NamedTuple):
 
     windows: bytes
     kind: bytes
-    tail: tuple[tuple[int, Message], ...] = ()
+    tail: tuple[tuple[int, MemoryMessage], ...] = ()
 
     def blobs(self) -> list[bytes]:
         return [self.windows, self.kind, *(struct.pack("<I", epoch) + done.pack() for epoch, done in self.tail)]

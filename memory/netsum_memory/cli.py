@@ -24,7 +24,7 @@ from netsum.wire.memory import MEMORY_PORT
 
 from netsum_memory.device import Device
 from netsum_memory.errors import DeviceError
-from netsum_memory.links.link import FramesLink, KernelLink, Link, datagram_frames, interface_frames
+from netsum_memory.links.link import DeviceLink, FramesLink, KernelLink, datagram_frames, interface_frames
 from netsum_memory.message import Address
 from netsum_memory.metrics import MetricsServer
 from netsum_memory.serve import Control, Orders, Server
@@ -153,7 +153,7 @@ def _serve(options: _Options) -> None:
         server.run(lambda: bool(stopped))
 
 
-def _open_link(options: _Options) -> Link:
+def _open_link(options: _Options) -> DeviceLink:
     try:
         if options.frames is not None:
             local, remote = (parse_address(each) for each in options.frames)
@@ -187,7 +187,7 @@ def _serve_metrics(server: Server, vault: Storage | None, port: int | None, stac
     return metrics.port
 
 
-def _say_ready(options: _Options, link: Link, incarnation: str, metrics: int | None, stack: ExitStack) -> None:
+def _say_ready(options: _Options, link: DeviceLink, incarnation: str, metrics: int | None, stack: ExitStack) -> None:
     address = f"{link.address[0]}:{link.address[1]}"
     if options.ready_file is not None:
         known = {"address": address, "incarnation": incarnation, "pid": os.getpid(), "metrics": metrics}

@@ -10,22 +10,22 @@ from typing import Final
 
 from netsum.wire.memory import AGAIN, CLIENT_WINDOW, Flag, Instruction, MemoryHeader, MemoryStatus
 
-from netsum_memory.message import Address, Message, Send
+from netsum_memory.message import Address, MemoryMessage, Send
 
 FIRST_WAIT: Final = 0.02
 """Seconds until the source is asked again; then twice as long, and so on."""
 PATIENCE: Final = 2.0
 """Seconds after which the client is told to try again."""
 
-Copied = Callable[[Message, Address, MemoryStatus], None]
+Copied = Callable[[MemoryMessage, Address, MemoryStatus], None]
 """Takes the COPY, with the source's bytes as payload where the status is OK, and its sender."""
 
 
 @dataclass
 class _Copy:
-    asked: Message
+    asked: MemoryMessage
     sender: Address
-    read: Message
+    read: MemoryMessage
     to: Address
     done: Copied
     deadline: float
@@ -42,7 +42,7 @@ class Copies:
         self._waiting: dict[int, _Copy] = {}
         self._names: set[tuple[int, int]] = set()
 
-    def begin(self, asked: Message, sender: Address, to: Address, done: Copied, now: float) -> list[Send]:
+    def begin(self, asked: MemoryMessage, sender: Address, to: Address, done: Copied, now: float) -> list[Send]:
         """Read the source of a COPY through ``to``, unless that is already in progress."""
         if asked.name in self._names:
             return []
@@ -51,7 +51,7 @@ class Copies:
             return []
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         header = asked.header
-        read = Message(
+        read = MemoryMessage(
             MemoryHeader(
                 Instruction.READ,
                 header.argument,
@@ -65,7 +65,7 @@ class Copies:
         self._names.add(asked.name)
         return [(to, read.pack())]
 
-    def receive(self, answer: Message) -> bool:
+    def receive(self, answer: MemoryMessage) -> bool:
         """Take a reply to one of our READs; False if no worker waits for it."""
         header = answer.header
         copy = self._waiting.get(header.sequence) if header.client == self.client else None

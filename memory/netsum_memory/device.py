@@ -15,7 +15,7 @@ from netsum_memory import execute, message
 from netsum_memory.copies import Copies
 from netsum_memory.dedup import NEW
 from netsum_memory.errors import DeviceError
-from netsum_memory.message import Address, Malformed, Message, Send, instruction_name
+from netsum_memory.message import Address, Malformed, MemoryMessage, Send, instruction_name
 from netsum_memory.ordering import Ordering
 from netsum_memory.reads import Reads
 from netsum_memory.region import Assignment, Region
@@ -192,7 +192,7 @@ class Device:
         else:
             self._serve(asked, sender, now)
 
-    def _hear(self, told: Message, sender: Address) -> None:
+    def _hear(self, told: MemoryMessage, sender: Address) -> None:
         """The message of another device."""
         header = told.header
         holding = self.holdings.get(header.region, header.shard)
@@ -205,7 +205,7 @@ class Device:
             self._touched[holding.ordering] = None
             holding.ordering.receive(told, sender)
 
-    def _serve(self, asked: Message, sender: Address, now: float) -> None:
+    def _serve(self, asked: MemoryMessage, sender: Address, now: float) -> None:
         """A client's instruction."""
         header = asked.header
         region = self.holdings.region(header.region, header.address)
@@ -233,7 +233,7 @@ class Device:
             holding.ordering.change(asked)
 
     @staticmethod
-    def _check(asked: Message, region: Region, holding: Holding | None) -> MemoryStatus:
+    def _check(asked: MemoryMessage, region: Region, holding: Holding | None) -> MemoryStatus:
         header = asked.header
         if not region.base <= header.address < region.end:
             return MemoryStatus.BOUNDS
@@ -251,7 +251,7 @@ class Device:
             return MemoryStatus.NOT_PRIMARY
         return execute.OK
 
-    def _lacks(self, holding: Holding, asked: Message) -> bool:
+    def _lacks(self, holding: Holding, asked: MemoryMessage) -> bool:
         """True if the client was told of something that is not here any more. If it may write, the shard is lost here for all
         others, too."""
         shard = holding.shard
@@ -268,7 +268,7 @@ class Device:
             self.behind = True
         return True
 
-    def _copy(self, asked: Message, sender: Address, holding: Holding, now: float) -> None:
+    def _copy(self, asked: MemoryMessage, sender: Address, holding: Holding, now: float) -> None:
         """A COPY within a shard is as any change. From another one, the primary gets the bytes first; the backups get them from
         the primary's log."""
         shard, source = holding.shard, asked.header.argument
@@ -276,7 +276,7 @@ class Device:
             holding.ordering.change(asked)
         elif shard.primary:
 
-            def copied(whole: Message, home: Address, status: MemoryStatus) -> None:
+            def copied(whole: MemoryMessage, home: Address, status: MemoryStatus) -> None:
                 still = self.holdings.get(*shard.id)
                 if still is not holding or not shard.primary:
                     status = MemoryStatus.NOT_PRIMARY
@@ -297,7 +297,7 @@ class Device:
         return socket.inet_ntoa(struct.pack(">I", header.argument >> 16 & 0xFFFFFFFF)), header.argument & 0xFFFF
 
     @staticmethod
-    def _passing(asked: Message, sender: Address) -> Message:
+    def _passing(asked: MemoryMessage, sender: Address) -> MemoryMessage:
         """A chain's packet as it goes on: with its client's address, and as if new to the switch."""
         header = asked.header
         if header.instruction != _SUM_FORWARD:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from netsum_memory import message
 from netsum_memory.checkpoint import Contents
-from netsum_memory.message import Message
+from netsum_memory.message import MemoryMessage
 from netsum_memory.region import Assignment
 
 ENTRY: Final = struct.Struct("<cIHQ")
@@ -37,7 +37,7 @@ class Added(NamedTuple):
     name: Name
     position: int
     epoch: int
-    done: Message
+    done: MemoryMessage
 
 
 class Cut(NamedTuple):

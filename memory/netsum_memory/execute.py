@@ -18,7 +18,7 @@ from netsum.wire.memory import (
 )
 from numpy.typing import NDArray
 
-from netsum_memory.message import LANES, Message
+from netsum_memory.message import LANES, MemoryMessage
 from netsum_memory.region import Region
 from netsum_memory.store import Store
 
@@ -126,7 +126,7 @@ class Other(NamedTuple):
     result: Result
 
 
-class Outcome(NamedTuple):
+class Execution(NamedTuple):
     """``result`` is None if the reply comes with a later instruction; ``others`` are earlier ones that get theirs now."""
 
     result: Result | None
@@ -135,7 +135,7 @@ class Outcome(NamedTuple):
 
 _COPY, _COMPARE_SWAP, _FETCH_ADD = int(Instruction.COPY), int(Instruction.COMPARE_SWAP), int(Instruction.FETCH_ADD)
 """As plain numbers, since every packet is held against them."""
-_DONE: Final = Outcome(Result())
+_DONE: Final = Execution(Result())
 _UFUNCS: Final[dict[int, np.ufunc]] = {
     **{int(each): np.add for each in ARITHMETIC},
     Instruction.MIN: np.minimum,
@@ -144,7 +144,7 @@ _UFUNCS: Final[dict[int, np.ufunc]] = {
 _DTYPES: Final = {int(lane): np.dtype(lane.dtype) for lane in LaneType}
 
 
-def execute(message: Message, store: Store) -> Outcome:
+def execute(message: MemoryMessage, store: Store) -> Execution:
     """Do a checked instruction that changes memory. A COPY has had its source's bytes put in as payload, or the source is in
     the same shard. The caller is :func:`ignoring_float_errors`."""
     header, payload = message.header, message.payload
@@ -155,9 +155,9 @@ def execute(message: Message, store: Store) -> Outcome:
         held: NDArray[Any] = store.change(header.address, header.length, dtype)
         before = held.tobytes() if instruction == _FETCH_ADD else b""
         ufunc(held, np.frombuffer(payload, dtype), out=held)  # integers wrap
-        return Outcome(Result(payload=before)) if before else _DONE
+        return Execution(Result(payload=before)) if before else _DONE
     if instruction == _COMPARE_SWAP:
-        return Outcome(_compare_swap(message, store))
+        return Execution(_compare_swap(message, store))
     if instruction == _COPY:
         payload = payload or store.read(header.argument, header.length)
     store.write(header.address, payload)
@@ -170,7 +170,7 @@ def ignoring_float_errors() -> np.errstate:
     return np.errstate(all="ignore")
 
 
-def _compare_swap(message: Message, store: Store) -> Result:
+def _compare_swap(message: MemoryMessage, store: Store) -> Result:
     half = message.header.length // 2
     held = store.read(message.header.address, half)
     if held != message.payload[:half]:
@@ -179,21 +179,21 @@ def _compare_swap(message: Message, store: Store) -> Result:
     return Result(payload=held)
 
 
-def look(message: Message, store: Store) -> Result:
+def look(message: MemoryMessage, store: Store) -> Result:
     """Answer NOP or READ."""
     if message.header.instruction == Instruction.READ:
         return Result(payload=store.read(message.header.address, message.header.length))
     return Result(payload=message.payload)
 
 
-def pass_on(message: Message, store: Store) -> Message:
+def pass_on(message: MemoryMessage, store: Store) -> MemoryMessage:
     """Add what is here to a chain's packet, for its next segment."""
     header = message.header
     dtype = _DTYPES[header.lane]
     with ignoring_float_errors():
         summed = np.frombuffer(message.payload, dtype) + store.view(header.address, header.length, dtype)
     onward = header._replace(address=message.segments[0], segments=len(message.segments) - 1)
-    return Message(onward, message.segments[1:], summed.tobytes())
+    return MemoryMessage(onward, message.segments[1:], summed.tobytes())
 
 
 assert [field.name for field in MEMORY_FIELDS[:4]] == ["version", "reserved", "instruction", "flags"]

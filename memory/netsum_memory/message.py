@@ -33,7 +33,7 @@ _POSITIONED: Final = frozenset(map(int, POSITIONED))
 """As plain numbers, since every packet is held against them."""
 
 
-class Message(NamedTuple):
+class MemoryMessage(NamedTuple):
     """``shown``: the packed position that a client was told; 0 if it says none."""
 
     header: MemoryHeader
@@ -77,7 +77,7 @@ class Malformed(ValueError):
         self.header = header
 
 
-def parse(data: bytes | memoryview) -> Message:
+def parse(data: bytes | memoryview) -> MemoryMessage:
     """The packet as a message that does not share its bytes. Raises :class:`Malformed`, or ValueError where there is not even a
     header."""
     header = parse_memory(data)
@@ -104,14 +104,14 @@ def parse(data: bytes | memoryview) -> Message:
         raise Malformed(header, str(error)) from None
     if not header.flags & _REPLY:
         _check_length(header, payload)
-    return Message(header, segments, payload, shown)
+    return MemoryMessage(header, segments, payload, shown)
 
 
-def parse_record(data: bytes | memoryview) -> Message:
-    """Parse an instruction from a log (:meth:`Message.pack`); a COPY's may have its source's bytes as payload."""
+def parse_record(data: bytes | memoryview) -> MemoryMessage:
+    """Parse an instruction from a log (:meth:`MemoryMessage.pack`); a COPY's may have its source's bytes as payload."""
     header = parse_memory(data)
     segments, payload = split_memory(header, memoryview(data))
-    return Message(header, segments, bytes(payload))
+    return MemoryMessage(header, segments, bytes(payload))
 
 
 def _check_length(header: MemoryHeader, payload: bytes) -> None:

@@ -26,7 +26,7 @@ LEAST_BLOCK: Final = 64
 
 
 @dataclass(frozen=True)
-class Options:
+class OptimizerOptions:
     """Hyperparameters have torch's names and meanings; momentum is SGD's (and LARS's) with ``momentum`` above 0.
 
     Attributes:
@@ -77,13 +77,13 @@ class Options:
     def trust_coefficient(self) -> float:
         return TRUST.get(self.optimizer, 0.0) if self.trust is None else self.trust
 
-    def with_settings(self, settings: Sequence[float]) -> Options:
+    def with_settings(self, settings: Sequence[float]) -> OptimizerOptions:
         """These options with learning rate, weight decay and trust coefficient of one step, as many as are given."""
         named: dict[str, Any] = dict(zip(("lr", "weight_decay", "trust"), settings, strict=False))
         return replace(self, **named) if named else self
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
+    def of(cls, given: Mapping[str, Any]) -> OptimizerOptions:
         """The options in ``given``, or ValueError that names what is wrong."""
         names = {field.name: field for field in fields(cls)}
         for name, value in given.items():
@@ -176,7 +176,7 @@ def power(base: float, exponent: int) -> float:
     return result
 
 
-def direction(options: Options, parameters: Floats, gradient: Floats, state: State, step: int) -> Floats:
+def direction(options: OptimizerOptions, parameters: Floats, gradient: Floats, state: State, step: int) -> Floats:
     """Take the gradient of ``step`` (from 1) into ``state`` and return where the parameters should go, before the learning rate
     and, of a layer-wise optimizer, before its layer's trust ratio. AdamW shrinks ``parameters`` here, as torch does."""
     if options.optimizer in ("adam", "adamw"):
@@ -188,7 +188,9 @@ def direction(options: Options, parameters: Floats, gradient: Floats, state: Sta
     return _momentum(options, _decayed(options, parameters, gradient), state)
 
 
-def finish(options: Options, parameters: Floats, towards: Floats, state: State, norms: tuple[float, float] | None) -> None:
+def finish(
+    options: OptimizerOptions, parameters: Floats, towards: Floats, state: State, norms: tuple[float, float] | None
+) -> None:
     """Move ``parameters`` by what :func:`direction` returned. ``norms``: squares of the layer's norms of parameters and of
     direction; None where there is no layer-wise scaling."""
     if options.optimizer in ("adam", "adamw"):
@@ -201,11 +203,11 @@ def finish(options: Options, parameters: Floats, towards: Floats, state: State, 
     parameters -= np.float32(options.lr) * towards
 
 
-def _decayed(options: Options, parameters: Floats, gradient: Floats) -> Floats:
+def _decayed(options: OptimizerOptions, parameters: Floats, gradient: Floats) -> Floats:
     return gradient + np.float32(options.weight_decay) * parameters if options.weight_decay else gradient
 
 
-def _momentum(options: Options, gradient: Floats, state: State) -> Floats:
+def _momentum(options: OptimizerOptions, gradient: Floats, state: State) -> Floats:
     if not options.momentum:
         return gradient
     buffer = state.get("momentum_buffer")
@@ -217,7 +219,7 @@ def _momentum(options: Options, gradient: Floats, state: State) -> Floats:
     return gradient + np.float32(options.momentum) * buffer if options.nesterov else buffer.copy()
 
 
-def _moments(options: Options, gradient: Floats, state: State) -> tuple[Floats, Floats]:
+def _moments(options: OptimizerOptions, gradient: Floats, state: State) -> tuple[Floats, Floats]:
     for name in ("exp_avg", "exp_avg_sq"):
         state.setdefault(name, np.zeros_like(gradient))
     first, second = state["exp_avg"], state["exp_avg_sq"]
@@ -228,7 +230,7 @@ def _moments(options: Options, gradient: Floats, state: State) -> tuple[Floats, 
     return first, second
 
 
-def _adam(options: Options, parameters: Floats, gradient: Floats, state: State, step: int) -> Floats:
+def _adam(options: OptimizerOptions, parameters: Floats, gradient: Floats, state: State, step: int) -> Floats:
     if options.optimizer == "adamw":
         parameters *= np.float32(1 - options.lr * options.weight_decay)
     else:
@@ -240,7 +242,7 @@ def _adam(options: Options, parameters: Floats, gradient: Floats, state: State, 
     return np.float32(options.lr / (1 - power(options.beta1, step))) * first / spread
 
 
-def _lamb(options: Options, parameters: Floats, gradient: Floats, state: State, step: int) -> Floats:
+def _lamb(options: OptimizerOptions, parameters: Floats, gradient: Floats, state: State, step: int) -> Floats:
     first, second = _moments(options, gradient, state)
     if options.bias_correction:
         first = first / np.float32(1 - power(options.beta1, step))
@@ -250,12 +252,14 @@ def _lamb(options: Options, parameters: Floats, gradient: Floats, state: State, 
     return _decayed(options, parameters, first / spread)
 
 
-def _lamb_ratio(options: Options, norms: tuple[float, float]) -> float:
+def _lamb_ratio(options: OptimizerOptions, norms: tuple[float, float]) -> float:
     weight, update = min(math.sqrt(norms[0]), options.clamp), math.sqrt(norms[1])
     return options.trust_coefficient * weight / (update + options.eps) if weight and update else 1.0
 
 
-def _lars(options: Options, parameters: Floats, gradient: Floats, state: State, norms: tuple[float, float] | None) -> Floats:
+def _lars(
+    options: OptimizerOptions, parameters: Floats, gradient: Floats, state: State, norms: tuple[float, float] | None
+) -> Floats:
     if norms is None:  # biases and the like: SGD without weight decay
         return _momentum(options, gradient, state)
     weight, pushed = math.sqrt(norms[0]), math.sqrt(norms[1])
@@ -268,7 +272,7 @@ def _lars(options: Options, parameters: Floats, gradient: Floats, state: State, 
 
 
 class LocalOptimizer:
-    def __init__(self, options: Options, parameters: Sequence[Floats]) -> None:
+    def __init__(self, options: OptimizerOptions, parameters: Sequence[Floats]) -> None:
         """``parameters``: the layers, float32 and contiguous; steps change them in place."""
         self.options = options
         self.parameters = [layer.reshape(-1) for layer in parameters]
@@ -292,7 +296,7 @@ class LocalOptimizer:
         return total(square_sum(layer[start : start + block]) for start in range(0, layer.size, block))
 
 
-def elastic(options: Options, center: Floats, parameters: Floats) -> None:
+def elastic(options: OptimizerOptions, center: Floats, parameters: Floats) -> None:
     """Elastic averaging: one worker's parameters and the center attract each other, in place."""
     difference = np.float32(options.moving_rate) * (parameters - center)
     center += difference

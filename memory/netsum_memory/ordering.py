@@ -6,9 +6,9 @@ from __future__ import annotations
 from netsum.wire.memory import MemoryHeader, MemoryStatus
 
 from netsum_memory.execute import Result
-from netsum_memory.message import Address, Message, Send
+from netsum_memory.message import Address, MemoryMessage, Send
 from netsum_memory.replication import messages
-from netsum_memory.replication.log import Log, Record
+from netsum_memory.replication.log import Log, LogRecord
 from netsum_memory.replication.replica import Replica
 from netsum_memory.shard import Contents, Reply, Shard
 
@@ -30,9 +30,9 @@ class Ordering:
     def __init__(self, shard: Shard) -> None:
         """``shard`` as it is, after a restart with the end of its log."""
         self._shard = shard
-        log: Log[Message] = Log(shard.position + 1)
+        log: Log[MemoryMessage] = Log(shard.position + 1)
         for epoch, message in shard.tail:
-            log.append(Record(epoch, message))
+            log.append(LogRecord(epoch, message))
         self._replica = Replica(Contents(shard), log, committed=shard.position, epoch=shard.epoch)
         self._replica.whole = shard.whole
         self._tended = 0.0
@@ -59,22 +59,22 @@ class Ordering:
     def readable(self) -> bool:
         return self._replica.readable
 
-    def change(self, asked: Message) -> None:
+    def change(self, asked: MemoryMessage) -> None:
         """An instruction that changes memory: from a client, at the primary or a backup, new or repeated."""
         if len(asked.segments) > messages.RECORD_SEGMENTS:
             self._answer(asked, MemoryStatus.MALFORMED)
         else:
             self._replica.change(asked, asked.header.epoch)
 
-    def read(self, asked: Message) -> None:
+    def read(self, asked: MemoryMessage) -> None:
         """One that only reads, at the primary: done at once, or once everything that it would show is final."""
         if not self._replica.read(asked, asked.header.epoch):
             self._answer(asked, MemoryStatus.BUSY)
 
-    def _answer(self, asked: Message, status: MemoryStatus) -> None:
+    def _answer(self, asked: MemoryMessage, status: MemoryStatus) -> None:
         self._replica.reply(self._shard.answers([Reply(asked.header, Result(status))]))
 
-    def receive(self, told: Message, sender: Address) -> None:
+    def receive(self, told: MemoryMessage, sender: Address) -> None:
         """The message of another device."""
         peer_message = messages.parse(told)
         number = next((at for at, peer in enumerate(self._shard.group) if peer.address == sender), None)

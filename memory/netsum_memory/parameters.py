@@ -13,9 +13,9 @@ import numpy as np
 from netsum.wire.memory import Flag, Instruction, LaneType, MemoryStatus
 
 from netsum_memory import execute
-from netsum_memory.execute import Other, Outcome, Result
-from netsum_memory.message import Message
-from netsum_memory.optimizer_rules import Floats, Options, State, combined, direction, finish, square_sum
+from netsum_memory.execute import Execution, Other, Result
+from netsum_memory.message import MemoryMessage
+from netsum_memory.optimizer_rules import Floats, OptimizerOptions, State, combined, direction, finish, square_sum
 from netsum_memory.region import Region
 from netsum_memory.region_types import ArrayRegionType
 from netsum_memory.store import Store
@@ -79,7 +79,7 @@ class Waiter(NamedTuple):
 
 
 @dataclass
-class Block:
+class ParameterBlock:
     """The state of a block beside its parameters, which lie in the region's memory.
 
     Attributes:
@@ -106,7 +106,7 @@ class Block:
     shares: tuple[float, float] | None = None
     counted: int = 0
 
-    def take(self, options: Options, parameters: Floats, push: Push) -> list[Answer]:
+    def take(self, options: OptimizerOptions, parameters: Floats, push: Push) -> list[Answer]:
         """Do the instruction; ``parameters`` are the block's, changed in place. Returns answers to this push and to those that it
         releases; none to this one if it has to wait."""
         if push.lane == LaneType.BYTES:
@@ -120,7 +120,7 @@ class Block:
             return self._at_once(options, parameters, push, values)
         return self._gather(options, parameters, push, values)
 
-    def _without_payload(self, options: Options, parameters: Floats, push: Push) -> list[Answer]:
+    def _without_payload(self, options: OptimizerOptions, parameters: Floats, push: Push) -> list[Answer]:
         step = self.applied if options.mode == "synchronous" else self.clocks.get(push.worker, 0)
         made = self.applied.to_bytes(8, "little")
         answer = Answer(push.client, push.sequence, MemoryStatus.OK, LaneType.BYTES, step << 32, made)
@@ -131,7 +131,7 @@ class Block:
         self.left.add(push.worker)
         return [answer, *self._released(options, parameters)]
 
-    def _released(self, options: Options, parameters: Floats) -> list[Answer]:
+    def _released(self, options: OptimizerOptions, parameters: Floats) -> list[Answer]:
         """Answers to whom the present state lets go on."""
         if options.mode == "synchronous":
             return self._complete(options, parameters)
@@ -143,7 +143,7 @@ class Block:
 
     # Synchronous
 
-    def _gather(self, options: Options, parameters: Floats, push: Push, gradient: Floats) -> list[Answer]:
+    def _gather(self, options: OptimizerOptions, parameters: Floats, push: Push, gradient: Floats) -> list[Answer]:
         if push.step <= self.applied:
             return [_parameters(push, parameters, self.applied, 0)]
         if push.step > self.applied + 1:
@@ -161,7 +161,7 @@ class Block:
         self.waiting.append(Waiter(push.client, push.sequence, push.worker, push.step, counted, counted and push.shared))
         return self._complete(options, parameters)
 
-    def _complete(self, options: Options, parameters: Floats) -> list[Answer]:
+    def _complete(self, options: OptimizerOptions, parameters: Floats) -> list[Answer]:
         """Make the step, or its first phase, if enough gradients are there."""
         wanted = min(options.needed, options.workers - len(self.left - self.gradients.keys()))
         if not self.gradients or len(self.gradients) < wanted:
@@ -180,7 +180,7 @@ class Block:
             return answers
         return [answer._replace(shared=waiter.shared) for waiter, answer in zip(waiting, answers, strict=True)]
 
-    def _move(self, options: Options, parameters: Floats, towards: Floats, norms: tuple[float, float] | None) -> None:
+    def _move(self, options: OptimizerOptions, parameters: Floats, towards: Floats, norms: tuple[float, float] | None) -> None:
         finish(options, parameters, towards, self.state, norms)
         self.applied += 1
         self.towards = self.settings = None
@@ -190,7 +190,7 @@ class Block:
         argument = step << 32 | counted
         return Answer(push.client, push.sequence, MemoryStatus.OK, LaneType.FLOAT64, argument, payload)
 
-    def _second_phase(self, options: Options, parameters: Floats, push: Push) -> Answer:
+    def _second_phase(self, options: OptimizerOptions, parameters: Floats, push: Push) -> Answer:
         if push.step <= self.applied:
             return _parameters(push, parameters, self.applied, self.counted)
         if push.step > self.applied + 1 or self.towards is None:
@@ -202,7 +202,7 @@ class Block:
 
     # Downpour: each gradient is applied when it comes
 
-    def _at_once(self, options: Options, parameters: Floats, push: Push, gradient: Floats) -> list[Answer]:
+    def _at_once(self, options: OptimizerOptions, parameters: Floats, push: Push, gradient: Floats) -> list[Answer]:
         if push.step <= self.clocks.get(push.worker, 0):
             return [_parameters(push, parameters, self.clocks[push.worker], 0)]
         self.clocks[push.worker] = push.step
@@ -215,7 +215,7 @@ class Block:
 
     # Elastic averaging: worker and center attract each other
 
-    def _attract(self, options: Options, center: Floats, push: Push, pushed: Floats) -> Answer:
+    def _attract(self, options: OptimizerOptions, center: Floats, push: Push, pushed: Floats) -> Answer:
         self.clocks[push.worker] = max(push.step, self.clocks.get(push.worker, 0))
         self.applied += 1
         difference = np.float32(options.moving_rate) * (pushed - center)
@@ -238,7 +238,7 @@ def _refusal(push: Push, status: MemoryStatus, step: int) -> Answer:
 _LENGTH: Final = struct.Struct(">Q")
 
 
-def save(blocks: Mapping[int, Block]) -> bytes:
+def save(blocks: Mapping[int, ParameterBlock]) -> bytes:
     """The state of the blocks, by address: JSON, followed by the arrays' bytes."""
     arrays: list[bytes] = []
     described = [[address, _described(block, arrays)] for address, block in sorted(blocks.items())]
@@ -246,7 +246,7 @@ def save(blocks: Mapping[int, Block]) -> bytes:
     return _LENGTH.pack(len(text)) + text + b"".join(arrays)
 
 
-def load(saved: bytes) -> dict[int, Block]:
+def load(saved: bytes) -> dict[int, ParameterBlock]:
     """The inverse of :func:`save`."""
     (length,) = _LENGTH.unpack_from(saved)
     described = json.loads(saved[_LENGTH.size : _LENGTH.size + length])
@@ -270,7 +270,7 @@ class _Reader:
         return np.frombuffer(self.take(length), np.float32).copy()
 
 
-def _described(block: Block, arrays: list[bytes]) -> dict[str, Any]:
+def _described(block: ParameterBlock, arrays: list[bytes]) -> dict[str, Any]:
     def put(data: bytes) -> int:
         arrays.append(data)
         return len(data)
@@ -290,11 +290,11 @@ def _described(block: Block, arrays: list[bytes]) -> dict[str, Any]:
     }
 
 
-def _block(described: dict[str, Any], reader: _Reader) -> Block:
+def _block(described: dict[str, Any], reader: _Reader) -> ParameterBlock:
     state = {name: reader.floats(length) for name, length in described["state"]}
     gradients = {worker: reader.floats(length) for worker, length in described["gradients"]}
     towards = described["towards"]
-    return Block(
+    return ParameterBlock(
         length=described["length"],
         applied=described["applied"],
         state=state,
@@ -323,10 +323,10 @@ class ParametersKind(ArrayRegionType):
         super().__init__(region, shard, store)
         if region.dtype not in (None, "float32"):
             raise ValueError(f"region {region.name}: parameters are float32, not {region.dtype}")
-        self.options = Options.of(region.options)
-        self.blocks: dict[int, Block] = {}
+        self.options = OptimizerOptions.of(region.options)
+        self.blocks: dict[int, ParameterBlock] = {}
 
-    def check(self, message: Message) -> MemoryStatus:
+    def check(self, message: MemoryMessage) -> MemoryStatus:
         header = message.header
         if header.instruction != Instruction.OPTIMIZE:
             return super().check(message)
@@ -336,7 +336,7 @@ class ParametersKind(ArrayRegionType):
             or self._check_push(message)
         )
 
-    def _check_push(self, message: Message) -> MemoryStatus:
+    def _check_push(self, message: MemoryMessage) -> MemoryStatus:
         header = message.header
         gradient = header.lane == LaneType.FLOAT32
         if not gradient and header.length != {LaneType.BYTES: 0, LaneType.FLOAT64: _NORMS}.get(LaneType(header.lane)):
@@ -351,15 +351,15 @@ class ParametersKind(ArrayRegionType):
             return MemoryStatus.MALFORMED
         return MemoryStatus.OK
 
-    def execute(self, message: Message, position: int) -> Outcome:
+    def execute(self, message: MemoryMessage, position: int) -> Execution:
         header = message.header
         if header.instruction != Instruction.OPTIMIZE:
             return super().execute(message, position)
-        block = self.blocks.setdefault(header.address, Block())
+        block = self.blocks.setdefault(header.address, ParameterBlock())
         if header.lane == LaneType.FLOAT32:
             block.length = block.length or header.length
             if block.length != header.length:
-                return Outcome(Result(MemoryStatus.MALFORMED))
+                return Execution(Result(MemoryStatus.MALFORMED))
         step, worker = header.argument >> 32, header.argument & 0xFFFFFFFF
         lane, settings = LaneType(header.lane), settings_of(message.segments)
         shared = bool(header.flags & Flag.SHARED)
@@ -376,7 +376,7 @@ class ParametersKind(ArrayRegionType):
         self.blocks = load(saved)
 
 
-def _outcome(push: Push, answers: Sequence[Answer]) -> Outcome:
+def _outcome(push: Push, answers: Sequence[Answer]) -> Execution:
     own, others = None, []
     for answer in answers:
         result = Result(answer.status, answer.payload, answer.argument, answer.lane, answer.shared)
@@ -384,7 +384,7 @@ def _outcome(push: Push, answers: Sequence[Answer]) -> Outcome:
             own = result
         else:
             others.append(Other(answer.client, answer.sequence, result))
-    return Outcome(own, tuple(others))
+    return Execution(own, tuple(others))
 
 
 def settings_of(segments: Sequence[int]) -> tuple[float, ...]:

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 from netsum.wire.memory import MemoryStatus
 
 from netsum_memory import execute
-from netsum_memory.execute import Outcome, Result
-from netsum_memory.message import Message
+from netsum_memory.execute import Execution, Result
+from netsum_memory.message import MemoryMessage
 from netsum_memory.region import Region
 from netsum_memory.store import Store
 
@@ -19,13 +19,13 @@ class RegionType(Protocol):
     """A shard's contents. Everything is done in the order of the shard's log, with the same arguments on every device and again
     after a restart, so it must depend on nothing else: not on time, not on chance."""
 
-    def check(self, message: Message) -> MemoryStatus:
+    def check(self, message: MemoryMessage) -> MemoryStatus:
         """The error of an instruction, found without reading memory; OK if nothing."""
 
-    def execute(self, message: Message, position: int) -> Outcome:
+    def execute(self, message: MemoryMessage, position: int) -> Execution:
         """Do an instruction that changes memory, at ``position`` in the log."""
 
-    def read(self, message: Message) -> Result:
+    def read(self, message: MemoryMessage) -> Result:
         """Answer an instruction that changes nothing."""
 
     def save(self, elsewhere: bool) -> bytes:
@@ -50,13 +50,13 @@ class ArrayRegionType:
     def __init__(self, region: Region, shard: int, store: Store) -> None:  # noqa: ARG002 - as all factories
         self._region, self._store = region, store
 
-    def check(self, message: Message) -> MemoryStatus:
+    def check(self, message: MemoryMessage) -> MemoryStatus:
         return execute.check(self._region, message.header)
 
-    def execute(self, message: Message, position: int) -> Outcome:  # noqa: ARG002
+    def execute(self, message: MemoryMessage, position: int) -> Execution:  # noqa: ARG002
         return execute.execute(message, self._store)
 
-    def read(self, message: Message) -> Result:
+    def read(self, message: MemoryMessage) -> Result:
         return execute.look(message, self._store)
 
     def save(self, elsewhere: bool) -> bytes:  # noqa: ARG002

@@ -18,7 +18,7 @@ from netsum.logs import Seldom
 from netsum.wire.memory import MEMORY_PORT
 
 from netsum_memory.device import Device
-from netsum_memory.links.link import Link
+from netsum_memory.links.link import DeviceLink
 from netsum_memory.message import Address
 from netsum_memory.region import Assignment
 
@@ -147,7 +147,7 @@ _HURRY: Final = 0.02
 class Server:
     """A device on a link."""
 
-    def __init__(self, device: Device, link: Link, control: Control | None = None) -> None:
+    def __init__(self, device: Device, link: DeviceLink, control: Control | None = None) -> None:
         """Without ``control``, the device holds what :meth:`obey` was given."""
         self.device, self.link, self._control = device, link, control
         self._told = 0.0

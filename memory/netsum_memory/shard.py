@@ -26,10 +26,10 @@ from netsum.wire.memory import (
 from netsum_memory import execute, message
 from netsum_memory.dedup import NEW, Absent, DedupWindows, Noted
 from netsum_memory.execute import Result
-from netsum_memory.message import Address, Message, Send
+from netsum_memory.message import Address, MemoryMessage, Send
 from netsum_memory.region import Assignment
 from netsum_memory.region_types import RegionType
-from netsum_memory.replication.log import Record
+from netsum_memory.replication.log import LogRecord
 from netsum_memory.store import PAGE, Store
 
 Route = Callable[[int], Address]
@@ -39,7 +39,7 @@ Route = Callable[[int], Address]
 class Journal(Protocol):
     """Keeps what outlives the process."""
 
-    def appended(self, shard: Shard, position: int, epoch: int, done: Message) -> None:
+    def appended(self, shard: Shard, position: int, epoch: int, done: MemoryMessage) -> None:
         """An instruction was appended to its log."""
 
     def cut(self, shard: Shard, position: int) -> None:
@@ -89,7 +89,7 @@ class Shard:
         self.region, self.index = assignment.region, assignment.shard
         self.id = self.region.id, self.index
         self.position = 0
-        self.tail: deque[tuple[int, Message]] = deque()
+        self.tail: deque[tuple[int, MemoryMessage]] = deque()
         self.whole = True
         self.behind = False
         self.windows = DedupWindows()
@@ -129,7 +129,7 @@ class Shard:
         """The outcome of this instruction."""
         return self.windows.find(header.client, header.sequence)
 
-    def append(self, position: int, epoch: int, coming: Message) -> None:
+    def append(self, position: int, epoch: int, coming: MemoryMessage) -> None:
         """An instruction that is NEW has its place in the log."""
         self.tail.append((epoch, coming))
         if self.journal is not None:
@@ -195,7 +195,7 @@ class Shard:
         blank = blank._replace(flags=blank.flags | Flag.SHARED)
         return tagged(self.region.keys.write, blank, payload, [(each.client, each.sequence) for each, _ in replies])
 
-    def look(self, asked: Message) -> list[Send]:
+    def look(self, asked: MemoryMessage) -> list[Send]:
         """Do what changes nothing here: answer, or send a chain's packet on."""
         if asked.header.instruction == Instruction.SUM_FORWARD:
             onward = execute.pass_on(asked, self.store)
@@ -268,7 +268,7 @@ class Contents:
         self._beside: tuple[bytes, bytes] | None = None
         """Its clients' replies and its kind's own state."""
 
-    def digest(self, message: Message) -> int:
+    def digest(self, message: MemoryMessage) -> int:
         header = message.header
         fields = header.instruction, header.lane, header.length, header.address, header.argument
         start = zlib.crc32(_DIGESTED.pack(*fields))
@@ -276,7 +276,7 @@ class Contents:
             start = zlib.crc32(repr(message.segments).encode(), start)
         return zlib.crc32(message.payload, start)
 
-    def known(self, message: Message) -> Sequence[Send] | None:
+    def known(self, message: MemoryMessage) -> Sequence[Send] | None:
         header = message.header
         noted = self._shard.windows.find(header.client, header.sequence)
         if noted is NEW:
@@ -286,17 +286,17 @@ class Contents:
     def entered(self, epoch: int) -> None:
         """The shard's own journal has it with the assignment."""
 
-    def append(self, position: int, record: Record[Message]) -> None:
+    def append(self, position: int, record: LogRecord[MemoryMessage]) -> None:
         self._shard.append(position, record.epoch, record.message)
 
     def cut(self, position: int) -> None:
         self._shard.cut(position)
 
-    def execute(self, position: int, message: Message) -> Sequence[Send]:  # noqa: ARG002 - the shard's log has it, too
+    def execute(self, position: int, message: MemoryMessage) -> Sequence[Send]:  # noqa: ARG002 - the shard's log has it, too
         replies = self._shard.apply()
         return self._shard.answers(replies) if self._shard.primary else ()
 
-    def look(self, message: Message) -> Sequence[Send]:
+    def look(self, message: MemoryMessage) -> Sequence[Send]:
         return self._shard.look(message)
 
     def copy(self) -> ShardCopy:

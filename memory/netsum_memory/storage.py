@@ -30,7 +30,7 @@ from netsum_memory.errors import DeviceError
 from netsum_memory.events import ADDED, ENTRY, Event, Kept, Name, event_of, kept_of, name_of
 from netsum_memory.identity import Identity, read_identity, write_identity
 from netsum_memory.journal import EMPTY_BYTES, Journal, sync
-from netsum_memory.message import Message
+from netsum_memory.message import MemoryMessage
 from netsum_memory.page_sums import PageSums
 from netsum_memory.region import Region
 from netsum_memory.sealed import damaged
@@ -216,7 +216,7 @@ class Storage:
 
     # What shards tell.
 
-    def appended(self, shard: Shard, position: int, epoch: int, done: Message) -> None:
+    def appended(self, shard: Shard, position: int, epoch: int, done: MemoryMessage) -> None:
         assert self._journal is not None
         self._journal.add(ADDED.pack(b"A", *shard.id, position, epoch) + done.head(), done.payload)
 

@@ -14,8 +14,8 @@ from netsum.wire.memory import MAX_PAYLOAD, Instruction, MemoryStatus
 from numpy.typing import NDArray
 
 from netsum_memory import execute
-from netsum_memory.execute import Outcome, Result
-from netsum_memory.message import Message
+from netsum_memory.execute import Execution, Result
+from netsum_memory.message import MemoryMessage
 from netsum_memory.optimizer_rules import Floats
 from netsum_memory.parameters import settings_of, settings_valid
 from netsum_memory.region import Region
@@ -276,7 +276,7 @@ class TableKind:
         disk = Disk(self.options.width, path, self.options.disk, store.commit, fsync=store.fsync)
         self.rows = TableRows(self.options, disk, capacity)
 
-    def check(self, message: Message) -> MemoryStatus:
+    def check(self, message: MemoryMessage) -> MemoryStatus:
         header = message.header
         if header.instruction not in (Instruction.NOP, Instruction.LOOKUP, Instruction.PUSH):
             return MemoryStatus.UNSUPPORTED
@@ -294,16 +294,16 @@ class TableKind:
         elsewhere = np.any(shards_of(keys, self._region.shards) != self._shard)
         return MemoryStatus.BOUNDS if elsewhere else MemoryStatus.OK
 
-    def execute(self, message: Message, position: int) -> Outcome:
+    def execute(self, message: MemoryMessage, position: int) -> Execution:
         count = message.header.length // (_KEY + 4 * self.options.dim)
         keys = np.frombuffer(message.payload, "<u8", count)
         gradients = np.frombuffer(message.payload, "<f4", offset=_KEY * count).reshape(count, self.options.dim)
         settings = settings_of(message.segments)
         with np.errstate(all="ignore"):
             self.rows.push(keys, gradients, position, settings[0] if settings else self.options.lr)
-        return Outcome(Result())
+        return Execution(Result())
 
-    def read(self, message: Message) -> Result:
+    def read(self, message: MemoryMessage) -> Result:
         if message.header.instruction == Instruction.NOP:
             return Result(payload=message.payload)
         rows, hits = self.rows.lookup(np.frombuffer(message.payload, "<u8"))

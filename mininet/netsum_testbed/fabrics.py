@@ -28,7 +28,7 @@ from netsum_testbed.free_ports import hold_address
 from netsum_testbed.interrupts import end_on_signals
 from netsum_testbed.links import LinkEnd, Opening, limit_rate, make_link
 from netsum_testbed.netns import NetworkNamespace, no_interfaces
-from netsum_testbed.side_by_side import Program, run_side_by_side
+from netsum_testbed.side_by_side import ChildProgram, run_side_by_side
 from netsum_testbed.switches import switch_command
 
 # A fabric without root: embedded switches as processes, each wire a pair of UDP sockets on the loopback.
@@ -232,7 +232,7 @@ def open_fabric(switch: str, *, hosts: int, rootless: bool = False) -> Fabric:
     return fabric_of(star(hosts), switch, rootless=rootless)
 
 
-def switch_programs(topology: Topology, names: tuple[str, ...]) -> list[Program]:
+def switch_programs(topology: Topology, names: tuple[str, ...]) -> list[ChildProgram]:
     """The named switches, or all."""
     interfaces = socket_interfaces(topology)
     programs = []
@@ -244,7 +244,7 @@ def switch_programs(topology: Topology, names: tuple[str, ...]) -> list[Program]
                 "`netsum topology make ... --rootless` writes one"
             )
         command = switch_command("embedded", interfaces[name], switch.p4runtime, switch.device_id, tls=switch.tls)
-        programs.append(Program(f"switch {name}", name, command))
+        programs.append(ChildProgram(f"switch {name}", name, command))
     return programs
 
 

@@ -34,7 +34,7 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.free_ports import hold_address
 from netsum_testbed.interrupts import end_on_signals
-from netsum_testbed.side_by_side import Program, ProgramFailed, run_side_by_side
+from netsum_testbed.side_by_side import ChildProgram, ProgramFailed, run_side_by_side
 
 # `netsum run --memory FILE`: memory devices beside the ranks, and the regions that the program opens.
 
@@ -119,7 +119,7 @@ def _free_master() -> dict[str, str]:
     return {"MASTER_ADDR": address, "MASTER_PORT": port}
 
 
-def fabric_programs(fabric: Fabric, job: Job, command: Sequence[str]) -> list[Program]:
+def fabric_programs(fabric: Fabric, job: Job, command: Sequence[str]) -> list[ChildProgram]:
     """All ranks of a job of a fabric, each on its host."""
     size = job.workers
     shared = shared_environment(size)
@@ -133,7 +133,7 @@ def fabric_programs(fabric: Fabric, job: Job, command: Sequence[str]) -> list[Pr
         if not fabric.rootless:
             environment["GLOO_SOCKET_IFNAME"] = fabric.interface(host)  # gloo would take the name of this machine
         name = f"rank {rank} ({host})"
-        programs.append(Program(name, str(rank), [*fabric.prefix(host), *command], environment))
+        programs.append(ChildProgram(name, str(rank), [*fabric.prefix(host), *command], environment))
     return programs
 
 
@@ -142,7 +142,7 @@ def attached_programs(
     chosen: Sequence[int],
     environment: Mapping[str, str],
     command: Sequence[str],
-) -> list[Program]:
+) -> list[ChildProgram]:
     """Ranks of a running controller's job: the ``chosen`` ones, or all that are not evicted. ``members`` are as the controller
     lists them, ``environment`` has what they join with."""
     size = len(members)
@@ -153,7 +153,7 @@ def attached_programs(
     if not chosen:  # else other machines have the other ranks, and only the user knows where rank 0 listens
         shared |= _free_master()
     return [
-        Program(
+        ChildProgram(
             f"rank {rank} ({members[rank]['host']})",
             str(rank),
             command,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from netsum.core.endpoint_factory import open_transport
-from netsum.descriptor import Descriptor, Link
+from netsum.descriptor import Descriptor, MemberLink
 from netsum.frames import PREFIX_BYTES
 from netsum.transports.base import Transport
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS
@@ -37,7 +37,7 @@ class Opening:
     def open(self, descriptor: Descriptor) -> Transport:
         """The transport for an epoch's descriptor."""
         if self.interface is not None:
-            descriptor = replace(descriptor, link=Link("packet", interface=self.interface))
+            descriptor = replace(descriptor, link=MemberLink("packet", interface=self.interface))
         if self.namespace is None:
             return open_transport(descriptor)
         return call_inside(Path(self.namespace), lambda: open_transport(descriptor))

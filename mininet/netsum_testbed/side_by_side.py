@@ -21,7 +21,7 @@ SIGNALED: Final = 128
 
 
 @dataclass(frozen=True)
-class Program:
+class ChildProgram:
     """``name`` is for error messages, ``tag`` stands in front of each line that it writes."""
 
     name: str
@@ -46,7 +46,7 @@ class ProgramFailed(TestbedError):
         return self
 
 
-def run_side_by_side(programs: Sequence[Program]) -> None:
+def run_side_by_side(programs: Sequence[ChildProgram]) -> None:
     """Run them until all have ended. The first failure ends the others, and so does an interrupt; nothing that they started in
     their process groups is left. Call it from the main thread.
 
@@ -90,7 +90,7 @@ class _Running:
 
     def __init__(
         self,
-        program: Program,
+        program: ChildProgram,
         width: int,
         lock: threading.Lock,
         tell: Callable[[_Running | OSError], None],

@@ -21,7 +21,7 @@ from netsum_switch.externs import CounterArray, MeterArray, log_message
 from netsum_switch.lowering import lower
 from netsum_switch.native.generate import generate
 from netsum_switch.native.io import SEND_AT, NativeIo
-from netsum_switch.native.layout import DEEPEST, RECORD_BYTES, Context, Record, limb_count
+from netsum_switch.native.layout import DEEPEST, RECORD_BYTES, Context, OutputKind, limb_count
 from netsum_switch.native.memory import Cells, Memory
 from netsum_switch.native.module import Shape
 from netsum_switch.native.profile_image import NativeProfile
@@ -184,15 +184,15 @@ class Pipeline:
         while at < end:
             kind, argument, size = _HEAD.unpack_from(data, at)
             at += RECORD_BYTES
-            if kind == Record.SENT:
+            if kind == OutputKind.SENT:
                 sent.append((argument, bytes(data[at : at + size])))
-            elif kind == Record.DIGEST:
+            elif kind == OutputKind.DIGEST:
                 if self.on_digest is not None:
                     self.on_digest(argument, [tuple(self._values(at, self._image.digests[argument]))])
-            elif kind == Record.LOG:
+            elif kind == OutputKind.LOG:
                 text, shapes = self._image.logs[argument]
                 log_message(text, *self._values(at, shapes))
-            elif kind == Record.FAILED:
+            elif kind == OutputKind.FAILED:
                 port, length = struct.unpack_from("<QQ", data, at)
                 head = bytes(data[at + 16 : at + size])
                 failed.append(Failure(port, length, head, self._image.errors[argument - 1]))

@@ -16,7 +16,7 @@ from netsum_controller.controller import Controller
 from netsum_controller.entries import ForeignEntry, ForwardEntry
 from netsum_controller.errors import InputError, SwitchError, WriteError
 from netsum_controller.p4runtime import channel, stream
-from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
+from netsum_controller.p4runtime.client import SwitchClient, Update, UpdateKind
 from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_controller.p4runtime.stream import MessageStream
 
@@ -78,11 +78,11 @@ def test_a_later_client_is_primary(switch: FakeSwitch, topology: Topology) -> No
     with client_of(topology) as first:
         first.push_pipeline()
         with client_of(topology) as second:
-            second.write([Update(Kind.INSERT, A)])
+            second.write([Update(UpdateKind.INSERT, A)])
             with pytest.raises(SwitchError, match="Write: another netsum took over as primary, one with another state file"):
-                first.write([Update(Kind.INSERT, B)])
+                first.write([Update(UpdateKind.INSERT, B)])
         until(lambda: len(switch._streams) == 1, "the switch sees that the second has left")
-        first.write([Update(Kind.INSERT, B)])
+        first.write([Update(UpdateKind.INSERT, B)])
 
 
 def test_a_client_with_a_higher_id_is_overtaken(switch: FakeSwitch, topology: Topology) -> None:
@@ -90,7 +90,7 @@ def test_a_client_with_a_higher_id_is_overtaken(switch: FakeSwitch, topology: To
         first.push_pipeline()
         switch._streams[0].election_id = (2, 1 << 63)
         with client_of(topology) as second:
-            second.write([Update(Kind.INSERT, A)])
+            second.write([Update(UpdateKind.INSERT, A)])
 
 
 def test_no_server() -> None:
@@ -104,15 +104,15 @@ def test_no_server() -> None:
 def test_a_failed_batch_names_the_update(switch: FakeSwitch, topology: Topology) -> None:
     with client_of(topology) as client:
         client.push_pipeline()
-        client.write([Update(Kind.INSERT, B)])
+        client.write([Update(UpdateKind.INSERT, B)])
         with pytest.raises(WriteError) as caught:
-            client.write([Update(Kind.INSERT, A), Update(Kind.INSERT, B), Update(Kind.INSERT, C)])
+            client.write([Update(UpdateKind.INSERT, A), Update(UpdateKind.INSERT, B), Update(UpdateKind.INSERT, C)])
         assert str(caught.value).startswith("switch s1: insert forward eth_dst=2: ALREADY_EXISTS Match entry exists")
         assert list(caught.value.failed) == [1]
         assert set(client.read_items()) == {A, B, C}  # the rest of the batch was carried out
         switch.fail_update = lambda _: "no"
         with pytest.raises(WriteError, match=r"\(and 1 more of 2 updates\)"):
-            client.write([Update(Kind.DELETE, A), Update(Kind.DELETE, B)])
+            client.write([Update(UpdateKind.DELETE, A), Update(UpdateKind.DELETE, B)])
 
 
 def test_before_the_pipeline(topology: Topology) -> None:

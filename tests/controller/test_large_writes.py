@@ -13,8 +13,8 @@ from netsum_controller.config.topology import Topology
 from netsum_controller.entries import ForwardEntry, Item
 from netsum_controller.errors import RejectedError, WriteError
 from netsum_controller.p4runtime.channel import BATCH
-from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
-from netsum_controller.p4runtime.converge import RollbackError, Step, apply
+from netsum_controller.p4runtime.client import SwitchClient, Update, UpdateKind
+from netsum_controller.p4runtime.converge import AppliedUpdate, RollbackError, apply
 
 from tests.controller.fake_switch import FakeSwitch
 from tests.switch.harness.api import SwitchUnderTest
@@ -30,7 +30,7 @@ def address(number: int) -> dict[str, str]:
 
 
 def insert(client: SwitchClient, items: Sequence[Item]) -> None:
-    apply(client, [Step(Update(Kind.INSERT, item), None) for item in items])
+    apply(client, [AppliedUpdate(Update(UpdateKind.INSERT, item), None) for item in items])
 
 
 def test_what_was_there_is_there_when_hundreds_of_updates_fail(on_live: Controller) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from netsum.wire.schema import BlockState
 from netsum_controller import Controller, JobSpec
-from netsum_controller.entries import Record
+from netsum_controller.entries import BlockRecord
 from netsum_controller.entries.packet_out import AGE_UNIT_US
 from netsum_controller.monitoring.collector import (
     MOST,
@@ -174,7 +174,7 @@ def test_a_busy_state_lock_says_nothing_about_the_switch(controller: Controller,
 def records(job: Job, newest: int, opened: int, query: list[int]) -> Query:
     """Answers queries for a job of which ``newest`` is the newest block and ``opened`` are open."""
 
-    def answer(slots: Iterable[int]) -> dict[int, Record]:
+    def answer(slots: Iterable[int]) -> dict[int, BlockRecord]:
         found = {}
         for slot in slots:
             query.append(slot)
@@ -182,7 +182,7 @@ def records(job: Job, newest: int, opened: int, query: list[int]) -> Query:
             ahead = newest - (newest - place) % job.slots
             state = BlockState.EMPTY if ahead < 0 else BlockState.OPEN if newest - ahead < opened else BlockState.DONE
             block = (job.epoch.first_block_id + ahead) % (1 << 32)
-            found[slot] = Record(slot, job.epoch.number, block, state, EVERYONE, 3, 3, 0, 0, 0, 0, 0, 0, degraded=False)
+            found[slot] = BlockRecord(slot, job.epoch.number, block, state, EVERYONE, 3, 3, 0, 0, 0, 0, 0, 0, degraded=False)
         return found
 
     return answer

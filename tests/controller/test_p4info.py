@@ -9,7 +9,6 @@ from netsum.wire.schema import OUTCOMES_PER_JOB, QUERY_FIELDS, SLOTS
 from netsum_controller.entries import (
     TABLES,
     DeviceEntry,
-    Entry,
     ForwardEntry,
     FromDeviceEntry,
     FromSwitchEntry,
@@ -24,10 +23,11 @@ from netsum_controller.entries import (
     ShardEntry,
     SourceGuardEntry,
     SwitchRewriteEntry,
+    TableEntry,
     UplinkEntry,
 )
 from netsum_controller.errors import ControllerError
-from netsum_controller.p4runtime.p4info import Program, decode_int, encode_int, netsum_program
+from netsum_controller.p4runtime.p4info import CompiledProgram, decode_int, encode_int, netsum_program
 
 
 def bits(width: int) -> st.SearchStrategy[int]:
@@ -62,7 +62,7 @@ def test_the_program_has_what_the_stages_say() -> None:
 
 
 @given(ENTRIES)
-def test_entries_there_and_back(entry: Entry) -> None:
+def test_entries_there_and_back(entry: TableEntry) -> None:
     program = netsum_program()
     row = program.encode(entry).table_entry
     kinds = [kind for kind in TABLES if kind.TABLE == entry.TABLE]  # one for each action
@@ -98,6 +98,6 @@ def test_what_does_not_fit() -> None:
 def test_the_cookie_is_the_program() -> None:
     program = netsum_program()
     text, code = program.p4info_text, program.device_config.decode()
-    assert Program(text, code).cookie == program.cookie
-    assert Program(text, code + " ").cookie == program.cookie  # white space does not count
-    assert Program(text, code.replace('"netsum.p4"', '"other.p4"')).cookie != program.cookie
+    assert CompiledProgram(text, code).cookie == program.cookie
+    assert CompiledProgram(text, code + " ").cookie == program.cookie  # white space does not count
+    assert CompiledProgram(text, code.replace('"netsum.p4"', '"other.p4"')).cookie != program.cookie

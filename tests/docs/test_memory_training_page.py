@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from netsum_controller.memory.model import RegionSpec
-from netsum_memory.optimizer_rules import Options
+from netsum_memory.optimizer_rules import OptimizerOptions
 from netsum_memory.tables import TableOptions
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import open_fabric
@@ -39,7 +39,7 @@ def test_programs_run(fabric: Fabric, block: Any) -> None:
     run_on_region(fabric, block)
 
 
-@pytest.mark.parametrize(("heading", "options"), [("Parameters", Options), ("Tables", TableOptions)])
+@pytest.mark.parametrize(("heading", "options"), [("Parameters", OptimizerOptions), ("Tables", TableOptions)])
 def test_every_option_is_on_the_page(heading: str, options: Any) -> None:
     section = PAGE.read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`[^|]*`) \|", section, re.MULTILINE)

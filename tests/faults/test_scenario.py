@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from netsum_controller.errors import InputError
 
 from tests.system.faults.make import WORST, Around, Possible, make_scenario
-from tests.system.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
+from tests.system.faults.scenario import Event, EventKind, LinkFaults, Rates, Scenario, Where
 
 chances = st.floats(0, 0.5)
 milliseconds = st.floats(0, 1000)
@@ -29,14 +29,14 @@ events = st.one_of(
     st.builds(
         Event,
         after=st.integers(0, 99),
-        kind=st.sampled_from([kind for kind in Kind if kind.of_a_rank]),
+        kind=st.sampled_from([kind for kind in EventKind if kind.of_a_rank]),
         rank=st.integers(0, 254),
         seconds=seconds,
     ),
     st.builds(
         Event,
         after=st.integers(0, 99),
-        kind=st.sampled_from([kind for kind in Kind if not kind.of_a_rank]),
+        kind=st.sampled_from([kind for kind in EventKind if not kind.of_a_rank]),
         what=st.sampled_from(["leaf1", "leaf1_spine1", "ring"]),
         seconds=seconds,
     ),
@@ -70,7 +70,7 @@ def test_made_scenarios_follow_from_the_seed_and_stay_within_bounds(seed: int, i
     for link in made.links.values():
         for each in (link.up, link.down):
             assert max(each.loss, each.duplicate, each.reorder) <= WORST
-    upheavals = [event for event in made.events if event.kind not in (Kind.STALL, Kind.CUT, Kind.CUT_TRUNK)]
+    upheavals = [event for event in made.events if event.kind not in (EventKind.STALL, EventKind.CUT, EventKind.CUT_TRUNK)]
     assert len(upheavals) <= 2
 
 
@@ -78,22 +78,22 @@ def test_every_kind_and_place_comes_up() -> None:
     around = Around(switches=("leaf1", "spine1"), trunks=("leaf1_spine1",))
     possible = Possible(where=tuple(Where))
     many = [make_scenario(1, n, ranks=4, calls=20, possible=possible, around=around) for n in range(200)]
-    assert {event.kind for each in many for event in each.events} == set(Kind)
+    assert {event.kind for each in many for event in each.events} == set(EventKind)
     assert {each.where for each in many} == set(Where)
     assert all(each.where is not Where.HOSTS for each in many if each.trunks)
     assert sum(not each.links for each in many) > 40, "who is named where nothing is disturbed?"
     degrading = [make_scenario(1, n, ranks=4, calls=20, possible=possible, around=Around(waits=False)) for n in range(200)]
-    assert not any(each.has(Kind.MOVE, Kind.CUT_TRUNK) for each in degrading)
+    assert not any(each.has(EventKind.MOVE, EventKind.CUT_TRUNK) for each in degrading)
     assert any(link.up.burst > 1 for each in many for link in each.links.values())
     assert any(link.down.jitter_ms for each in many for link in each.links.values())
 
 
 def test_only_what_is_possible_is_planned() -> None:
-    possible = Possible(where=(Where.KERNEL,), kinds=(Kind.STALL,))
+    possible = Possible(where=(Where.KERNEL,), kinds=(EventKind.STALL,))
     for n in range(50):
         made = make_scenario(2, n, ranks=3, calls=10, possible=possible)
         assert made.where is Where.KERNEL
-        assert not made.has(*(kind for kind in Kind if kind is not Kind.STALL))
+        assert not made.has(*(kind for kind in EventKind if kind is not EventKind.STALL))
 
 
 @pytest.mark.parametrize(

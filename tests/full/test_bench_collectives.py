@@ -25,7 +25,7 @@ from netsum_bench.collectives import (
     percentile,
     straggler_note,
 )
-from netsum_bench.compare import Row
+from netsum_bench.compare import CompareRow
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.links import FRAME_BYTES
@@ -104,7 +104,7 @@ def test_the_straggler_begins_last() -> None:
 
 def test_shares_of_a_link() -> None:
     """A block's frame in 2 ms on a link of 20 Mbit/s: 5000 bytes fit into that time."""
-    row = Row("switch", line([[2e-3]] * 2, link=(FRAME_BYTES,), rate_mbps=20), ring=5e-3)
+    row = CompareRow("switch", line([[2e-3]] * 2, link=(FRAME_BYTES,), rate_mbps=20), ring=5e-3)
     assert row.line.link_share(0) == pytest.approx(FRAME_BYTES / 5000)
     assert row.payload_share == pytest.approx(FRAME_BYTES / 5000)
     assert row.over_ring == 2.5

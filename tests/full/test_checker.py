@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from netsum_testbed.verify import reference
-from netsum_testbed.verify.cells import Cell, Kind
+from netsum_testbed.verify.cells import CallKind, Cell
 from netsum_testbed.verify.check import Checker, reduced
 from netsum_testbed.verify.data import Array, contribution
 from netsum_testbed.verify.run import DTYPES, FLOATS, make_round
@@ -19,7 +19,7 @@ BLOCK = 512
 
 
 def a_call(dtype: str, op: str = "sum", shape: tuple[int, ...] = (700,), scale: str = "agreed") -> Cell:
-    kind = Kind("allreduce", op, dtype)
+    kind = CallKind("allreduce", op, dtype)
     return Cell((5, 0, 0), 0, kind, WORKERS, math.prod(shape), shape=shape, scale=scale)
 
 

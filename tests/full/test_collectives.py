@@ -11,7 +11,7 @@ from netsum.transports.impairment import Impairment
 from netsum.wire.schema import HEADER_BYTES
 from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.verify.cells import KINDS, Cell, Kind
+from netsum_testbed.verify.cells import KINDS, CallKind, Cell
 from netsum_testbed.verify.ranks import joined
 
 from tests.hosts.cells import cell_of, check
@@ -22,9 +22,9 @@ BAD = Impairment(drop=0.01, duplicate=0.01, reorder=0.01)
 _numbers = itertools.count(1)
 
 
-def some_kinds(turn: int) -> list[Kind]:
+def some_kinds(turn: int) -> list[CallKind]:
     """Each collective and operation with two of its types, others at every turn."""
-    kinds: list[Kind] = []
+    kinds: list[CallKind] = []
     for _, group in itertools.groupby(sorted(KINDS), key=lambda kind: kind[:2]):
         every = list(group)
         kinds += dict.fromkeys(every[(5 * turn + step) % len(every)] for step in (0, 1 + turn))
@@ -68,13 +68,13 @@ def test_nine_ranks_with_everything_under_way_at_once(fabric: Fabric) -> None:
     run(fabric, chosen[::3])
 
 
-@pytest.mark.parametrize("kind", [Kind("reduce_scatter", "sum", "int16"), Kind("broadcast", "", "uint8")], ids=str)
-def test_a_million_elements(fabric: Fabric, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [CallKind("reduce_scatter", "sum", "int16"), CallKind("broadcast", "", "uint8")], ids=str)
+def test_a_million_elements(fabric: Fabric, kind: CallKind) -> None:
     run(fabric, [cell_of(kind, 3, 1_000_000, 1)], BAD)
 
 
 def test_sparse_and_short_sums(fabric: Fabric) -> None:
-    kind = Kind("allreduce", "sum", "float32")
+    kind = CallKind("allreduce", "sum", "float32")
     made = [cell_of(kind, 4, 20_000, 7, index) for index in range(4)]
     fills: list[tuple[str, int | None]] = [("sparse", None), ("normal", 16), ("sparse", 8), ("wide", 16)]
     run(fabric, [replace(cell, fill=fill, bits=bits) for cell, (fill, bits) in zip(made, fills, strict=True)])
@@ -86,7 +86,7 @@ def test_a_member_sends_a_broadcast_once(fabric: Fabric) -> None:
     for workers in (2, 6):
         members = tuple(fabric.topology.hosts)[:workers]
         with joined(fabric, JobSpec(name=f"collectives-{next(_numbers)}", members=members, window=8)) as there:
-            check(there.communicators, [Cell((1, 0, 0), 0, Kind("broadcast", "", "float32"), workers, 8192)])
+            check(there.communicators, [Cell((1, 0, 0), 0, CallKind("broadcast", "", "float32"), workers, 8192)])
             stats = there.communicators[0].stats
             sent[workers] = stats.bytes_sent - (4096 + HEADER_BYTES) * stats.retransmissions
             assert stats.bytes_sent >= np.dtype("float32").itemsize * 8192

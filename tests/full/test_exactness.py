@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.communicator import Communicator
-from netsum_testbed.verify.cells import FLOAT_FILLS, INTEGER_FILLS, Cell, Kind
+from netsum_testbed.verify.cells import FLOAT_FILLS, INTEGER_FILLS, CallKind, Cell
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import start
 from netsum_testbed.verify.run import DTYPES, FLOATS
@@ -36,7 +36,7 @@ def fills_of(dtype: str) -> Sequence[str]:
 
 def call_of(workers: int, dtype: str, op: str = "sum", shape: tuple[int, ...] = (1500,), **options: Any) -> Cell:
     """An allreduce; ``options`` are fields of :class:`Cell`."""
-    cell = Cell((11, 0, 0), 0, Kind("allreduce", op, dtype), workers, math.prod(shape), shape=shape)
+    cell = Cell((11, 0, 0), 0, CallKind("allreduce", op, dtype), workers, math.prod(shape), shape=shape)
     return replace(cell, **options)
 
 

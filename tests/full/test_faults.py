@@ -9,7 +9,7 @@ import pytest
 from netsum.communicator import Communicator
 from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.verify.run import CellTotals, Options, run
+from netsum_testbed.verify.run import CellTotals, VerifyOptions, run
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import Members
@@ -18,7 +18,7 @@ from tests.threads import PATIENCE
 
 @pytest.mark.parametrize("rate", [pytest.param(0.01, marks=pytest.mark.full), 0.1])
 def test_lost_doubled_and_reordered_packets_change_no_bit(fabric: Fabric, rate: float) -> None:
-    options = Options(
+    options = VerifyOptions(
         duration=PATIENCE, calls=40, seed=3, loss=rate, duplicate=rate, reorder=rate, workers=(4,), max_elements=20_000
     )
     totals = CellTotals("any", seed=options.seed)

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from tests.full.calls import on_all, results
 from tests.full.commands import invoke
 from tests.hosts.plan_files import chain, plan_of, written
-from tests.system.matrix.command import MatrixTotals, Options, matrix, run
+from tests.system.matrix.command import MatrixOptions, MatrixTotals, matrix, run
 from tests.system.traffic.costs import COSTS
 from tests.system.traffic.links import measure_without
 
@@ -46,7 +46,7 @@ def without() -> Iterator[Fabric]:
     ],
 )
 def test_every_collective_is_exact(without: Fabric, algorithm: str) -> None:
-    options = Options(jobs=1, workers=(5,), sizes=(0, 1, 65, 1025, 70_000), loss=(0.01,), seed=7, algorithm=algorithm)
+    options = MatrixOptions(jobs=1, workers=(5,), sizes=(0, 1, 65, 1025, 70_000), loss=(0.01,), seed=7, algorithm=algorithm)
     totals, said = MatrixTotals("embedded", seed=7, algorithm=algorithm), list[str]()
     run(without, options, totals, Screen(said.append), "star")
     assert said == []
@@ -165,5 +165,5 @@ def test_bytes_of_each_collective_are_what_the_formula_says(without: Fabric, alg
 
 
 def test_what_is_wrong_is_said_with_its_algorithm() -> None:
-    again = Options(algorithm="ring", topologies=("star",)).replay("embedded", "star", 3)
+    again = MatrixOptions(algorithm="ring", topologies=("star",)).replay("embedded", "star", 3)
     assert again == 'make matrix SWITCH=embedded SEED=1 ARGS="--topology star --only 3 --algorithm ring"'

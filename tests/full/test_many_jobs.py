@@ -16,7 +16,7 @@ from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import contribution
-from netsum_testbed.verify.run import Round, make_round
+from netsum_testbed.verify.run import VerifyRound, make_round
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import FABRICS, Members, joined, started
@@ -40,7 +40,7 @@ def test_sixteen_jobs_at_once_are_exact(crowd: Fabric) -> None:
     rounds = [make_round(16, n, calls=6, workers=(WORKERS[n],), max_elements=3000) for n in range(JOBS)]
     together = threading.Barrier(sum(WORKERS))
     with ExitStack() as stack:
-        of: dict[Communicator, Round] = {}
+        of: dict[Communicator, VerifyRound] = {}
         for number, round_ in enumerate(rounds):
             options: dict[str, Any] = {"first": sum(WORKERS[:number]), "window": round_.window, "chunks": round_.chunks}
             of |= dict.fromkeys(stack.enter_context(joined(crowd, round_.workers, **options)), round_)

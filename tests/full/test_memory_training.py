@@ -14,7 +14,7 @@ from netsum.memory.parameters import Parameters
 from netsum.wire.memory import MEMORY_HEADER_BYTES, SEGMENT_BYTES
 from netsum_controller.errors import RejectedError
 from netsum_controller.memory.model import RegionSpec
-from netsum_memory.optimizer_rules import LocalOptimizer, Options
+from netsum_memory.optimizer_rules import LocalOptimizer, OptimizerOptions
 from netsum_memory.tables import TableOptions
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import open_fabric
@@ -63,7 +63,7 @@ def opened(fabric: Fabric, hosts: Sequence[str] = ("h4", "h5")) -> list[Paramete
 def train(fabric: Fabric, events: dict[int, Any]) -> None:
     """Steps, before some of which something happens; the parameters are those of one process."""
     workers, local = opened(fabric), model()
-    reference = LocalOptimizer(Options.of(OPTIONS), local)
+    reference = LocalOptimizer(OptimizerOptions.of(OPTIONS), local)
     for number in range(1, 13):
         events.get(number, lambda: None)()
         step(workers, number, reference)
@@ -94,7 +94,7 @@ def test_a_devices_link_carries_a_steps_parameters_once(fabric: Fabric) -> None:
     options = {**OPTIONS, "workers": 4}
     fabric.memory.create(RegionSpec.of(name="model", kind="parameters", dtype="float32", size=1 << 18, options=options))
     workers, local = opened(fabric, ["h2", "h3", "h4", "h5"]), model()
-    reference = LocalOptimizer(Options.of(options), local)
+    reference = LocalOptimizer(OptimizerOptions.of(options), local)
     size, steps, blocks = sum(layer.nbytes for layer in local), 10, workers[0]._blocks.number
     before = from_port(fabric, "h1")
     for number in range(1, steps + 1):

@@ -16,13 +16,13 @@ from netsum import CallTimeoutError, Communicator
 from netsum_testbed.checking import Screen, running
 from netsum_testbed.fabrics import open_fabric
 from netsum_testbed.verify.command import verify
-from netsum_testbed.verify.run import CellTotals, Options, run
+from netsum_testbed.verify.run import CellTotals, VerifyOptions, run
 
 from tests.full.commands import invoke, shell_code
 from tests.threads import PATIENCE
 
 EMBEDDED = "--switch embedded --rootless"
-SHORT = Options(duration=PATIENCE, calls=30, seed=4, workers=(3,), max_elements=3000)
+SHORT = VerifyOptions(duration=PATIENCE, calls=30, seed=4, workers=(3,), max_elements=3000)
 
 
 def test_the_last_line_is_one_json_object() -> None:

@@ -18,7 +18,7 @@ from tests.full.commands import shell_code
 from tests.system import SEARCH_PATH
 from tests.system.fuzz.expect import Verdict
 from tests.system.fuzz.report import FuzzTotals
-from tests.system.fuzz.run import Plan, Run, fuzz
+from tests.system.fuzz.run import FuzzPlan, SwitchFuzz, fuzz
 from tests.system.fuzz.setup import SetupError
 from tests.system.fuzz.site import JOBS, PAIR, TRIO
 from tests.system.fuzz.target import Echo, Packet, Target
@@ -30,7 +30,7 @@ PACKETS = 3000
 def fuzzed(target: Target, packets: int = PACKETS, **options: int) -> tuple[FuzzTotals, list[str]]:
     """The totals of a run on the target, and what it printed."""
     totals, said = FuzzTotals("any"), list[str]()
-    Run(target, Plan(packets, **options), "any", totals, Screen(said.append)).run()
+    SwitchFuzz(target, FuzzPlan(packets, **options), "any", totals, Screen(said.append)).run()
     return totals, said
 
 

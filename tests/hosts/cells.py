@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from netsum.communicator import Communicator
-from netsum_testbed.verify.cells import Cell, Kind
+from netsum_testbed.verify.cells import CallKind, Cell
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.data import start
 
@@ -17,7 +17,7 @@ from tests.system.matrix.command import make_cell
 SIZES = (0, 1, 63, 64, 65, 1023, 1025, 9000)
 
 
-def cell_of(kind: Kind, workers: int, size: int, seed: int, index: int = 0) -> Cell:
+def cell_of(kind: CallKind, workers: int, size: int, seed: int, index: int = 0) -> Cell:
     """A cell; what is not given is drawn from the seed."""
     return make_cell(np.random.default_rng([seed, index]), (seed, 0, index), kind, workers, size)
 

@@ -15,7 +15,7 @@ from netsum.collectives.pipeline import BlockPipeline
 from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.peers.peer_endpoint import PeerEndpoint
 from netsum.wire.schema import HEADER_BYTES
-from netsum_testbed.verify.cells import COLLECTIVES, KINDS, Cell, Kind
+from netsum_testbed.verify.cells import COLLECTIVES, KINDS, CallKind, Cell
 from netsum_testbed.verify.check import Checker
 
 from tests.hosts.calls import good, on_each, over_a_bad_network, ranks
@@ -47,7 +47,7 @@ def test_every_operation_and_type(name: str) -> None:
     st.sampled_from([(256, 8), (1024, 8), (1024, 1), (4096, 3)]),
     st.integers(0, 10**6),
 )
-def test_any_cell(kind: Kind, workers: int, size: int, blocks: tuple[int, int], seed: int) -> None:
+def test_any_cell(kind: CallKind, workers: int, size: int, blocks: tuple[int, int], seed: int) -> None:
     block_bytes, endpoint = blocks
     with ranks(workers, block_bytes=block_bytes, window=endpoint) as communicators:
         check(communicators, [cell_of(kind, workers, size, seed)])
@@ -253,7 +253,7 @@ def test_bytes_are_what_the_formulas_say() -> None:
 
 
 def test_the_check_finds_what_is_wrong() -> None:
-    cell = Cell((1, 0, 0), 0, Kind("reduce", "sum", "int32"), 2, 5, root=1)
+    cell = Cell((1, 0, 0), 0, CallKind("reduce", "sum", "int32"), 2, 5, root=1)
     with ranks(2) as communicators:
         check(communicators, [cell])
         results = on_each(communicators, lambda comm: comm.reduce(np.arange(5, dtype=np.int32), root=1))

@@ -10,7 +10,7 @@ from typing import Any
 import netsum
 import pytest
 from netsum.controller_client import ControllerClient
-from netsum.descriptor import Descriptor, Link
+from netsum.descriptor import Descriptor, MemberLink
 from netsum.errors import CallTimeoutError, JoinError, NotReadyError, UnauthorizedError, UnknownRankError
 from netsum.settings import DEFAULT_CALL_TIMEOUT, RANKS, Environment
 from netsum.transports import InMemoryTransport
@@ -116,7 +116,7 @@ def test_a_controller_that_is_not_there_is_named(controller: Controller) -> None
 
 
 def test_a_transport_that_cannot_be_opened_gives_the_rank_back(controller: Controller) -> None:
-    link = Link("packet", interface="no-such-if").to_dict()
+    link = MemberLink("packet", interface="no-such-if").to_dict()
     controller.answers = [(200, {**OURS, "link": link}), (200, {})]
     with pytest.raises(JoinError, match="no-such-if"):
         join(controller, transport=None, link=link)
@@ -252,7 +252,7 @@ def test_a_bad_descriptor_file_is_one_clear_error(tmp_path: Path, text: str | No
 
 
 def test_a_descriptor_survives_its_json() -> None:
-    for link in (Link(), Link("frames", local="a:1", remote="b:2"), Link("packet", interface="h1-eth0")):
+    for link in (MemberLink(), MemberLink("frames", local="a:1", remote="b:2"), MemberLink("packet", interface="h1-eth0")):
         one = descriptor(2, 3, link=link, controller="http://127.0.0.1:8080")
         assert Descriptor.from_json(one.to_json()) == one
         assert json.loads(one.to_json())["link"]["kind"] == link.kind

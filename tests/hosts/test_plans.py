@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.descriptor import AUTO, HOST_ALGORITHMS
-from netsum.peers.plan import Mode, Plan, Ranks, Rows, owners
+from netsum.peers.plan import Mode, PeerPlan, Ranks, Rows, owners
 from netsum.peers.schedules import ALGORITHMS, make_plan, two_trees
 from netsum.peers.selection import choose
 from netsum.wire.schema import EVERYONE
@@ -37,7 +37,7 @@ class Row:
 class Member:
     """A rank that carries out its plan. ``time`` counts the messages on the longest chain up to now."""
 
-    plan: Plan
+    plan: PeerPlan
     rows: list[Row]
     at: int = 0
     sent: bool = False
@@ -50,7 +50,7 @@ class Member:
 class Network:
     """All ranks of a batch; messages between two of them keep their order, else anything may happen in any order."""
 
-    def __init__(self, plans: list[Plan], dests: Ranks, sources: Ranks) -> None:
+    def __init__(self, plans: list[PeerPlan], dests: Ranks, sources: Ranks) -> None:
         self.dests = dests
         self.members = []
         for rank, plan in enumerate(plans):

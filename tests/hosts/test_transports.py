@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from netsum.descriptor import Link
+from netsum.descriptor import MemberLink
 from netsum.errors import JoinError, NetsumError
 from netsum.frames import FrameFormat
 from netsum.packet_batch import SendBatch
@@ -330,10 +330,10 @@ def test_a_link_that_cannot_be_opened_is_named() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        frames = Link("frames", local=f"127.0.0.1:{port}", remote="127.0.0.1:9")
+        frames = MemberLink("frames", local=f"127.0.0.1:{port}", remote="127.0.0.1:9")
         for described, message in (
             (descriptor(0, 2, link=frames), rf"frames link at 127\.0\.0\.1:{port}.*in use"),
-            (descriptor(0, 2, link=Link("packet", interface="no-such-if")), r"packet link at no-such-if"),
+            (descriptor(0, 2, link=MemberLink("packet", interface="no-such-if")), r"packet link at no-such-if"),
             (descriptor(0, 2), r"belongs on the host with the address 10\.0\.0\.1"),
         ):
             with pytest.raises(JoinError, match=message):

@@ -7,8 +7,8 @@ from random import Random
 
 import numpy as np
 from netsum.wire.memory import LaneType
-from netsum_memory.optimizer_rules import Floats, Options, total
-from netsum_memory.parameters import Answer, Block, Push, load, save
+from netsum_memory.optimizer_rules import Floats, OptimizerOptions, total
+from netsum_memory.parameters import Answer, ParameterBlock, Push, load, save
 
 BLOCK = 2048
 SIZES = (BLOCK + 700, 10, 2 * BLOCK)
@@ -22,7 +22,7 @@ def model(seed: int) -> list[Floats]:
 class Memory:
     """The blocks of a model: its parameters, the optimizer's state, and the answers that have come."""
 
-    def __init__(self, options: Options, layers: Sequence[Floats]) -> None:
+    def __init__(self, options: OptimizerOptions, layers: Sequence[Floats]) -> None:
         self.options = options
         self.parameters: dict[int, Floats] = {}
         self.layers: list[list[int]] = []
@@ -31,7 +31,7 @@ class Memory:
             cut = {first + number: layer[at : at + BLOCK].copy() for number, at in enumerate(range(0, layer.size, BLOCK))}
             self.parameters |= cut
             self.layers.append(list(cut))
-        self.blocks = {address: Block() for address in self.parameters}
+        self.blocks = {address: ParameterBlock() for address in self.parameters}
         self.sequence = 0
         self.answers: dict[tuple[int, int], Answer] = {}
         """By address and worker, the last."""

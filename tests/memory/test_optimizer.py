@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.wire.memory import LaneType, MemoryStatus
-from netsum_memory.optimizer_rules import LocalOptimizer, Options, elastic
+from netsum_memory.optimizer_rules import LocalOptimizer, OptimizerOptions, elastic
 from netsum_memory.parameters import ASK, LEAVE, Answer
 
 from tests.examples import one_in
@@ -35,7 +35,7 @@ def floats(answer: Answer) -> list[float]:
 
 
 def one_block(**options: Any) -> Memory:
-    return Memory(Options.of({"lr": 1.0, **options}), [np.zeros(2, np.float32)])
+    return Memory(OptimizerOptions.of({"lr": 1.0, **options}), [np.zeros(2, np.float32)])
 
 
 def values(*given: float) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -47,7 +47,7 @@ def values(*given: float) -> np.ndarray[Any, np.dtype[np.float32]]:
 @one_in(8)
 def test_steps_are_bit_equal_to_one_process_in_any_order(options: dict[str, Any], seed: int, workers: int) -> None:
     rng, randoms = Random(seed), np.random.default_rng(seed)
-    given_options = Options.of({**options, "workers": workers})
+    given_options = OptimizerOptions.of({**options, "workers": workers})
     local = model(seed)
     memory = Memory(given_options, local)
     reference = LocalOptimizer(given_options, local)
@@ -125,7 +125,7 @@ def test_the_step_so_far_is_told() -> None:
 
 def test_a_layer_waits_for_its_norms_and_anyone_may_bring_them() -> None:
     """A worker that is late for the first phase learns the shares, and finishes the step where no other client has."""
-    options = Options.of({"optimizer": "lars", "lr": 1.0, "workers": 2, "quorum": 1})
+    options = OptimizerOptions.of({"optimizer": "lars", "lr": 1.0, "workers": 2, "quorum": 1})
     memory = Memory(options, [np.ones(SIZES[0], np.float32)])
     for address in (0, 1):
         (answer,) = memory.push(address, 0, 1, np.ones_like(memory.parameters[address]))
@@ -163,7 +163,7 @@ def test_stale_gradients_are_applied_at_once_and_the_fast_wait() -> None:
 
 
 def test_elastic_averaging_pulls_both_ways() -> None:
-    options = Options.of({"mode": "elastic", "moving_rate": 0.25, "workers": 2})
+    options = OptimizerOptions.of({"mode": "elastic", "moving_rate": 0.25, "workers": 2})
     center = np.zeros(2, np.float32)
     memory = Memory(options, [center])
     workers = [values(4, 8), values(-4, 0)]
@@ -195,4 +195,4 @@ def test_elastic_averaging_pulls_both_ways() -> None:
 )
 def test_wrong_options_are_named(wrong: dict[str, Any], word: str) -> None:
     with pytest.raises(ValueError, match=word):
-        Options.of(wrong)
+        OptimizerOptions.of(wrong)

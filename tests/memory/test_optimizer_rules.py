@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum_memory.optimizer_rules import LocalOptimizer, Options
+from netsum_memory.optimizer_rules import LocalOptimizer, OptimizerOptions
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -47,7 +47,7 @@ def test_steps_are_torchs(name: str, optimizer_of: Callable[..., Any], options: 
     layers = [rng.normal(size=shape).astype(np.float32) for shape in SHAPES]
     tensors = [torch.nn.Parameter(torch.tensor(layer)) for layer in layers]
     theirs = optimizer_of(tensors, **options)
-    ours = LocalOptimizer(Options.of({"optimizer": name, **options}), layers)
+    ours = LocalOptimizer(OptimizerOptions.of({"optimizer": name, **options}), layers)
     # LARS leaves vectors (biases) to SGD without decay: a trust coefficient of 0.
     trust = [None if name != "lars" or layer.ndim > 1 else 0.0 for layer in layers]
     settings = [() if each is None else (options["lr"], 0.0, each) for each in trust]

@@ -12,12 +12,12 @@ import pytest
 from netsum.communicator import Communicator
 from netsum.core.progress import Flow
 from netsum.errors import CallTimeoutError, MismatchError, UnsupportedError
-from netsum.memory.parameters import Parameters, Step
+from netsum.memory.parameters import Parameters, PushResult
 from netsum.memory.run import Task
 from netsum.transports import Transport
 from netsum.wire.memory import Instruction, LaneType, MemoryHeader
-from netsum_memory.optimizer_rules import Floats, LocalOptimizer, Options, elastic
-from netsum_memory.parameters import Block, ParametersKind
+from netsum_memory.optimizer_rules import Floats, LocalOptimizer, OptimizerOptions, elastic
+from netsum_memory.parameters import ParameterBlock, ParametersKind
 
 from tests.hosts.calls import allreduce, on_each, ranks, running
 from tests.hosts.network import MemoryNetwork
@@ -54,7 +54,7 @@ def train(workers: Sequence[Parameters], first: int, last: int) -> None:
 def local_steps(options: dict[str, Any], workers: int, steps: int) -> list[Floats]:
     """The parameters after so many steps in one process."""
     local = model()
-    reference = LocalOptimizer(Options.of(options), local)
+    reference = LocalOptimizer(OptimizerOptions.of(options), local)
     for step in range(1, steps + 1):
         reference.step([gradients(worker, step) for worker in range(workers)])
     return local
@@ -78,7 +78,7 @@ def test_workers_have_the_bits_of_one_process(options: dict[str, Any]) -> None:
     options = {"lr": 0.1, "weight_decay": 0.01, "workers": 3, **options}
     inside = Inside("parameters", options)
     local = model()
-    reference = LocalOptimizer(Options.of(options), local)
+    reference = LocalOptimizer(OptimizerOptions.of(options), local)
     workers = begun(inside, 3)
 
     def steps(mine: Parameters) -> None:
@@ -116,7 +116,7 @@ def test_a_device_that_is_killed_goes_on_where_it_was(tmp_path: Path, parity: in
     same(second.layers, first.layers)
 
 
-def blocks(inside: Inside) -> list[Block]:
+def blocks(inside: Inside) -> list[ParameterBlock]:
     kinds = [holding.shard.kind for holding in inside.device.holdings.all()]
     return [block for kind in kinds if isinstance(kind, ParametersKind) for block in list(kind.blocks.values())]
 
@@ -198,7 +198,7 @@ def test_elastic_workers_and_the_memory_attract_each_other() -> None:
     for _ in range(3):
         second.average()
         for layer, other in zip(center, others, strict=True):
-            elastic(Options.of(options), layer, other)
+            elastic(OptimizerOptions.of(options), layer, other)
         same(second.layers, others)
     first.load()
     same(first.layers, center)
@@ -214,7 +214,7 @@ def test_gradients_that_the_switch_has_summed(optimizer: str) -> None:
         members = [Parameters(inside.opened(), model(1 + comm.rank), comm=comm) for comm in communicators]
         returned([member.begin for member in members])
         local = model()
-        reference = LocalOptimizer(Options.of({"optimizer": optimizer, "lr": 0.1}), local)
+        reference = LocalOptimizer(OptimizerOptions.of({"optimizer": optimizer, "lr": 0.1}), local)
         for step in (1, 2):
             summed = allreduce(communicators, [flat(rank, step) for rank in range(3)], op="mean")
             returned([partial(member.step, gradients(rank, step)) for rank, member in enumerate(members)])
@@ -252,7 +252,7 @@ def test_a_late_ranks_gradient_does_not_count() -> None:
         members = members_of(inside, communicators)
         blocks = 1 + -(-flat(0, 1).nbytes // 1024)  # that tell the call, and that carry it
 
-        def step(comm: Communicator) -> Step:
+        def step(comm: Communicator) -> PushResult:
             until(lambda: comm.rank != 1 or communicators[0].stats.degraded == blocks)
             return members[comm.rank].step(gradients(comm.rank, 1))
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from netsum.core.progress import Flow
 from netsum.memory.array import MemoryArray
 from netsum.memory.parameters import Parameters
-from netsum.memory.run import Run, Task
+from netsum.memory.run import InstructionRun, Task
 from netsum.wire.memory import MAX_MESSAGE, Flag, Instruction, LaneType, MemoryStatus
 from netsum_memory import message
 from netsum_memory.execute import Result
-from netsum_memory.message import Address, Message
+from netsum_memory.message import Address, MemoryMessage
 from netsum_memory.parameters import ParametersKind
 from netsum_memory.store import Store
 from numpy.typing import NDArray
@@ -37,9 +37,9 @@ STEPS = 3
 class Pending:
     """An instruction that the network has, and where its reply goes."""
 
-    run: Run
+    run: InstructionRun
     row: int
-    packet: Message
+    packet: MemoryMessage
     life: int
 
 
@@ -71,7 +71,7 @@ class Net:
     def join(self, group: Address) -> None:
         """Replies to many are handed to each of them."""
 
-    def submit(self, run: Run) -> None:
+    def submit(self, run: InstructionRun) -> None:
         run.task.left += run.number
         for row in range(run.number):
             ring = np.zeros((1, MAX_MESSAGE), np.uint8)

@@ -12,7 +12,7 @@ from netsum_planner.simulator.scenario import JobPlan, Scenario
 from netsum_planner.topologies import shapes
 
 from tests.system.predictions.commands import SMALL, reaction
-from tests.system.predictions.measured import Errors, Row
+from tests.system.predictions.measured import Errors, PredictionRow
 
 
 @pytest.mark.parametrize("algorithm", ["in_network", "ring", "double_binary_tree"])
@@ -25,7 +25,7 @@ def test_how_long_a_host_takes_is_found_with_a_small_call(algorithm: str) -> Non
 
 
 def test_every_row_counts() -> None:
-    rows = [Row("star2", 2, "ring", "flow", foreseen, 2.0, 0.5) for foreseen in (2.0, 1.0, 2.2)]
+    rows = [PredictionRow("star2", 2, "ring", "flow", foreseen, 2.0, 0.5) for foreseen in (2.0, 1.0, 2.2)]
     told = json.loads(Errors("embedded", rows=rows).to_json())
     assert [row["error"] for row in told["rows"]] == [0.0, 0.5, 0.1]
     assert (told["median_error"], told["worst_error"]) == (0.1, 0.5)

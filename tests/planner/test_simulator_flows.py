@@ -17,8 +17,8 @@ from netsum.wire.schema import HEADER_BYTES
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator import collectives
 from netsum_planner.simulator.flows import Change, max_min, simulate
-from netsum_planner.simulator.network import Network, Wire
-from netsum_planner.simulator.outcome import Outcome
+from netsum_planner.simulator.network import SimulatedNetwork, Wire
+from netsum_planner.simulator.outcome import SimulationResult
 from netsum_planner.simulator.run import run_flows
 from netsum_planner.simulator.scenario import Failure, JobPlan, Scenario, Straggler
 from netsum_planner.simulator.schedules import Schedule
@@ -73,7 +73,7 @@ def two_hosts(spines: int = 2) -> Topology:
 
 def test_messages_share_a_link_or_follow_each_other() -> None:
     for lanes, ends in (((0, 1), [2, 3]), ((0, 0), [1, 3])):
-        schedule = Schedule(Network(two_hosts()))
+        schedule = Schedule(SimulatedNetwork(two_hosts()))
         sent = [schedule.send("h1", "h2", size, (), lane=lane) for size, lane in zip((1, 2), lanes, strict=True)]
         after = schedule.wait([sent[0]], 10.0)
         found = simulate(schedule).arrived
@@ -82,14 +82,14 @@ def test_messages_share_a_link_or_follow_each_other() -> None:
 
 
 def test_a_delay_passes_once_a_message_has_left() -> None:
-    network = Network(shapes.star(2, Fraction(1, 10**9), delay_us=500_000))
+    network = SimulatedNetwork(shapes.star(2, Fraction(1, 10**9), delay_us=500_000))
     schedule = Schedule(network)
     sent = schedule.send("h1", "h2", 3, ())
     assert simulate(schedule).arrived[sent] == pytest.approx(3 + 2 * 0.5)
 
 
 def test_a_link_that_fails_is_avoided_once_that_is_known() -> None:
-    network = Network(two_hosts())
+    network = SimulatedNetwork(two_hosts())
     first = network.pairs[network.path("h1", "h2")[1]]
     schedule = Schedule(network)
     sent = schedule.send("h1", "h2", 10, ())
@@ -106,7 +106,7 @@ def test_without_another_path_there_is_an_error() -> None:
         run_flows(two_hosts(1), scenario)
 
 
-def one(topology: Topology, algorithm: str, size: int, **more: object) -> Outcome:
+def one(topology: Topology, algorithm: str, size: int, **more: object) -> SimulationResult:
     return run_flows(topology, Scenario(jobs=(JobPlan(algorithm=algorithm, size=size, **more),)))  # type: ignore[arg-type]
 
 
@@ -203,7 +203,7 @@ def test_switches_that_only_forward_are_named() -> None:
 
 
 def test_paths_are_shortest_and_those_to_neighbors_differ() -> None:
-    network = Network(shapes.fat_tree(4, 1))
+    network = SimulatedNetwork(shapes.fat_tree(4, 1))
     taken = set()
     for target in range(13, 17):
         path = network.path("h1", f"h{target}")
@@ -220,11 +220,11 @@ def test_paths_are_shortest_and_those_to_neighbors_differ() -> None:
 
 def test_paths_that_a_file_names_are_taken() -> None:
     topology = shapes.leaf_spine(2, 2, 1, RATE)
-    usual = Network(topology)
+    usual = SimulatedNetwork(topology)
     middle = usual.pairs[usual.path("h1", "h2")[1]][1]
     other = next(name for name in ("spine1", "spine2") if name != middle)
     told = replace(topology, routes={("h1", "h2"): ("h1", "leaf1", other, "leaf2", "h2")})
-    network = Network(told)
+    network = SimulatedNetwork(told)
     assert network.pairs[network.path("h1", "h2")[1]] == ("leaf1", other)
     network.set_down([network.number["leaf1", other]], down=True)
     assert network.pairs[network.path("h1", "h2")[1]] == ("leaf1", middle)

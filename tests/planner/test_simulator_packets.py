@@ -12,8 +12,8 @@ from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.frames import PREFIX_BYTES
 from netsum.wire.schema import HEADER_BYTES
 from netsum_planner.errors import PlanError
-from netsum_planner.simulator.network import Network, Wire
-from netsum_planner.simulator.outcome import Counts, Outcome
+from netsum_planner.simulator.network import SimulatedNetwork, Wire
+from netsum_planner.simulator.outcome import Counts, SimulationResult
 from netsum_planner.simulator.packet_nodes import PacketHost
 from netsum_planner.simulator.packets import Faults, PacketSimulation
 from netsum_planner.simulator.run import Lateness, _packet_job, run_flows, run_packets
@@ -30,12 +30,12 @@ CROSSING = (JobPlan(name="a", hosts=("h1", "h3"), size=SIZE), JobPlan(name="b", 
 BLOCKS = 64
 
 
-def run(topology: Topology, faults: Faults | None = None, *, seed: int = 0, **more: Any) -> Outcome:
+def run(topology: Topology, faults: Faults | None = None, *, seed: int = 0, **more: Any) -> SimulationResult:
     scenario = Scenario(**{"jobs": (JobPlan(size=SIZE, calls=2),), **more})
     return run_packets(topology, scenario, Wire(window=64), faults, seed=seed)
 
 
-def counts(outcome: Outcome) -> Counts:
+def counts(outcome: SimulationResult) -> Counts:
     assert outcome.counts is not None
     return outcome.counts
 
@@ -127,7 +127,7 @@ def test_a_job_that_cannot_go_on_is_named() -> None:
     topology = shapes.star(2, RATE)
     packets = _packet_job(job, topology.hosts, Wire(), Lateness(Scenario(jobs=(job,)), 0))
     with pytest.raises(PlanError, match="job stuck waits for ever"):
-        Deaf(Network(topology), Faults(), [packets]).run()
+        Deaf(SimulatedNetwork(topology), Faults(), [packets]).run()
 
 
 def test_a_straggler_holds_up_both_alike() -> None:

@@ -77,7 +77,7 @@ def test_every_allocation_of_a_box(box: Topology, count: int, most: int) -> None
 
 def test_trees_one_by_one_are_as_many_as_the_optimum_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """With no candidates that suffice."""
-    monkeypatch.setattr(module.Network, "chosen", lambda *_: [])
+    monkeypatch.setattr(module.ForwardingNetwork, "chosen", lambda *_: [])
     packing = pack(shapes.dgx1v(), "gpu5")
     check(packing)
     assert packing.rate == packing.optimum == 150

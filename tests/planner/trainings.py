@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from netsum_planner.placement.failure_domains import derived
-from netsum_planner.placement.jobs import Job, Wanted
+from netsum_planner.placement.jobs import TrainingJob, Wanted
 from netsum_planner.placement.search import Placer
 from netsum_planner.topologies.model import Topology
 from netsum_planner.training.job import Layer, Machine, Training
@@ -18,10 +18,10 @@ BLOCKS = Training(name="blocks", batch=8, layers=tuple(Layer(name=f"b{n}", param
 """A sample takes 12 ms, forward and backward; all gradients are 160 MB."""
 
 
-def job(name: str = "job", workers: int = 4, training: Training = BLOCKS, **more: Any) -> Job:
-    return Job(Wanted(name=name, training=Path("x.yaml"), workers=workers, **more), training)
+def job(name: str = "job", workers: int = 4, training: Training = BLOCKS, **more: Any) -> TrainingJob:
+    return TrainingJob(Wanted(name=name, training=Path("x.yaml"), workers=workers, **more), training)
 
 
-def placer(topology: Topology, *jobs: Job, taken: str = "", **more: Any) -> Placer:
+def placer(topology: Topology, *jobs: TrainingJob, taken: str = "", **more: Any) -> Placer:
     scopes = derived(topology)
     return Placer(topology, replace(scopes, taken=frozenset(taken.split())), jobs, MACHINE, **more)

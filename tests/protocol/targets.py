@@ -10,8 +10,8 @@ import netsum_p4
 from netsum.wire.codec import parse_record
 from netsum.wire.schema import CPU_PORT, OUTCOMES_PER_JOB, Outcome, PacketOutKind
 from netsum_controller.config.topology import Switch
-from netsum_controller.entries import Entry, Item, MulticastGroup
-from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
+from netsum_controller.entries import Item, MulticastGroup, TableEntry
+from netsum_controller.p4runtime.client import SwitchClient, Update, UpdateKind
 from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_switch.pipeline import load_pipeline
 from netsum_switch.table import Exact, Lpm, Match
@@ -77,16 +77,16 @@ class InProcess:
         for item in old:
             if isinstance(item, MulticastGroup):
                 self.pipeline.pre.delete_group(item.group_id)
-            elif isinstance(item, Entry):
+            elif isinstance(item, TableEntry):
                 self._tables[item.TABLE].delete(self._match(item))
         for item in new:
             if isinstance(item, MulticastGroup):
                 self.pipeline.pre.set_group(item.group_id, sorted(item.replicas))
-            elif isinstance(item, Entry):
+            elif isinstance(item, TableEntry):
                 action = next(name for name in self.pipeline.actions if name.endswith(f".{item.ACTION}"))
                 self._tables[item.TABLE].insert(self._match(item), action, tuple(item.params.values()))
 
-    def _match(self, item: Entry) -> tuple[Match, ...]:
+    def _match(self, item: TableEntry) -> tuple[Match, ...]:
         return tuple(
             Lpm(item.match[key.name], item.match[item.PREFIX[key.name]])
             if key.name in item.PREFIX
@@ -157,8 +157,8 @@ class OnSwitch:
         self._switch.drain()
 
     def replace(self, old: Iterable[Item], new: Iterable[Item]) -> None:
-        updates = [Update(Kind.DELETE, item) for item in old]
-        self._client.write([*updates, *(Update(Kind.INSERT, item) for item in new)])
+        updates = [Update(UpdateKind.DELETE, item) for item in old]
+        self._client.write([*updates, *(Update(UpdateKind.INSERT, item) for item in new)])
 
     def exchange(self, port: int, frame: bytes) -> Sent:
         self._switch.send(port, frame)

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 from netsum.report import Report
+from netsum_testbed.verify.cells import CallKind as CellKind
 from netsum_testbed.verify.cells import Cell
-from netsum_testbed.verify.cells import Kind as CellKind
 
 from tests.system.faults.make import Possible
-from tests.system.faults.scenario import Kind
-from tests.system.soak.cases import Plan, make_plan
+from tests.system.faults.scenario import EventKind
+from tests.system.soak.cases import RoundPlan, make_plan
 from tests.system.soak.error_attribution import BAD_LINK, BUSY, History
-from tests.system.soak.messages import Answer, Began, Failure, Left, Message, NotJoined, Resynced, Resyncing
+from tests.system.soak.messages import Answer, Began, Failure, Left, NotJoined, Resynced, Resyncing, WorkerMessage
 
 
-def plan_of(*, degrades: bool = False) -> Plan:
+def plan_of(*, degrades: bool = False) -> RoundPlan:
     """A round of four ranks in which no rank sleeps."""
     plans = (make_plan(3, n, Possible()) for n in range(200))
     plan = next(plan for plan in plans if plan.degrades == degrades and plan.workers == 4)
@@ -40,7 +40,7 @@ def done(rank: int, when: float, step: int = 5) -> Answer:
     return Answer(rank, step, 1, None, Report(), when, when=when)
 
 
-def history_of(words: Sequence[Message], plan: Plan | None = None) -> History:
+def history_of(words: Sequence[WorkerMessage], plan: RoundPlan | None = None) -> History:
     """Four ranks, all in call 5 at time 100, and what they say then."""
     history = History(plan or plan_of())
     for rank in range(4):
@@ -67,18 +67,18 @@ TIMEOUT = failed("CallTimeoutError", "no result", [2])
         ([began(2, 100.2, step=4)], "rank 2 is named, and nothing had happened to any rank"),
     ],
 )
-def test_a_rank_that_keeps_up_must_not_be_named(words: Sequence[Message], why: str) -> None:
+def test_a_rank_that_keeps_up_must_not_be_named(words: Sequence[WorkerMessage], why: str) -> None:
     assert why in told(history_of([*words, TIMEOUT]))
 
 
-@pytest.mark.parametrize("kind", [Kind.STALL, Kind.CUT, Kind.KILL, Kind.EVICT, BAD_LINK])
+@pytest.mark.parametrize("kind", [EventKind.STALL, EventKind.CUT, EventKind.KILL, EventKind.EVICT, BAD_LINK])
 def test_a_delayed_rank_may_be_named(kind: str) -> None:
     history = history_of([TIMEOUT])
     history.begins(kind, [2], 101.0)
     assert told(history) == ""
 
 
-@pytest.mark.parametrize("kind", [Kind.RESTART_CONTROLLER, Kind.HANG_CONTROLLER])
+@pytest.mark.parametrize("kind", [EventKind.RESTART_CONTROLLER, EventKind.HANG_CONTROLLER])
 def test_calls_do_not_need_the_controller_and_joining_does(kind: str) -> None:
     resync = Resynced(1, 105.0, Failure("CallTimeoutError", True, "", (2,)), when=135.0)
     history = history_of([TIMEOUT, Resyncing(2, when=106.0), resync])
@@ -89,7 +89,7 @@ def test_calls_do_not_need_the_controller_and_joining_does(kind: str) -> None:
     assert "rank 1, resync" not in told(history)
 
 
-@pytest.mark.parametrize("kind", [Kind.RESTART_SWITCH, Kind.MOVE, BUSY])
+@pytest.mark.parametrize("kind", [EventKind.RESTART_SWITCH, EventKind.MOVE, BUSY])
 def test_any_rank_may_be_named_when_the_path_of_all_was_down(kind: str) -> None:
     history = history_of([TIMEOUT])
     history.begins(kind, None, 101.0).over = 102.0
@@ -98,22 +98,22 @@ def test_any_rank_may_be_named_when_the_path_of_all_was_down(kind: str) -> None:
 
 def test_a_trouble_of_another_or_long_ago_or_later_is_no_excuse() -> None:
     history = history_of([TIMEOUT])
-    history.begins(Kind.STALL, [1], 101.0)
-    history.begins(Kind.CUT, [2], 20.0).over = 30.0
-    history.begins(Kind.CUT, [2], 105.5)
-    history.begins(Kind.RESTART_SWITCH, (), 101.0)  # a switch that the job does not use
+    history.begins(EventKind.STALL, [1], 101.0)
+    history.begins(EventKind.CUT, [2], 20.0).over = 30.0
+    history.begins(EventKind.CUT, [2], 105.5)
+    history.begins(EventKind.RESTART_SWITCH, (), 101.0)  # a switch that the job does not use
     assert "rank 2 is named" in told(history)
 
 
 def test_who_waits_behind_one_that_was_held_up_may_be_named_with_it() -> None:
     history = history_of([failed("CallTimeoutError", "no result", [1, 2])])
-    history.begins(Kind.STALL, [1], 101.0)
+    history.begins(EventKind.STALL, [1], 101.0)
     assert told(history) == ""
     gone_on = history_of([done(2, 101.0), failed("CallTimeoutError", "no result", [1, 2])])
-    gone_on.begins(Kind.STALL, [1], 101.0)
+    gone_on.begins(EventKind.STALL, [1], 101.0)
     assert "rank 2 is named, and it had gone on" in told(gone_on)
     behind = history_of([began(2, 100.2, step=4), TIMEOUT])
-    behind.begins(Kind.STALL, [3], 101.0)
+    behind.begins(EventKind.STALL, [3], 101.0)
     assert told(behind) == ""
 
 
@@ -126,7 +126,7 @@ def test_whom_the_words_name_counts_too() -> None:
     history = history_of([failed("CallTimeoutError", text)])
     assert "rank 1 is said to be waited for" in told(history)
     assert "rank 3 is said to be waited for" in told(history)
-    history.begins(Kind.RESTART_SWITCH, None, 99.0)
+    history.begins(EventKind.RESTART_SWITCH, None, 99.0)
     assert told(history) == ""
 
 
@@ -134,7 +134,7 @@ def test_a_resync_must_not_name_who_is_in_it() -> None:
     resync = Resynced(0, 105.0, Failure("CallTimeoutError", True, "", (2,)), when=135.0)
     assert "it was in its resync, too" in told(history_of([Resyncing(2, when=106.0), resync]))
     late = history_of([resync])
-    late.begins(Kind.STALL, [1], 103.0)
+    late.begins(EventKind.STALL, [1], 103.0)
     assert told(late) == ""
 
 
@@ -148,8 +148,8 @@ def test_an_eviction_is_said_of_whom_it_happened_to() -> None:
     history = history_of(words)
     assert "rank 0, call 5: it was not: EvictedError" in told(history)
     assert "rank 3 was not evicted" in told(history)
-    history.begins(Kind.EVICT, [0], 99.0)
-    history.begins(Kind.EVICT, [3], 99.0)
+    history.begins(EventKind.EVICT, [0], 99.0)
+    history.begins(EventKind.EVICT, [3], 99.0)
     assert told(history) == ""
 
 
@@ -158,9 +158,9 @@ def test_aborted_needs_one_that_was_to_give_something_and_was_evicted() -> None:
     cell = Cell((1, 0, 0), 5, CellKind("broadcast", "", "int8"), 4, 10, root=2)
     steps = [*plan.steps[:5], replace(plan.steps[5], cell=cell)]
     history = history_of([failed("AbortedError")], replace(plan, steps=tuple(steps)))
-    history.begins(Kind.EVICT, [1], 99.0)
+    history.begins(EventKind.EVICT, [1], 99.0)
     assert "was evicted" in told(history)
-    history.begins(Kind.EVICT, [2], 99.0)
+    history.begins(EventKind.EVICT, [2], 99.0)
     assert told(history) == ""
 
 
@@ -175,7 +175,7 @@ def test_being_late_is_for_jobs_that_degrade_and_calls_that_ask(name: str) -> No
 
 @pytest.mark.parametrize("degrades", [False, True])
 def test_an_epoch_ends_for_a_reason(*, degrades: bool) -> None:
-    def history(*words: Message) -> History:
+    def history(*words: WorkerMessage) -> History:
         return history_of([*words, failed("DesynchronizedError")], plan_of(degrades=degrades))
 
     assert "nothing had happened that ends an epoch" in told(history())
@@ -184,12 +184,12 @@ def test_an_epoch_ends_for_a_reason(*, degrades: bool) -> None:
     before = history(Resyncing(1, when=50.0), Resyncing(0, when=52.0))
     assert "nothing had happened that ends an epoch" in told(before)
     restarted = history()
-    restarted.begins(Kind.RESTART_SWITCH, None, 101.0)
+    restarted.begins(EventKind.RESTART_SWITCH, None, 101.0)
     assert ("nothing" in told(restarted)) == (not degrades), "a job that waits goes on after a restart"
     late = history_of([failed("DesynchronizedError", "this rank was so late that")], plan_of(degrades=degrades))
     assert ("nothing" in told(late)) == (not degrades)
     killed = history()
-    killed.begins(Kind.KILL, [3], 101.0)
+    killed.begins(EventKind.KILL, [3], 101.0)
     assert told(killed) == ""
 
 
@@ -199,7 +199,7 @@ def test_closed_follows_an_error_and_present_ranks_have_not_left() -> None:
     assert told(history_of([failed("CallTimeoutError"), earlier])) == ""
     left = failed("CallTimeoutError", "waiting for rank 2 (h3), which has left", [2])
     history = history_of([left])
-    history.begins(Kind.STALL, [2], 101.0)
+    history.begins(EventKind.STALL, [2], 101.0)
     assert "rank 2 had not left" in told(history)
     history.take(Left(2, None, 0, 0, when=104.0))  # type: ignore[arg-type]
     assert told(history) == ""
@@ -210,7 +210,7 @@ def test_the_controller_makes_no_member_wait_for_nothing() -> None:
     assert told(history_of([Resyncing(1, when=103.0), failed("NotReadyError")])) == ""
 
 
-@pytest.mark.parametrize("kind", [Kind.RESTART_CONTROLLER, Kind.HANG_CONTROLLER, BUSY])
+@pytest.mark.parametrize("kind", [EventKind.RESTART_CONTROLLER, EventKind.HANG_CONTROLLER, BUSY])
 def test_a_rank_is_not_let_in_for_a_reason(kind: str) -> None:
     refused = NotJoined(3, Failure("NotReadyError", True, "does not answer"), 60.0, when=90.0)
     assert "rank 3, join: nothing had happened" in told(history_of([refused]))
@@ -223,11 +223,11 @@ def test_a_busy_machine_makes_no_rank_late() -> None:
     history = history_of([])
     history.begins(BUSY, None, 98.0).over = 101.0
     history.begins(BUSY, None, 104.0).over = 104.5
-    history.begins(Kind.STALL, [1], 102.0).over = 103.0
+    history.begins(EventKind.STALL, [1], 102.0).over = 103.0
     assert history.busy(100.0, 105.0) == 1.5
 
 
 def test_a_complaint_says_what_was_going_on() -> None:
     history = history_of([TIMEOUT])
-    history.begins(Kind.STALL, [1], 101.0).over = 103.0
+    history.begins(EventKind.STALL, [1], 101.0).over = 103.0
     assert "called 5.0 s ago; stall of [1] -4.0..-2.0" in told(history)

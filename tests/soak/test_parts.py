@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netsum.report import Report
 from netsum_testbed.verify.cells import COLLECTIVES, Cell, groups_of
-from netsum_testbed.verify.cells import Kind as CellKind
+from netsum_testbed.verify.cells import CallKind as CellKind
 from netsum_testbed.verify.data import Array
 from netsum_testbed.verify.data import contribution as cell_contribution
 from netsum_testbed.verify.run import DTYPES, FLOATS
 
 from tests.system.faults.make import Possible
-from tests.system.faults.scenario import Event, Kind, LinkFaults, Scenario, Where
-from tests.system.soak.cases import MAX_WORKERS, MIN_WORKERS, SHAPES, SITE, Plan, Step, make_plan
+from tests.system.faults.scenario import Event, EventKind, LinkFaults, Scenario, Where
+from tests.system.soak.cases import MAX_WORKERS, MIN_WORKERS, SHAPES, SITE, RoundCall, RoundPlan, make_plan
 from tests.system.soak.error_attribution import History
 from tests.system.soak.messages import Answer, combined, contribution, members_of
 from tests.system.soak.oracle import Oracle
@@ -39,7 +39,7 @@ def test_rounds_follow_from_the_seed(seed: int, index: int) -> None:
     assert len(set(plan.members)) == plan.workers
     leaves = {SITE.hosts[host].switch for host in plan.members}
     assert len(leaves) == (1 if plan.shape == "star" else 2)
-    assert {event.what for event in plan.scenario.events if event.kind is Kind.CUT_TRUNK} <= set(SITE.links)
+    assert {event.what for event in plan.scenario.events if event.kind is EventKind.CUT_TRUNK} <= set(SITE.links)
     numbers = [number for group in groups_of(cells, 3) for number in group]
     assert numbers == list(range(3, len(plan.steps)))
 
@@ -54,20 +54,20 @@ def test_every_shape_and_collective_comes_up() -> None:
 
 
 def test_a_given_scenario_is_what_goes_wrong() -> None:
-    scenario = Scenario(links={7: LinkFaults()}, events=(Event(after=1, kind=Kind.STALL, rank=3),))
+    scenario = Scenario(links={7: LinkFaults()}, events=(Event(after=1, kind=EventKind.STALL, rank=3),))
     plan = make_plan(1, 0, EVERYTHING, scenario)
     assert plan.scenario == scenario
     assert plan.workers > 7
 
 
-def degrading() -> Plan:
+def degrading() -> RoundPlan:
     """A round whose job degrades."""
     return next(plan for n in range(100) if (plan := make_plan(3, n, EVERYTHING)).degrades and plan.workers == 4)
 
 
-def step_of(dtype: str, op: str, count: int = 300, *, late: str = "accept") -> Step:
+def step_of(dtype: str, op: str, count: int = 300, *, late: str = "accept") -> RoundCall:
     """An allreduce of four ranks, who tag what they give."""
-    return Step(Cell((1, 0, 0), 0, CellKind("allreduce", op, dtype), 4, count), late, tagged=True)
+    return RoundCall(Cell((1, 0, 0), 0, CellKind("allreduce", op, dtype), 4, count), late, tagged=True)
 
 
 KINDS = [(dtype, op) for dtype in FLOATS for op in ("sum", "mean", "max")]
@@ -91,23 +91,23 @@ def test_a_partial_result_tells_who_is_in_it(dtype: str, op: str) -> None:
     assert members_of(op, inputs, wrong, 32).unexplained.tolist() == [0]
 
 
-def answers(plan: Plan, step: Step, result: Array, report: Report, ranks: Sequence[int]) -> list[Answer]:
+def answers(plan: RoundPlan, step: RoundCall, result: Array, report: Report, ranks: Sequence[int]) -> list[Answer]:
     """The same result on these ranks."""
     number = plan.steps.index(step)
     return [Answer(rank, number, 1, result.copy(), replace(report), 0.0) for rank in ranks]
 
 
-def judged(plan: Plan, given: Sequence[Answer], evicted: Sequence[int] = ()) -> list[str]:
+def judged(plan: RoundPlan, given: Sequence[Answer], evicted: Sequence[int] = ()) -> list[str]:
     """The oracle's findings."""
     history = History(plan)
-    history.begins(Kind.EVICT, evicted, 0.0)
+    history.begins(EventKind.EVICT, evicted, 0.0)
     judge = Oracle(plan, history)
     for answer in given:
         judge.take(answer)
     return [line for finding in judge.findings() for line in finding.complaints]
 
 
-def sum_of(chosen: Sequence[int], *, late: str = "accept") -> tuple[Plan, Step, Array]:
+def sum_of(chosen: Sequence[int], *, late: str = "accept") -> tuple[RoundPlan, RoundCall, Array]:
     """A round that degrades with one step, and the sum over these ranks."""
     step = step_of("float32", "sum", late=late)
     plan = replace(degrading(), steps=(step,), quorum=2)
@@ -147,7 +147,7 @@ def test_the_judge_sees_what_is_wrong() -> None:
 
 def test_an_evicted_rank_may_be_missing_in_silence() -> None:
     step = step_of("int32", "sum")
-    scenario = Scenario(events=(Event(after=0, kind=Kind.EVICT, rank=2),))
+    scenario = Scenario(events=(Event(after=0, kind=EventKind.EVICT, rank=2),))
     plan = replace(degrading(), steps=(step,), block_exp_ms=0.0, quorum=0, scenario=scenario)
     result = combined("sum", [contribution(step, rank) for rank in range(4)], (0, 1, 3))
     given = answers(plan, step, result, Report(blocks=2, min_worker_cnt=3), [0, 1, 3])
@@ -187,7 +187,7 @@ def test_cells_are_checked_where_a_rank_has_a_result() -> None:
     kind = CellKind("all_gather", "", "int32")
     cell = Cell((1, 0, 0), 0, kind, 3, 6, counts=((1,), (2,), (3,)), even=False)
     plan = next(p for n in range(100) if (p := make_plan(3, n, EVERYTHING)).workers == 3)
-    step = Step(cell)
+    step = RoundCall(cell)
     plan = replace(plan, steps=(step,))
     right = np.concatenate([cell_contribution(cell, rank) for rank in range(3)])
     assert judged(plan, answers(plan, step, right, Report(), [0, 2])) == []

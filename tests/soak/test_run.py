@@ -24,12 +24,12 @@ from tests.full.commands import shell_code
 from tests.full.conftest import FABRICS
 from tests.system import SEARCH_PATH
 from tests.system.faults.make import GONE, Possible
-from tests.system.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
+from tests.system.faults.scenario import Event, EventKind, LinkFaults, Rates, Scenario, Where
 from tests.system.soak import messages, run, worker, workers
-from tests.system.soak.cases import Plan, Step, make_plan
+from tests.system.soak.cases import RoundCall, RoundPlan, make_plan
 from tests.system.soak.messages import contribution
 from tests.system.soak.report import SoakTotals
-from tests.system.soak.run import Options, Soak
+from tests.system.soak.run import Soak, SoakOptions
 from tests.system.soak.workers import ServesOutside, open_outside
 from tests.threads import PATIENCE
 
@@ -53,7 +53,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def round_of(shape: str, workers: int = 3) -> int:
     """A round whose job waits, on such a shape, with calls that may take 20 seconds."""
 
-    def fits(plan: Plan) -> bool:
+    def fits(plan: RoundPlan) -> bool:
         return not plan.degrades and plan.shape == shape and plan.timeout == 20.0 and plan.workers >= workers
 
     return next(number for number in count() if fits(make_plan(1, number, Possible(), Scenario())))
@@ -64,7 +64,7 @@ def soak(
 ) -> tuple[SoakTotals, list[str]]:
     """Run one round; return its totals and what it printed."""
     totals, said = SoakTotals(fabric.switch, seed=1), list[str]()
-    options = Options(60.0, 1, round_, scenario or Scenario(), timeout=timeout)
+    options = SoakOptions(60.0, 1, round_, scenario or Scenario(), timeout=timeout)
     Soak(fabric, options, totals, Screen(said.append)).run()
     return totals, said
 
@@ -87,14 +87,14 @@ BAD = Rates(loss=0.05, duplicate=0.05, reorder=0.05)
 @pytest.mark.full
 def test_lost_doubled_reordered_packets_stalls_and_cuts(fabric: ServesOutside) -> None:
     link = LinkFaults(up=BAD, down=Rates(loss=0.1, burst=3, delay_ms=0.5, jitter_ms=0.5))
-    events = (Event(after=1, kind=Kind.STALL, rank=1, seconds=0.1), Event(after=2, kind=Kind.CUT, rank=0, seconds=0.1))
+    events = (Event(after=1, kind=EventKind.STALL, rank=1, seconds=0.1), Event(after=2, kind=EventKind.CUT, rank=0, seconds=0.1))
     totals = soaked(fabric, Scenario(seed=1, links={0: link, 1: link}, events=events), 0)
     assert min(totals.faults[name] for name in ("loss", "duplicate", "reorder", "delay", "stall", "cut")) > 0
 
 
 @pytest.mark.full
 def test_a_killed_worker_is_replaced(fabric: ServesOutside) -> None:
-    killed = Event(after=2, kind=Kind.KILL, rank=1, seconds=0.1)
+    killed = Event(after=2, kind=EventKind.KILL, rank=1, seconds=0.1)
     totals = soaked(fabric, Scenario(events=(killed,)), round_of("tree"))
     assert totals.faults["kill"] == 1
     assert totals.resyncs >= 2
@@ -103,12 +103,12 @@ def test_a_killed_worker_is_replaced(fabric: ServesOutside) -> None:
 @pytest.mark.parametrize(
     ("shape", "event"),
     [
-        ("star", Event(after=3, kind=Kind.RESTART_SWITCH, seconds=0.1)),
-        ("tree", Event(after=3, kind=Kind.RESTART_SWITCH, what="leaf2", seconds=0.1)),
-        ("stripes", Event(after=3, kind=Kind.RESTART_SWITCH, what="spine2", seconds=0.1)),
-        ("tree", Event(after=3, kind=Kind.RESTART_CONTROLLER, seconds=0.1)),
-        ("stripes", Event(after=3, kind=Kind.MOVE, what="ring", seconds=0.3)),
-        ("stripes", Event(after=3, kind=Kind.CUT_TRUNK, what="leaf1_spine2", seconds=0.3)),
+        ("star", Event(after=3, kind=EventKind.RESTART_SWITCH, seconds=0.1)),
+        ("tree", Event(after=3, kind=EventKind.RESTART_SWITCH, what="leaf2", seconds=0.1)),
+        ("stripes", Event(after=3, kind=EventKind.RESTART_SWITCH, what="spine2", seconds=0.1)),
+        ("tree", Event(after=3, kind=EventKind.RESTART_CONTROLLER, seconds=0.1)),
+        ("stripes", Event(after=3, kind=EventKind.MOVE, what="ring", seconds=0.3)),
+        ("stripes", Event(after=3, kind=EventKind.CUT_TRUNK, what="leaf1_spine2", seconds=0.3)),
     ],
     ids=lambda value: value if isinstance(value, str) else f"{value.kind}-{value.what}",
 )
@@ -117,14 +117,14 @@ def test_no_call_notices(fabric: ServesOutside, shape: str, event: Event) -> Non
     totals = soaked(fabric, Scenario(events=(event,)), round_of(shape), timeout=PATIENCE)
     assert totals.faults[event.kind.value] == 1
     assert not totals.errors
-    assert (totals.resumes > 0) == (event.kind in (Kind.RESTART_SWITCH, Kind.MOVE))
+    assert (totals.resumes > 0) == (event.kind in (EventKind.RESTART_SWITCH, EventKind.MOVE))
 
 
 @pytest.mark.full
 def test_a_controller_that_is_killed_does_not_hang(fabric: ServesOutside) -> None:
     events = (
-        Event(after=3, kind=Kind.RESTART_CONTROLLER, seconds=0.5),
-        Event(after=3, kind=Kind.HANG_CONTROLLER, seconds=0.1),
+        Event(after=3, kind=EventKind.RESTART_CONTROLLER, seconds=0.5),
+        Event(after=3, kind=EventKind.HANG_CONTROLLER, seconds=0.1),
     )
     totals = soaked(fabric, Scenario(events=events), round_of("star"))
     assert totals.faults["hang_controller"] == 1
@@ -133,8 +133,8 @@ def test_a_controller_that_is_killed_does_not_hang(fabric: ServesOutside) -> Non
 @pytest.mark.full
 def test_a_job_goes_to_its_members_and_back_when_its_switch_is_away(fabric: ServesOutside) -> None:
     events = (
-        Event(after=3, kind=Kind.RESTART_SWITCH, what="leaf1", seconds=GONE),
-        Event(after=9, kind=Kind.STALL, rank=1, seconds=14.0),  # so that calls are in progress when the switch is back
+        Event(after=3, kind=EventKind.RESTART_SWITCH, what="leaf1", seconds=GONE),
+        Event(after=9, kind=EventKind.STALL, rank=1, seconds=14.0),  # so that calls are in progress when the switch is back
     )
     totals = soaked(fabric, Scenario(events=events), round_of("star"))
     assert not totals.errors
@@ -143,7 +143,7 @@ def test_a_job_goes_to_its_members_and_back_when_its_switch_is_away(fabric: Serv
 
 @pytest.mark.full
 def test_a_rank_is_evicted_and_admitted(fabric: ServesOutside) -> None:
-    totals = soaked(fabric, Scenario(events=(Event(after=2, kind=Kind.EVICT, rank=0, seconds=1.0),)), round_of("stripes"))
+    totals = soaked(fabric, Scenario(events=(Event(after=2, kind=EventKind.EVICT, rank=0, seconds=1.0),)), round_of("stripes"))
     assert totals.faults["evict"] == 1
     assert totals.resyncs >= 2
 
@@ -186,7 +186,7 @@ def test_the_command_ends_in_json_and_interrupted_leaves_nothing(tmp_path: Path)
 
 
 def test_a_wrong_sum_is_found(fabric: ServesOutside, monkeypatch: pytest.MonkeyPatch) -> None:
-    def off_by_one(step: Step, rank: int) -> Array:
+    def off_by_one(step: RoundCall, rank: int) -> Array:
         array = contribution(step, rank)
         return array if rank or step.cell.kind.collective != "allreduce" else np.asarray(array + 1, array.dtype)
 

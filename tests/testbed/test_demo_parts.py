@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from netsum_testbed.demo.model import BATCH, Digits, Perceptron, train_alone
-from netsum_testbed.demo.run import LINES, Display, Tally, largest_difference
+from netsum_testbed.demo.run import LINES, DemoTally, Display, largest_difference
 from rich.console import Console
 
 
@@ -75,7 +75,7 @@ def said(rank: int, step: int, **more: float) -> dict[str, float]:
 
 
 def test_tally() -> None:
-    tally = Tally(2)
+    tally = DemoTally(2)
     assert (tally.step, tally.goodput) == (0, 0)
     tally.add(said(0, 10, accuracy=0.75))
     assert tally.step == 0, "the other has not finished a step yet"
@@ -87,7 +87,7 @@ def test_tally() -> None:
 
 def test_display_without_a_terminal_is_a_few_lines() -> None:
     text = io.StringIO()
-    tally = Tally(1)
+    tally = DemoTally(1)
     with Display(Console(file=text), 1000) as display:
         for step in range(1, 1001):
             tally.add(said(0, step))
@@ -99,7 +99,7 @@ def test_display_without_a_terminal_is_a_few_lines() -> None:
 
 def test_display_on_a_terminal_is_a_bar() -> None:
     text = io.StringIO()
-    tally = Tally(1)
+    tally = DemoTally(1)
     with Display(Console(file=text, force_terminal=True, width=200), 4) as display:
         tally.add(said(0, 4))
         display.show(tally)

@@ -16,14 +16,14 @@ from netsum.wire.schema import HEADER_BYTES
 from netsum_testbed.checking import Screen
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import open_fabric
-from netsum_testbed.verify.cells import COLLECTIVES, KINDS, REDUCTIONS, SIZES, Cell, Kind
+from netsum_testbed.verify.cells import COLLECTIVES, KINDS, REDUCTIONS, SIZES, CallKind, Cell
 from netsum_testbed.verify.check import reduced
 from netsum_testbed.verify.data import contribution
 
-from tests.system.matrix.command import MatrixTotals, Options, make_cells, matrix, run
+from tests.system.matrix.command import MatrixOptions, MatrixTotals, make_cells, matrix, run
 from tests.system.traffic.costs import COSTS, Place, headers
 
-SHORT = Options(jobs=2, seed=4, workers=(3,), sizes=(0, 65, 700), loss=(0.0,))
+SHORT = MatrixOptions(jobs=2, seed=4, workers=(3,), sizes=(0, 65, 700), loss=(0.0,))
 
 
 def test_the_kinds_are_those_that_the_library_has() -> None:
@@ -183,6 +183,6 @@ def test_what_cannot_be_is_a_usage_error(words: list[str]) -> None:
 
 
 def test_a_cell_says_what_it_is() -> None:
-    cell = Cell((1, 2, 3), 3, Kind("reduce_scatter", "sum", "int8"), 2, 9, counts=((4, 5),), even=False, joined=True)
+    cell = Cell((1, 2, 3), 3, CallKind("reduce_scatter", "sum", "int8"), 2, 9, counts=((4, 5),), even=False, joined=True)
     assert cell.describe() == "reduce_scatter sum of int8[9] counts ((4, 5),), async"
-    assert Cell((1, 2, 3), 3, Kind("barrier"), 2, 0).describe() == "barrier"
+    assert Cell((1, 2, 3), 3, CallKind("barrier"), 2, 0).describe() == "barrier"

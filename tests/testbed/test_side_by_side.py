@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from netsum_testbed.side_by_side import Program, ProgramFailed, run_side_by_side
+from netsum_testbed.side_by_side import ChildProgram, ProgramFailed, run_side_by_side
 
 from tests.threads import until
 
 
-def python(name: str, code: str) -> Program:
-    return Program(f"rank {name}", name, [sys.executable, "-c", code])
+def python(name: str, code: str) -> ChildProgram:
+    return ChildProgram(f"rank {name}", name, [sys.executable, "-c", code])
 
 
 def test_lines_are_never_mixed(capfd: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +58,7 @@ def test_nothing_is_left_in_a_programs_process_group(tmp_path: Path, monkeypatch
     """Not even a child of a successful program that ignores SIGTERM and holds the output open."""
     monkeypatch.setattr("netsum_testbed.side_by_side.STOPS", 0.5)
     stubborn = f"trap '' TERM; while echo >> {tmp_path}/alive; do sleep 0.05; done & echo $! > {tmp_path}/pid"
-    run_side_by_side([Program("rank 0", "0", ["bash", "-c", stubborn])])
+    run_side_by_side([ChildProgram("rank 0", "0", ["bash", "-c", stubborn])])
     pid = int((tmp_path / "pid").read_text())
     until(lambda: dead(pid))  # it is killed; the kernel may take a moment
 

@@ -12,8 +12,8 @@ from netsum_testbed.demo.model import BATCH, Digits, Perceptron
 from rich.console import Console
 
 from tests.system.stragglers.command import results_table, to_json
-from tests.system.stragglers.experiment import LONGEST, MODES, SHORTEST, Mode, Outcome, Pattern, Results, Setting
-from tests.system.stragglers.training import Diary, Plan, Training
+from tests.system.stragglers.experiment import LONGEST, MODES, SHORTEST, Mode, Pattern, Results, Setting, TrainingOutcome
+from tests.system.stragglers.training import Diary, Training, WorkerPlan
 
 
 def test_a_pattern_follows_from_its_seed() -> None:
@@ -84,7 +84,7 @@ class Others:
 
 def train(others: Others, steps: int, *delays: float) -> tuple[Training, list[float]]:
     sleeps: list[float] = []
-    plan = Plan(steps, late="carry", delays=delays)
+    plan = WorkerPlan(steps, late="carry", delays=delays)
     training = Training(Digits.from_scikit_learn(), plan, others, sleeps.append)  # type: ignore[arg-type]
     training.run()
     return training, [sleep for sleep in sleeps if sleep]
@@ -108,7 +108,7 @@ def test_who_wakes_behind_does_not_compute() -> None:
     assert sleeps == [0.5, 0.125]
     assert training.diary.slept == 0.625
     # With 5 ms of computing, the rest of it is spent idle.
-    training = Training(Digits.from_scikit_learn(), Plan(1, 60.0, "carry"), Others(["fine"]), sleeps.append)  # type: ignore[arg-type]
+    training = Training(Digits.from_scikit_learn(), WorkerPlan(1, 60.0, "carry"), Others(["fine"]), sleeps.append)  # type: ignore[arg-type]
     training.run()
     assert 50 < sleeps[-1] < 60
 
@@ -132,9 +132,9 @@ def test_training_is_the_models() -> None:
     np.testing.assert_array_equal(training.model.parameters, alone.parameters)
 
 
-def outcome(mode: Mode, pattern: Pattern, step: float, accuracy: float = 0.97) -> Outcome:
+def outcome(mode: Mode, pattern: Pattern, step: float, accuracy: float = 0.97) -> TrainingOutcome:
     sleeper = Diary(1, blocks=10, degraded=4, sat_out=2, resyncs=1)
-    return Outcome(mode, pattern, (step, 2 * step), accuracy, 0.0, (sleeper,), (Diary(0, blocks=10, degraded=4),))
+    return TrainingOutcome(mode, pattern, (step, 2 * step), accuracy, 0.0, (sleeper,), (Diary(0, blocks=10, degraded=4),))
 
 
 def test_report() -> None:

@@ -12,7 +12,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.launch import fabric_programs
-from netsum_testbed.side_by_side import Program, run_side_by_side
+from netsum_testbed.side_by_side import ChildProgram, run_side_by_side
 
 from tests.full.conftest import make_fabric
 
@@ -60,7 +60,7 @@ def run_ranks(torch_fabric: Fabric, request: pytest.FixtureRequest) -> Iterator[
         if torchrun or once:
             first = programs[0]
             names = ("NETSUM_JOB", "NETSUM_TOKEN", "NETSUM_CONTROLLER")
-            programs = [Program("launcher", "", command, {name: first.environment[name] for name in names})]
+            programs = [ChildProgram("launcher", "", command, {name: first.environment[name] for name in names})]
         run_side_by_side(programs)
 
     yield run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from netsum_controller import JobSpec
 from netsum_controller.config.topologies import star
-from netsum_testbed.side_by_side import Program, run_side_by_side
+from netsum_testbed.side_by_side import ChildProgram, run_side_by_side
 
 from tests.full.conftest import make_fabric
 from tests.torch.conftest import PROGRAMS
@@ -33,5 +33,5 @@ def test_hosts_whose_names_stand_for_a_loopback_address_meet(fabric: str, tmp_pa
             hosts.write_text(AS_DEBIAN_HAS_IT.format(host=host))
             environment = {name: value for name, value in network.environment(job, rank).items() if name != "NETSUM_RANK"}
             own = [*network.prefix(host), "unshare", "--mount", "--uts", "sh", "-c", INSIDE, "sh", str(hosts), host]
-            programs.append(Program(host, host, [*own, *torchrun], {**environment, "OMP_NUM_THREADS": "1"}))
+            programs.append(ChildProgram(host, host, [*own, *torchrun], {**environment, "OMP_NUM_THREADS": "1"}))
         run_side_by_side(list(reversed(programs)))

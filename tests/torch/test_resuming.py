@@ -14,7 +14,7 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import RootlessFabric
 from netsum_testbed.launch import fabric_programs
 from netsum_testbed.processes import Child
-from netsum_testbed.side_by_side import Program, run_side_by_side
+from netsum_testbed.side_by_side import ChildProgram, run_side_by_side
 
 from tests.threads import until
 from tests.torch.conftest import PROGRAMS
@@ -91,7 +91,7 @@ def test_a_killed_rank_that_torchrun_restarts_and_a_restart_of_the_switch_change
         environment = job_environment(fabric, job)
         torchrun += ["--rdzv-backend", "netsum", "--rdzv-conf", f"port={environment['MASTER_PORT']}"]
         torchrun += ["--max-restarts", "1", str(PROGRAM), str(folders["killed"]), "kill"]
-        run_side_by_side([Program(f"node {node}", str(node), torchrun, environment) for node in range(RANKS)])
+        run_side_by_side([ChildProgram(f"node {node}", str(node), torchrun, environment) for node in range(RANKS)])
 
     assert losses(folders["undisturbed"]) == losses(folders["held"]) == losses(folders["killed"])
 

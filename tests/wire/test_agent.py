@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from netsum.cli.commands import packet
-from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
+from netsum.descriptor import Descriptor, HostAddress, MemberLink, SwitchAddress
 from netsum.frames import FrameFormat
 from netsum.wire.codec import Header, pack_header, parse_header
 from netsum.wire.schema import HEADER_BYTES, Lane, Op, Status
@@ -131,7 +131,7 @@ def test_silence_is_told_and_is_no_error() -> None:
     assert "no reply within 0.05 s" in done.stderr
 
 
-def member(link: Link, switch_port: int = 12000) -> Descriptor:
+def member(link: MemberLink, switch_port: int = 12000) -> Descriptor:
     return Descriptor(
         job="j", job_id=5, epoch=1, rank=1, src_id=1, workers=2,
         window=4, first_block_id=640, block_bytes=256, mtu=1500,
@@ -143,7 +143,7 @@ def member(link: Link, switch_port: int = 12000) -> Descriptor:
 
 def test_descriptor_gives_addresses_job_and_source(doubling: Peer, tmp_path: Path) -> None:
     path = tmp_path / "rank1.json"
-    path.write_text(member(Link(), doubling.port).to_json())
+    path.write_text(member(MemberLink(), doubling.port).to_json())
     done = run("send", "--descriptor", str(path), "--values", "1", "--count", "1")
     assert done.exit_code == 0, done.output
     header = parse_header(doubling.received[0])
@@ -158,7 +158,7 @@ def test_frames_link_carries_whole_frames(tmp_path: Path) -> None:
         return [back.prefix(len(frame) - 42) + frame[42:]]
 
     with closing(Peer(answer)) as peer:
-        descriptor = member(Link("frames", local=f"127.0.0.1:{local}", remote=f"127.0.0.1:{peer.port}"))
+        descriptor = member(MemberLink("frames", local=f"127.0.0.1:{local}", remote=f"127.0.0.1:{peer.port}"))
         host, switch = descriptor.host, descriptor.switch
         path = tmp_path / "rank1.json"
         path.write_text(descriptor.to_json())

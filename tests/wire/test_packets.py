@@ -12,11 +12,11 @@ from netsum.packets import (
     IP,
     LANES,
     UDP,
+    BlockRecord,
     Ether,
     Lanes32,
     Netsum,
     Query,
-    Record,
     Room,
     as_text,
     dissect,
@@ -128,7 +128,7 @@ def test_record_layer_is_the_codecs_record(data: bytes) -> None:
         "cookie": int.from_bytes(data[3:5], "big"),
         "closed": int.from_bytes(data[5:7], "big"),
     }
-    record = query[Record]
+    record = query[BlockRecord]
     assert {field.name: record.getfieldval(field.name) for field in RECORD_FIELDS} == parse_record(data[7:])
 
 

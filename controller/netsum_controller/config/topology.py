@@ -151,7 +151,7 @@ class Host(Strict):
     switch_frames: Endpoint | None = None
 
 
-class Link(Strict):
+class SwitchLink(Strict):
     """One link between two switches; its pairs are in the order of ``switches``. ``frames``: the two UDP endpoints of a
     rootless link."""
 
@@ -194,7 +194,7 @@ class Topology(Strict):
     name: Name
     switches: dict[Name, Switch] = Field(min_length=1)
     hosts: dict[Name, Host] = Field(min_length=1)
-    links: dict[Name, Link] = Field(default_factory=dict)
+    links: dict[Name, SwitchLink] = Field(default_factory=dict)
     tenants: dict[Name, Quota] | None = Field(default=None, min_length=1)
     memory: MemoryAddress | None = None
 
@@ -254,7 +254,7 @@ def _conflicts(
     known: Sequence[str] | Mapping[str, Any],
     switches: Mapping[str, Switch],
     hosts: Mapping[str, Host],
-    links: Mapping[str, Link],
+    links: Mapping[str, SwitchLink],
     memory: MemoryAddress | None = None,
 ) -> list[Problem]:
     """Names and addresses that are taken twice, and switches that are not among those ``known``."""
@@ -300,7 +300,7 @@ def _conflicts_of_sound(data: Any) -> list[Problem]:
         [name for name in sections["switches"] if isinstance(name, str)],
         _sound(Switch, sections["switches"]),
         _sound(Host, sections["hosts"]),
-        _sound(Link, sections["links"]),
+        _sound(SwitchLink, sections["links"]),
         _sound(MemoryAddress, {"memory": data.get("memory")}).get("memory"),
     )
 

@@ -15,7 +15,7 @@ from netsum_controller.entries.aggregation import (
     TransitEntry,
     UplinkEntry,
 )
-from netsum_controller.entries.entry import Entry, ForeignEntry
+from netsum_controller.entries.entry import ForeignEntry, TableEntry
 from netsum_controller.entries.memory import (
     DeviceEntry,
     FromDeviceEntry,
@@ -25,18 +25,18 @@ from netsum_controller.entries.memory import (
     RegionEntry,
     ShardEntry,
 )
-from netsum_controller.entries.packet_out import Record
+from netsum_controller.entries.packet_out import BlockRecord
 
-Item = Entry | ForeignEntry | MulticastGroup
+Item = TableEntry | ForeignEntry | MulticastGroup
 """Anything that can be installed on a switch."""
 
-TABLES: tuple[type[Entry], ...] = tuple(Entry.__subclasses__())
+TABLES: tuple[type[TableEntry], ...] = tuple(TableEntry.__subclasses__())
 """Every table that the controller fills; one with several actions has a kind of entry for each."""
 
 __all__ = [
     "TABLES",
+    "BlockRecord",
     "DeviceEntry",
-    "Entry",
     "ForeignEntry",
     "ForwardEntry",
     "FromDeviceEntry",
@@ -49,12 +49,12 @@ __all__ = [
     "MulticastGroup",
     "MyStationEntry",
     "ParentEntry",
-    "Record",
     "RegionEntry",
     "RewriteEntry",
     "ShardEntry",
     "SourceGuardEntry",
     "SwitchRewriteEntry",
+    "TableEntry",
     "TransitEntry",
     "UplinkEntry",
 ]

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from netsum.wire.schema import OUTCOMES_PER_JOB, SWITCH_SOURCE, Outcome, Role
 
-from netsum_controller.entries.entry import Entry
+from netsum_controller.entries.entry import TableEntry
 
 # Stage ``aggregator``: the switch's own address and those of the other switches.
 
 
 @dataclass(frozen=True)
-class MyStationEntry(Entry, table="my_station", action="set_my_mac", key=("address",)):
+class MyStationEntry(TableEntry, table="my_station", action="set_my_mac", key=("address",)):
     """The switch answers ARP for ``address`` with ``mac``, and accepts contributions sent there."""
 
     address: int
@@ -22,7 +22,7 @@ class MyStationEntry(Entry, table="my_station", action="set_my_mac", key=("addre
 
 
 @dataclass(frozen=True)
-class TransitEntry(Entry, table="my_station", action="reject_transit", key=("address",)):
+class TransitEntry(TableEntry, table="my_station", action="reject_transit", key=("address",)):
     """``address`` is another switch's. netsum's packets for it, which only a host would send through us, are dropped."""
 
     address: int
@@ -32,7 +32,7 @@ class TransitEntry(Entry, table="my_station", action="reject_transit", key=("add
 
 
 @dataclass(frozen=True)
-class ForwardEntry(Entry, table="forward", action="forward_to", key=("eth_dst",)):
+class ForwardEntry(TableEntry, table="forward", action="forward_to", key=("eth_dst",)):
     """Frames to ``eth_dst`` leave through ``port``; what has no entry is flooded."""
 
     eth_dst: int
@@ -40,7 +40,7 @@ class ForwardEntry(Entry, table="forward", action="forward_to", key=("eth_dst",)
 
 
 @dataclass(frozen=True)
-class SourceGuardEntry(Entry, table="source_guard", action="check_ingress_port", key=("address",)):
+class SourceGuardEntry(TableEntry, table="source_guard", action="check_ingress_port", key=("address",)):
     """Packets with this IPv4 or ARP sender ``address`` are accepted at the ports whose bits are set in ``ports``, and dropped
     at all others."""
 
@@ -52,7 +52,7 @@ class SourceGuardEntry(Entry, table="source_guard", action="check_ingress_port",
 
 
 @dataclass(frozen=True)
-class JobEntry(Entry, table="job", action="set_job", key=("job_id",)):
+class JobEntry(TableEntry, table="job", action="set_job", key=("job_id",)):
     """Job ``job_id`` in epoch ``epoch``. A block is complete when ``all_sources`` (a bit each) have contributed; block b lives
     in slot ``slot_base + (b & slot_mask)``; ``first_block_id`` is the epoch's first. A block older than ``block_exp``
     microseconds (0: never) may be closed if ``quorum`` workers are in it; at most ``window`` blocks are open at a time.
@@ -77,7 +77,7 @@ class JobEntry(Entry, table="job", action="set_job", key=("job_id",)):
 
 
 @dataclass(frozen=True)
-class MemberEntry(Entry, table="member", action="set_member", key=("job_id", "src_id", "ingress_port")):
+class MemberEntry(TableEntry, table="member", action="set_member", key=("job_id", "src_id", "ingress_port")):
     """Source ``src_id`` of job ``job_id`` is on ``ingress_port`` and sends from UDP port ``udp_port`` in this epoch; ``source``
     is its bit, ``workers`` how many workers it stands for (one, unless it is a switch). The entry's direct counter counts the
     packets that it lets in."""
@@ -91,7 +91,7 @@ class MemberEntry(Entry, table="member", action="set_member", key=("job_id", "sr
 
 
 @dataclass(frozen=True)
-class ParentEntry(Entry, table="member", action="set_parent", key=("job_id", "src_id", "ingress_port")):
+class ParentEntry(TableEntry, table="member", action="set_parent", key=("job_id", "src_id", "ingress_port")):
     """A parent of this switch is on ``ingress_port``. Its packets are for UDP port ``udp_port`` in this epoch, which is also the
     source port of the switch's partials."""
 
@@ -126,7 +126,7 @@ class MulticastGroup:
 
 
 @dataclass(frozen=True)
-class UplinkEntry(Entry, table="uplink", action="uplink.up", key=("job_id", "stripe")):
+class UplinkEntry(TableEntry, table="uplink", action="uplink.up", key=("job_id", "stripe")):
     """The switch's partials of job ``job_id``'s blocks of ``stripe`` leave through ``port`` for the parent's address, from UDP
     port ``udp_port``, as its source ``src_id``."""
 
@@ -143,7 +143,7 @@ class UplinkEntry(Entry, table="uplink", action="uplink.up", key=("job_id", "str
 
 
 @dataclass(frozen=True)
-class RewriteEntry(Entry, table="rewrite", action="to_member", key=("job_id", "replica")):
+class RewriteEntry(TableEntry, table="rewrite", action="to_member", key=("job_id", "replica")):
     """Replica ``replica`` (a source id) of job ``job_id``'s results goes to ``rank``, at this MAC, IP and UDP port."""
 
     job_id: int
@@ -155,7 +155,7 @@ class RewriteEntry(Entry, table="rewrite", action="to_member", key=("job_id", "r
 
 
 @dataclass(frozen=True)
-class SwitchRewriteEntry(Entry, table="rewrite", action="to_switch", key=("job_id", "replica")):
+class SwitchRewriteEntry(TableEntry, table="rewrite", action="to_switch", key=("job_id", "replica")):
     """Replica ``replica`` (a source id) of job ``job_id``'s results goes down to a child switch, from ``udp_port``, that of the
     edge between the two."""
 

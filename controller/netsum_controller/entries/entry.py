@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """One entry of one table. A subclass names its table, its action and which of its fields are the key; the field names are
     those of the P4 program. Where the longest prefix matches, ``prefix`` says which field has the length of a key's."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netsum_controller.entries.entry import Entry
+from netsum_controller.entries.entry import TableEntry
 
 
 @dataclass(frozen=True)
-class MemoryStationEntry(Entry, table="my_station", action="set_virtual_mac", key=("address",)):
+class MemoryStationEntry(TableEntry, table="my_station", action="set_virtual_mac", key=("address",)):
     """``address`` is the memory's virtual IP address: ARP for it is answered with ``mac``, and instructions are translated."""
 
     address: int
@@ -17,7 +17,7 @@ class MemoryStationEntry(Entry, table="my_station", action="set_virtual_mac", ke
 
 
 @dataclass(frozen=True)
-class RegionEntry(Entry, table="region", action="set_region", key=("address", "prefix"), prefix={"address": "prefix"}):
+class RegionEntry(TableEntry, table="region", action="set_region", key=("address", "prefix"), prefix={"address": "prefix"}):
     """Virtual addresses whose first ``prefix`` bits are those of ``address`` are region ``region``. An address is in shard
     ``(address >> granule_bits) & shard_mask``. The entry's direct counter counts the instructions."""
 
@@ -29,7 +29,7 @@ class RegionEntry(Entry, table="region", action="set_region", key=("address", "p
 
 
 @dataclass(frozen=True)
-class ShardEntry(Entry, table="shard", action="set_shard", key=("region", "shard")):
+class ShardEntry(TableEntry, table="shard", action="set_shard", key=("region", "shard")):
     """A shard of a region in its ``epoch``: its primary is device ``device``, behind ``port``. All its devices are the replicas
     of multicast group ``group``; 0 if there is only the primary."""
 
@@ -42,7 +42,7 @@ class ShardEntry(Entry, table="shard", action="set_shard", key=("region", "shard
 
 
 @dataclass(frozen=True)
-class LostShardEntry(Entry, table="shard", action="shard_lost", key=("region", "shard")):
+class LostShardEntry(TableEntry, table="shard", action="shard_lost", key=("region", "shard")):
     """A shard that is gone: the switch answers every instruction with this ``status``."""
 
     region: int
@@ -51,7 +51,7 @@ class LostShardEntry(Entry, table="shard", action="shard_lost", key=("region", "
 
 
 @dataclass(frozen=True)
-class DeviceEntry(Entry, table="device", action="set_device", key=("device",)):
+class DeviceEntry(TableEntry, table="device", action="set_device", key=("device",)):
     """A copy for replica ``device`` gets this MAC and this IP address."""
 
     device: int
@@ -60,7 +60,7 @@ class DeviceEntry(Entry, table="device", action="set_device", key=("device",)):
 
 
 @dataclass(frozen=True)
-class FromDeviceEntry(Entry, table="memory_source", action="from_device", key=("ingress_port",)):
+class FromDeviceEntry(TableEntry, table="memory_source", action="from_device", key=("ingress_port",)):
     """A device is on ``ingress_port``: what it sends to clients comes from ``virtual_address`` and ``virtual_mac``."""
 
     ingress_port: int
@@ -69,7 +69,7 @@ class FromDeviceEntry(Entry, table="memory_source", action="from_device", key=("
 
 
 @dataclass(frozen=True)
-class FromSwitchEntry(Entry, table="memory_source", action="from_switch", key=("ingress_port",)):
+class FromSwitchEntry(TableEntry, table="memory_source", action="from_switch", key=("ingress_port",)):
     """Another switch is on ``ingress_port``, which has looked at what it sends."""
 
     ingress_port: int

@@ -39,7 +39,7 @@ def query_fields(slot: int, cookie: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Record:
+class BlockRecord:
     """The main parts of a slot's block record. ``seen`` has a bit for each source; ``age_ms`` is the time since the block's
     first packet, at most 67 s; ``raw`` is the whole record as the switch returned it."""
 
@@ -62,7 +62,7 @@ class Record:
     raw: bytes = field(default=b"", repr=False)
 
     @classmethod
-    def parse(cls, slot: int, payload: bytes, age: int) -> Record:
+    def parse(cls, slot: int, payload: bytes, age: int) -> BlockRecord:
         """From a PacketIn's payload and the age in its metadata; :class:`ValueError` if it is too short."""
         raw = parse_record(payload)
         same = ("epoch", "block_id", "seen", "worker_cnt", "data_cnt", "status", "op", "lane", "gen_id", "lane_cnt")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
+from netsum.descriptor import Descriptor, HostAddress, MemberLink, SwitchAddress
 from netsum.errors import outcome_of
 
 from netsum_controller.context import ControllerContext
@@ -102,7 +102,7 @@ class Membership:
         token: str,
         rank: int,
         instance: str,
-        wish: Link | None,
+        wish: MemberLink | None,
         progress: Progress | None,
         peer: str | None,
     ) -> Descriptor:
@@ -223,16 +223,16 @@ class Membership:
         return paths
 
 
-def _link(hint: Mapping[str, Any] | None) -> Link | None:
+def _link(hint: Mapping[str, Any] | None) -> MemberLink | None:
     if hint is None:
         return None
     try:
-        return Link(**hint)
+        return MemberLink(**hint)
     except (TypeError, ValueError) as error:
         raise InputError(f"link: {error}") from None
 
 
-def describe(context: ControllerContext, job: Job, rank: int, link: Link | None = None) -> Descriptor:
+def describe(context: ControllerContext, job: Job, rank: int, link: MemberLink | None = None) -> Descriptor:
     """The descriptor of one rank in the job's current epoch. Unless the member chooses a ``link``, it follows from the topology:
     frames over UDP if the host has them, otherwise a kernel socket. :class:`BusyError` while it is not known where the epoch
     begins or, in a job whose members combine, where all of them are reached."""
@@ -246,7 +246,7 @@ def describe(context: ControllerContext, job: Job, rank: int, link: Link | None 
     switch = context.topology.switches[host.switch]
     address = SwitchAddress(switch.ip, switch.mac) if job.by_switch else SwitchAddress("0.0.0.0", "00:00:00:00:00:00")
     if link is None:
-        link = Link("frames", host.frames, host.switch_frames) if host.frames and host.switch_frames else Link()
+        link = MemberLink("frames", host.frames, host.switch_frames) if host.frames and host.switch_frames else MemberLink()
     return Descriptor(
         job=job.name,
         job_id=job.job_id,

@@ -14,8 +14,8 @@ from dataclasses import replace
 from netsum_controller.context import ControllerContext
 from netsum_controller.entries import JobEntry
 from netsum_controller.errors import SwitchError
-from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
-from netsum_controller.p4runtime.converge import Step, apply
+from netsum_controller.p4runtime.client import SwitchClient, Update, UpdateKind
+from netsum_controller.p4runtime.converge import AppliedUpdate, apply
 from netsum_controller.state.model import Job, JobState
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def settle(context: ControllerContext, client: SwitchClient, because: Job) -> in
         if isinstance(item, JobEntry) and item.job_id in jobs:
             priority = entry_priority(jobs[item.job_id], classes)
             if item.priority != priority:
-                steps.append(Step(Update(Kind.MODIFY, replace(item, priority=priority)), item))
+                steps.append(AppliedUpdate(Update(UpdateKind.MODIFY, replace(item, priority=priority)), item))
     apply(client, steps)
     return len(steps)
 

@@ -17,7 +17,7 @@ from netsum_controller.jobs.priorities import entry_priority, settle_quietly
 from netsum_controller.jobs.transaction import Clients, apply_on_all, desired_on, open_some, switches_of
 from netsum_controller.memory.placement import memory_items
 from netsum_controller.observability import about
-from netsum_controller.p4runtime.client import Kind, SwitchClient
+from netsum_controller.p4runtime.client import SwitchClient, UpdateKind
 from netsum_controller.p4runtime.converge import apply, plan
 from netsum_controller.planning.items import by_job, check_room, job_items, job_of, of_job, switch_items
 from netsum_controller.state.model import Job, JobState, Rejoin
@@ -148,9 +148,9 @@ class _Restoring:
         steps = plan(desired, installed)
         apply(client, steps)
         kinds = [step.update.kind for step in steps]
-        self.report.inserted += kinds.count(Kind.INSERT)
-        self.report.modified += kinds.count(Kind.MODIFY)
-        self.report.deleted += kinds.count(Kind.DELETE)
+        self.report.inserted += kinds.count(UpdateKind.INSERT)
+        self.report.modified += kinds.count(UpdateKind.MODIFY)
+        self.report.deleted += kinds.count(UpdateKind.DELETE)
 
     def take_turn(self, client: SwitchClient) -> None:
         """Restore the next jobs, on all of their switches."""

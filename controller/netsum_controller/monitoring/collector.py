@@ -11,7 +11,7 @@ from typing import NamedTuple
 from netsum.wire.schema import BlockState
 
 from netsum_controller.context import ControllerContext
-from netsum_controller.entries import MemberEntry, Record
+from netsum_controller.entries import BlockRecord, MemberEntry
 from netsum_controller.entries.aggregation import PortCounts
 from netsum_controller.entries.memory import RegionCounts
 from netsum_controller.errors import ControllerError, LockedError
@@ -29,7 +29,7 @@ MOST = 128
 """Most records read for a job besides the probes: a query takes about 0.4 ms. In a larger window only every second, third, ...
 record is read."""
 
-Query = Callable[[Iterable[int]], dict[int, Record]]
+Query = Callable[[Iterable[int]], dict[int, BlockRecord]]
 """Slots -> their records, as :meth:`netsum_controller.p4runtime.client.SwitchClient.query_records`."""
 
 
@@ -37,7 +37,7 @@ Query = Callable[[Iterable[int]], dict[int, Record]]
 class RecordSample:
     """Records of a job's epoch, by how many blocks they are after its first. Each stands for ``stride`` blocks."""
 
-    records: dict[int, Record]
+    records: dict[int, BlockRecord]
     stride: int = 1
 
     @property
@@ -69,7 +69,7 @@ def sample(job: Job, slot_base: int, query: Query) -> RecordSample:
     return RecordSample(probes | _of_epoch(job, query(slots)), stride)
 
 
-def _of_epoch(job: Job, records: dict[int, Record]) -> dict[int, Record]:
+def _of_epoch(job: Job, records: dict[int, BlockRecord]) -> dict[int, BlockRecord]:
     found = {}
     for record in records.values():
         ahead = (record.block_id - job.epoch.first_block_id) % SERIAL
@@ -288,7 +288,7 @@ class JobCollector:
         )
 
 
-def _lacks(record: Record, seat: Seat) -> bool:
+def _lacks(record: BlockRecord, seat: Seat) -> bool:
     return not record.seen >> seat.src_id & 1
 
 
@@ -310,7 +310,7 @@ def _member(
     job: Job,
     seat: Seat,
     found: RecordSample,
-    opened: Iterable[Record],
+    opened: Iterable[BlockRecord],
     by_source: Mapping[int, tuple[int, int]],
     memory: _Memory,
 ) -> MemberView:

@@ -9,7 +9,7 @@ from netsum.text import counted
 from netsum.wire.schema import BlockState, Role
 
 from netsum_controller.config.topology import Topology
-from netsum_controller.entries import JobEntry, MemberEntry, Record
+from netsum_controller.entries import BlockRecord, JobEntry, MemberEntry
 from netsum_controller.monitoring.paths import Path, refused_checksums
 from netsum_controller.planning.items import home_of
 from netsum_controller.planning.trees import Trees, block_exp_us
@@ -25,7 +25,7 @@ class SwitchState:
     what it has dropped by port. ``lost`` says that the switch does not run our program, ``trouble`` why it does not answer."""
 
     entry: JobEntry | None = None
-    records: Mapping[int, Record] = field(default_factory=dict)
+    records: Mapping[int, BlockRecord] = field(default_factory=dict)
     traffic: Mapping[MemberEntry, tuple[int, int]] = field(default_factory=dict)
     outcomes: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[int, int] = field(default_factory=dict)
@@ -98,7 +98,7 @@ def _cause(
     job: Job,
     path: Path,
     block: int,
-    record: Record | None,
+    record: BlockRecord | None,
     last: int | None,
     behind: int | None,
     outcomes: Mapping[str, int],

@@ -10,7 +10,7 @@ from netsum.descriptor import SWITCH
 from netsum.wire.schema import IN_PROGRESS, BlockState
 
 from netsum_controller.context import ControllerContext
-from netsum_controller.entries import JobEntry, MemberEntry, Record
+from netsum_controller.entries import BlockRecord, JobEntry, MemberEntry
 from netsum_controller.errors import SwitchError
 from netsum_controller.jobs.transaction import open_clients, switches_of
 from netsum_controller.monitoring.diagnosis import (
@@ -210,7 +210,7 @@ def _read(context: ControllerContext, client: SwitchClient, job: Job, switch: st
     )
 
 
-def _is_of(job: Job, record: Record) -> bool:
+def _is_of(job: Job, record: BlockRecord) -> bool:
     return record.epoch == job.epoch.number and record.state is not BlockState.EMPTY
 
 
@@ -256,10 +256,10 @@ class _Search:
             in_flight=tuple(in_flight),
         )
 
-    def _in_slot(self, switch: str, block: int) -> Record | None:
+    def _in_slot(self, switch: str, block: int) -> BlockRecord | None:
         return self.states[switch].records.get(block % self.job.slots) if switch in self.states else None
 
-    def _record(self, switch: str, block: int) -> Record | None:
+    def _record(self, switch: str, block: int) -> BlockRecord | None:
         record = self._in_slot(switch, block)
         return record if record is not None and record.block_id == block else None
 
@@ -293,7 +293,7 @@ class _Search:
         return not seat.evicted and seat.rank not in missing
 
 
-def _details(record: Record) -> dict[str, Any]:
+def _details(record: BlockRecord) -> dict[str, Any]:
     details = asdict(record)
     details["state"] = record.state.name.lower()
     del details["seen"], details["raw"]

@@ -20,7 +20,7 @@ from netsum.wire.schema import BlockState
 
 from netsum_controller.config.topology import Neighbor
 from netsum_controller.context import ControllerContext
-from netsum_controller.entries import Record
+from netsum_controller.entries import BlockRecord
 from netsum_controller.errors import ControllerError, RejectedError
 from netsum_controller.jobs.epochs import goes_around
 from netsum_controller.jobs.reconcile import reconcile_switch
@@ -179,7 +179,7 @@ class LinkWatcher:
             there = self._records(job, edge.parent.switch)
             return any(ahead in sent and record.state is BlockState.DONE for ahead, record in there.items())
 
-    def _records(self, job: Job, switch: str) -> Mapping[int, Record]:
+    def _records(self, job: Job, switch: str) -> Mapping[int, BlockRecord]:
         part = job.part(switch)
         assert part is not None, "a job has a part on every switch of its trees"
         with self._context.client(switch) as client:

@@ -10,7 +10,7 @@ from netsum.text import counted
 from netsum.wire.schema import HEADER_BYTES
 
 from netsum_controller.config.topology import Topology
-from netsum_controller.entries import Record
+from netsum_controller.entries import BlockRecord
 from netsum_controller.state.model import SERIAL, Seat, Waiting
 
 OFTEN: Final = 3
@@ -65,7 +65,7 @@ class Path:
             f"{host.mac}, and for an MTU below {report.octets + _IP_AND_UDP} bytes"
         )
 
-    def none_so_large(self, record: Record | None) -> str:
+    def none_so_large(self, record: BlockRecord | None) -> str:
         """The end of a sentence about a member that seems slow: perhaps only its small packets arrive."""
         size = 0 if record is None else HEADER_BYTES + (record.lane_cnt << record.lane)
         if size == HEADER_BYTES or not self._only_smaller(size):

@@ -20,7 +20,7 @@ from netsum_p4runtime import p4runtime_pb2 as p4
 from netsum_p4runtime import p4runtime_pb2_grpc
 
 from netsum_controller.config.topology import Switch
-from netsum_controller.entries import TABLES, Entry, Item, MemberEntry, Record, RegionEntry, aggregation
+from netsum_controller.entries import TABLES, BlockRecord, Item, MemberEntry, RegionEntry, TableEntry, aggregation
 from netsum_controller.entries.aggregation import DROPPED_COUNTER, PORTS_COUNTER, PortCounts
 from netsum_controller.entries.memory import RegionCounts
 from netsum_controller.entries.packet_out import claim_fields, claimed_before, query_fields, scan_fields
@@ -37,7 +37,7 @@ from netsum_controller.p4runtime.channel import (
     unreachable,
     write_error,
 )
-from netsum_controller.p4runtime.p4info import Program
+from netsum_controller.p4runtime.p4info import CompiledProgram
 from netsum_controller.p4runtime.stream import Stream
 
 CONNECT_TIMEOUT = 5.0
@@ -55,10 +55,10 @@ SCAN_PATIENCE = 1.0
 ASK_TIMEOUT = 5.0
 """Seconds for all attempts of a scan or a claim."""
 
-EntryKind = TypeVar("EntryKind", bound=Entry)
+EntryKind = TypeVar("EntryKind", bound=TableEntry)
 
 
-class Kind(IntEnum):
+class UpdateKind(IntEnum):
     """Kind of an update, with P4Runtime's numbers."""
 
     INSERT = 1
@@ -68,7 +68,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Update:
-    kind: Kind
+    kind: UpdateKind
     item: Item
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class SwitchClient:
         self,
         name: str,
         switch: Switch,
-        program: Program,
+        program: CompiledProgram,
         *,
         connect_timeout: float = CONNECT_TIMEOUT,
         silence: Silence | None = None,
@@ -200,7 +200,7 @@ class SwitchClient:
         entities = [entity for answer in answers for entity in answer.entities]
         groups = [self.program.decode_group(e.packet_replication_engine_entry.multicast_group_entry) for e in entities]
         for start in range(0, len(groups), BATCH):
-            self.write([Update(Kind.DELETE, group) for group in groups[start : start + BATCH]])
+            self.write([Update(UpdateKind.DELETE, group) for group in groups[start : start + BATCH]])
 
     def write(self, updates: Sequence[Update]) -> None:
         """Apply at most ``BATCH`` updates in order. After an error the rest is still applied (the only mode of
@@ -210,7 +210,7 @@ class SwitchClient:
             return
         request = self._authorize(p4.WriteRequest())
         for update in updates:
-            entity = self.program.encode(update.item, key_only=update.kind is Kind.DELETE)
+            entity = self.program.encode(update.item, key_only=update.kind is UpdateKind.DELETE)
             request.updates.add(type=int(update.kind), entity=entity)
         self._write(request, [str(update) for update in updates])
 
@@ -227,13 +227,13 @@ class SwitchClient:
         except grpc.RpcError as error:
             raise switch_error(self.name, self.address, "Read", error) from None
 
-    def read_items(self, tables: Sequence[type[Entry]] = TABLES) -> list[Item]:
+    def read_items(self, tables: Sequence[type[TableEntry]] = TABLES) -> list[Item]:
         """Everything installed in the tables we fill, or in those of these kinds of entries, and every multicast group."""
         groups = p4.Entity()
         groups.packet_replication_engine_entry.multicast_group_entry.SetInParent()
         return self._read_all(tables, groups)
 
-    def _read_all(self, kinds: Iterable[type[Entry]], *more: Any) -> list[Item]:
+    def _read_all(self, kinds: Iterable[type[TableEntry]], *more: Any) -> list[Item]:
         by_table = self._by_table(kinds)
         wildcards = [p4.Entity(table_entry=p4.TableEntry(table_id=table)) for table in by_table]
         return self._decode(self._read([*wildcards, *more]), by_table)
@@ -255,13 +255,13 @@ class SwitchClient:
         except EntryNotFoundError:
             return []
 
-    def _by_table(self, kinds: Iterable[type[Entry]]) -> dict[int, list[type[Entry]]]:
-        tables: dict[int, list[type[Entry]]] = {}
+    def _by_table(self, kinds: Iterable[type[TableEntry]]) -> dict[int, list[type[TableEntry]]]:
+        tables: dict[int, list[type[TableEntry]]] = {}
         for kind in kinds:
             tables.setdefault(self.program.object_id("tables", kind.TABLE), []).append(kind)
         return tables
 
-    def _decode(self, entities: Iterable[Any], kinds: Mapping[int, Sequence[type[Entry]]]) -> list[Item]:
+    def _decode(self, entities: Iterable[Any], kinds: Mapping[int, Sequence[type[TableEntry]]]) -> list[Item]:
         items: list[Item] = []
         for entity in entities:
             if entity.HasField("table_entry"):
@@ -272,9 +272,9 @@ class SwitchClient:
                 items.append(self.program.decode_group(entity.packet_replication_engine_entry.multicast_group_entry))
         return items
 
-    def read_entries(self, *kinds: type[Entry]) -> list[Entry]:
+    def read_entries(self, *kinds: type[TableEntry]) -> list[TableEntry]:
         """All entries of these kinds."""
-        return [item for item in self._read_all(kinds) if isinstance(item, Entry)]
+        return [item for item in self._read_all(kinds) if isinstance(item, TableEntry)]
 
     def read_outcomes(self, job_id: int) -> dict[str, int]:
         """Packets by outcome of a job, see :class:`netsum.wire.schema.Outcome`."""
@@ -333,14 +333,14 @@ class SwitchClient:
             if isinstance(entry, kind):
                 yield entry, (row.counter_data.packet_count, row.counter_data.byte_count)
 
-    def query_records(self, slots: Iterable[int], timeout: float = 10.0) -> dict[int, Record]:
+    def query_records(self, slots: Iterable[int], timeout: float = 10.0) -> dict[int, BlockRecord]:
         """Block records of these slots, as they are after the call has begun: late answers to an earlier one are dropped.
         :class:`SwitchError` if ``timeout`` seconds pass without any: a busy switch answers slowly, and that is no fault."""
         assert self._stream is not None, "the client is not open"
         deadline = time.monotonic() + timeout
         cookie = next(self._cookies) & 0xFFFF  # by which an answer is known from one to an earlier call
         waiting = dict.fromkeys(slots, 0.0)
-        records: dict[int, Record] = {}
+        records: dict[int, BlockRecord] = {}
         while waiting:
             now = time.monotonic()
             if now > deadline:
@@ -357,7 +357,7 @@ class SwitchClient:
                 answer = self.program.packet_in_metadata(packet.metadata)
                 ours = (answer.get("kind"), answer.get("cookie")) == (PacketOutKind.QUERY, cookie)
                 if ours and waiting.pop(slot := answer["slot"], None) is not None:
-                    records[slot] = Record.parse(slot, packet.payload, answer["closed"])
+                    records[slot] = BlockRecord.parse(slot, packet.payload, answer["closed"])
                     deadline = time.monotonic() + timeout
         return records
 

@@ -12,7 +12,7 @@ from netsum.text import counted
 from netsum_controller.entries import Item
 from netsum_controller.errors import SwitchError, UnknownOutcomeError, WriteError
 from netsum_controller.p4runtime.channel import BATCH
-from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
+from netsum_controller.p4runtime.client import SwitchClient, Update, UpdateKind
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _ORDER = (
 
 
 @dataclass(frozen=True)
-class Step:
+class AppliedUpdate:
     """One update, and what was there before (None: nothing), in order to undo it."""
 
     update: Update
@@ -35,30 +35,30 @@ class Step:
 
     @property
     def undo(self) -> Update:
-        if self.update.kind is Kind.INSERT:
-            return Update(Kind.DELETE, self.update.item)
+        if self.update.kind is UpdateKind.INSERT:
+            return Update(UpdateKind.DELETE, self.update.item)
         assert self.before is not None
-        return Update(Kind.INSERT if self.update.kind is Kind.DELETE else Kind.MODIFY, self.before)
+        return Update(UpdateKind.INSERT if self.update.kind is UpdateKind.DELETE else UpdateKind.MODIFY, self.before)
 
 
-def plan(desired: Iterable[Item], installed: Iterable[Item]) -> list[Step]:
+def plan(desired: Iterable[Item], installed: Iterable[Item]) -> list[AppliedUpdate]:
     """Steps that make ``installed`` into ``desired``; none when they are equal."""
     wanted = {item.identity: item for item in desired}
     there = {item.identity: item for item in installed}
-    removals = [Step(Update(Kind.DELETE, item), item) for key, item in there.items() if key not in wanted]
+    removals = [AppliedUpdate(Update(UpdateKind.DELETE, item), item) for key, item in there.items() if key not in wanted]
     changes = []
     for key, item in wanted.items():
         before = there.get(key)
         if before is None:
-            changes.append(Step(Update(Kind.INSERT, item), None))
+            changes.append(AppliedUpdate(Update(UpdateKind.INSERT, item), None))
         elif before != item:
-            changes.append(Step(Update(Kind.MODIFY, item), before))
+            changes.append(AppliedUpdate(Update(UpdateKind.MODIFY, item), before))
     removals.sort(key=lambda step: _ORDER.index(step.update.item.identity[0]), reverse=True)
     changes.sort(key=lambda step: _ORDER.index(step.update.item.identity[0]))
     return removals + changes
 
 
-def _batches(steps: Sequence[Step]) -> Iterable[list[Step]]:
+def _batches(steps: Sequence[AppliedUpdate]) -> Iterable[list[AppliedUpdate]]:
     """Split where the table or the kind changes: within a Write, a target may reorder (and continues on errors)."""
     for _, group in groupby(steps, key=lambda step: (step.update.kind, step.update.item.identity[0])):
         members = list(group)
@@ -66,11 +66,11 @@ def _batches(steps: Sequence[Step]) -> Iterable[list[Step]]:
             yield members[start : start + BATCH]
 
 
-def apply(client: SwitchClient, steps: Sequence[Step]) -> None:
+def apply(client: SwitchClient, steps: Sequence[AppliedUpdate]) -> None:
     """Carry out the steps. If one fails, those before it are undone and :class:`SwitchError` is raised, or its subclass
     :class:`RollbackError` if that failed too, or if it is not known which were carried out: those are left as they are, since to
     undo a step that was not carried out would destroy what was there."""
-    done: list[Step] = []
+    done: list[AppliedUpdate] = []
     try:
         for batch in _batches(steps):
             try:
@@ -94,7 +94,7 @@ class RollbackError(SwitchError):
     reconcile`` repairs it."""
 
 
-def _undo(client: SwitchClient, done: Sequence[Step]) -> SwitchError | None:
+def _undo(client: SwitchClient, done: Sequence[AppliedUpdate]) -> SwitchError | None:
     for batch in _batches(list(reversed(done))):
         try:
             client.write([step.undo for step in batch])

@@ -15,7 +15,7 @@ from google.protobuf import text_format
 from netsum_p4runtime import p4info_pb2
 from netsum_p4runtime import p4runtime_pb2 as p4
 
-from netsum_controller.entries import Entry, ForeignEntry, Item, MulticastGroup
+from netsum_controller.entries import ForeignEntry, Item, MulticastGroup, TableEntry
 from netsum_controller.errors import ControllerError
 
 
@@ -43,7 +43,7 @@ def _fields(items: Iterable[Any]) -> dict[str, _Field]:
     return {item.name: _Field(item.id, item.bitwidth) for item in items}
 
 
-class Program:
+class CompiledProgram:
     """A compiled P4 program: ``p4info`` (parsed) and ``device_config`` (p4c's JSON). ``cookie``, the first 8 bytes of the
     SHA-256 of both, tells whether a switch runs exactly this program."""
 
@@ -87,7 +87,7 @@ class Program:
         """Metadata fields of ``packet_in`` or ``packet_out``."""
         return _fields(self._find("controller_packet_metadata", header).metadata)
 
-    def check(self, kinds: Iterable[type[Entry]]) -> None:
+    def check(self, kinds: Iterable[type[TableEntry]]) -> None:
         """Check that the entries have the program's fields; :class:`ControllerError` names what differs."""
         for kind in kinds:
             names = {item.name for item in fields(kind)} - set(kind.PREFIX.values())
@@ -128,7 +128,7 @@ class Program:
                 action.params.add(param_id=params[name].id, value=encode_int(value, params[name].bits))
         return entity
 
-    def decode_row(self, row: Any, *kinds: type[Entry]) -> Entry | ForeignEntry:
+    def decode_row(self, row: Any, *kinds: type[TableEntry]) -> TableEntry | ForeignEntry:
         """Entry from a ``p4.v1.TableEntry``; ``kinds`` are those of its table, one for each action."""
         table = kinds[0]
         key = {field.id: name for name, field in self._key(table.TABLE).items()}
@@ -171,6 +171,6 @@ class Program:
 
 
 @cache
-def netsum_program() -> Program:
+def netsum_program() -> CompiledProgram:
     """The program that this package was released with."""
-    return Program(netsum_p4.p4info_text(), netsum_p4.json_text())
+    return CompiledProgram(netsum_p4.p4info_text(), netsum_p4.json_text())

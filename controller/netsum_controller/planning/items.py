@@ -11,7 +11,6 @@ from netsum.wire.schema import CPU_PORT, FLOOD_GROUP, SCAN_GROUPS, SCAN_REPLICA,
 
 from netsum_controller.config.topology import Topology
 from netsum_controller.entries import (
-    Entry,
     ForwardEntry,
     Item,
     JobEntry,
@@ -22,6 +21,7 @@ from netsum_controller.entries import (
     RewriteEntry,
     SourceGuardEntry,
     SwitchRewriteEntry,
+    TableEntry,
     TransitEntry,
     UplinkEntry,
 )
@@ -51,7 +51,7 @@ def switch_items(topology: Topology, switch: str, down: Collection[str] = frozen
 
 def check_room(topology: str, switch: str, items: Iterable[Item], size: Callable[[str], int]) -> None:
     """Raise :class:`RejectedError` if these items are more than the P4 program has room for; ``size`` is that of a table."""
-    wanted = Counter(item.TABLE for item in items if isinstance(item, Entry))
+    wanted = Counter(item.TABLE for item in items if isinstance(item, TableEntry))
     for table, number in wanted.items():
         if number > size(table):
             raise RejectedError(

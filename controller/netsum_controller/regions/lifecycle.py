@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from netsum.descriptor import Link
+from netsum.descriptor import MemberLink
 from netsum.wire.memory import MAX_PAYLOAD, MAX_SEGMENTS, MEMORY_HEADER_BYTES, MEMORY_PORT, SEGMENT_BYTES
 
 from netsum_controller.context import ControllerContext
@@ -239,7 +239,7 @@ def _way(context: ControllerContext, name: str, mac: str) -> Mapping[str, Any]:
     host = context.topology.hosts.get(name)
     if host is None:
         raise UnknownHostError(name, context.topology.name)
-    link = Link("frames", host.frames, host.switch_frames) if host.frames and host.switch_frames else Link()
+    link = MemberLink("frames", host.frames, host.switch_frames) if host.frames and host.switch_frames else MemberLink()
     words = {key: value for key, value in vars(link).items() if value is not None}
     return {"mtu": host.mtu, "mac": mac, "host": {"ip": host.ip, "mac": host.mac}, "link": words}
 

@@ -23,7 +23,7 @@ from netsum_controller.memory.devices import Beats, DeviceReport, orders
 from netsum_controller.memory.failover import ShardKey, Standings, advance, is_made
 from netsum_controller.memory.model import Device, MemoryState, Placed, Region, RegionState, Shard
 from netsum_controller.memory.placement import MEMORY_TABLES, memory_items, of_memory
-from netsum_controller.p4runtime.client import Kind, SwitchClient
+from netsum_controller.p4runtime.client import SwitchClient, UpdateKind
 from netsum_controller.p4runtime.converge import apply, plan
 
 # A region's packets at each switch.
@@ -124,7 +124,7 @@ def _install(context: ControllerContext, client: SwitchClient) -> int:
     """A shard's old entries are removed only after its new ones are in place."""
     desired = memory_items(context.topology, context.memory.state(), client.name, frozenset(context.down))
     steps = plan(desired, of_memory(client.read_items(MEMORY_TABLES), context.topology))
-    apply(client, sorted(steps, key=lambda step: step.update.kind is Kind.DELETE))
+    apply(client, sorted(steps, key=lambda step: step.update.kind is UpdateKind.DELETE))
     return len(steps)
 
 

@@ -240,7 +240,7 @@ def _print_table(found: list[Seen]) -> None:
     table_console().print(table)
 
 
-def _row(seen: Seen) -> packet_format.Row:
+def _row(seen: Seen) -> packet_format.PacketRow:
     return packet_format.row(seen.header, seen.payload, from_switch=packet_format.from_switch(seen.source))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from netsum.core.endpoint_factory import open_transport
-from netsum.descriptor import Descriptor, HostAddress, Link, SwitchAddress
+from netsum.descriptor import Descriptor, HostAddress, MemberLink, SwitchAddress
 from netsum.packets import LANES, Netsum, Room
 from netsum.transports.base import Transport
 from netsum.wire.schema import CHUNK_BYTES, HEADER_FIELDS, MAX_CHUNKS, Lane
@@ -75,11 +75,11 @@ def conversation(
 ) -> Descriptor:
     """A descriptor for people without one: only its link and its addresses, each (IP, MAC, UDP port), are meaningful."""
     if interface:
-        link = Link("packet", interface=interface)
+        link = MemberLink("packet", interface=interface)
     elif frames:
-        link = Link("frames", local=frames[0], remote=frames[1])
+        link = MemberLink("frames", local=frames[0], remote=frames[1])
     else:
-        link = Link()
+        link = MemberLink()
     ends = {"switch": SwitchAddress(*switch), "host": HostAddress(*host), "link": link}
     identity = {"job": "", "job_id": 1, "epoch": 0, "rank": 0, "src_id": 0, "workers": 1, "window": 1}
     size = {"first_block_id": 0, "block_bytes": CHUNK_BYTES, "mtu": 1500}

@@ -12,7 +12,7 @@ from netsum.wire.codec import Header, value_name
 from netsum.wire.schema import EVERYONE, SWITCH_SOURCE, UDP_PORT, VERSION, Hop, Lane, Status
 
 
-class Row(NamedTuple):
+class PacketRow(NamedTuple):
     """A packet in words; the field names are the columns' titles."""
 
     kind: str
@@ -26,7 +26,7 @@ class Row(NamedTuple):
     status: str
 
 
-COLUMNS: tuple[str, ...] = tuple(name.replace("counts", "workers/data") for name in Row._fields)
+COLUMNS: tuple[str, ...] = tuple(name.replace("counts", "workers/data") for name in PacketRow._fields)
 """Titles of a row's columns."""
 
 
@@ -49,7 +49,7 @@ def from_switch(source: str) -> bool:
     return source.rpartition(":")[2] == str(UDP_PORT)
 
 
-def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
+def row(header: Header, payload: bytes, *, from_switch: bool) -> PacketRow:
     status = value_name("status", header.status)
     if header.status == Status.REFUSED:
         status += f": {value_name('reason', header.reason)}"
@@ -65,7 +65,7 @@ def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
             size += f", but {counted(len(payload), 'byte')}"
     else:
         size = f"room for {counted(len(payload), 'byte')}" if payload else "-"
-    return Row(
+    return PacketRow(
         kind=kind(header, from_switch=from_switch),
         job=str(header.job_id),
         block=str(header.block_id),
@@ -78,7 +78,7 @@ def row(header: Header, payload: bytes, *, from_switch: bool) -> Row:
     )
 
 
-def line(parts: Row) -> str:
+def line(parts: PacketRow) -> str:
     return (
         f"{parts.kind:<18} job {parts.job} block {parts.block} gen {parts.generation} source {parts.source}  "
         f"{parts.counts}  {parts.operation} {parts.payload}  {parts.status}"

@@ -12,7 +12,7 @@ from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.embedding import Table, table
 from netsum.memory.endpoint import MemoryStats
 from netsum.memory.opening import open  # noqa: A004 - netsum.memory.open, like io.open
-from netsum.memory.parameters import Parameters, Step, parameters
+from netsum.memory.parameters import Parameters, PushResult, parameters
 
 __all__ = [
     "MemoryArray",
@@ -20,8 +20,8 @@ __all__ = [
     "MemoryStats",
     "MemoryWork",
     "Parameters",
+    "PushResult",
     "RegionDescriptor",
-    "Step",
     "Swapped",
     "Table",
     "open",

@@ -14,7 +14,7 @@ from netsum.errors import UnsupportedError
 from netsum.memory.client import MemoryClient, MemoryWork
 from netsum.memory.descriptor import RegionDescriptor
 from netsum.memory.endpoint import MemoryStats
-from netsum.memory.run import OnReply, Run, Task
+from netsum.memory.run import InstructionRun, OnReply, Task
 from netsum.memory.spans import Cut, Index, Spans, cut, cut_pair, spans
 from netsum.numeric.fixed_point import Array
 from netsum.settings import seconds
@@ -237,9 +237,9 @@ class MemoryArray:
         arguments: NDArray[np.uint64] | None = None,
         segments: NDArray[np.uint64] | None = None,
         on_reply: OnReply | None = None,
-    ) -> Run:
-        """Instructions about this region: see :class:`~netsum.memory.run.Run`. The key is added."""
-        return Run(
+    ) -> InstructionRun:
+        """Instructions about this region: see :class:`~netsum.memory.run.InstructionRun`. The key is added."""
+        return InstructionRun(
             task,
             self.name,
             header._replace(key=self.descriptor.key),
@@ -263,7 +263,7 @@ class MemoryArray:
         into: NDArray[np.uint8] | None = None,
         *,
         arguments: NDArray[np.uint64] | None = None,
-    ) -> Run:
+    ) -> InstructionRun:
         offsets = None
         if part.straight and len(part.offsets):
             first, size = int(part.offsets[0]), len(part.offsets) * header.length

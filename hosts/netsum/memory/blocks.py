@@ -20,7 +20,7 @@ Settings = Sequence[float]
 _MOST_SETTINGS: Final = 3
 
 
-class Group(NamedTuple):
+class EqualBlocks(NamedTuple):
     """Blocks of one length."""
 
     length: int
@@ -65,11 +65,11 @@ class Blocks:
     def number(self) -> int:
         return len(self.lengths)
 
-    def groups_of(self, rows: NDArray[np.int64]) -> list[Group]:
+    def groups_of(self, rows: NDArray[np.int64]) -> list[EqualBlocks]:
         """The blocks by length, in the order in which the lengths first occur: the same order on all workers, so that they
         cannot deadlock."""
         lengths = dict.fromkeys(self.lengths[rows].tolist())
-        return [Group(length, rows[self.lengths[rows] == length]) for length in lengths]
+        return [EqualBlocks(length, rows[self.lengths[rows] == length]) for length in lengths]
 
     def joined(self, layers: Sequence[Any]) -> Floats:
         """All layers as one array."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from netsum.core.progress import CallProgress, Condition, Flow, ProgressEngine, Work
 from netsum.errors import CallTimeoutError
 from netsum.memory.endpoint import MemoryEndpoint, MemoryStats
-from netsum.memory.run import Run, Task
+from netsum.memory.run import InstructionRun, Task
 from netsum.transports.base import Transport
 from netsum.transports.peer_filter import Address
 from netsum.transports.udp import Joins
@@ -189,7 +189,7 @@ class MemoryClient:
         with self.engine.lock:
             transport.join(group)
 
-    def submit(self, run: Run) -> None:
+    def submit(self, run: InstructionRun) -> None:
         """Queue instructions; for flows."""
         self.endpoint.submit(run)
 

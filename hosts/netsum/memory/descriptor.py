@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from netsum.descriptor import IP_UDP_BYTES, HostAddress, Link, SwitchAddress
+from netsum.descriptor import IP_UDP_BYTES, HostAddress, MemberLink, SwitchAddress
 from netsum.wire.memory import ADDRESS_STEP, MAX_PAYLOAD, MEMORY_HEADER_BYTES, MEMORY_PORT
 
 ANYWHERE: Final = HostAddress("0.0.0.0", "00:00:00:00:00:00", 0)
@@ -47,7 +47,7 @@ class RegionDescriptor:
     mtu: int | None = None
     payload: int | None = None
     host: HostAddress = ANYWHERE
-    link: Link = field(default_factory=Link)
+    link: MemberLink = field(default_factory=MemberLink)
 
     def __post_init__(self) -> None:
         limits = {"id": self.id, "base": self.base, "size": self.size, "key": self.key, "replicas": self.replicas}
@@ -103,7 +103,7 @@ class RegionDescriptor:
             known |= {"shape": tuple(int(length) for length in data.get("shape") or ())}
             mac = str(data.get("mac") or data.get("virtual_mac") or ANYWHERE.mac)
             known["switch"] = SwitchAddress(str(data["virtual_ip"]), mac, int(data.get("port", MEMORY_PORT)))
-            known["link"] = Link(**data.get("link") or {})
+            known["link"] = MemberLink(**data.get("link") or {})
             if host := data.get("host"):
                 known["host"] = HostAddress(str(host["ip"]), str(host["mac"]), int(host.get("udp_port", 0)))
             return cls(**known)

@@ -34,7 +34,7 @@ from netsum.errors import (
     OutOfBoundsError,
     UnknownRegionError,
 )
-from netsum.memory.run import Flight, Run, Task
+from netsum.memory.run import Flight, InstructionRun, Task
 from netsum.packet_batch import ReceiveBatch, SendBatch, congested
 from netsum.transports.base import Packet
 from netsum.wire.codec import with_zeros
@@ -104,15 +104,15 @@ class Shared:
     """One window's instructions with the flag SHARED, of which an address has one at a time."""
 
     def __init__(self) -> None:
-        self._in_flight: dict[int, tuple[int, Run]] = {}
+        self._in_flight: dict[int, tuple[int, InstructionRun]] = {}
 
-    def sent(self, run: Run, number: int, first: int) -> None:
+    def sent(self, run: InstructionRun, number: int, first: int) -> None:
         """The next rows of a run, and the serial number of the first."""
         if run.header.flags & Flag.SHARED:
             for place, address in enumerate(run.addresses[run.begun : run.begun + number].tolist()):
                 self._in_flight[address] = first + place, run
 
-    def settled(self, run: Run, row: int, sequence: int) -> None:
+    def settled(self, run: InstructionRun, row: int, sequence: int) -> None:
         """It is over."""
         if self._in_flight:
             address = int(run.addresses[row])
@@ -152,7 +152,7 @@ class MemoryEndpoint:
         """``shards`` is how many parts the memory is in; ``new_client`` gives the client a number that no other client has."""
         self._ways = min(shards, WAYS)
         self._new_client = new_client
-        self._queue: deque[Run] = deque()
+        self._queue: deque[InstructionRun] = deque()
         self._sent: dict[int, Flight] = {}  # in the order of transmission
         self._ring = np.zeros((CLIENT_WINDOW, MAX_MESSAGE), np.uint8)
         self._sizes = np.zeros(CLIENT_WINDOW, np.int64)
@@ -184,7 +184,7 @@ class MemoryEndpoint:
         """By shard of a region, what the last reply said of its position."""
         return self._positions.setdefault(region, np.zeros(shards, np.uint64))
 
-    def submit(self, run: Run) -> None:
+    def submit(self, run: InstructionRun) -> None:
         """Queue instructions. Their data must not change until the task is done."""
         run.task.left += run.number
         if run.number:
@@ -425,7 +425,7 @@ class MemoryEndpoint:
             run.task.error = run.task.error or refusal(run.region, address, status, run.instruction.name)
         self._complete(sequence, 1, flight, now)
 
-    def _payload(self, run: Run, header: MemoryHeader, packet: memoryview) -> NDArray[np.uint8] | None:
+    def _payload(self, run: InstructionRun, header: MemoryHeader, packet: memoryview) -> NDArray[np.uint8] | None:
         """The reply's payload, with all zeros; None if it is not what it should be."""
         try:
             _, payload = split_memory(header, packet)

@@ -6,7 +6,7 @@ import logging
 from typing import Any, Final
 
 from netsum.memory.array import MemoryArray
-from netsum.memory.run import OnReply, Run, Task
+from netsum.memory.run import InstructionRun, OnReply, Task
 from netsum.transports.udp import region_group
 from netsum.wire.memory import (
     CLIENT_WINDOW,
@@ -26,7 +26,7 @@ _NO_MORE: Final = 2 * CLIENT_WINDOW
 """The same, where there was one: a device that dies keeps a window of replies from all, and no more."""
 
 
-class Group:
+class InstructionGroup:
     """One worker's: asks for replies to all as long as they come. Without them everything is as ever, but each worker gets
     replies of its own; what is lost is asked for again as any reply is."""
 
@@ -34,14 +34,14 @@ class Group:
         self._memory = memory
         self._asks = wanted
         self._alone, self._most = 0, _NEVER
-        self._runs: list[Run] = []
+        self._runs: list[InstructionRun] = []
         if wanted:
             try:
                 memory.client.join(region_group(memory.descriptor.id))
             except OSError as error:
                 self._stop(str(error))
 
-    def run(self, task: Task, header: MemoryHeader, *words: Any, on_reply: OnReply, **more: Any) -> Run:
+    def run(self, task: Task, header: MemoryHeader, *words: Any, on_reply: OnReply, **more: Any) -> InstructionRun:
         """Instructions whose replies may come to all: see :meth:`netsum.memory.array.MemoryArray.run`."""
         if not self._asks:
             return self._memory.run(task, header, *words, on_reply=on_reply, **more)

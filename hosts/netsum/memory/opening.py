@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from netsum.controller_http import Asking
-from netsum.descriptor import Link
+from netsum.descriptor import MemberLink
 from netsum.errors import JoinError
 from netsum.memory.array import MemoryArray
 from netsum.memory.client import MemoryClient
@@ -81,7 +81,7 @@ def open(  # noqa: A001 - netsum.memory.open, like io.open
     try:
         descriptor = descriptor.viewed(None if dtype is None else _name_of(dtype), shape)
         if link is not None:
-            descriptor = replace(descriptor, link=Link(**link))
+            descriptor = replace(descriptor, link=MemberLink(**link))
     except (TypeError, ValueError) as error:
         raise JoinError(f"region {descriptor.name!r}: {error}") from None
     if client is not None:

@@ -17,7 +17,7 @@ from netsum.errors import AbortedError, InstructionRejectedError, UnsupportedErr
 from netsum.memory.array import FlowOf, MemoryArray
 from netsum.memory.blocks import Blocks, Settings
 from netsum.memory.descriptor import RegionDescriptor
-from netsum.memory.group import Group
+from netsum.memory.group import InstructionGroup
 from netsum.memory.opening import open as open_region
 from netsum.memory.run import Task
 from netsum.wire.memory import Instruction, LaneType, MemoryHeader
@@ -29,7 +29,7 @@ _LEAVE: Final = 2**32 - 1
 LAST_STEP: Final = np.uint64(2**32 - 2)
 
 
-class Step(NamedTuple):
+class PushResult(NamedTuple):
     """The outcome of a push. ``number``: steps made so far (mode synchronous), or of this worker. ``counted``: gradients that the
     step is made of; 0: this worker's came too late for a part of the model, and was not used there."""
 
@@ -64,7 +64,7 @@ class Parameters:
             raise UnsupportedError(f"worker is 0 to {self.workers - 1}, not {worker}")
         self._blocks = Blocks(memory, [_checked(layer, number) for number, layer in enumerate(self.layers)])
         self._steps = np.zeros(self._blocks.number, np.uint64)
-        self._group = Group(memory, wanted=self.workers > 1 and self.mode == "synchronous")
+        self._group = InstructionGroup(memory, wanted=self.workers > 1 and self.mode == "synchronous")
 
     def _check_summed(self) -> None:
         if self.workers != 1 or self.mode != "synchronous":
@@ -95,7 +95,9 @@ class Parameters:
     def number(self) -> int:
         return int(self._steps.max())
 
-    def step(self, gradients: Sequence[Any], settings: Sequence[Settings] | None = None, *, timeout: float | None = None) -> Step:
+    def step(
+        self, gradients: Sequence[Any], settings: Sequence[Settings] | None = None, *, timeout: float | None = None
+    ) -> PushResult:
         """Push this worker's gradients, one for each layer, and wait for the parameters that come of the step, which are put into
         ``layers``.
 
@@ -111,7 +113,7 @@ class Parameters:
             return self._summed_step(flat, settings, timeout)
         return self._push(flat, settings, timeout)
 
-    def average(self, *, timeout: float | None = None) -> Step:
+    def average(self, *, timeout: float | None = None) -> PushResult:
         """Mode elastic: the layers and the memory's parameters move towards each other."""
         if self.mode != "elastic":
             raise UnsupportedError(f"average() is of mode elastic; region {self.memory.name!r} has mode {self.mode}")
@@ -140,7 +142,7 @@ class Parameters:
 
     # Gradients that the switch sums
 
-    def _summed_step(self, flat: Floats, settings: Sequence[Settings] | None, timeout: float | None) -> Step:
+    def _summed_step(self, flat: Floats, settings: Sequence[Settings] | None, timeout: float | None) -> PushResult:
         assert self._comm is not None
         mean = "mean" if self.memory.descriptor.options.get("mean", True) else "sum"
         with self._compared():
@@ -155,7 +157,7 @@ class Parameters:
             except Exception as caught:
                 error = caught
         counted = self._share(timeout, counted, error)
-        return Step(self.number, 0 if report.missed else counted)
+        return PushResult(self.number, 0 if report.missed else counted)
 
     def _compared(self) -> AbstractContextManager[None]:
         """The ranks compare the shapes of their layers, which travel as one array."""
@@ -218,10 +220,10 @@ class Parameters:
             into = flat.view(np.uint8)
             self.memory.client.submit(self.memory.run(task, header, addresses, into=into, offsets=offsets))
 
-    def _push(self, flat: Floats, settings: Sequence[Settings] | None, timeout: float | None) -> Step:
+    def _push(self, flat: Floats, settings: Sequence[Settings] | None, timeout: float | None) -> PushResult:
         segments = self._blocks.segments(settings)
         try:
-            made: Step = self._wait(lambda task: self._pushing(task, flat, segments), timeout)
+            made: PushResult = self._wait(lambda task: self._pushing(task, flat, segments), timeout)
         except InstructionRejectedError as error:
             if error.status not in ("MISMATCH", "MALFORMED"):
                 raise
@@ -258,7 +260,7 @@ class Parameters:
             yield from self._finish_layers(task, arguments, answers)
         self._steps = answers.steps
         blocks.part(answers.flat, self.layers)
-        return Step(self.number, counted)
+        return PushResult(self.number, counted)
 
     def _finish_layers(self, task: Task, arguments: NDArray[np.uint64], answers: _Answers) -> Flow:
         """The second phase: tell the blocks of each layer its norms. Who was late lacks the shares of blocks that are done

@@ -53,7 +53,7 @@ class Task:
         return not self.left or self.error is not None
 
 
-class Run:
+class InstructionRun:
     """Row i is an instruction about ``length`` bytes at ``addresses[i]``.
 
     Attributes:
@@ -198,7 +198,7 @@ class Flight:
         number: tells this flight from others.
     """
 
-    run: Run
+    run: InstructionRun
     row: int
     first: int
     time: float

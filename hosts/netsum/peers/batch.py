@@ -21,7 +21,7 @@ _MOST: Final = {"op": max(Op), "lane": Lane.L64, "status": Status.MISMATCH, "deg
 _FINGERPRINT: Final = ("call_fingerprint", "gen_id", "op", "lane", "dest")
 
 
-class Message(NamedTuple):
+class BatchMessage(NamedTuple):
     """Some rows of a batch of ``total`` rows: ``records`` are :data:`RECORD`, ``data`` is uint8[rows, block_bytes] padded with
     zeros."""
 
@@ -35,8 +35,8 @@ class Message(NamedTuple):
         return tuple(self.records["row"].tolist())
 
 
-def unpack(message: bytes, width: int) -> Message:
-    """The inverse of :meth:`Batch.pack`, for blocks of ``width`` bytes; ValueError says what is wrong with the message."""
+def unpack(message: bytes, width: int) -> BatchMessage:
+    """The inverse of :meth:`RankBatch.pack`, for blocks of ``width`` bytes; ValueError says what is wrong with the message."""
     if len(message) < MESSAGE.size:
         raise ValueError(f"a message of {len(message)} bytes")
     first_id, total, number = MESSAGE.unpack_from(message)
@@ -51,15 +51,15 @@ def unpack(message: bytes, width: int) -> Message:
         if number and int(records[name].max()) > most:
             raise ValueError(f"a row with {name} {int(records[name].max())}")
     if number and int(sizes.min()) == width:
-        return Message(first_id, total, records, np.frombuffer(message, np.uint8, -1, start).reshape(number, width))
+        return BatchMessage(first_id, total, records, np.frombuffer(message, np.uint8, -1, start).reshape(number, width))
     data = np.zeros((number, width), np.uint8)
     for row, size in enumerate(sizes.tolist()):
         data[row, :size] = np.frombuffer(message, np.uint8, size, start)
         start += size
-    return Message(first_id, total, records, data)
+    return BatchMessage(first_id, total, records, data)
 
 
-class Batch:
+class RankBatch:
     """One rank's state of a batch, at first its own contributions."""
 
     def __init__(self, blocks: Sequence[Block], block_bytes: int, apart: Rows = ()) -> None:
@@ -113,7 +113,7 @@ class Batch:
             self._data[row, :size].tobytes() for row, size in zip(sending.tolist(), sizes.tolist(), strict=True)
         )
 
-    def take(self, message: Message) -> None:
+    def take(self, message: BatchMessage) -> None:
         """Replace our own rows by these."""
         index = message.records["row"].astype(np.int64)
         here = (message.records["flags"] & HERE != 0) & ~self._apart[index]
@@ -122,7 +122,7 @@ class Batch:
         self._whole[index] = here | (message.records["size"] == 0) | (self._whole[index] & self._apart[index])
         self.stored += int(message.records["size"][here].sum())
 
-    def combine(self, message: Message) -> None:
+    def combine(self, message: BatchMessage) -> None:
         """Combine these rows with our own. Rows whose fingerprints differ become MISMATCH."""
         index = message.records["row"].astype(np.int64)
         ours, theirs = self._records[index], message.records

@@ -24,7 +24,7 @@ import numpy as np
 
 from netsum.core.blocks import ID_MASK, Block, id_distance
 from netsum.descriptor import IP_UDP_BYTES, MULTICAST, Descriptor
-from netsum.peers.batch import Batch
+from netsum.peers.batch import RankBatch
 from netsum.peers.chain_route import ChainHop, ChainRoute, Lanes, added, parse_hop, shortened
 from netsum.peers.rings import rings_of
 from netsum.peers.stream import Gap, Incoming, Outgoing
@@ -72,7 +72,7 @@ _PERSON: Final = b"netsum chains"
 class Part:
     """The rows of one batch that go by chain. ``left``: the packets' blocks of which this rank still gets something."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: RankBatch) -> None:
         self.batch = batch
         self.left = 0
 
@@ -133,7 +133,7 @@ class Chains:
             return block.source == EVERYONE and (block.lane, block.floats) in _TYPES
         return block.op is Op.COPY and block.source in self._ranks and block.dest == EVERYONE
 
-    def begin(self, first_id: int, blocks: Sequence[Block], rows: Sequence[int], batch: Batch) -> Part:
+    def begin(self, first_id: int, blocks: Sequence[Block], rows: Sequence[int], batch: RankBatch) -> Part:
         """Begin these ``rows`` of a batch; ``first_id`` is the id of its first block."""
         part = Part(batch)
 

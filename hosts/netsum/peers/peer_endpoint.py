@@ -16,7 +16,7 @@ from netsum.core.blocks import ID_MASK, Block, BlockRejected, CallMismatch, fits
 from netsum.core.endpoint import GOODBYE_REPEATS, WAIT_SLICE
 from netsum.descriptor import AUTO, PLAN, Descriptor, is_chain
 from netsum.errors import MismatchError
-from netsum.peers.batch import Batch, Message, unpack
+from netsum.peers.batch import BatchMessage, RankBatch, unpack
 from netsum.peers.chains import Chains, Part
 from netsum.peers.messenger import Frame, Messenger
 from netsum.peers.schedule_execution import ScheduleExecution, ScheduleMismatch
@@ -76,7 +76,7 @@ class PeerEndpoint:
         self._kept_from = 0
         self._executions: dict[int, ScheduleExecution] = {}  # by the serial of the batch's first block
         self._finished: dict[int, int] = {}  # batches beyond `base`: first serial -> the one after the last
-        self._early: dict[int, list[tuple[int, Message]]] = {}  # messages of batches that have not begun
+        self._early: dict[int, list[tuple[int, BatchMessage]]] = {}  # messages of batches that have not begun
         self._trouble: BlockRejected | None = None
         self._since: float | None = None  # since when the oldest block has been waited for
         self._oldest = -1
@@ -192,7 +192,7 @@ class PeerEndpoint:
         apart = () if chains is None else tuple(row for row, block in enumerate(blocks) if chains.takes(block))
         chosen = choose(len(self._ranks), (len(blocks) - len(apart)) * size, self._table)
         plan = _plan(algorithm if chains is None else AUTO, number, len(self._ranks), dests, sources, chosen)
-        batch = Batch(blocks, size, apart)
+        batch = RankBatch(blocks, size, apart)
         if chains is not None and apart:
             self._parts[first] = chains.begin(self.block_id(first), blocks, apart, batch)
         return ScheduleExecution(self.block_id(first), batch, plan, self._ranks, self.messenger.post)
@@ -233,7 +233,7 @@ class PeerEndpoint:
             if first in self._executions:
                 self._advance(first)
 
-    def _take(self, first: int, rank: int, message: Message) -> None:
+    def _take(self, first: int, rank: int, message: BatchMessage) -> None:
         try:
             self._executions[first].take(rank, message)
         except ScheduleMismatch:

@@ -61,13 +61,13 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PeerPlan:
     """One rank's part. At its end the rank holds every row's finished header, and the payloads of the rows that it gets."""
 
     rounds: tuple[Round, ...] = ()
 
     @classmethod
-    def of(cls, rounds: Iterable[Round]) -> Plan:
+    def of(cls, rounds: Iterable[Round]) -> PeerPlan:
         """The plan, without empty rounds."""
         return cls(tuple(each for each in rounds if each.sends or each.receives))
 
@@ -105,13 +105,13 @@ def bare(rows: Rows, dests: Ranks, behind: frozenset[int] = frozenset()) -> Rows
     return tuple(row for row in rows if dests[row] != EVERYONE and dests[row] not in behind)
 
 
-def only(plan: Plan, rows: Rows) -> Plan:
+def only(plan: PeerPlan, rows: Rows) -> PeerPlan:
     """A plan for a batch of ``len(rows)`` rows as one for these rows of a larger batch."""
 
     def of(numbers: Rows) -> Rows:
         return tuple(rows[number] for number in numbers)
 
-    return Plan(
+    return PeerPlan(
         tuple(
             Round(
                 tuple(Send(send.peer, of(send.rows), of(send.bare)) for send in one.sends),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from netsum.peers.batch import Batch, Message
-from netsum.peers.plan import Mode, Plan, Receive
+from netsum.peers.batch import BatchMessage, RankBatch
+from netsum.peers.plan import Mode, PeerPlan, Receive
 
 Post = Callable[[int, bytes], None]
 
@@ -18,7 +18,7 @@ class ScheduleMismatch(Exception):
 class ScheduleExecution:
     """``batch`` holds the results when :attr:`done`."""
 
-    def __init__(self, first_id: int, batch: Batch, plan: Plan, ranks: Sequence[int], post: Post) -> None:
+    def __init__(self, first_id: int, batch: RankBatch, plan: PeerPlan, ranks: Sequence[int], post: Post) -> None:
         """``first_id``: the id of the batch's first block. ``ranks[number]`` is the rank that the plan calls ``number``.
         ``post(rank, message)`` sends."""
         self.batch = batch
@@ -26,7 +26,7 @@ class ScheduleExecution:
         self._plan = plan
         self._ranks = ranks
         self._post = post
-        self._come: dict[int, deque[Message]] = {rank: deque() for rank in ranks}
+        self._come: dict[int, deque[BatchMessage]] = {rank: deque() for rank in ranks}
         self._round = 0  # the next
         self._receives: deque[Receive] = deque()
         self._next_round()
@@ -36,7 +36,7 @@ class ScheduleExecution:
         """True if the last round is over."""
         return self._round == len(self._plan.rounds) and not self._receives
 
-    def take(self, rank: int, message: Message) -> None:
+    def take(self, rank: int, message: BatchMessage) -> None:
         """A message of this batch has come. Raises :class:`ScheduleMismatch`."""
         if rank not in self._come or message.total != len(self.batch):
             raise ScheduleMismatch

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
-from netsum.peers.plan import Mode, Plan, Ranks, Receive, Round, Rows, Send, bare
+from netsum.peers.plan import Mode, PeerPlan, Ranks, Receive, Round, Rows, Send, bare
 from netsum.wire.schema import MAX_WORKERS
 
 # A plan that a file describes: JSON, as `netsum plan schedule` writes it (docs/planning.md). It takes the place of an
@@ -54,7 +54,7 @@ class PlanFile:
     digest: int = 0
     network: str = ""
 
-    def plan(self, rank: int, _workers: int, dests: Ranks, _sources: Ranks) -> Plan:
+    def plan(self, rank: int, _workers: int, dests: Ranks, _sources: Ranks) -> PeerPlan:
         """One rank's part in a batch, as those of :mod:`netsum.peers.schedules`."""
         sends: dict[int, list[Send]] = {}
         receives: dict[int, list[Receive]] = {}
@@ -66,7 +66,7 @@ class PlanFile:
                 if rank == each.target:
                     receives.setdefault(each.step, []).append(Receive(each.source, rows, each.mode))
         steps = sorted({*sends, *receives})
-        return Plan.of([Round.of(sends.get(step, ()), receives.get(step, ())) for step in steps])
+        return PeerPlan.of([Round.of(sends.get(step, ()), receives.get(step, ())) for step in steps])
 
     def _cut(self, rows: int) -> list[Rows]:
         ends = [0, *(round(rows * whole) for whole in accumulate(share for share, _ in self.parts))]

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from netsum.descriptor import AUTO, PLAN
-from netsum.peers.plan import Mode, Plan, Ranks, Receive, Round, Rows, Send, bare, only, owner, owners
+from netsum.peers.plan import Mode, PeerPlan, Ranks, Receive, Round, Rows, Send, bare, only, owner, owners
 from netsum.peers.schedule_files import read_plan
 from netsum.wire.schema import EVERYONE
 
@@ -25,7 +25,7 @@ from netsum.wire.schema import EVERYONE
 # there is. It sends and receives one message at a time.
 
 
-def ring(rank: int, workers: int, dests: Ranks, sources: Ranks) -> Plan:
+def ring(rank: int, workers: int, dests: Ranks, sources: Ranks) -> PeerPlan:
     shares = owners(workers, dests, sources)
     following, before = (rank + 1) % workers, (rank - 1) % workers
     rounds = []
@@ -35,7 +35,7 @@ def ring(rank: int, workers: int, dests: Ranks, sources: Ranks) -> Plan:
     for step in range(workers - 1):
         out, back = shares[rank - step], shares[before - step]
         rounds.append(Round.of([Send(following, out, bare(out, dests))], [Receive(before, back, Mode.TAKE)]))
-    return Plan.of(rounds)
+    return PeerPlan.of(rounds)
 
 
 # Binomial tree: up to one rank and down again, for rows that are put together at one rank.
@@ -51,7 +51,7 @@ def ring(rank: int, workers: int, dests: Ranks, sources: Ranks) -> Plan:
 # each child, the root to ceil(log2 n) of them.
 
 
-def binomial_tree(rank: int, workers: int, dests: Ranks, root: int) -> Plan:
+def binomial_tree(rank: int, workers: int, dests: Ranks, root: int) -> PeerPlan:
     """One rank's part. No row is for one rank alone but for the root."""
     rows: Rows = tuple(range(len(dests)))
     number = (rank - root) % workers
@@ -63,7 +63,7 @@ def binomial_tree(rank: int, workers: int, dests: Ranks, root: int) -> Plan:
         children.append((number + step + root) % workers)
         step *= 2
     headers = bare(rows, dests)
-    return Plan.of(
+    return PeerPlan.of(
         [
             Round.of([], [Receive(child, rows, Mode.COMBINE) for child in children]),
             Round.of([Send(parent, rows) for parent in parents], [Receive(parent, rows, Mode.TAKE) for parent in parents]),
@@ -97,7 +97,7 @@ class Tree:
     below: tuple[frozenset[int], ...]
 
 
-def double_binary_tree(rank: int, workers: int, dests: Ranks, _sources: Ranks) -> Plan:
+def double_binary_tree(rank: int, workers: int, dests: Ranks, _sources: Ranks) -> PeerPlan:
     half = -(-len(dests) // 2)
     places = [
         (tree, tree.parents[rank], tree.children[rank], rows)
@@ -107,7 +107,7 @@ def double_binary_tree(rank: int, workers: int, dests: Ranks, _sources: Ranks) -
     # last round.
     leaf = [(parent, rows) for _, parents, children, rows in places if not children for parent in parents]
     inner = [(parent, rows) for _, parents, children, rows in places if children for parent in parents]
-    return Plan.of(
+    return PeerPlan.of(
         [
             Round.of(
                 [Send(parent, rows) for parent, rows in leaf],
@@ -172,23 +172,23 @@ def _tree(ranks: list[int]) -> Tree:
 # the odd one sends R rows, the even one as one without, R/2 before that and R after it.
 
 
-def halving_doubling(rank: int, workers: int, dests: Ranks, sources: Ranks) -> Plan:
+def halving_doubling(rank: int, workers: int, dests: Ranks, sources: Ranks) -> PeerPlan:
     power = 1 << (workers.bit_length() - 1)
     paired = 2 * (workers - power)
     if rank >= paired:
-        return Plan.of(_halve_and_double(rank - paired // 2, power, paired, dests, sources))
+        return PeerPlan.of(_halve_and_double(rank - paired // 2, power, paired, dests, sources))
     whole: Rows = tuple(range(len(dests)))
     low, high = whole[: len(whole) // 2], whole[len(whole) // 2 :]
     if rank % 2:
         even = rank - 1
-        return Plan.of(
+        return PeerPlan.of(
             [
                 Round.of([Send(even, low)], [Receive(even, high, Mode.COMBINE)]),
                 Round.of([Send(even, high)], [Receive(even, whole, Mode.TAKE)]),
             ]
         )
     odd = rank + 1
-    return Plan.of(
+    return PeerPlan.of(
         [
             Round.of([Send(odd, high)], [Receive(odd, low, Mode.COMBINE)]),
             Round.of([], [Receive(odd, high, Mode.TAKE)]),
@@ -234,12 +234,12 @@ def _joined(shares: tuple[Rows, ...]) -> Rows:
 # - 1)/n R; but n - 1 messages come to every rank at once.
 
 
-def parameter_server(rank: int, workers: int, dests: Ranks, sources: Ranks) -> Plan:
+def parameter_server(rank: int, workers: int, dests: Ranks, sources: Ranks) -> PeerPlan:
     """One rank's part. Each begins with the rank behind it, so that not all send to the same one first."""
     shares = owners(workers, dests, sources)
     own = shares[rank]
     others = [other % workers for other in range(rank + 1, rank + workers)]
-    return Plan.of(
+    return PeerPlan.of(
         [
             Round.of(
                 [Send(other, shares[other]) for other in others],
@@ -261,7 +261,7 @@ def parameter_server(rank: int, workers: int, dests: Ranks, sources: Ranks) -> P
 # bytes.
 
 
-Algorithm = Callable[[int, int, Ranks, Ranks], Plan]
+Algorithm = Callable[[int, int, Ranks, Ranks], PeerPlan]
 """``plan(rank, workers, dests, sources)``: one rank's part; ``dests`` and ``sources`` as in :mod:`netsum.peers.plan`."""
 
 ALGORITHMS: Final[Mapping[str, Algorithm]] = {
@@ -272,7 +272,7 @@ ALGORITHMS: Final[Mapping[str, Algorithm]] = {
 }
 
 
-def make_plan(algorithm: str, rank: int, workers: int, dests: Ranks, sources: Ranks, chosen: str) -> Plan:
+def make_plan(algorithm: str, rank: int, workers: int, dests: Ranks, sources: Ranks, chosen: str) -> PeerPlan:
     """One rank's plan for a batch; that of ``workers`` ranks fit together when all but ``rank`` are alike.
 
     Rows from one rank for one other go there directly, whatever the algorithm. ``auto`` takes the binomial tree where all rows
@@ -286,7 +286,7 @@ def make_plan(algorithm: str, rank: int, workers: int, dests: Ranks, sources: Ra
         rest = tuple(row for row in rows if EVERYONE in (dests[row], sources[row]))
         first = parameter_server(rank, workers, *_at(direct, dests, sources))
         others = make_plan(algorithm, rank, workers, *_at(rest, dests, sources), chosen)
-        return Plan(only(first, direct).rounds + only(others, rest).rounds)
+        return PeerPlan(only(first, direct).rounds + only(others, rest).rounds)
     if algorithm.startswith(PLAN):
         known = read_plan(algorithm.removeprefix(PLAN))
         if len(known.hosts) == workers:

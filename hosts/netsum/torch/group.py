@@ -21,7 +21,7 @@ from netsum.torch.work import Done, Futures, Pending, Work
 # What every process group of netsum is: what torch asks about it, how it makes calls, and its end.
 
 
-class Group(distributed.ProcessGroup):  # type: ignore[misc]
+class RankGroup(distributed.ProcessGroup):  # type: ignore[misc]
     """A group over the ranks of a communicator."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Group(distributed.ProcessGroup):  # type: ignore[misc]
     def set_timeout(self, timeout: timedelta) -> None:
         self._timeout = timeout
 
-    def _get_backend(self, _device: Any) -> Group:
+    def _get_backend(self, _device: Any) -> RankGroup:
         """The group is its own backend, for every device."""
         return self
 

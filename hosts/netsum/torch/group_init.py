@@ -23,7 +23,7 @@ PATIENCE: Final = 60.0
 
 
 @dataclass
-class Job:
+class JoinedJob:
     """The job that this process has joined, and the process groups that use it."""
 
     comm: Communicator
@@ -40,7 +40,7 @@ class Job:
         return hashlib.blake2b(f"{name}/{self.opened[name]}".encode(), digest_size=16).hexdigest()
 
 
-_jobs: list[Job] = []  # none, or the one
+_jobs: list[JoinedJob] = []  # none, or the one
 
 
 _lock: Final = threading.Lock()
@@ -74,7 +74,7 @@ def _world_size() -> int:
     return size
 
 
-def _join(rank: int, members: Sequence[int], timeout: float) -> Job:
+def _join(rank: int, members: Sequence[int], timeout: float) -> JoinedJob:
     size = len(members)
     comm = join(rank=members[rank], timeout=timeout)
     if comm.size != size:
@@ -83,7 +83,7 @@ def _join(rank: int, members: Sequence[int], timeout: float) -> Job:
             f"torch's world has {size} ranks (WORLD_SIZE), job {comm.descriptor.job!r} has {comm.size}: "
             "start as many processes as the job has members"
         )
-    _jobs.append(Job(comm, members))
+    _jobs.append(JoinedJob(comm, members))
     return _jobs[0]
 
 
@@ -96,7 +96,7 @@ def _members(store: Any, rank: int, size: int) -> list[int]:
     return own if sorted(own) == list(range(size)) else list(range(size))
 
 
-def _communicator(job: Job, ranks: Sequence[int], name: str, timeout: float) -> Communicator:
+def _communicator(job: JoinedJob, ranks: Sequence[int], name: str, timeout: float) -> Communicator:
     if not job.whole and list(ranks) == list(range(job.comm.size)):
         job.whole = True
         return job.comm
@@ -113,7 +113,7 @@ def _release(comm: Communicator) -> None:
             _close_if_unused(job)
 
 
-def _close_if_unused(job: Job) -> None:
+def _close_if_unused(job: JoinedJob) -> None:
     if job.users <= 0:
         _jobs.clear()
         job.comm.close()

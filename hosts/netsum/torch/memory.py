@@ -13,7 +13,7 @@ from netsum.collectives.call import part_of
 from netsum.communicator import Communicator
 from netsum.memory.array import MemoryArray
 from netsum.memory.embedding import Table
-from netsum.memory.parameters import Parameters, Step
+from netsum.memory.parameters import Parameters, PushResult
 from netsum.torch.numpy_view import lend, shapes_of
 
 # The same beginning on every rank.
@@ -114,7 +114,7 @@ class MemoryOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         }
         super().__init__(params, defaults)
         layers = [tensor.detach().to("cpu", torch.float32).contiguous().clone().numpy() for tensor in self._tensors()]
-        self.made = Step(0, 0)
+        self.made = PushResult(0, 0)
         self._parameters = Parameters(memory, layers, worker=worker, comm=comm)
         self._parameters.begin()
         self._put()

@@ -30,13 +30,13 @@ from netsum.torch.arguments import (
     elements_by_rank,
     operation,
 )
-from netsum.torch.group import Group
+from netsum.torch.group import RankGroup
 from netsum.torch.numpy_view import Lent, filling, giving_back, lend
 from netsum.torch.sparse import check_sparse, reduce_sparse
 from netsum.torch.work import Done, Pending, Work
 
 
-class ProcessGroup(Group):
+class ProcessGroup(RankGroup):
     """A process group of torch over the ranks of a communicator."""
 
     # Reductions. A NaN or an infinity is passed on, as GradScaler expects; a job that degrades cannot do that.

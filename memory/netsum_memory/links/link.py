@@ -15,7 +15,7 @@ from netsum_memory.links.batch import Batch
 from netsum_memory.message import Address, Send
 
 
-class Link(Protocol):
+class DeviceLink(Protocol):
     """Carries packets from and to many peers. Unreliable, like the network."""
 
     def receive(self, timeout: float) -> Sequence[tuple[Address, memoryview]]:

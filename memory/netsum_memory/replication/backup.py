@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
-from netsum_memory.replication.log import M, Record
-from netsum_memory.replication.messages import Ack, Ask, Counted, Entry, Given, Offer, Order, PeerMessage, Piece
+from netsum_memory.replication.log import LogRecord, M
+from netsum_memory.replication.messages import Ack, Ask, Counted, Given, Offer, Order, OrderEntry, PeerMessage, Piece
 from netsum_memory.replication.transfer import Outstanding, SnapshotTransfer
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Told(NamedTuple):
     """The primary's word on a position: the record's epoch, and the instruction or its entry."""
 
     epoch: int
-    entry: Entry | None = None
+    entry: OrderEntry | None = None
     message: Any = None
 
 
@@ -127,10 +127,10 @@ class Backup(Generic[M]):
             return False
         if mine is not None:
             self.replica.cut(position)
-        self.replica.append(Record(told.epoch, message))
+        self.replica.append(LogRecord(told.epoch, message))
         return True
 
-    def same(self, mine: Record[M], told: Told) -> bool:
+    def same(self, mine: LogRecord[M], told: Told) -> bool:
         return mine.epoch == told.epoch
 
     def _message(self, told: Told) -> M | None:

@@ -16,7 +16,7 @@ class Named(Protocol):
 M = TypeVar("M", bound=Named)
 
 
-class Record(NamedTuple, Generic[M]):
+class LogRecord(NamedTuple, Generic[M]):
     """An instruction and the epoch in which a primary gave it its position. Epoch and position together name a record: there
     is one primary in an epoch, and it gives each position once."""
 
@@ -29,23 +29,23 @@ class Log(Generic[M]):
 
     def __init__(self, first: int = 1) -> None:
         self.first = first
-        self._records: list[Record[M]] = []
+        self._records: list[LogRecord[M]] = []
 
     @property
     def end(self) -> int:
         """The position of the last record; ``first - 1`` if there is none."""
         return self.first + len(self._records) - 1
 
-    def at(self, position: int) -> Record[M] | None:
+    def at(self, position: int) -> LogRecord[M] | None:
         index = position - self.first
         return self._records[index] if 0 <= index < len(self._records) else None
 
-    def between(self, first: int, last: int) -> list[Record[M]]:
+    def between(self, first: int, last: int) -> list[LogRecord[M]]:
         """The records from ``first`` to ``last``, all of which are here."""
         assert first >= self.first or last < first
         return self._records[max(0, first - self.first) : max(0, last + 1 - self.first)]
 
-    def append(self, record: Record[M]) -> None:
+    def append(self, record: LogRecord[M]) -> None:
         self._records.append(record)
 
     def cut(self, position: int) -> None:
@@ -85,7 +85,7 @@ class StateMachine(Protocol[M]):
     def entered(self, epoch: int) -> None:
         """The device takes part in this epoch, and no longer in earlier ones."""
 
-    def append(self, position: int, record: Record[M]) -> None:
+    def append(self, position: int, record: LogRecord[M]) -> None:
         """A record was appended to the log."""
 
     def cut(self, position: int) -> None:

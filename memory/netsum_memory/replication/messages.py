@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from netsum.wire.memory import MAX_SEGMENTS, Instruction, MemoryHeader
 
-from netsum_memory.message import Message
+from netsum_memory.message import MemoryMessage
 
 
-class Entry(NamedTuple):
+class OrderEntry(NamedTuple):
     """A record without its payload. ``digest`` tells two instructions of one name apart, should a client have sent two."""
 
     epoch: int
@@ -23,7 +23,7 @@ class Order(NamedTuple):
 
     epoch: int
     first: int
-    entries: tuple[Entry, ...]
+    entries: tuple[OrderEntry, ...]
     end: int
     committed: int
 
@@ -134,7 +134,7 @@ def pack(peer_message: PeerMessage, blank: MemoryHeader) -> bytes:
         payload = peer_message.data
     else:
         header, segments, payload = _record(header, peer_message)
-    return Message(header, segments, payload).pack()
+    return MemoryMessage(header, segments, payload).pack()
 
 
 def _filled(header: MemoryHeader, instruction: int, position: int, status: int = 0, address: int = 0) -> MemoryHeader:
@@ -148,7 +148,7 @@ def _record(header: MemoryHeader, peer_message: Given) -> tuple[MemoryHeader, tu
     return header, (*segments, inner.argument, peer_message.of << 8 | inner.instruction), payload
 
 
-def parse(told: Message) -> PeerMessage | None:
+def parse(told: MemoryMessage) -> PeerMessage | None:
     """The message in a packet, or None if there is none."""
     header, segments, payload, _ = told
     epoch, position, address, status = header.epoch, header.argument, header.address, header.status
@@ -174,7 +174,7 @@ def _order(header: MemoryHeader, payload: bytes) -> Order | None:
         return None
     (end,) = _END.unpack_from(payload)
     rows = _ENTRY.iter_unpack(memoryview(payload)[_END.size :])
-    entries = tuple(Entry(epoch, digest, (client, sequence)) for epoch, digest, client, sequence in rows)
+    entries = tuple(OrderEntry(epoch, digest, (client, sequence)) for epoch, digest, client, sequence in rows)
     return Order(header.epoch, header.argument, entries, end, header.address)
 
 
@@ -190,4 +190,4 @@ def _given(header: MemoryHeader, segments: tuple[int, ...], payload: bytes) -> G
         segments=len(own),
         argument=argument,
     )
-    return Given(header.epoch, header.argument, last >> 8, Message(inner, tuple(own), payload))
+    return Given(header.epoch, header.argument, last >> 8, MemoryMessage(inner, tuple(own), payload))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Generic
 
-from netsum_memory.replication.log import Copy, M, Record
-from netsum_memory.replication.messages import Ack, Ask, AskPiece, Counted, Entry, Given, Offer, Order, PeerMessage, Piece
+from netsum_memory.replication.log import Copy, LogRecord, M
+from netsum_memory.replication.messages import Ack, Ask, AskPiece, Counted, Given, Offer, Order, OrderEntry, PeerMessage, Piece
 
 if TYPE_CHECKING:
     from netsum_memory.replication.replica import Replica
@@ -76,7 +76,7 @@ class Primary(Generic[M]):
         if replies is not None:
             self.replica.reply(replies)
         elif name not in self.pending:
-            self.replica.append(Record(self.replica.epoch, message))
+            self.replica.append(LogRecord(self.replica.epoch, message))
             self.pending.add(name)
 
     def read(self, message: M) -> bool:
@@ -178,9 +178,9 @@ class Primary(Generic[M]):
         entries = tuple(map(self._entry, self.replica.log.between(first, last))) if self.held else ()
         return Order(self.replica.epoch, first, entries, self.replica.log.end, self.replica.committed)
 
-    def _entry(self, record: Record[M]) -> Entry:
+    def _entry(self, record: LogRecord[M]) -> OrderEntry:
         epoch, message = record
-        return Entry(epoch, self.replica.machine.digest(message), message.name)
+        return OrderEntry(epoch, self.replica.machine.digest(message), message.name)
 
     def tend(self) -> None:
         """Repeat orders to devices that lack something or do not know how far this one is."""

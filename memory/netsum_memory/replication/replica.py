@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Generic
 
 from netsum_memory.replication.backup import Backup
-from netsum_memory.replication.log import Log, M, Record, StateMachine
+from netsum_memory.replication.log import Log, LogRecord, M, StateMachine
 from netsum_memory.replication.messages import PeerMessage
 from netsum_memory.replication.primary import Primary
 
@@ -155,7 +155,7 @@ class Replica(Generic[M]):
         if len(self.pool) > POOL:
             self.pool.popitem(last=False)
 
-    def append(self, record: Record[M]) -> None:
+    def append(self, record: LogRecord[M]) -> None:
         self.log.append(record)
         self.machine.append(self.log.end, record)
 

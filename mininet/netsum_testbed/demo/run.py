@@ -30,7 +30,7 @@ LINES: Final = 10
 """Lines of a whole training without a terminal."""
 
 
-class Tally:
+class DemoTally:
     """The latest reports of all workers, added up."""
 
     def __init__(self, workers: int) -> None:
@@ -90,7 +90,7 @@ class Display:
         )
         self._task = self._progress.add_task("training", total=steps, tally="")
 
-    def show(self, tally: Tally) -> None:
+    def show(self, tally: DemoTally) -> None:
         if self._console.is_terminal:
             self._progress.update(self._task, completed=tally.step, tally=str(tally))
         elif tally.step * LINES // self._steps > self._lines:
@@ -116,7 +116,7 @@ _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoResult:
     """The demo's last line."""
 
     switch: str
@@ -162,7 +162,7 @@ class Workers:
             pass  # closed while we waited: the demo is being interrupted
         self._said.put((rank, None))
 
-    def follow(self, tally: Tally, display: Display) -> None:
+    def follow(self, tally: DemoTally, display: Display) -> None:
         """Return when all have finished; raise :class:`TestbedError` with a worker's last words if one fails."""
         running = set(range(len(self._children)))
         while running:
@@ -195,16 +195,16 @@ def largest_difference(replicas: Sequence[np.ndarray[Any, Any]]) -> float:
     return max(float(np.abs(replica - replicas[0]).max()) for replica in replicas)
 
 
-def run_demo(fabric: Fabric, kind: str, workers: int, steps: int, digits: Digits, console: Console) -> Outcome:
+def run_demo(fabric: Fabric, kind: str, workers: int, steps: int, digits: Digits, console: Console) -> DemoResult:
     """Train on the fabric, then alone, and compare."""
     began = time.monotonic()
     group = Workers(fabric, workers, steps, digits)
-    tally = Tally(workers)
+    tally = DemoTally(workers)
     with Display(console, steps) as display:
         group.follow(tally, display)
     replicas = [np.load(fabric.directory / f"weights.{rank}.npy") for rank in range(workers)]
     alone = train_alone(digits, steps)
-    return Outcome(
+    return DemoResult(
         switch=fabric.switch,
         fabric=kind,
         workers=workers,

@@ -31,7 +31,7 @@ FLOAT_FILLS: Final = ("normal", "wide", "tiny", "zeros", "whole", "sparse", "hug
 INTEGER_FILLS: Final = ("small", "full", "zeros", "sparse")
 
 
-class Kind(NamedTuple):
+class CallKind(NamedTuple):
     """The kind of a call; ``op`` and ``dtype`` are empty where there is none."""
 
     collective: str
@@ -45,10 +45,10 @@ class Kind(NamedTuple):
 
 
 KINDS: Final = (
-    *(Kind("allreduce", "product", dtype) for dtype in TYPES["sum"]),
-    *(Kind(name, op, dtype) for name in REDUCTIONS for op, types in TYPES.items() for dtype in types),
-    *(Kind(name, "", dtype) for name in ("broadcast", *ROWS) for dtype in DTYPES),
-    Kind("barrier"),
+    *(CallKind("allreduce", "product", dtype) for dtype in TYPES["sum"]),
+    *(CallKind(name, op, dtype) for name in REDUCTIONS for op, types in TYPES.items() for dtype in types),
+    *(CallKind(name, "", dtype) for name in ("broadcast", *ROWS) for dtype in DTYPES),
+    CallKind("barrier"),
 )
 
 
@@ -65,7 +65,7 @@ class Cell:
 
     seed: tuple[int, int, int]
     index: int
-    kind: Kind
+    kind: CallKind
     workers: int
     size: int
     counts: tuple[tuple[int, ...], ...] = ()

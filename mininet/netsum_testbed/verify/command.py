@@ -22,7 +22,7 @@ from netsum_testbed.checking import (
     topology_option,
 )
 from netsum_testbed.fabrics import fabric_of
-from netsum_testbed.verify.run import MAX_ELEMENTS, MAX_WORKERS, CellTotals, Options, run
+from netsum_testbed.verify.run import MAX_ELEMENTS, MAX_WORKERS, CellTotals, VerifyOptions, run
 
 MOST_RANKS: Final = 64
 """Each is a thread here. If there are more than hosts, hosts have several."""
@@ -49,7 +49,7 @@ def verify(switch: str, rootless: bool, **given: Any) -> None:
     The last line is one JSON object; the exit code is 1 if anything was wrong or timed out.
     """
     name = chosen_switch(switch, rootless=rootless)
-    options = Options(**given)
+    options = VerifyOptions(**given)
     topology = star(MAX_WORKERS) if options.topology is None else load_topology(options.topology)
     totals = CellTotals(name, seed=options.seed, algorithm=options.algorithm)
     with running(totals) as screen, fabric_of(topology, name, rootless=rootless) as fabric:

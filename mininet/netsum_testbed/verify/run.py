@@ -20,7 +20,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_testbed.checking import Screen, Totals, numbers_from, option_words
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.interrupts import raise_if_interrupted
-from netsum_testbed.verify.cells import FLOAT_FILLS, INTEGER_FILLS, Cell, Kind
+from netsum_testbed.verify.cells import FLOAT_FILLS, INTEGER_FILLS, CallKind, Cell
 from netsum_testbed.verify.check import Checker
 from netsum_testbed.verify.ranks import Answer, Gate, Members, Ranks, joined
 
@@ -93,7 +93,7 @@ _LARGE: Final = 1 << 16
 
 
 @dataclass(frozen=True)
-class Round:
+class VerifyRound:
     """One job and its calls. ``window`` in blocks, ``chunks`` of 256 bytes a block."""
 
     seed: int
@@ -111,7 +111,7 @@ def make_round(
     calls: int,
     workers: tuple[int, ...] = tuple(range(1, MAX_WORKERS + 1)),
     max_elements: int = MAX_ELEMENTS,
-) -> Round:
+) -> VerifyRound:
     """Round ``index`` of the run with that seed: it has ``calls`` calls, and its number of workers is drawn from ``workers``."""
     rng = np.random.default_rng([seed, index])
     count = int(rng.choice(workers))
@@ -120,7 +120,7 @@ def make_round(
     # Small blocks and windows need many round trips, so they get small arrays.
     limit = min(max_elements, MAX_ELEMENTS * chunks * min(window, 16) // 256)
     made = tuple(_make_call((seed, index, number), count, limit) for number in range(calls))
-    return Round(seed, index, count, window, chunks, made)
+    return VerifyRound(seed, index, count, window, chunks, made)
 
 
 def _make_call(seed: tuple[int, int, int], workers: int, limit: int) -> Cell:
@@ -135,7 +135,7 @@ def _make_call(seed: tuple[int, int, int], workers: int, limit: int) -> Cell:
     return Cell(
         seed=seed,
         index=seed[2],
-        kind=Kind("allreduce", op, dtype),
+        kind=CallKind("allreduce", op, dtype),
         workers=workers,
         size=elements,
         shape=_draw_shape(rng, elements),
@@ -180,7 +180,7 @@ CALLS_PER_ROUND: Final = 40
 
 
 @dataclass(frozen=True)
-class Job:
+class VerifyJob:
     """The cells of one job. For people, ``said`` names the job, and ``again`` is the command that repeats it."""
 
     spec: JobSpec
@@ -203,7 +203,7 @@ class Checks:
         self._left = math.inf if most is None else most
         self._begun = time.monotonic() - totals.seconds
 
-    def run(self, numbers: Iterable[int], make_job: Callable[[int], Job]) -> None:
+    def run(self, numbers: Iterable[int], make_job: Callable[[int], VerifyJob]) -> None:
         """Make the jobs with these numbers, one after the other."""
         for number in numbers:
             if not self._grant(0):
@@ -218,7 +218,7 @@ class Checks:
         self._left -= calls
         return True
 
-    def _make(self, job: Job) -> None:
+    def _make(self, job: VerifyJob) -> None:
         seed, number, _ = job.cells[0].seed
         with ExitStack() as stack:
             members = stack.enter_context(joined(self._fabric, job.spec, job.faults, (seed << 40) + (number << 8), job.algorithm))
@@ -238,7 +238,7 @@ class Checks:
                 self._judge(job, checker, answers)
         self.totals.jobs += 1
 
-    def _judge(self, job: Job, checker: Checker, answers: list[Answer]) -> None:
+    def _judge(self, job: VerifyJob, checker: Checker, answers: list[Answer]) -> None:
         """Count a cell and say what is wrong with it."""
         answers.sort(key=lambda answer: answer.rank)
         cell = answers[0].cell
@@ -257,7 +257,7 @@ class Checks:
 
 
 @dataclass(frozen=True)
-class Options:
+class VerifyOptions:
     """Options of a run. ``duration`` in seconds; ``calls``: the number after which to stop, if given; ``only``: that round alone.
 
     ``loss``, ``duplicate``, ``reorder``: probabilities for a packet in one direction. ``topology``: a file, if it is not the
@@ -289,14 +289,14 @@ class Options:
         return " ".join((f"netsum verify --switch {switch} --seed {self.seed} --only {number}", *words))
 
 
-def run(fabric: Fabric, options: Options, totals: CellTotals, screen: Screen) -> None:
+def run(fabric: Fabric, options: VerifyOptions, totals: CellTotals, screen: Screen) -> None:
     hosts = list(fabric.topology.hosts)
 
-    def make_job(number: int) -> Job:
+    def make_job(number: int) -> VerifyJob:
         made = make_round(options.seed, number, calls=CALLS_PER_ROUND, workers=options.workers, max_elements=options.max_elements)
         members = tuple(hosts[rank % len(hosts)] for rank in range(made.workers))
         spec = JobSpec(name=f"verify-{number}", members=members, window=made.window, chunks=made.chunks)
         said, again = f"round {number} ({counted(made.workers, 'worker')})", options.replay(fabric.switch, number)
-        return Job(spec, made.calls, said, again, options.faults, options.algorithm)
+        return VerifyJob(spec, made.calls, said, again, options.faults, options.algorithm)
 
     Checks(fabric, totals, screen, options.duration, options.calls).run(numbers_from(0, options.only), make_job)

@@ -78,7 +78,7 @@ class Solution:
     prices: Mapping[Pair, Fraction]
 
 
-class Program:
+class LinearProgram:
     """``groups``: links, and the arcs that share each one's rate; ``roots``: the share of each, or None if they are free."""
 
     def __init__(
@@ -161,7 +161,7 @@ class _Model:
     """The linear program. Its columns are the rate, the roots' shares if they are free, the arcs' rates, and for each layer and
     host a flow to this host: along each arc, and from each root."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LinearProgram) -> None:
         self._program = program
         self._arcs = program.arcs
         self._free = program.free if program.roots is None else ()
@@ -267,16 +267,16 @@ class _Rows:
         return csr_array((self._values, (self._rows, self._columns)), shape=(len(self.limits), columns))
 
 
-def one_way(topology: Topology, roots: Mapping[str, Fraction]) -> Program:
+def one_way(topology: Topology, roots: Mapping[str, Fraction]) -> LinearProgram:
     """Only down, from roots with given shares, which add up to 1."""
-    return Program(topology, [(ends, (Arc(0, ends),)) for ends in topology.rates], roots)
+    return LinearProgram(topology, [(ends, (Arc(0, ends),)) for ends in topology.rates], roots)
 
 
-def both_ways(topology: Topology) -> Program:
+def both_ways(topology: Topology) -> LinearProgram:
     """Up and down. If every link has the same rate both ways, each tree may carry both: up is then down turned round."""
     rates = topology.rates
     if all(rates.get((other, one)) == rate for (one, other), rate in rates.items()):
         order = {name: n for n, name in enumerate(topology.nodes)}
         once = [(one, other) for one, other in rates if order[one] < order[other]]
-        return Program(topology, [((a, b), (Arc(0, (a, b)), Arc(0, (b, a)))) for a, b in once], None)
-    return Program(topology, [((a, b), (Arc(0, (a, b)), Arc(1, (b, a)))) for a, b in rates], None)
+        return LinearProgram(topology, [((a, b), (Arc(0, (a, b)), Arc(0, (b, a)))) for a, b in once], None)
+    return LinearProgram(topology, [((a, b), (Arc(0, (a, b)), Arc(1, (b, a)))) for a, b in rates], None)

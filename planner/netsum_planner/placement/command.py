@@ -18,7 +18,7 @@ from netsum_planner.options import figure, machine_option, plot_option, topology
 from netsum_planner.placement.failover import Failover, fail_over
 from netsum_planner.placement.failure_domains import FailureDomains, derived, read_failure_domains
 from netsum_planner.placement.jobs import read_jobs
-from netsum_planner.placement.search import Placer, Plan, Progress
+from netsum_planner.placement.search import PlacementPlan, Placer, Progress
 from netsum_planner.ranks.command import FORMATS
 from netsum_planner.simulator.collectives import IN_NETWORK
 from netsum_planner.topologies.model import Topology
@@ -27,7 +27,7 @@ from netsum_planner.training.job import Machine
 # A picture of the placement.
 
 
-def plot_plan(path: Path, plan: Plan) -> None:
+def plot_plan(path: Path, plan: PlacementPlan) -> None:
     """A column for each rack, a square for each host: the job by its color; stage and replica, by number."""
     racks = plan.scopes.racks(plan.scopes.of)
     told: dict[str, tuple[str, str]] = {}
@@ -118,7 +118,7 @@ def _check(placer: Placer, lost: Sequence[str], only: str | None, as_file: str |
         raise InputError(f"--lost: {placer.topology.name} has no host {', '.join(unknown)}")
 
 
-def _others(placer: Placer, seeds: int, progress: Progress) -> dict[str, list[Plan]]:
+def _others(placer: Placer, seeds: int, progress: Progress) -> dict[str, list[PlacementPlan]]:
     """The placements of other policies."""
     progress("first-fit")
     found = {"first-fit": [placer.by_policy("first-fit")], "random": []}
@@ -138,7 +138,7 @@ def _scopes(topology: Topology, file: Path | None, taken: str | None) -> Failure
     return replace(found, taken=found.taken | named)
 
 
-def _ordered(found: Plan, only: str | None, as_file: str) -> str:
+def _ordered(found: PlacementPlan, only: str | None, as_file: str) -> str:
     for job, why in found.waiting:
         if job.name == only:
             raise PlanError(f"job {only} waits: {why}")
@@ -148,7 +148,7 @@ def _ordered(found: Plan, only: str | None, as_file: str) -> str:
 
 
 def _json(
-    placer: Placer, found: Plan, lose: Sequence[tuple[str, Failover | None]], others: dict[str, list[Plan]]
+    placer: Placer, found: PlacementPlan, lose: Sequence[tuple[str, Failover | None]], others: dict[str, list[PlacementPlan]]
 ) -> dict[str, Any]:
     told = {"topology": placer.topology.name, "fragmentation_before": placer.scopes.fragmentation(placer.free)}
     told |= found.to_json()
@@ -159,7 +159,9 @@ def _json(
     return told
 
 
-def _show(placer: Placer, found: Plan, lose: Sequence[tuple[str, Failover | None]], others: dict[str, list[Plan]]) -> None:
+def _show(
+    placer: Placer, found: PlacementPlan, lose: Sequence[tuple[str, Failover | None]], others: dict[str, list[PlacementPlan]]
+) -> None:
     free = placer.free
     click.echo(f"{placer.topology.name}: {counted(len(free), 'host')} of {len(placer.topology.hosts)} free")
     parts = ("COMPUTE", "BUBBLE", "TENSOR", "PIPELINE", "GRADIENTS")
@@ -197,7 +199,7 @@ def _lost(host: str, told: Failover | None) -> str:
     return f"{words}goes on with {', '.join(told.by)}, which {'gets' if len(told.by) == 1 else 'get'} {moved}; {step}"
 
 
-def _compared(plans: dict[str, list[Plan]]) -> None:
+def _compared(plans: dict[str, list[PlacementPlan]]) -> None:
     rows = []
     for name, each in plans.items():
         done = [plan.efficiency for plan in each]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from netsum_planner.placement.jobs import Placement
-from netsum_planner.placement.search import Placer, Plan
+from netsum_planner.placement.search import PlacementPlan, Placer
 from netsum_planner.placement.step_time import Predicted, StepEstimate, StepSimulation
 
 
@@ -40,7 +40,7 @@ class Failover:
         }
 
 
-def fail_over(placer: Placer, plan: Plan, lost: str) -> Failover | None:
+def fail_over(placer: Placer, plan: PlacementPlan, lost: str) -> Failover | None:
     """The consequences when a host is lost; None if no job has it. A free host takes its place; if none is in the scope that
     its job wants, its whole tensor group moves; if there is no room for that either, its replica is left out."""
     index = next((n for n, each in enumerate(plan.placements) if lost in each.order), None)
@@ -75,13 +75,13 @@ def fail_over(placer: Placer, plan: Plan, lost: str) -> Failover | None:
     return Failover(lost, placement.job.name, before, after, now, by, nbytes, source, seconds)
 
 
-def _alone(placement: Placement, number: int, lost: str, plan: Plan) -> list[Placement]:
+def _alone(placement: Placement, number: int, lost: str, plan: PlacementPlan) -> list[Placement]:
     """With a free host in its place."""
     group = placement.tensor_groups[number]
     return [placement.with_group(number, tuple(free if host == lost else host for host in group)) for free in plan.free]
 
 
-def _group(placement: Placement, number: int, plan: Plan, placer: Placer) -> list[Placement]:
+def _group(placement: Placement, number: int, plan: PlacementPlan, placer: Placer) -> list[Placement]:
     """With another group, one from each scope that has room."""
     rooms: dict[str, list[str]] = {}
     for host in plan.free:

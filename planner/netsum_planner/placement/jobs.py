@@ -84,7 +84,7 @@ class _File(Closed):
         return self
 
 
-class Job(NamedTuple):
+class TrainingJob(NamedTuple):
     """A training that wants hosts, and how (docs/placement.md names the settings). All sizes share ``workers * training.batch``
     samples a step."""
 
@@ -170,10 +170,10 @@ def _cut(work: tuple[float, ...], parts: int) -> tuple[int, ...]:
     return best[len(work)][1]
 
 
-def read_jobs(path: Path) -> tuple[Job, ...]:
+def read_jobs(path: Path) -> tuple[TrainingJob, ...]:
     """The jobs of a file, with their trainings, whose files are named from there. :class:`InputError` names the line."""
     file = validate(_File, load_yaml(path))
-    return tuple(Job(wanted, read_training(path.parent / wanted.training)) for wanted in file.jobs)
+    return tuple(TrainingJob(wanted, read_training(path.parent / wanted.training)) for wanted in file.jobs)
 
 
 # The hosts of one job, in the order of its ranks.
@@ -184,7 +184,7 @@ class Placement:
     """``order``: the host of each rank. Ranks count tensor parallel first, then data parallel, then stages, as those of
     Megatron-LM and DeepSpeed do: rank (p * dp + d) * tp + t is part t of stage p in replica d."""
 
-    job: Job
+    job: TrainingJob
     sizes: Sizes
     order: tuple[str, ...]
 

@@ -15,7 +15,7 @@ from netsum.text import counted
 
 from netsum_planner.errors import PlanError
 from netsum_planner.placement.failure_domains import FailureDomains
-from netsum_planner.placement.jobs import Job, Placement, Sizes
+from netsum_planner.placement.jobs import Placement, Sizes, TrainingJob
 from netsum_planner.placement.step_time import Predicted, StepEstimate, StepSimulation, predicted
 from netsum_planner.topologies.model import Topology
 from netsum_planner.training.job import Machine
@@ -60,7 +60,9 @@ class _Zone:
         return sum(len(room) // tp for room in self.rooms.values())
 
 
-def fit(scopes: FailureDomains, free: Collection[str], job: Job, sizes: Sizes, policy: str, random: Random) -> Placement | None:
+def fit(
+    scopes: FailureDomains, free: Collection[str], job: TrainingJob, sizes: Sizes, policy: str, random: Random
+) -> Placement | None:
     """Hosts for the job; None if they do not suffice. Groups of a job are alike, so counting room is exact: if it fits at all,
     every policy finds where. Cost: groups * scopes."""
     key, (tp, pp, dp) = POLICIES[policy], sizes
@@ -89,7 +91,9 @@ def _group(zone: _Zone, tp: int, wanted: tuple[int, int], key: Key, random: Rand
     return taken
 
 
-def _area(scopes: FailureDomains, free: Collection[str], job: Job, key: Key, sizes: Sizes, random: Random) -> list[_Zone] | None:
+def _area(
+    scopes: FailureDomains, free: Collection[str], job: TrainingJob, key: Key, sizes: Sizes, random: Random
+) -> list[_Zone] | None:
     """The zones of the scope that the policy takes, among scopes with room for the whole job."""
     wanted = job.wanted
     hosts = [host for host in scopes.of if host in free]
@@ -122,14 +126,14 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlacementPlan:
     """``placements`` of the jobs that got hosts, with what is ``predicted`` of each; ``waiting``: the other jobs, and why.
     ``free`` hosts are left, and those that are kept are among them."""
 
     scopes: FailureDomains
     placements: tuple[Placement, ...]
     predicted: tuple[Predicted, ...]
-    waiting: tuple[tuple[Job, str], ...]
+    waiting: tuple[tuple[TrainingJob, str], ...]
     free: tuple[str, ...]
 
     @cached_property
@@ -163,7 +167,7 @@ class Plan:
         }
 
 
-def _score(plan: Plan) -> tuple[float, ...]:
+def _score(plan: PlacementPlan) -> tuple[float, ...]:
     return plan.score
 
 
@@ -174,7 +178,7 @@ class Placer:
 
     topology: Topology
     scopes: FailureDomains
-    jobs: tuple[Job, ...]
+    jobs: tuple[TrainingJob, ...]
     machine: Machine
     spare: int = 0
     errors: dict[str, str] = field(default_factory=dict)
@@ -196,7 +200,7 @@ class Placer:
         kept = {host for rack in racks for host in rack[max(0, len(rack) - self.spare) :]}
         return tuple(host for host in self.free if host not in kept)
 
-    def place(self, seed: int = 1, progress: Progress = lambda _: None) -> Plan:
+    def place(self, seed: int = 1, progress: Progress = lambda _: None) -> PlacementPlan:
         """The best that was found; by the simulated steps it is never worse than ``first-fit``. Jobs choose in their order, each
         the sizes and hosts with which all jobs so far do best; then groups are exchanged. :class:`PlanError` if no job fits.
 
@@ -216,20 +220,20 @@ class Placer:
         found = (best, self._one_by_one(("first-fit",), random, estimate))
         return min((self._simulated(each) for each in found), key=_score)
 
-    def by_policy(self, policy: str, seed: int = 1) -> Plan:
+    def by_policy(self, policy: str, seed: int = 1) -> PlacementPlan:
         """The placements of another policy: hosts as it takes them, and the best sizes for that."""
         return self._simulated(self._one_by_one((policy,), Random(seed), StepEstimate(self.topology, self.machine)))
 
-    def plan(self, placements: Sequence[Placement], calls: StepEstimate) -> Plan:
+    def plan(self, placements: Sequence[Placement], calls: StepEstimate) -> PlacementPlan:
         """The prediction for these placements."""
         steps = tuple(predicted(each, calls, [other for other in placements if other is not each]) for each in placements)
         taken = {host for each in placements for host in each.order}
         free = tuple(host for host in self.free if host not in taken)
         placed = {each.job.name for each in placements}
         waiting = tuple((job, self._why(job, free)) for job in self.jobs if job.name not in placed)
-        return Plan(self.scopes, tuple(placements), steps, waiting, free)
+        return PlacementPlan(self.scopes, tuple(placements), steps, waiting, free)
 
-    def tried(self, placements: Sequence[Placement], calls: StepEstimate, job: Job | None = None) -> Plan | None:
+    def tried(self, placements: Sequence[Placement], calls: StepEstimate, job: TrainingJob | None = None) -> PlacementPlan | None:
         """None if hosts cannot reach each other, or no switch can sum for them; that is noted for this ``job``."""
         try:
             return self.plan(placements, calls)
@@ -238,10 +242,10 @@ class Placer:
                 self.errors[job.name] = str(error)
             return None
 
-    def _simulated(self, found: Plan) -> Plan:
+    def _simulated(self, found: PlacementPlan) -> PlacementPlan:
         return self.plan(found.placements, StepSimulation(self.topology, self.machine))
 
-    def _one_by_one(self, policies: Sequence[str], random: Random, calls: StepEstimate) -> Plan:
+    def _one_by_one(self, policies: Sequence[str], random: Random, calls: StepEstimate) -> PlacementPlan:
         found = self.plan((), calls)
         usable = set(self.usable)
         for job in self.jobs:
@@ -251,7 +255,7 @@ class Placer:
             usable -= {host for each in found.placements for host in each.order}
         return found
 
-    def _other_sizes(self, start: Plan, random: Random, calls: StepEstimate) -> list[Plan]:
+    def _other_sizes(self, start: PlacementPlan, random: Random, calls: StepEstimate) -> list[PlacementPlan]:
         """The start, and its best variant with other sizes of each job, the best first."""
         found = {tuple(each.sizes for each in start.placements): start}
         usable = set(self.usable) & set(start.free)
@@ -266,7 +270,9 @@ class Placer:
                     found[key] = min(found.get(key, plan), plan, key=_score)
         return sorted(found.values(), key=_score)
 
-    def _improved(self, best: Plan, tries: int, random: Random, calls: StepEstimate, progress: Progress) -> Plan:
+    def _improved(
+        self, best: PlacementPlan, tries: int, random: Random, calls: StepEstimate, progress: Progress
+    ) -> PlacementPlan:
         """Exchange groups, or move them to free hosts, at first even if that is a little worse (simulated annealing)."""
         tries = min(tries, _EFFORT // sum(each.job.workers for each in best.placements))
         usable, now = set(self.usable), best
@@ -284,7 +290,7 @@ class Placer:
                 best = min(best, now, key=_score)
         return best
 
-    def _why(self, job: Job, free: Collection[str]) -> str:
+    def _why(self, job: TrainingJob, free: Collection[str]) -> str:
         scopes = ", ".join(
             f"{key} in one {level}"
             for key, level in (
@@ -301,7 +307,7 @@ class Placer:
         return told if job.workers > len(free) or not scopes else f"{told}, none of its sizes fits ({scopes})"
 
 
-def _too_large(job: Job) -> str:
+def _too_large(job: TrainingJob) -> str:
     """The reason why there are no sizes."""
     freed = job._replace(wanted=job.wanted.model_copy(update={"memory_gbytes": None}))
     least = min((job.memory(sizes) for sizes in freed.sizes()), default=None)

@@ -14,11 +14,11 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from netsum_planner.placement.jobs import Job, Placement, Sizes
+from netsum_planner.placement.jobs import Placement, Sizes, TrainingJob
 from netsum_planner.ranks.contention import ALGORITHMS
 from netsum_planner.simulator.aggregation import trees
 from netsum_planner.simulator.collectives import IN_NETWORK
-from netsum_planner.simulator.network import Network, Wire
+from netsum_planner.simulator.network import SimulatedNetwork, Wire
 from netsum_planner.simulator.run import run_flows
 from netsum_planner.simulator.scenario import JobPlan, Scenario
 from netsum_planner.topologies.model import Pair, Topology
@@ -56,7 +56,7 @@ class _Work(NamedTuple):
     parts: tuple[Training, ...]
 
 
-def _work_of(job: Job, sizes: Sizes, gflops: float) -> _Work:
+def _work_of(job: TrainingJob, sizes: Sizes, gflops: float) -> _Work:
     training, stages = job.training, job.stages(sizes.pp)
     if training.compute_ms is not None:
         sample = training.compute_ms / 1e3 / training.batch
@@ -79,14 +79,14 @@ class StepEstimate:
         self.topology = topology
         self.machine = machine
         self.wire = Wire(host_s=machine.host_us / 1e6)
-        self._network = Network(topology)
+        self._network = SimulatedNetwork(topology)
         self._rates = {ends: float(rate) * 1e9 for ends, rate in topology.rates.items()}
         self._delays = {ends: float(delay) for ends, delay in zip(self._network.pairs, self._network.delay, strict=True)}
         self._works: dict[tuple[str, Sizes], _Work] = {}
         self._rounds = lru_cache(maxsize=4096)(self._find_rounds)
         self._tree_loads = lru_cache(maxsize=65536)(self._find_tree_loads)
 
-    def work(self, job: Job, sizes: Sizes) -> _Work:
+    def work(self, job: TrainingJob, sizes: Sizes) -> _Work:
         """Jobs of the same name are taken to be the same."""
         key = (job.name, sizes)
         if key not in self._works:

@@ -26,7 +26,7 @@ Flow = tuple[int, int]
 """From a rank to a rank."""
 
 
-class Step(NamedTuple):
+class FlowStep(NamedTuple):
     """Flows at the same time, each of ``share`` of the array; the same flows ``times`` in a row."""
 
     flows: tuple[Flow, ...]
@@ -34,11 +34,11 @@ class Step(NamedTuple):
     times: int = 1
 
 
-def ring(ranks: int) -> list[Step]:
-    return [Step(tuple((rank, (rank + 1) % ranks) for rank in range(ranks)), Fraction(1, ranks), 2 * (ranks - 1))]
+def ring(ranks: int) -> list[FlowStep]:
+    return [FlowStep(tuple((rank, (rank + 1) % ranks) for rank in range(ranks)), Fraction(1, ranks), 2 * (ranks - 1))]
 
 
-def halving_doubling(ranks: int) -> list[Step]:
+def halving_doubling(ranks: int) -> list[FlowStep]:
     """Halving and doubling have the same flows. Unless ``ranks`` is a power of two, the first pair up before and after."""
     power = 1 << (ranks.bit_length() - 1)
     pairs = [(even, even + 1) for even in range(0, 2 * (ranks - power), 2)]
@@ -47,27 +47,27 @@ def halving_doubling(ranks: int) -> list[Step]:
     steps = []
     if pairs:
         odd_to_even = tuple((odd, even) for even, odd in pairs)
-        steps += [Step((*pairs, *odd_to_even), half), Step(odd_to_even, half)]
+        steps += [FlowStep((*pairs, *odd_to_even), half), FlowStep(odd_to_even, half)]
     for bit in reversed(range(power.bit_length() - 1)):
         flows = tuple((left[number], left[number ^ 1 << bit]) for number in range(power))
-        steps.append(Step(flows, Fraction(1 << bit, power), 2))
+        steps.append(FlowStep(flows, Fraction(1 << bit, power), 2))
     if pairs:
-        steps.append(Step(tuple(pairs), Fraction(1)))
+        steps.append(FlowStep(tuple(pairs), Fraction(1)))
     return steps
 
 
-def double_binary_tree(ranks: int) -> list[Step]:
+def double_binary_tree(ranks: int) -> list[FlowStep]:
     """Once the pipeline is full, all children of both trees send up at once, and all parents down."""
     up = tuple((child, parent) for tree in two_trees(ranks) for child in range(ranks) for parent in tree.parents[child])
-    return [Step(up, Fraction(1, 2)), Step(tuple((parent, child) for child, parent in up), Fraction(1, 2))]
+    return [FlowStep(up, Fraction(1, 2)), FlowStep(tuple((parent, child) for child, parent in up), Fraction(1, 2))]
 
 
-def parameter_server(ranks: int) -> list[Step]:
+def parameter_server(ranks: int) -> list[FlowStep]:
     flows = tuple((one, other) for one in range(ranks) for other in range(ranks) if one != other)
-    return [Step(flows, Fraction(1, ranks), 2)]
+    return [FlowStep(flows, Fraction(1, ranks), 2)]
 
 
-ALGORITHMS: Final[Mapping[str, Callable[[int], list[Step]]]] = {
+ALGORITHMS: Final[Mapping[str, Callable[[int], list[FlowStep]]]] = {
     "ring": ring,
     "halving_doubling": halving_doubling,
     "double_binary_tree": double_binary_tree,
@@ -133,7 +133,7 @@ def contention(routing: Routing, algorithm: str, order: Sequence[str]) -> Conten
     return Contention(tuple(order), factor, count, link, total[loaded], loaded, 1 / seconds)
 
 
-def flows_by_link(routing: Routing, step: Step, order: Sequence[str]) -> Counter[Pair]:
+def flows_by_link(routing: Routing, step: FlowStep, order: Sequence[str]) -> Counter[Pair]:
     flows: Counter[Pair] = Counter()
     for one, other in step.flows:
         flows.update(pairwise(routing.path(order[one], order[other])))

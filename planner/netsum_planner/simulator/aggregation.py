@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netsum_planner.errors import PlanError
-from netsum_planner.simulator.network import Network, Numbers
+from netsum_planner.simulator.network import Numbers, SimulatedNetwork
 
 MOST_ROOTS = 64
 
@@ -22,7 +22,7 @@ class Tree:
     root: str
     parents: dict[str, str]
 
-    def links(self, network: Network) -> Numbers:
+    def links(self, network: SimulatedNetwork) -> Numbers:
         """All links, those up and those down: what every block takes."""
         up = [network.number[child, parent] for child, parent in self.parents.items()]
         down = [network.number[parent, child] for child, parent in self.parents.items()]
@@ -39,7 +39,7 @@ class Tree:
         return found
 
 
-def trees(network: Network, hosts: Sequence[str]) -> list[Tree]:
+def trees(network: SimulatedNetwork, hosts: Sequence[str]) -> list[Tree]:
     """A tree for each root; blocks are shared equally among them. :class:`PlanError` if there is none."""
     topology = network.topology
     homes = {host: _home(network, host) for host in hosts}
@@ -55,7 +55,7 @@ def trees(network: Network, hosts: Sequence[str]) -> list[Tree]:
     return found if _agree(found) else found[:1]
 
 
-def _home(network: Network, host: str) -> str:
+def _home(network: SimulatedNetwork, host: str) -> str:
     """The switch that a host is on."""
     for other in network.topology.neighbors[host]:
         if other in network.topology.switches and network.number[host, other] not in network.down:
@@ -63,7 +63,7 @@ def _home(network: Network, host: str) -> str:
     raise PlanError(f"{network.topology.name}: {host} is on no switch, so no switch can sum for it: take a host algorithm")
 
 
-def _tree(network: Network, homes: Mapping[str, str], switches: Collection[str], root: str) -> Tree:
+def _tree(network: SimulatedNetwork, homes: Mapping[str, str], switches: Collection[str], root: str) -> Tree:
     """Each switch's parent on a shortest path to the root: a home, if one is among the next hops, or else the first."""
     distance = network.distances(root)
     parents = dict(homes)
@@ -82,7 +82,7 @@ def _tree(network: Network, homes: Mapping[str, str], switches: Collection[str],
     return tree
 
 
-def _require_sums(network: Network, tree: Tree) -> None:
+def _require_sums(network: SimulatedNetwork, tree: Tree) -> None:
     """A switch where branches meet must sum."""
     below: dict[str, int] = {}
     for parent in tree.parents.values():

@@ -14,7 +14,7 @@ from typing import Final
 
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.collectives import IN_NETWORK
-from netsum_planner.simulator.network import Network, Wire
+from netsum_planner.simulator.network import SimulatedNetwork, Wire
 from netsum_planner.simulator.run import build, hosts_of
 from netsum_planner.simulator.scenario import JobPlan, Scenario
 from netsum_planner.simulator.schedules import Schedule
@@ -77,7 +77,7 @@ def write_traces(prefix: Path, topology: Topology, scenario: Scenario, wire: Wir
     nodes = _calls(job, hosts) if job.algorithm == IN_NETWORK and job.plan is None else None
     if nodes is None:
         only = scenario.model_copy(update={"jobs": (job,), "failures": ()})
-        schedule, _ = build(Network(topology), only, wire, seed)
+        schedule, _ = build(SimulatedNetwork(topology), only, wire, seed)
         nodes = _messages(schedule, hosts)
     found = []
     for rank, of_rank in enumerate(nodes):

@@ -16,7 +16,7 @@ from netsum_planner.simulator.chakra import write_traces
 from netsum_planner.simulator.collectives import ALGORITHMS, IN_NETWORK
 from netsum_planner.simulator.flows import Progress
 from netsum_planner.simulator.network import Wire
-from netsum_planner.simulator.outcome import Outcome, plot_outcomes
+from netsum_planner.simulator.outcome import SimulationResult, plot_outcomes
 from netsum_planner.simulator.packets import Faults
 from netsum_planner.simulator.run import require_in_network, run_flows, run_packets
 from netsum_planner.simulator.scenario import JobPlan, Scenario, read_scenario
@@ -45,7 +45,7 @@ class _Asked:
     wire: Wire
     faults: Faults
 
-    def run(self, topology: Topology, scenario: Scenario, progress: Progress) -> Outcome:
+    def run(self, topology: Topology, scenario: Scenario, progress: Progress) -> SimulationResult:
         if self.level == "packet":
             return run_packets(topology, scenario, self.wire, self.faults, seed=self.seed, progress=progress)
         return run_flows(topology, scenario, self.wire, seed=self.seed, progress=progress)
@@ -162,7 +162,7 @@ def _job(name: str, size: int, calls: int) -> JobPlan:
     return JobPlan(algorithm=name, size=size, calls=calls)
 
 
-def _show(outcomes: Sequence[Outcome]) -> None:
+def _show(outcomes: Sequence[SimulationResult]) -> None:
     first = outcomes[0]
     click.echo(f"{first.topology}: {first.level}s, seed {first.seed}")
     rows = []

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from netsum_planner.errors import PlanError
-from netsum_planner.simulator.network import Floats, Network, Numbers
+from netsum_planner.simulator.network import Floats, Numbers, SimulatedNetwork
 from netsum_planner.simulator.schedules import Schedule
 
 # Max-min fair shares of links: no flow can have more without a flow that has less losing some.
@@ -125,7 +125,7 @@ class _Simulation:
     def __init__(self, schedule: Schedule, changes: Sequence[Change]) -> None:
         messages = schedule.messages
         count = len(messages)
-        self.network: Network = schedule.network
+        self.network: SimulatedNetwork = schedule.network
         self.routes = _Routes(schedule)
         self.capacity = self.network.capacity.copy()
         self.size = np.array(messages.size, np.float64)

@@ -60,7 +60,7 @@ Floats = NDArray[np.float64]
 Found = TypeVar("Found")
 
 
-class Network:
+class SimulatedNetwork:
     """``capacity`` in bytes a second and ``delay`` in seconds, by number of link; parallel links are one. ``down`` links are on
     no path."""
 
@@ -84,7 +84,7 @@ class Network:
         self._paths.clear()
         self._remembered.clear()
 
-    def remembered(self, hosts: tuple[str, ...], find: Callable[[Network, Sequence[str]], Found]) -> Found:
+    def remembered(self, hosts: tuple[str, ...], find: Callable[[SimulatedNetwork, Sequence[str]], Found]) -> Found:
         """The value of ``find(network, hosts)``; the same until a link goes down or comes up."""
         if hosts not in self._remembered:
             self._remembered[hosts] = find(self, hosts)

@@ -72,7 +72,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulationResult:
     """``level`` is flow or packet; ``elapsed`` the seconds that the simulation took, ``peak_mb`` the process's memory so far."""
 
     topology: str
@@ -103,7 +103,7 @@ class Outcome:
 # Pictures of outcomes.
 
 
-def plot_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:
+def plot_outcomes(path: Path, outcomes: Sequence[SimulationResult]) -> None:
     """Each job's seconds of a call, and how busy its run's links were."""
     with figure(path, 2) as (times, loads):
         bars = [(f"{job.name}\n{job.algorithm}", job.mean * 1e3) for each in outcomes for job in each.jobs]

@@ -33,7 +33,7 @@ class State(Enum):
 
 
 @dataclass(slots=True)
-class Record:
+class SlotRecord:
     """A slot: which block is in it, and whose contributions it has."""
 
     block_id: int
@@ -93,7 +93,7 @@ class SumSwitch:
         self._room = room
         self._send = send
         self._free = 0.0
-        self._slots: dict[tuple[int, int], Record] = {}
+        self._slots: dict[tuple[int, int], SlotRecord] = {}
 
     def forget(self, job: int, part: JobOnSwitch | None) -> None:
         """The job begins a new epoch here, with other trees and nothing in its slots; None: it has left the switch."""
@@ -133,7 +133,7 @@ class SumSwitch:
         block_id = part.header.block_id
         record = self._slots.get(slot)
         if record is None or (record.state is State.DONE and id_distance(block_id, record.block_id) == job.slots):
-            record = self._slots[slot] = Record(block_id, State.OPEN, set())
+            record = self._slots[slot] = SlotRecord(block_id, State.OPEN, set())
         if record.block_id != block_id:
             return  # of a past lap: not needed
         parent = job.parents[block_id % len(job.parents)]
@@ -148,7 +148,7 @@ class SumSwitch:
             if len(record.seen) == len(job.sources):
                 self._complete(job, record, parent, part)
 
-    def _complete(self, job: JobOnSwitch, record: Record, parent: str | None, part: Contribution) -> None:
+    def _complete(self, job: JobOnSwitch, record: SlotRecord, parent: str | None, part: Contribution) -> None:
         if parent is not None:
             record.state = State.SENT
             self._raise(job, parent, part, record)
@@ -156,7 +156,7 @@ class SumSwitch:
         everyone = part.header._replace(worker_cnt=job.workers, data_cnt=job.workers if part.room else 0)
         self._close(job, record, Result(part.job, everyone, pack_header(everyone) + bytes(part.room)), record.marked)
 
-    def _raise(self, job: JobOnSwitch, parent: str, part: Contribution, record: Record) -> None:
+    def _raise(self, job: JobOnSwitch, parent: str, part: Contribution, record: SlotRecord) -> None:
         up = Contribution(part.job, self.name, part.header, part.room)
         self._send(self.name, parent, up, part.room + job.overhead, record.marked)
 
@@ -165,7 +165,7 @@ class SumSwitch:
         if record is not None and record.block_id == part.header.block_id and record.state is State.SENT:
             self._close(job, record, part, marked)
 
-    def _close(self, job: JobOnSwitch, record: Record, part: Result, marked: bool) -> None:
+    def _close(self, job: JobOnSwitch, record: SlotRecord, part: Result, marked: bool) -> None:
         record.state, record.result, record.marked = State.DONE, part.data, marked
         for source in job.sources:
             self._give(job, source, part, marked)

@@ -44,7 +44,7 @@ class Clock:
 
 
 @dataclass
-class Tally:
+class PacketCounts:
     """Counts of packets. ``longest``: of a queue, in bytes."""
 
     sent: int = 0
@@ -69,7 +69,7 @@ class PacketWire:
     random: random.Random
     arrive: Arrive
     up: bool = True
-    tally: Tally = field(default_factory=Tally)
+    tally: PacketCounts = field(default_factory=PacketCounts)
     _free: float = 0.0
 
     def send(self, frame: Frame) -> None:

@@ -13,7 +13,7 @@ from netsum.descriptor import Descriptor, HostAddress, SwitchAddress
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.aggregation import Tree, trees
 from netsum_planner.simulator.flows import Change
-from netsum_planner.simulator.network import Network, Wire
+from netsum_planner.simulator.network import SimulatedNetwork, Wire
 from netsum_planner.simulator.outcome import Counts
 from netsum_planner.simulator.packet_nodes import Contribution, JobOnSwitch, PacketHost, Part, Result, SumSwitch
 from netsum_planner.simulator.packet_wire import Clock, Frame, PacketWire
@@ -56,7 +56,7 @@ class PacketJob:
 class PacketSimulation:
     """The network, its switches and all jobs; the same ``seed`` gives the same packets."""
 
-    def __init__(self, network: Network, faults: Faults, jobs: Sequence[PacketJob], seed: int = 0) -> None:
+    def __init__(self, network: SimulatedNetwork, faults: Faults, jobs: Sequence[PacketJob], seed: int = 0) -> None:
         self.network = network
         self.clock = Clock()
         self.jobs = list(jobs)

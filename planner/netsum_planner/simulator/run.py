@@ -12,8 +12,8 @@ import numpy as np
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.collectives import IN_NETWORK, Call, add_allreduce
 from netsum_planner.simulator.flows import Change, Progress, simulate
-from netsum_planner.simulator.network import Floats, Network, Wire
-from netsum_planner.simulator.outcome import Counts, JobOutcome, LinkLoad, Outcome
+from netsum_planner.simulator.network import Floats, SimulatedNetwork, Wire
+from netsum_planner.simulator.outcome import Counts, JobOutcome, LinkLoad, SimulationResult
 from netsum_planner.simulator.packets import Faults, PacketJob, PacketSimulation
 from netsum_planner.simulator.scenario import JobPlan, Scenario
 from netsum_planner.simulator.schedules import Schedule, add_planned, read_plan
@@ -42,7 +42,7 @@ def hosts_of(job: JobPlan, topology: Topology) -> tuple[str, ...]:
 
 
 def build(
-    network: Network, scenario: Scenario, wire: Wire, seed: int = 0
+    network: SimulatedNetwork, scenario: Scenario, wire: Wire, seed: int = 0
 ) -> tuple[Schedule, list[list[tuple[list[int], list[int]]]]]:
     """The schedule of a scenario; and for each job and call, what has arrived when each rank begins and ends it."""
     schedule, late = Schedule(network), Lateness(scenario, seed)
@@ -64,7 +64,7 @@ def build(
     return schedule, of_jobs
 
 
-def _failures(network: Network, scenario: Scenario) -> list[Change]:
+def _failures(network: SimulatedNetwork, scenario: Scenario) -> list[Change]:
     changes = []
     for each in scenario.failures:
         ends = (each.link, each.link[::-1])
@@ -84,10 +84,10 @@ def run_flows(
     *,
     seed: int = 0,
     progress: Progress = lambda _now, _share: None,
-) -> Outcome:
+) -> SimulationResult:
     """Simulate flows. :class:`PlanError` if a job cannot run there."""
     began = time.perf_counter()
-    network = Network(topology)
+    network = SimulatedNetwork(topology)
     schedule, of_jobs = build(network, scenario, wire or Wire(), seed)
     flows = simulate(schedule, _failures(network, scenario), progress)
     jobs = [
@@ -105,7 +105,7 @@ def _job(job: JobPlan, topology: Topology, calls: Sequence[tuple[Floats, Floats]
 
 
 def _outcome(
-    network: Network,
+    network: SimulatedNetwork,
     level: str,
     seed: int,
     jobs: Sequence[JobOutcome],
@@ -113,14 +113,14 @@ def _outcome(
     events: int,
     began: float,
     counts: Counts | None = None,
-) -> Outcome:
+) -> SimulationResult:
     until = max(job.ends[-1] for job in jobs)
     shares = carried / (network.capacity * until)
     busiest = np.argsort(-shares, kind="stable")
     links = tuple(LinkLoad(network.pairs[n], float(carried[n]), float(shares[n])) for n in busiest if carried[n])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     elapsed = time.perf_counter() - began
-    return Outcome(network.topology.name, level, seed, tuple(jobs), links, events, elapsed, peak, counts)
+    return SimulationResult(network.topology.name, level, seed, tuple(jobs), links, events, elapsed, peak, counts)
 
 
 def run_packets(
@@ -131,12 +131,12 @@ def run_packets(
     *,
     seed: int = 0,
     progress: Progress = lambda _now, _share: None,
-) -> Outcome:
+) -> SimulationResult:
     """Simulate packets. Only switches that sum: :class:`PlanError` for a job with another algorithm."""
     began = time.perf_counter()
     wire, faults = wire or Wire(), faults or Faults()
     late = Lateness(scenario, seed)
-    network = Network(topology)
+    network = SimulatedNetwork(topology)
     jobs = []
     require_in_network(scenario)
     for job in scenario.jobs:

@@ -19,7 +19,7 @@ import numpy as np
 from netsum.peers.wire import LONGEST
 from netsum_controller.errors import InputError
 
-from netsum_planner.simulator.network import Network, Numbers, Wire
+from netsum_planner.simulator.network import Numbers, SimulatedNetwork, Wire
 from netsum_planner.topologies.model import Topology
 
 MOST: Final = 100_000
@@ -49,7 +49,7 @@ class Messages:
 class Schedule:
     """The messages of all jobs, and the ``ways`` that they take."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: SimulatedNetwork) -> None:
         self.network = network
         self.messages = Messages()
         self.ways: list[Way] = []
@@ -133,7 +133,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TransferPlan:
     """``shares``: of the array, that each tree carries, in ``chunks``. A plan that netsum's hosts read is for one batch, and they
     carry it out for each ``batch_bytes``."""
 
@@ -142,7 +142,7 @@ class Plan:
     transfers: tuple[Transfer, ...]
     batch_bytes: int | None = None
 
-    def for_bytes(self, nbytes: int) -> Plan:
+    def for_bytes(self, nbytes: int) -> TransferPlan:
         """The plan with every batch's transfers, as far as they are not too many; later batches come later."""
         if self.batch_bytes is None:
             return self
@@ -154,7 +154,7 @@ class Plan:
         return replace(self, chunks=batches, transfers=tuple(later), batch_bytes=None)
 
 
-def read_plan(path: Path, topology: Topology) -> Plan:
+def read_plan(path: Path, topology: Topology) -> TransferPlan:
     """The plan of a file, whose links the topology must have. :class:`InputError` names the key."""
     try:
         data: Any = json.loads(path.read_text("utf-8"))
@@ -176,26 +176,26 @@ def read_plan(path: Path, topology: Topology) -> Plan:
     return plan
 
 
-def _of_trees(data: Any) -> Plan:
+def _of_trees(data: Any) -> TransferPlan:
     transfers = tuple(
         Transfer(int(each["step"]), int(each["tree"]), int(each["chunk"]), tuple(map(str, each["path"])))
         for each in data["transfers"]
     )
-    return Plan(tuple(Fraction(share) for share in data["shares"]), int(data["chunks"]), transfers)
+    return TransferPlan(tuple(Fraction(share) for share in data["shares"]), int(data["chunks"]), transfers)
 
 
-def _of_parts(data: Any) -> Plan:
+def _of_parts(data: Any) -> TransferPlan:
     transfers = tuple(
         Transfer(int(each["step"]), number, 0, tuple(map(str, each["path"])))
         for number, part in enumerate(data["parts"])
         for each in part["transfers"]
     )
     batch = data.get("chunk_bytes") or LONGEST * Wire.block_bytes
-    return Plan(tuple(Fraction(part["share"]) for part in data["parts"]), 1, transfers, int(batch))
+    return TransferPlan(tuple(Fraction(part["share"]) for part in data["parts"]), 1, transfers, int(batch))
 
 
 def add_planned(
-    schedule: Schedule, plan: Plan, hosts: Sequence[str], nbytes: int, wire: Wire, ready: Sequence[int], *, lane: object
+    schedule: Schedule, plan: TransferPlan, hosts: Sequence[str], nbytes: int, wire: Wire, ready: Sequence[int], *, lane: object
 ) -> list[int]:
     """Add a call that follows the plan. What a host sends of a chunk waits for what it has received of it in earlier steps;
     returns what must have arrived when the call is over for each rank."""

@@ -15,12 +15,12 @@ from netsum_planner.simulator.collectives import ALGORITHMS
 from netsum_planner.topologies.model import Topology
 from netsum_planner.training.job import Machine, from_torch, read_training, to_yaml
 from netsum_planner.training.job import calibrate as measure
-from netsum_planner.training.timeline import Point, Step, changes, predict, scaling, simulated
+from netsum_planner.training.timeline import Point, StepTimeline, changes, predict, scaling, simulated
 
 # Pictures of steps and of scaling.
 
 
-def plot_step(path: Path, name: str, step: Step) -> None:
+def plot_step(path: Path, name: str, step: StepTimeline) -> None:
     """A Gantt chart of one step."""
     with figure(path, width=9.0, height=2.6) as axes:
         axes.barh("compute", step.forward * 1e3, color="tab:blue", label="forward")
@@ -88,7 +88,7 @@ def step(topology: Topology, training: Path, algorithm: str, machine: Machine, p
         print_table(("WHAT WOULD CHANGE IT", "A STEP\nms", "SAMPLES\na second"), rows)
 
 
-def _parts(found: Step) -> list[tuple[str, str]]:
+def _parts(found: StepTimeline) -> list[tuple[str, str]]:
     parts = {
         "forward": found.forward,
         "backward": found.backward,
@@ -151,7 +151,7 @@ def scale(
     print_table(("WORKERS", "Gbit/s", *titles), rows)
 
 
-def _cells(found: Step) -> tuple[str, str]:
+def _cells(found: StepTimeline) -> tuple[str, str]:
     return f"{found.step * 1e3:.1f}", f"{found.efficiency:.0%}"
 
 

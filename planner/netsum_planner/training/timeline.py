@@ -11,7 +11,7 @@ from typing import Any
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.collectives import IN_NETWORK, Call, add_allreduce
 from netsum_planner.simulator.flows import simulate
-from netsum_planner.simulator.network import Floats, Network, Wire
+from netsum_planner.simulator.network import Floats, SimulatedNetwork, Wire
 from netsum_planner.simulator.run import run_flows
 from netsum_planner.simulator.scenario import JobPlan, Scenario
 from netsum_planner.simulator.schedules import Schedule
@@ -24,7 +24,7 @@ Seconds = Callable[[float], float]
 
 
 @dataclass(frozen=True)
-class Step:
+class StepTimeline:
     """Seconds of one step. ``calls``: of each bucket, when its call begins and ends; ``exposed``: communication during which
     nothing is computed."""
 
@@ -75,7 +75,7 @@ def simulated(topology: Topology, algorithm: str, machine: Machine) -> Seconds:
     return seconds
 
 
-def predict(training: Training, machine: Machine, seconds: Seconds, *, workers: int) -> Step:
+def predict(training: Training, machine: Machine, seconds: Seconds, *, workers: int) -> StepTimeline:
     """One step of each of ``workers`` workers."""
     if training.compute_ms is not None:
         forward = training.compute_ms / 1e3 / (1 + BACKWARD)
@@ -95,7 +95,7 @@ def predict(training: Training, machine: Machine, seconds: Seconds, *, workers: 
     fetched = training.input_ms / 1e3
     step = max(busy, fetched) if training.prefetch else busy + fetched
     communication = sum(end - begin for begin, end in calls)
-    return Step(forward, backward, communication, busy - computed, fetched, step, tuple(calls))
+    return StepTimeline(forward, backward, communication, busy - computed, fetched, step, tuple(calls))
 
 
 # How large a training can grow: steps by number of workers and rate of the links, in the network and by hosts.
@@ -114,7 +114,7 @@ class Point:
     workers: int
     gbps: float
     algorithm: str
-    step: Step
+    step: StepTimeline
 
     def to_json(self) -> dict[str, Any]:
         result = {"workers": self.workers, "Gbps": self.gbps, "algorithm": self.algorithm}
@@ -135,7 +135,7 @@ def scaling(training: Training, machine: Machine, workers: Sequence[int], rates:
         if number < 2:
             raise PlanError(f"a training is spread over 2 workers or more, not {number}")
         topology = fat_tree_for(number)
-        network = Network(topology)
+        network = SimulatedNetwork(topology)
         base: Floats = network.capacity
         for algorithm in ALGORITHMS:
             for gbps in rates:
@@ -144,7 +144,7 @@ def scaling(training: Training, machine: Machine, workers: Sequence[int], rates:
                 yield Point(number, gbps, algorithm, predict(training, machine, seconds, workers=number))
 
 
-def _line(network: Network, algorithm: str, hosts: tuple[str, ...], machine: Machine) -> Seconds:
+def _line(network: SimulatedNetwork, algorithm: str, hosts: tuple[str, ...], machine: Machine) -> Seconds:
     wire = Wire(host_s=machine.host_us / 1e6)
 
     def one(nbytes: int) -> float:
@@ -175,7 +175,7 @@ class Change:
     """The change, the step that it makes, and how many more samples a second that is (0.25: a quarter)."""
 
     what: str
-    step: Step
+    step: StepTimeline
     gain: float
 
 
@@ -184,11 +184,11 @@ def faster_links(topology: Topology, factor: int) -> Topology:
     return replace(topology, links=links)
 
 
-def changes(training: Training, topology: Topology, machine: Machine, algorithm: str, now: Step) -> Iterator[Change]:
+def changes(training: Training, topology: Topology, machine: Machine, algorithm: str, now: StepTimeline) -> Iterator[Change]:
     """The changes that are worthwhile, the best first."""
     workers = len(topology.hosts)
     calls = simulated(topology, algorithm, machine)
-    found: list[tuple[str, Callable[[], Step], int]] = []
+    found: list[tuple[str, Callable[[], StepTimeline], int]] = []
     for other in OTHERS:
         if other != algorithm and (other != "in_network" or any(topology.switches.values())):
             found.append((f"--algorithm {other}", _with(training, machine, topology, other), 1))
@@ -219,5 +219,5 @@ def _twice(training: Training) -> dict[str, object]:
     return {"batch": 2 * training.batch, "compute_ms": compute, "input_ms": 2 * training.input_ms}
 
 
-def _with(training: Training, machine: Machine, topology: Topology, algorithm: str) -> Callable[[], Step]:
+def _with(training: Training, machine: Machine, topology: Topology, algorithm: str) -> Callable[[], StepTimeline]:
     return lambda: predict(training, machine, simulated(topology, algorithm, machine), workers=len(topology.hosts))

@@ -24,7 +24,7 @@ from netsum_planner.errors import PlanError
 from netsum_planner.optimum.optimum import Collective, optimum
 from netsum_planner.optimum.program import solve
 from netsum_planner.topologies.model import Link, Pair, Topology
-from netsum_planner.trees.packing import NEAR, Network, Packing, Path, Tree, outwards
+from netsum_planner.trees.packing import NEAR, ForwardingNetwork, Packing, Path, Tree, outwards
 
 _ENOUGH = 0.999
 """Of the optimum: what is left over is not worth another tree."""
@@ -73,7 +73,7 @@ class _Packer:
         self._topology = topology
         self._roots = roots
         self._both = both
-        self._network = Network(topology, roots[0])
+        self._network = ForwardingNetwork(topology, roots[0])
         self._place = {ends: n for n, ends in enumerate(topology.rates)}
         self._limits = np.array([float(rate) for rate in topology.rates.values()])
 

@@ -133,7 +133,7 @@ class Packing:
 def pack(topology: Topology, root: str) -> Packing:
     """Raises :class:`PlanError` if hosts cannot reach each other, or no trees within 5 % of the optimum are found."""
     bound = optimum(topology.only_forwarding(), Collective.BROADCAST, root).host_only
-    whole = Network(topology, root)
+    whole = ForwardingNetwork(topology, root)
     candidates = whole.candidates(bound.rate)
     unit = common([*topology.rates.values(), bound.rate])
     trees: Sequence[Tree] = whole.chosen(candidates, unit, bound.rate)
@@ -153,7 +153,7 @@ def _rate(trees: Sequence[Tree]) -> Fraction:
     return sum((tree.rate for tree in trees), Fraction(0))
 
 
-class Network:
+class ForwardingNetwork:
     """The shortest trees of a network whose switches only forward, and the fewest of them."""
 
     def __init__(self, topology: Topology, root: str) -> None:

@@ -83,7 +83,7 @@ class Wire(IntEnum):
     END = 10
 
 
-class Kind(IntEnum):
+class WireKind(IntEnum):
     """Kinds of wires."""
 
     PYTHON = 0
@@ -103,7 +103,7 @@ class Counter(IntEnum):
     TX_DROPPED = 5
 
 
-class Message(IntEnum):
+class MessageOffset(IntEnum):
     """Byte offsets in struct mmsghdr."""
 
     NAME_LENGTH = 8
@@ -224,14 +224,14 @@ class NativeIo:
         wire = self._wires.address + start
         self._by_number.set_number(8 * port.number, wire)
         self._poll_for(index, port.fileno())
-        kind, peer = Kind.PYTHON, 0
+        kind, peer = WireKind.PYTHON, 0
         if isinstance(port, UdpPort):
-            kind = Kind.LEARNING if port.learns else Kind.UDP
+            kind = WireKind.LEARNING if port.learns else WireKind.UDP
             peer = self._address_of(port.peer)
         elif isinstance(port, PacketPort):
-            kind = Kind.PACKET
+            kind = WireKind.PACKET
         words = {Wire.DESCRIPTOR: port.fileno(), Wire.NUMBER: port.number, Wire.KIND: kind, Wire.PEER: peer}
-        if kind != Kind.PYTHON:
+        if kind != WireKind.PYTHON:
             self._hold(port.counters)
             words[Wire.COUNTERS] = ctypes.addressof(port.counters)
             words[Wire.SEGMENTS] = SEGMENTS if isinstance(port, UdpPort) and port.segments else 1

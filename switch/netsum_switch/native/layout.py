@@ -107,7 +107,7 @@ class MeterWord(IntEnum):
 METER_BITS = 64 * (MeterWord.BUCKETS + 2 * MeterWord.BUCKET_WORDS)
 
 
-class Record(IntEnum):
+class OutputKind(IntEnum):
     """The kinds of output, as {u64 kind, u64 argument, u64 bytes that follow}; the next record begins at a multiple of 8."""
 
     SENT = 1  # argument: port

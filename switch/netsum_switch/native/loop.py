@@ -27,10 +27,10 @@ from netsum_switch.native.io import (
     SEND_AT,
     VECTOR_BYTES,
     Counter,
-    Kind,
     Loop,
-    Message,
+    MessageOffset,
     Wire,
+    WireKind,
     add,
     descriptor,
     error_number,
@@ -42,7 +42,7 @@ from netsum_switch.native.io import (
     put,
     put_pointer,
 )
-from netsum_switch.native.layout import RECORD_BYTES, Context, Record
+from netsum_switch.native.layout import RECORD_BYTES, Context, OutputKind
 from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
 from netsum_switch.native.module import Module
 
@@ -88,13 +88,13 @@ def _write_gather(out: LlvmFunction) -> None:
     out.begin(ready)
     number = out.load(count, 64, 8)
     message = item(out, messages, number, MESSAGE_BYTES)
-    out.store_pointer(vector, out.offset(message, Message.VECTOR))
-    out.store(length, out.offset(message, Message.VECTORS), 64, 8)
-    out.store("0", out.offset(message, Message.CONTROL_LENGTH), 64, 8)
+    out.store_pointer(vector, out.offset(message, MessageOffset.VECTOR))
+    out.store(length, out.offset(message, MessageOffset.VECTORS), 64, 8)
+    out.store("0", out.offset(message, MessageOffset.CONTROL_LENGTH), 64, 8)
     with out.when(out.compare("ugt", 64, length, 1)):
-        control = out.load_pointer(out.offset(message, Message.CONTROL))
+        control = out.load_pointer(out.offset(message, MessageOffset.CONTROL))
         out.store(out.resize(size, 64, 16), out.offset(control, 16), 16, 2)
-        out.store(str(SEGMENT_CONTROL_BYTES), out.offset(message, Message.CONTROL_LENGTH), 64, 8)
+        out.store(str(SEGMENT_CONTROL_BYTES), out.offset(message, MessageOffset.CONTROL_LENGTH), 64, 8)
     out.store(out.op("add", 64, number, 1), count, 64, 8)
     out.store(out.op("add", 64, begin, length), place, 64, 8)
     out.jump(head)
@@ -117,8 +117,8 @@ def _write_send(out: LlvmFunction) -> None:
     out.begin(sent)
     with out.each(out.resize(result, 32, 64)) as index:
         message = item(out, messages, index, MESSAGE_BYTES)
-        frames = out.load(out.offset(message, Message.VECTORS), 64, 8)
-        size = get(out, out.load_pointer(out.offset(message, Message.VECTOR)), 1)
+        frames = out.load(out.offset(message, MessageOffset.VECTORS), 64, 8)
+        size = get(out, out.load_pointer(out.offset(message, MessageOffset.VECTOR)), 1)
         add(out, counters, Counter.TX_PACKETS, frames)
         add(out, counters, Counter.TX_BYTES, out.op("mul", 64, frames, size))
         out.store(out.op("add", 64, out.load(done, 64, 8), frames), done, 64, 8)
@@ -128,7 +128,7 @@ def _write_send(out: LlvmFunction) -> None:
     error = error_number(out)
     with out.when(out.compare("eq", 64, error, EINTR)):
         out.jump(head)
-    frames = out.load(out.offset(messages, Message.VECTORS), 64, 8)
+    frames = out.load(out.offset(messages, MessageOffset.VECTORS), 64, 8)
     full = out.op("or", 1, *(out.compare("eq", 64, error, each) for each in (EAGAIN, ENOBUFS)))
     cut = out.compare("ugt", 64, frames, 1)
     with out.when(out.op("and", 1, cut, out.negation(full))):  # on this way they cannot be cut up
@@ -157,7 +157,7 @@ def _write_send_all(out: LlvmFunction) -> None:
 
 def _write_queue(out: LlvmFunction) -> None:
     """Queue a frame at a port."""
-    with out.when(out.compare("eq", 64, get(out, "%w", Wire.KIND), Kind.LEARNING)):
+    with out.when(out.compare("eq", 64, get(out, "%w", Wire.KIND), WireKind.LEARNING)):
         family = out.load(pointer(out, "%w", Wire.PEER), 16, 1)
         with out.when(out.compare("eq", 16, family, 0)):  # nothing has come in yet, so there is no wire
             add(out, pointer(out, "%w", Wire.COUNTERS), Counter.TX_DROPPED)
@@ -198,7 +198,7 @@ def _write_sort(out: LlvmFunction) -> None:
     kind, port, size = (get(out, record, word) for word in range(3))
     whole = out.op("and", 64, out.op("add", 64, size, RECORD_BYTES + 7), -8)
     out.store(out.op("add", 64, at, whole), place, 64, 8)
-    with out.when(out.compare("ne", 64, kind, Record.SENT)):
+    with out.when(out.compare("ne", 64, kind, OutputKind.SENT)):
         out.jump(leave)
     with out.when(out.compare("ne", 32, "%error", 0)):
         out.jump(drop)
@@ -210,7 +210,7 @@ def _write_sort(out: LlvmFunction) -> None:
     wire = out.load_pointer(item(out, pointer(out, "%l", Loop.BY_NUMBER), port, 8))
     out.branch(is_null(out, wire), drop, send)
     out.begin(send)
-    with out.when(out.compare("eq", 64, get(out, wire, Wire.KIND), Kind.PYTHON)):
+    with out.when(out.compare("eq", 64, get(out, wire, Wire.KIND), WireKind.PYTHON)):
         out.jump(leave)
     data = out.offset(record, RECORD_BYTES)
     out.line(f"call void @queue(ptr %l, ptr {wire}, ptr {data}, i64 {size})")
@@ -238,7 +238,7 @@ def _write_take(out: LlvmFunction) -> None:
             put(out, room, 1, "%size")
             out.copy(out.offset(room, 16), "%frame", head)
             number = out.resize(error, 32, 64)
-            commit = f"i64 {int(Context.OUT)}, i64 {int(Record.FAILED)}, i64 {number}, i64 {total}"
+            commit = f"i64 {int(Context.OUT)}, i64 {int(OutputKind.FAILED)}, i64 {number}, i64 {total}"
             out.line(f"call void @commit(ptr %c, {commit})")
             add(out, "%l", Loop.LEFT)
     with out.when(out.compare("ugt", 64, _used(out), SEND_AT)):
@@ -256,12 +256,12 @@ def _used(out: LlvmFunction) -> Register:
 def _write_fetch(out: LlvmFunction) -> None:
     """Receive a batch from a port."""
     messages = pointer(out, "%l", Loop.MESSAGES)
-    learning = out.compare("eq", 64, get(out, "%w", Wire.KIND), Kind.LEARNING)
+    learning = out.compare("eq", 64, get(out, "%w", Wire.KIND), WireKind.LEARNING)
     name = out.choose(learning, 32, ADDRESS_BYTES, 0)
     with out.each(str(BATCH)) as index:  # the kernel has written over these
         message = item(out, messages, index, MESSAGE_BYTES)
-        out.store(name, out.offset(message, Message.NAME_LENGTH), 32, 4)
-        out.store(str(CONTROL_BYTES), out.offset(message, Message.CONTROL_LENGTH), 64, 8)
+        out.store(name, out.offset(message, MessageOffset.NAME_LENGTH), 32, 4)
+        out.store(str(CONTROL_BYTES), out.offset(message, MessageOffset.CONTROL_LENGTH), 64, 8)
     put(out, "%l", Loop.AT, 0)
     put(out, "%l", Loop.GOT, 0)
     put_pointer(out, "%l", Loop.WIRE, "%w")
@@ -273,7 +273,7 @@ def _write_fetch(out: LlvmFunction) -> None:
     for nothing in (EAGAIN, EINTR):
         with out.when(out.compare("eq", 64, error, nothing)):
             out.give("void")
-    with out.when(out.compare("eq", 64, get(out, "%w", Wire.KIND), Kind.PACKET)):
+    with out.when(out.compare("eq", 64, get(out, "%w", Wire.KIND), WireKind.PACKET)):
         lose(out, error)
         out.give("void")
     add(out, pointer(out, "%w", Wire.COUNTERS), Counter.RX_ERRORS)  # of an earlier datagram; the port stays open
@@ -282,8 +282,8 @@ def _write_fetch(out: LlvmFunction) -> None:
 
 def _write_tag(out: LlvmFunction) -> None:
     """Put back an outer VLAN tag, which the kernel strips and reports separately. Gives the bytes that this takes."""
-    control = out.load_pointer(out.offset("%message", Message.CONTROL))
-    length = out.load(out.offset("%message", Message.CONTROL_LENGTH), 64, 8)
+    control = out.load_pointer(out.offset("%message", MessageOffset.CONTROL))
+    length = out.load(out.offset("%message", MessageOffset.CONTROL_LENGTH), 64, 8)
     with out.when(out.compare("ult", 64, length, 36)):  # struct cmsghdr, struct tpacket_auxdata
         out.give("i64 0")
     level_and_type = out.load(out.offset(control, 8), 64, 8)
@@ -308,20 +308,20 @@ def _write_next(out: LlvmFunction) -> None:
     put(out, "%l", Loop.AT, out.op("add", 64, index, 1))
     message = item(out, pointer(out, "%l", Loop.MESSAGES), index, MESSAGE_BYTES)
     counters, kind = pointer(out, wire, Wire.COUNTERS), get(out, wire, Wire.KIND)
-    flags = out.load(out.offset(message, Message.FLAGS), 32, 4)
+    flags = out.load(out.offset(message, MessageOffset.FLAGS), 32, 4)
     with out.when(out.compare("ne", 32, out.op("and", 32, flags, int(MSG_TRUNC)), 0)):
         add(out, counters, Counter.RX_ERRORS)
         out.give("void")
-    with out.when(out.compare("eq", 64, kind, Kind.LEARNING)):
+    with out.when(out.compare("eq", 64, kind, WireKind.LEARNING)):
         out.copy(pointer(out, wire, Wire.PEER), out.load_pointer(message), ADDRESS_BYTES)
-    vector = out.load_pointer(out.offset(message, Message.VECTOR))
+    vector = out.load_pointer(out.offset(message, MessageOffset.VECTOR))
     received = out.load_pointer(vector)
     more = out.number()
-    with out.when(out.compare("eq", 64, kind, Kind.PACKET)):
+    with out.when(out.compare("eq", 64, kind, WireKind.PACKET)):
         out.store(out.value(f"call i64 @put_tag(ptr {message}, ptr {received})"), more, 64, 8)
     tag = out.load(more, 64, 8)
     frame = out.offset(received, out.op("sub", 64, 0, tag))
-    size = out.op("add", 64, out.resize(out.load(out.offset(message, Message.LENGTH), 32, 4), 32, 64), tag)
+    size = out.op("add", 64, out.resize(out.load(out.offset(message, MessageOffset.LENGTH), 32, 4), 32, 64), tag)
     add(out, counters, Counter.RX_PACKETS)
     add(out, counters, Counter.RX_BYTES, size)
     out.line(f"call void @take(ptr %c, ptr %l, ptr {frame}, i64 {size}, i64 {get(out, wire, Wire.NUMBER)})")
@@ -359,7 +359,7 @@ def _write_run(out: LlvmFunction) -> None:
     out.branch(out.compare("eq", 16, events, 0), scan, ready)
     out.begin(ready)
     wire = item(out, pointer(out, "%l", Loop.WIRES), index, 8 * Wire.END)
-    with out.when(out.compare("eq", 64, get(out, wire, Wire.KIND), Kind.PYTHON)):
+    with out.when(out.compare("eq", 64, get(out, wire, Wire.KIND), WireKind.PYTHON)):
         out.give(f"i64 {out.op('add', 64, index, 1)}")
     out.begin(fetch)
     out.line(f"call void @fetch(ptr %l, ptr {wire})")

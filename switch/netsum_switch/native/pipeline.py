@@ -15,7 +15,7 @@ from netsum_switch.lowering.values import (
     Variable,
 )
 from netsum_switch.native import wide_integers as wire
-from netsum_switch.native.layout import DEEPEST, GROUP_IDS, MAX_PASSES, RECORD_BYTES, Context, Head, Record, storage
+from netsum_switch.native.layout import DEEPEST, GROUP_IDS, MAX_PASSES, RECORD_BYTES, Context, Head, OutputKind, storage
 from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.module import FUNCTION, Module
 from netsum_switch.native.statements import StatementWriter
@@ -98,7 +98,7 @@ class PacketWriter(StatementWriter):
         self.keep(number, at)
         self.out.copy(self.out.offset(at, self.kept), frame, size)
         argument = self.out.op("or", 64, self.out.op("shl", 64, number, 8), instance)
-        self.commit(Context.PENDING, Record.PENDING, argument, total)
+        self.commit(Context.PENDING, OutputKind.PENDING, argument, total)
 
     def reserve(self, word: Register | int, size: Register) -> Register:
         """Room for a record's bytes, or an error."""
@@ -261,11 +261,11 @@ def _deparse(writer: PacketWriter) -> None:
         number = writer.mark("recirculate")
         writer.keep(number, room)
         argument = out.op("or", 64, out.op("shl", 64, number, 8), RECIRC)
-        writer.commit(Context.PENDING, Record.PENDING, argument, out.op("add", 64, total, kept))
+        writer.commit(Context.PENDING, OutputKind.PENDING, argument, out.op("add", 64, total, kept))
         out.give("i32 0")
     most = writer.mark("truncated")
     size = out.choose(out.compare("ult", 64, total, most), 64, total, most)
-    writer.commit(Context.OUT, Record.SENT, "%port", size)
+    writer.commit(Context.OUT, OutputKind.SENT, "%port", size)
 
 
 def _header_bytes(writer: PacketWriter, name: str) -> Register:
@@ -338,7 +338,7 @@ def write_ingress(module: Module) -> None:
     for digest in lowered.digests:
         same = out.compare("eq", 64, writer.mark("digest"), digest.list_id)
         with out.when(same):
-            writer.record(Context.OUT, Record.DIGEST, str(digest.list_id), digest.values)
+            writer.record(Context.OUT, OutputKind.DIGEST, str(digest.list_id), digest.values)
         module.image.digests[digest.list_id] = [(each.bits, each.signed) for each in digest.values]
     with out.when(out.compare("ne", 64, writer.mark("resubmit"), 0)):
         writer.start_over("%frame", "%size", RESUBMIT, "resubmit")

@@ -19,7 +19,7 @@ from netsum_switch.lowering.statements import (
 from netsum_switch.lowering.values import Constant, Expression, Parameter, Variable
 from netsum_switch.native import wide_integers as wire
 from netsum_switch.native.big_integers import clear_above
-from netsum_switch.native.layout import MAX_TURNS, WIDE, WIDEST, Context, Head, MeterWord, Record, limb_count, storage
+from netsum_switch.native.layout import MAX_TURNS, WIDE, WIDEST, Context, Head, MeterWord, OutputKind, limb_count, storage
 from netsum_switch.native.llvm_builder import Register
 from netsum_switch.native.module import Array, Module, Scope
 from netsum_switch.native.wide_integers import streams
@@ -59,7 +59,7 @@ class StatementWriter(Scope):
         else:
             assert isinstance(statement, Log), statement
             number = self.module.log(statement.text, statement.values)
-            self.record(Context.OUT, Record.LOG, str(number), statement.values)
+            self.record(Context.OUT, OutputKind.LOG, str(number), statement.values)
 
     def assign(self, target: Variable, value: Expression) -> None:
         """Store a value in a variable."""

@@ -21,7 +21,7 @@ from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AdjacentFields:
     """Fields that lie end to end: the first bit, the number of the first field, and their widths."""
 
     at: int
@@ -44,10 +44,10 @@ class Group:
         return self.whole and len(self.widths) == 1 and self.widths[0] > WIDE and self.widths[0] % 64 == 0
 
 
-def groups(widths: Sequence[int], at: int = 0) -> list[Group]:
+def groups(widths: Sequence[int], at: int = 0) -> list[AdjacentFields]:
     """The shortest groups of fields that begin and end with whole bytes and can be treated as one number; fields that are in
     none singly. ``at``: the first field's first bit."""
-    found: list[Group] = []
+    found: list[AdjacentFields] = []
     first = 0
     while first < len(widths):
         end, bits = first + 1, widths[first]
@@ -56,7 +56,7 @@ def groups(widths: Sequence[int], at: int = 0) -> list[Group]:
             end += 1
         if bits % 8 or bits > WIDEST:
             end, bits = first + 1, widths[first]
-        found.append(Group(at, first, tuple(widths[first:end])))
+        found.append(AdjacentFields(at, first, tuple(widths[first:end])))
         at, first = at + bits, end
     return found
 
@@ -87,7 +87,7 @@ def _swapped(assembly: LlvmModule, out: LlvmFunction, value: Register, bits: int
     return out.value(f"call i{bits} @{name}(i{bits} {value})")
 
 
-def fields_of(out: LlvmFunction, value: Register, group: Group) -> Iterator[Register]:
+def fields_of(out: LlvmFunction, value: Register, group: AdjacentFields) -> Iterator[Register]:
     """The fields of a group's number, each as wide as it is in memory."""
     low = bits = group.size * 8
     for width in group.widths:
@@ -96,7 +96,7 @@ def fields_of(out: LlvmFunction, value: Register, group: Group) -> Iterator[Regi
         yield out.resize(field, width, storage(width))
 
 
-def number_of(out: LlvmFunction, values: Sequence[Register], group: Group) -> Register:
+def number_of(out: LlvmFunction, values: Sequence[Register], group: AdjacentFields) -> Register:
     """A group's number, of fields as they are in memory."""
     low = bits = group.size * 8
     number: Register | None = None

@@ -84,7 +84,7 @@ Target = tuple[str, tuple[int, ...]]
 
 
 @dataclass
-class Member:
+class ActionProfileMember:
     """`handles`: one, and more copies if a group has it with a higher weight."""
 
     handles: list[int]
@@ -93,7 +93,7 @@ class Member:
 
 
 @dataclass
-class Group:
+class ActionProfileGroup:
     """`members`: weight and watched port, as the message of the controller has it, by member id."""
 
     handle: int
@@ -106,8 +106,8 @@ class Programmed:
     """The contents of a profile as controllers wrote them. `sets`: by group handle, the action set and the handles of its
     members."""
 
-    members: dict[int, Member] = field(default_factory=dict)
-    groups: dict[int, Group] = field(default_factory=dict)
+    members: dict[int, ActionProfileMember] = field(default_factory=dict)
+    groups: dict[int, ActionProfileGroup] = field(default_factory=dict)
     sets: dict[int, tuple[Any, list[int]]] = field(default_factory=dict)
     oneshot: bool = False
 
@@ -143,7 +143,7 @@ class ActionProfiles:
         if message.member_id in state.members:
             raise RpcError(code_pb2.ALREADY_EXISTS, f"Duplicate member id: {message.member_id}")
         handle = self._profile(spec).add_member(name, params)
-        state.members[message.member_id] = Member([handle], name, params)
+        state.members[message.member_id] = ActionProfileMember([handle], name, params)
 
     def _modify_member(self, spec: ProfileSpec, state: Programmed, message: Any) -> None:
         name, params = self._action(spec, message.action, "modifying")
@@ -176,7 +176,7 @@ class ActionProfiles:
             raise invalid("Group max_size cannot exceed static max_group_size (from P4Info)")
         if message.group_id in state.groups:
             raise RpcError(code_pb2.ALREADY_EXISTS, f"Duplicate group id: {message.group_id}")
-        group = Group(self._profile(spec).add_group(), message.max_size)
+        group = ActionProfileGroup(self._profile(spec).add_group(), message.max_size)
         state.groups[message.group_id] = group
         self._set_members(spec, state, group, message)
 
@@ -195,7 +195,7 @@ class ActionProfiles:
         del state.groups[message.group_id]
         self._drop_copies(spec, state, sorted(group.members))
 
-    def _set_members(self, spec: ProfileSpec, state: Programmed, group: Group, message: Any) -> None:
+    def _set_members(self, spec: ProfileSpec, state: Programmed, group: ActionProfileGroup, message: Any) -> None:
         too_many = "Sum of member weights exceeds maximum group size"
         _check_weights(message.members, group.max_size or spec.max_group_size, too_many)
         wanted: dict[int, Any] = {}
@@ -354,13 +354,13 @@ class ActionProfiles:
         return {handle: number for number, member in state.members.items() for handle in member.handles}
 
 
-def _member(state: Programmed, number: int) -> Member:
+def _member(state: Programmed, number: int) -> ActionProfileMember:
     if number not in state.members:
         raise RpcError(code_pb2.NOT_FOUND, f"Member id does not exist: {number}")
     return state.members[number]
 
 
-def _group(state: Programmed, number: int) -> Group:
+def _group(state: Programmed, number: int) -> ActionProfileGroup:
     if number not in state.groups:
         raise RpcError(code_pb2.NOT_FOUND, f"Group id does not exist: {number}")
     return state.groups[number]

@@ -32,7 +32,7 @@ class ReplicaPort:
 
 
 @dataclass(slots=True)
-class Group:
+class ReplicationGroup:
     """Ports by replica id."""
 
     ports: dict[int, set[ReplicaPort]]
@@ -50,7 +50,7 @@ class Group:
 class Session:
     """A clone session: its replicas and the settings that are read back."""
 
-    group: Group
+    group: ReplicationGroup
     class_of_service: int
     packet_length_bytes: int
 
@@ -63,7 +63,7 @@ class Replication:
 
     def __init__(self, engine: ReplicationEngine) -> None:
         self._engine = engine
-        self._groups: dict[int, Group] = {}
+        self._groups: dict[int, ReplicationGroup] = {}
         self._sessions: dict[int, Session] = {}
 
     def write(self, update_type: int, entry: Any) -> None:
@@ -135,7 +135,7 @@ class Replication:
         self._sessions[session_id] = Session(group, entry.class_of_service, entry.packet_length_bytes)
         self._engine.set_clone_session(session_id, group.replicas())
 
-    def _new_group(self, replicas: Any, old: Group | None = None) -> Group:
+    def _new_group(self, replicas: Any, old: ReplicationGroup | None = None) -> ReplicationGroup:
         """The group that `replicas` describe, which replaces `old`. Raises RpcError: INVALID_ARGUMENT for an invalid
         port or a duplicate replica; UNKNOWN if there is no room."""
         ports: dict[int, set[ReplicaPort]] = {}
@@ -151,7 +151,7 @@ class Replication:
         nodes = sum(len(group.ports) for group in others if group is not old)
         if nodes + len(ports) > MAX_NODES:
             raise RpcError(code_pb2.UNKNOWN, "Error when modifying multicast group in target")
-        return Group(ports)
+        return ReplicationGroup(ports)
 
     def _read_groups(self, group_id: int, response: Any) -> None:
         if group_id >= FIRST_RESERVED_GROUP:
@@ -192,7 +192,7 @@ def _read_port(replica: Any) -> ReplicaPort:
     return ReplicaPort(len(replica.port), number)
 
 
-def _write_replicas(group: Group, replicas: Any) -> None:
+def _write_replicas(group: ReplicationGroup, replicas: Any) -> None:
     for rid in sorted(group.ports):
         for port in sorted(group.ports[rid]):
             replica = replicas.add(instance=rid)

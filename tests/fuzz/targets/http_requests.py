@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from netsum.descriptor import Descriptor, Link
+from netsum.descriptor import Descriptor, MemberLink
 from netsum_controller.errors import InputError, UnauthorizedError, UnknownJobError
 from netsum_controller.http import api as http_api
 from netsum_controller.monitoring.metrics import encoded
@@ -41,7 +41,7 @@ class Membership:
         assert place is None or all(value is None or 0 <= value < 1 << 32 for value in place)
         assert link is None or isinstance(link, dict)
         try:
-            Link(**(link or {}))
+            MemberLink(**(link or {}))
         except (TypeError, ValueError) as error:
             raise InputError(f"link: {error}") from None
         return DESCRIPTOR

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from netsum.memory.endpoint import MemoryEndpoint
-from netsum.memory.run import Run, Task
+from netsum.memory.run import InstructionRun, Task
 from netsum.packet_batch import ReceiveBatch
 from netsum.wire.codec import without_zeros
 from netsum.wire.memory import Flag, Instruction, MemoryHeader, MemoryStatus, pack_memory
@@ -30,9 +30,9 @@ def _receive(packets: list[bytes], *, together: bool) -> None:
     into = np.full(_ROWS * _BYTES, 0xEE, np.uint8)
     addresses = np.uint64(1 << 40) + np.arange(_ROWS, dtype=np.uint64) * np.uint64(_BYTES)
     read = MemoryHeader(Instruction.READ, length=_BYTES)
-    endpoint.submit(Run(tasks[0], "r", read, addresses, into=into))
+    endpoint.submit(InstructionRun(tasks[0], "r", read, addresses, into=into))
     write = MemoryHeader(Instruction.WRITE, length=_BYTES)
-    endpoint.submit(Run(tasks[1], "r", write, addresses, data=np.ones(_ROWS * _BYTES, np.uint8)))
+    endpoint.submit(InstructionRun(tasks[1], "r", write, addresses, data=np.ones(_ROWS * _BYTES, np.uint8)))
     endpoint.poll(0.0)
     if together and packets:
         endpoint.receive(ReceiveBatch.of(packets), 0.001)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from netsum.errors import InstructionRejectedError
 from netsum.memory.endpoint import MemoryEndpoint
-from netsum.memory.run import Run, Task
+from netsum.memory.run import InstructionRun, Task
 from netsum.packet_batch import Packet, ReceiveBatch
 from netsum.wire.memory import (
     CLIENT_WINDOW,
@@ -108,10 +108,12 @@ def header(instruction: Instruction, length: int) -> MemoryHeader:
     return MemoryHeader(instruction, length=length, key=WRITE_KEY, lane=lane)
 
 
-def run_of(task: Task, instruction: Instruction, cells: Any, data: Any = None, into: Any = None, *, each: int = 1) -> Run:
+def run_of(
+    task: Task, instruction: Instruction, cells: Any, data: Any = None, into: Any = None, *, each: int = 1
+) -> InstructionRun:
     addresses = np.uint64(BASE) + np.asarray(cells, np.uint64) * np.uint64(ITEM)
     flat = [None if array is None else array.reshape(-1).view(np.uint8) for array in (data, into)]
-    return Run(task, "r", header(instruction, each * ITEM), addresses, data=flat[0], into=flat[1], spread=(8192, 4))
+    return InstructionRun(task, "r", header(instruction, each * ITEM), addresses, data=flat[0], into=flat[1], spread=(8192, 4))
 
 
 @settings(max_examples=8)
@@ -292,7 +294,7 @@ def test_what_is_lost_behind_pushes_that_wait_is_sent_again() -> None:
     pushes = MemoryHeader(Instruction.OPTIMIZE, length=4, lane=LaneType.FLOAT32, argument=1 << 32)
     for task, header in zip(tasks, (pushes, pushes, pushes, MemoryHeader(Instruction.READ, length=4)), strict=True):
         data = np.zeros(4, np.uint8) if header.lane else None
-        endpoint.submit(Run(task, "r", header, np.array([BASE], np.uint64), data=data))
+        endpoint.submit(InstructionRun(task, "r", header, np.array([BASE], np.uint64), data=data))
     sent: list[int] = []
     for _ in range(4):
         sent += [parse_memory(b"".join(packet)).sequence for packet in endpoint.poll(now)]

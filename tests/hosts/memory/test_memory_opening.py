@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from netsum.descriptor import Link, SwitchAddress
+from netsum.descriptor import MemberLink, SwitchAddress
 from netsum.errors import CallTimeoutError, JoinError, UnauthorizedError, UnknownRankError
 from netsum.memory import MemoryArray, RegionDescriptor
 from netsum.memory import open as open_memory
@@ -85,7 +85,7 @@ def test_a_client_says_on_what_host_it_is_and_what_for(controller: Controller, m
         assert (region.shape, region.dtype.name, region.piece) == ((SIZE // 8,), "int64", 1024)
     assert controller.asked[0][1:3] == ("/v1/memory/regions/r?host=h3&access=read", None)
     (described,) = asked
-    assert described.link == Link("frames", "127.0.0.1:0", "127.0.0.1:9")
+    assert described.link == MemberLink("frames", "127.0.0.1:0", "127.0.0.1:9")
     assert (described.host.ip, described.switch.mac) == ("10.0.0.3", "02:00:00:00:00:01")
     assert described.host.udp_port >= 49152
 

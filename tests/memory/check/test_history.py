@@ -12,7 +12,7 @@ from netsum.wire.memory import Instruction, LaneType
 from tests.full.commands import invoke
 from tests.system.memory.command import memory_check
 from tests.system.memory.history import Finding, Refuted, check, check_loss, in_memory
-from tests.system.memory.model import Asked, Entry
+from tests.system.memory.model import Asked, HistoryEntry
 
 
 def number(value: int) -> bytes:
@@ -32,12 +32,14 @@ COPY = Asked(Instruction.COPY, 8, 8, source=0)
 READ_COPY = Asked(Instruction.READ, 8, 8)
 
 
-def one_by_one(*asked: tuple[Asked, int | None]) -> list[Entry]:
+def one_by_one(*asked: tuple[Asked, int | None]) -> list[HistoryEntry]:
     """Instructions with what they found, none beginning before the last one had its reply."""
-    return [Entry(0, each, at, at + 0.5, b"" if found is None else number(found)) for at, (each, found) in enumerate(asked)]
+    return [
+        HistoryEntry(0, each, at, at + 0.5, b"" if found is None else number(found)) for at, (each, found) in enumerate(asked)
+    ]
 
 
-def finding(entries: Iterable[Entry], *, atomic: bool = True) -> tuple[Finding, Asked | None] | None:
+def finding(entries: Iterable[HistoryEntry], *, atomic: bool = True) -> tuple[Finding, Asked | None] | None:
     try:
         check(list(entries), in_memory(bytes(16), lambda _: atomic))
     except Refuted as refuted:
@@ -54,20 +56,20 @@ def test_what_is_wrong_is_named() -> None:
 
 def test_what_has_no_reply_may_be_done_or_not() -> None:
     for found in (0, 1):
-        assert finding([Entry(1, add(1), 0.0), *one_by_one((READ, found))]) is None
-    assert finding([Entry(1, add(1), 0.0), *one_by_one((READ, 1), (READ, 0))]) is not None
+        assert finding([HistoryEntry(1, add(1), 0.0), *one_by_one((READ, found))]) is None
+    assert finding([HistoryEntry(1, add(1), 0.0), *one_by_one((READ, 1), (READ, 0))]) is not None
 
 
 @pytest.mark.parametrize(("atomic", "expected"), [(True, (Finding.LOST, write(2))), (False, None)])
 def test_a_copy_between_devices_may_be_overtaken(atomic: bool, expected: tuple[Finding, Asked] | None) -> None:
     """It has read 1 before a client wrote 2 there and 3 to where it writes: at once, it could not have."""
-    copy = Entry(1, COPY, 1.0, 10.0, b"")
+    copy = HistoryEntry(1, COPY, 1.0, 10.0, b"")
     others = [
-        Entry(0, write(1), 0.0, 0.5, b""),
-        Entry(0, write(2), 2.0, 2.5, b""),
-        Entry(0, Asked(Instruction.WRITE, 8, 8, number(3)), 3.0, 3.5, b""),
-        Entry(0, READ_COPY, 4.0, 4.5, number(3)),
-        Entry(0, READ_COPY, 11.0, 11.5, number(1)),
+        HistoryEntry(0, write(1), 0.0, 0.5, b""),
+        HistoryEntry(0, write(2), 2.0, 2.5, b""),
+        HistoryEntry(0, Asked(Instruction.WRITE, 8, 8, number(3)), 3.0, 3.5, b""),
+        HistoryEntry(0, READ_COPY, 4.0, 4.5, number(3)),
+        HistoryEntry(0, READ_COPY, 11.0, 11.5, number(1)),
     ]
     assert finding([copy, *others], atomic=atomic) == expected
 
@@ -83,17 +85,17 @@ def test_a_chain_adds_what_it_passes_to_where_it_ends() -> None:
 
 
 def test_a_chain_may_be_overtaken_on_its_way() -> None:
-    chain = Entry(1, SUM, 0.0, 10.0, b"")
-    others = [Entry(0, add(1), 1.0, 1.5, b""), Entry(0, READ_COPY, 2.0, 2.5, number(0))]
+    chain = HistoryEntry(1, SUM, 0.0, 10.0, b"")
+    others = [HistoryEntry(0, add(1), 1.0, 1.5, b""), HistoryEntry(0, READ_COPY, 2.0, 2.5, number(0))]
     for found in (5, 6):
-        assert finding([chain, *others, Entry(0, READ_COPY, 11.0, 11.5, number(found))]) is None
+        assert finding([chain, *others, HistoryEntry(0, READ_COPY, 11.0, 11.5, number(found))]) is None
 
 
 def test_memory_that_is_gone_must_say_so_and_not_before() -> None:
-    early, late = Entry(0, add(1), 0.0, 4.0, lost=True), Entry(0, READ, 5.0, 5.5, lost=True)
+    early, late = HistoryEntry(0, add(1), 0.0, 4.0, lost=True), HistoryEntry(0, READ, 5.0, 5.5, lost=True)
     [kept] = check_loss([early, late], 3.0)
     assert (kept.asked, kept.answered) == (add(1), inf)  # it may have been done before
-    for wrong in (Entry(0, READ, 5.0, 5.5, number(0)), Entry(0, READ, 1.0, 2.0, lost=True)):
+    for wrong in (HistoryEntry(0, READ, 5.0, 5.5, number(0)), HistoryEntry(0, READ, 1.0, 2.0, lost=True)):
         with pytest.raises(Refuted):
             check_loss([early, late, wrong], 3.0)
 

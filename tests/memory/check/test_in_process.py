@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from tests.system.memory.in_process import controller, devices, switch
 from tests.system.memory.in_process.stage import SITE, Stage
-from tests.system.memory.plan import Event, Kind, Plan, make_plan
+from tests.system.memory.plan import Event, MemoryEventKind, MemoryPlan, make_plan
 from tests.system.memory.report import MemoryTotals
 
 INSTRUCTIONS = 30
 
 
-def play(plan: Plan, folder: Path) -> tuple[MemoryTotals, str]:
+def play(plan: MemoryPlan, folder: Path) -> tuple[MemoryTotals, str]:
     """The totals of a round, and what it said."""
     totals, said = MemoryTotals("none", plan.seed), list[str]()
     Stage(plan, folder, totals, said.append).run()
@@ -69,7 +69,7 @@ def test_memory_that_is_lost_says_so_and_works_when_it_is_made_anew(tmp_path: Pa
     assert totals.histories == len(plan.places) + lost > len(plan.places)
 
 
-def plan_with(kind: str = "array") -> Plan:
+def plan_with(kind: str = "array") -> MemoryPlan:
     """A round of devices with files and regions of that kind that are not replicated, in which nothing happens to them."""
     rounds = (make_plan(2, number, SITE, instructions=INSTRUCTIONS) for number in itertools.count())
     plan = next(plan for plan in rounds if any(region.kind == kind for region in plan.regions))
@@ -79,22 +79,22 @@ def plan_with(kind: str = "array") -> Plan:
     return replace(plan, devices=dict.fromkeys(plan.devices, True), regions=regions, places=places, events=())
 
 
-def with_options(plan: Plan, **options: Any) -> Plan:
+def with_options(plan: MemoryPlan, **options: Any) -> MemoryPlan:
     """The same with these options, for which there must be one kind of regions."""
     options = {**plan.regions[0].options, **options}
     return replace(plan, regions=tuple(replace(region, options=options) for region in plan.regions))
 
 
-def kills(plan: Plan, after: int = 60) -> tuple[Event, ...]:
+def kills(plan: MemoryPlan, after: int = 60) -> tuple[Event, ...]:
     """Every device is killed once."""
-    return tuple(Event(after, Kind.KILL_DEVICE, host, seconds=0.1) for host in plan.devices)
+    return tuple(Event(after, MemoryEventKind.KILL_DEVICE, host, seconds=0.1) for host in plan.devices)
 
 
-def plan_that_loses() -> Plan:
+def plan_that_loses() -> MemoryPlan:
     """A round in which a region is lost and made anew."""
     rounds = (make_plan(2, number, SITE, instructions=INSTRUCTIONS) for number in itertools.count())
     plan = next(plan for plan in rounds if any(region.fragile for region in plan.regions))
-    return replace(plan, events=tuple(event for event in plan.events if event.kind is Kind.LOSE))
+    return replace(plan, events=tuple(event for event in plan.events if event.kind is MemoryEventKind.LOSE))
 
 
 def test_what_is_done_twice_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

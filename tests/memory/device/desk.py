@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from netsum.wire.memory import Flag, Instruction, LaneType, MemoryHeader, MemoryStatus
 from netsum_memory.device import Device
-from netsum_memory.message import Address, Message, parse
+from netsum_memory.message import Address, MemoryMessage, parse
 from netsum_memory.region import Assignment, Keys, Peer, Region
 from netsum_memory.storage import LARGEST, Storage
 
@@ -35,7 +35,7 @@ def assignments(of: Region, epoch: int = 1, group: tuple[Peer, ...] = (HERE,)) -
     return [Assignment(of, shard, epoch, group) for shard in range(of.shards)]
 
 
-class Answer(Message):
+class Answer(MemoryMessage):
     """A reply that a client got."""
 
     @property
@@ -54,7 +54,7 @@ class Desk:
         self.sends: list[tuple[Address, bytes]] = []
         self.device.assign(assignments(self.region), self.now)
 
-    def packet(self, instruction: int, address: int = BASE, payload: Any = b"", **fields: Any) -> Message:
+    def packet(self, instruction: int, address: int = BASE, payload: Any = b"", **fields: Any) -> MemoryMessage:
         """The client's next packet; ``payload`` may be an array."""
         data = payload.tobytes() if isinstance(payload, np.ndarray) else bytes(payload)
         self.sequence += 1
@@ -67,9 +67,9 @@ class Desk:
         }
         segments = given.get("segments", ())
         header = MemoryHeader(instruction, address, **{**given, "segments": len(segments)})
-        return Message(header, tuple(segments), data)
+        return MemoryMessage(header, tuple(segments), data)
 
-    def send(self, packet: Message, sender: Address = CLIENT) -> list[Answer]:
+    def send(self, packet: MemoryMessage, sender: Address = CLIENT) -> list[Answer]:
         """The device's answers to this client; everything else is in ``sends``."""
         return self.deliver(packet.pack(), sender)
 

@@ -10,7 +10,7 @@ from netsum.wire.memory import CLIENT_WINDOW, Flag, Instruction, MemoryHeader, M
 from netsum_memory.copies import FIRST_WAIT, PATIENCE
 from netsum_memory.dedup import Absent, DedupWindows, Noted
 from netsum_memory.execute import Result
-from netsum_memory.message import Message, parse, reply
+from netsum_memory.message import MemoryMessage, parse, reply
 
 from tests.memory.device.desk import BASE, CLIENT, HERE, I64, THERE, Answer, Desk, assignments
 
@@ -18,7 +18,7 @@ FETCH_ADD, READ, COPY = Instruction.FETCH_ADD, Instruction.READ, Instruction.COP
 ONE = np.array([1], "<i8")
 
 
-def but_position(answer: Answer) -> Message:
+def but_position(answer: Answer) -> MemoryMessage:
     """An answer without what it says of the shard's position, which goes on."""
     return answer._replace(header=answer.header._replace(key=0))
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 from netsum.frames import FrameFormat
 from netsum.transports.sockets import parse_address
-from netsum_memory.links.link import FramesLink, KernelLink, Link, datagram_frames
+from netsum_memory.links.link import DeviceLink, FramesLink, KernelLink, datagram_frames
 from netsum_memory.message import Address
 from netsum_testbed.free_ports import hold_address
 
@@ -18,7 +18,7 @@ from tests.threads import PATIENCE
 
 MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")
 ENDS: tuple[Address, Address] = (("10.0.0.1", 12001), ("10.0.0.2", 12001))
-Pair = tuple[Link, Link]
+Pair = tuple[DeviceLink, DeviceLink]
 
 
 def free() -> tuple[Address, Address]:
@@ -47,7 +47,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
         link.close()
 
 
-def collect(link: Link, count: int) -> list[tuple[Address, bytes]]:
+def collect(link: DeviceLink, count: int) -> list[tuple[Address, bytes]]:
     """So many packets, copied; fails when they have not come after a minute."""
     got: list[tuple[Address, bytes]] = []
     deadline = time.monotonic() + PATIENCE

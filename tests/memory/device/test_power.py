@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from netsum.wire.memory import Instruction
 from netsum_memory.device import Device
-from netsum_memory.message import Message
+from netsum_memory.message import MemoryMessage
 from netsum_memory.storage import Storage
 
 from tests.memory.device.desk import BASE, CLIENT, HOST, Desk, assignments, kept_device
@@ -55,7 +55,7 @@ def test_who_may_have_lost_something_with_the_machine_is_another_device(
 
 
 def test_with_fsync_the_disk_has_it_before_the_answer_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packets: list[Message] = []
+    packets: list[MemoryMessage] = []
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", lambda _: synced.append(len(packets)))
     desk = Desk(Device(HOST, vault=Storage(tmp_path, fsync=True)))

@@ -16,7 +16,7 @@ import pytest
 from netsum.wire.memory import CLIENT_WINDOW, Flag, Instruction, MemoryStatus
 from netsum_memory.device import Device
 from netsum_memory.errors import DeviceError
-from netsum_memory.message import Message
+from netsum_memory.message import MemoryMessage
 from netsum_memory.region import Assignment
 from netsum_memory.storage import Storage
 
@@ -49,10 +49,10 @@ class Model:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.memory = np.zeros(SIZE, np.uint8)
-        self.answered: list[tuple[Message, Answer]] = []
-        self.in_flight: Message | None = None
+        self.answered: list[tuple[MemoryMessage, Answer]] = []
+        self.in_flight: MemoryMessage | None = None
 
-    def next(self, desk: Desk) -> Message:
+    def next(self, desk: Desk) -> MemoryMessage:
         """A random instruction that changes memory."""
         at = self.random.randrange(0, 24) * 4096 + 8 * self.random.randrange(500)
         kind = self.random.choice([Instruction.WRITE, Instruction.FETCH_ADD, Instruction.COMPARE_SWAP, Instruction.COPY])
@@ -64,7 +64,7 @@ class Model:
         values = [0, self.random.randrange(1 << 40)] if kind == Instruction.COMPARE_SWAP else [self.random.randrange(9)]
         return desk.packet(kind, BASE + at, np.array(values, "<i8"), lane=I64)
 
-    def answer(self, packet: Message) -> tuple[MemoryStatus, bytes]:
+    def answer(self, packet: MemoryMessage) -> tuple[MemoryStatus, bytes]:
         """Do the instruction on the reference; returns the right answer."""
         head = packet.header
         at = head.address - BASE

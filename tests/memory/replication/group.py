@@ -9,7 +9,7 @@ from pathlib import Path
 from netsum.wire.memory import Flag
 from netsum_memory import message
 from netsum_memory.device import Device
-from netsum_memory.message import Address, Message, Send
+from netsum_memory.message import Address, MemoryMessage, Send
 from netsum_memory.region import Assignment, Peer, Region
 from netsum_memory.shard_table import Holding
 from netsum_memory.storage import Storage
@@ -33,7 +33,7 @@ class Group:
         self.now = 0.0
         self.packets = 0
         self._flying: list[tuple[Address, Address, bytes]] = []
-        self.replies: dict[tuple[int, int], Message] = {}
+        self.replies: dict[tuple[int, int], MemoryMessage] = {}
         for host in hosts:
             self.start(host)
 
@@ -57,7 +57,7 @@ class Group:
         assignment = Assignment(self.region, 0, self.epoch, self.told)
         self._emit(host, self.devices[host].assign([assignment], self.now))
 
-    def ask(self, asked: Message) -> None:
+    def ask(self, asked: MemoryMessage) -> None:
         """The client's packet, as the switch sends it to all of the group."""
         flags = asked.header.flags | (Flag.REPLICATED if len(self.told) > 1 else 0)
         header = asked.header._replace(region=self.region.id, shard=0, epoch=self.epoch, flags=int(flags))
@@ -92,7 +92,7 @@ class Group:
                     if peer.address == to:
                         self._emit(peer.host, self.devices[peer.host].receive([(source, data)], self.now))
 
-    def complete(self, asked: list[Message], ticks: int = 200) -> None:
+    def complete(self, asked: list[MemoryMessage], ticks: int = 200) -> None:
         """Ask until all are answered."""
         for _ in range(ticks):
             left = [each for each in asked if each.name not in self.replies]

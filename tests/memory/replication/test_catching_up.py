@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from netsum.wire.memory import Instruction, LaneType, MemoryHeader, MemoryStatus
 from netsum_memory.device import Device
-from netsum_memory.message import Message
+from netsum_memory.message import MemoryMessage
 from netsum_memory.region import Assignment, Keys, Peer, Region
 from netsum_memory.replication.replica import KEEP
 from netsum_memory.shard import PIECE, Contents, ShardCopy
@@ -22,7 +22,7 @@ REGION = Region(7, "r", BASE, 1 << 16, 8192, 1, Keys(11, 12, 13))
 CHANGES = (Instruction.WRITE, Instruction.ADD, Instruction.FETCH_ADD, Instruction.COMPARE_SWAP, Instruction.COPY)
 
 
-def instructions(seed: int, count: int, client: int = 5) -> list[Message]:
+def instructions(seed: int, count: int, client: int = 5) -> list[MemoryMessage]:
     """Changes of a few places, whose order matters."""
     rng = random.Random(seed)
     made = []
@@ -35,7 +35,7 @@ def instructions(seed: int, count: int, client: int = 5) -> list[Message]:
             header = header._replace(length=8, lane=LaneType.BYTES, argument=BASE + 8192 * rng.randrange(8))
         elif what == Instruction.WRITE:
             header = header._replace(lane=LaneType.BYTES)
-        made.append(Message(header, (), payload))
+        made.append(MemoryMessage(header, (), payload))
     return made
 
 
@@ -137,7 +137,7 @@ def test_two_instructions_of_one_name_are_one_everywhere() -> None:
     one = instructions(1, 1)[0]
     for host, text in (("h2", b"to two  "), ("h1", b"to one  ")):
         header = one.header._replace(instruction=Instruction.WRITE, lane=0, length=8, address=BASE, flags=2)
-        sends = group.devices[host].receive([(("10.9.0.1", 4000), Message(header, (), text).pack())], group.now)
+        sends = group.devices[host].receive([(("10.9.0.1", 4000), MemoryMessage(header, (), text).pack())], group.now)
         group._emit(host, sends)
     group.run(3)
     group.settle()
@@ -164,7 +164,7 @@ def test_reads_wait_for_a_new_primarys_log() -> None:
     group.run()
     assert len(group.replies) == 4
     group.tell("h2", "h1")
-    read = Message(MemoryHeader(int(Instruction.READ), BASE, 8, key=12, client=8, sequence=1, region=7, epoch=2))
+    read = MemoryMessage(MemoryHeader(int(Instruction.READ), BASE, 8, key=12, client=8, sequence=1, region=7, epoch=2))
     asks = [(("10.9.0.1", 4000), read.pack())]
     assert not group.devices["h2"].receive(asks, group.now), "it does not know yet what h1 has told the client"
     group.run(3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from netsum.wire.memory import Flag, Instruction, MemoryStatus
 from netsum_memory.errors import DeviceError
-from netsum_memory.message import Message
+from netsum_memory.message import MemoryMessage
 
 from tests.memory.replication.group import CLIENT, Group
 from tests.memory.replication.test_catching_up import REGION, instructions
@@ -31,11 +31,11 @@ def group(tmp_path: Path) -> Group:
     return made
 
 
-def read(group: Group, sequence: int, told: int) -> Message:
+def read(group: Group, sequence: int, told: int) -> MemoryMessage:
     """The answer to a READ that shows a packed position."""
     header = instructions(1, 1)[0].header
     fields = {"instruction": int(Instruction.READ), "length": 8, "sequence": sequence, "argument": told, "lane": 0}
-    asked = Message(header._replace(**fields))
+    asked = MemoryMessage(header._replace(**fields))
     group.complete([asked])
     return group.replies[asked.name]
 
@@ -80,10 +80,10 @@ def test_a_backup_with_an_older_folder_says_so_while_the_primary_lives(group: Gr
     assert group.devices["h2"].report()["shards"] == []
 
 
-def write(sequence: int, told: int) -> Message:
+def write(sequence: int, told: int) -> MemoryMessage:
     header = instructions(1, 1)[0].header
     fields = {"instruction": int(Instruction.WRITE), "length": 8, "sequence": sequence, "argument": told, "lane": 0}
-    return Message(header._replace(**fields), (), bytes(8))
+    return MemoryMessage(header._replace(**fields), (), bytes(8))
 
 
 def test_counting_devices_have_what_clients_were_told(group: Group) -> None:

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netsum.wire.memory import MAX_MESSAGE, MAX_PAYLOAD, Instruction, MemoryHeader
 from netsum_memory import message
-from netsum_memory.message import Message
+from netsum_memory.message import MemoryMessage
 from netsum_memory.replication import messages
 
 BLANK = MemoryHeader(0, key=13, shard=3, region=7, replica=1)
 
 u8, u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (8, 16, 32, 64))
 names = st.tuples(u64, u32)
-entries = st.lists(st.builds(messages.Entry, u32, u32, names), max_size=5).map(tuple)
+entries = st.lists(st.builds(messages.OrderEntry, u32, u32, names), max_size=5).map(tuple)
 segments = st.lists(u64, max_size=messages.RECORD_SEGMENTS).map(tuple)
 
 
@@ -30,7 +30,7 @@ def records(draw: st.DrawFn) -> messages.Given:
         segments=len(own),
         argument=draw(u64),
     )
-    return messages.Given(draw(u32), draw(u64), draw(u32), Message(header, own, payload))
+    return messages.Given(draw(u32), draw(u64), draw(u32), MemoryMessage(header, own, payload))
 
 
 every_letter = st.one_of(
@@ -60,10 +60,10 @@ def test_anything_is_a_message_or_none(
     instruction: int, status: int, argument: int, own: tuple[int, ...], payload: bytes
 ) -> None:
     header = MemoryHeader(instruction, status=status, argument=argument)
-    messages.parse(message.parse(Message(header, own, payload).pack()))
+    messages.parse(message.parse(MemoryMessage(header, own, payload).pack()))
 
 
 def test_the_longest_record_fits_a_packet() -> None:
     own = (1,) * messages.RECORD_SEGMENTS
-    inner = Message(MemoryHeader(Instruction.WRITE, length=MAX_PAYLOAD, segments=len(own)), own, bytes(MAX_PAYLOAD))
+    inner = MemoryMessage(MemoryHeader(Instruction.WRITE, length=MAX_PAYLOAD, segments=len(own)), own, bytes(MAX_PAYLOAD))
     assert len(messages.pack(messages.Given(1, 1, 1, inner), BLANK)) <= MAX_MESSAGE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from netsum_memory.replication.backup import Backup
-from netsum_memory.replication.log import Log, Record
+from netsum_memory.replication.log import Log, LogRecord
 from netsum_memory.replication.primary import Primary
 from netsum_memory.replication.replica import Replica
 
@@ -51,7 +51,7 @@ class History:
     def entered(self, epoch: int) -> None:
         pass
 
-    def append(self, position: int, record: Record[Asked]) -> None:
+    def append(self, position: int, record: LogRecord[Asked]) -> None:
         pass
 
     def cut(self, position: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from netsum_memory.replication.backup import Backup
-from netsum_memory.replication.log import Record
+from netsum_memory.replication.log import LogRecord
 from netsum_memory.replication.messages import Ack, Counted, PeerMessage
 
 from tests.model.memory.device import Asked, CarefulPrimary, ModelReplica
@@ -83,7 +83,7 @@ class TellsWhoLacksRecords(CarefulPrimary):
 
 
 class ComparesNoEpochs(Backup[Asked]):
-    def same(self, mine: Record[Asked], told: Any) -> bool:  # noqa: ARG002
+    def same(self, mine: LogRecord[Asked], told: Any) -> bool:  # noqa: ARG002
         return True
 
 

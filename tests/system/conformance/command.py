@@ -17,7 +17,7 @@ from netsum_controller.config.job_spec import JobSpec
 from netsum_controller.config.topologies import star
 from netsum_testbed.fabrics import RootlessFabric
 from netsum_testbed.launch import fabric_programs
-from netsum_testbed.side_by_side import Program, run_side_by_side
+from netsum_testbed.side_by_side import ChildProgram, run_side_by_side
 
 from tests.system.conformance import torchft_worker
 
@@ -92,7 +92,7 @@ def conformance(tests: tuple[str, ...]) -> None:
 def _run_torchft(fabric: RootlessFabric, folder: str, names: list[str]) -> None:
     job = fabric.create_job(JobSpec(name="torchft", members=tuple(fabric.topology.hosts)[: torchft_worker.RANKS]))
     words = [str(TRAINING), "-m", torchft_worker.__name__, folder, *names]
-    run_side_by_side([Program("torchft's tests", "torchft", words, fabric.environment(job, 0))])
+    run_side_by_side([ChildProgram("torchft's tests", "torchft", words, fabric.environment(job, 0))])
     fabric.delete_job(job.name)
 
 

@@ -17,7 +17,7 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.links import LinkEnd
 from netsum_testbed.netns import EGRESS, complaint
 
-from tests.system.faults.scenario import Event, Kind, LinkFaults, Rates, Scenario, Where
+from tests.system.faults.scenario import Event, EventKind, LinkFaults, Rates, Scenario, Where
 
 # Makes the kernel lose packets between a host and its switch or between two switches, by nftables rules at interfaces'
 # egress.
@@ -168,15 +168,15 @@ WORST: Final = 0.1
 """Largest probability of a loss, a duplicate or a reordering."""
 
 _EVENTS: Final = {
-    Kind.STALL: (0.5, 0.4),
-    Kind.KILL: (0.2, 0.5),
-    Kind.CUT: (0.3, 0.6),
-    Kind.RESTART_SWITCH: (0.25, 0.5),
-    Kind.RESTART_CONTROLLER: (0.15, 0.5),
-    Kind.EVICT: (0.15, 1.0),
-    Kind.CUT_TRUNK: (0.2, 0.6),
-    Kind.MOVE: (0.25, 1.5),
-    Kind.HANG_CONTROLLER: (0.1, 4.0),
+    EventKind.STALL: (0.5, 0.4),
+    EventKind.KILL: (0.2, 0.5),
+    EventKind.CUT: (0.3, 0.6),
+    EventKind.RESTART_SWITCH: (0.25, 0.5),
+    EventKind.RESTART_CONTROLLER: (0.15, 0.5),
+    EventKind.EVICT: (0.15, 1.0),
+    EventKind.CUT_TRUNK: (0.2, 0.6),
+    EventKind.MOVE: (0.25, 1.5),
+    EventKind.HANG_CONTROLLER: (0.1, 4.0),
 }
 """The probability that a round has such an event, and its longest duration in seconds."""
 GONE: Final = 13.0
@@ -188,7 +188,7 @@ class Possible:
     """Places where packets may be disturbed on a fabric, and events that may happen."""
 
     where: tuple[Where, ...] = (Where.HOSTS,)
-    kinds: Collection[Kind] = tuple(Kind)
+    kinds: Collection[EventKind] = tuple(EventKind)
 
 
 @dataclass(frozen=True)
@@ -214,12 +214,12 @@ def make_scenario(seed: int, index: int, *, ranks: int, calls: int, possible: Po
     trunks = {} if where is Where.HOSTS else {name: Rates(loss=_chance(rng) / 2) for name in around.trunks}
     if rng.random() < 1 / 3:
         links, trunks = {}, {}
-    kinds = [kind for kind in Kind if kind in possible.kinds]
-    for kind, can in ((Kind.CUT_TRUNK, bool(around.trunks)), (Kind.MOVE, around.waits)):
+    kinds = [kind for kind in EventKind if kind in possible.kinds]
+    for kind, can in ((EventKind.CUT_TRUNK, bool(around.trunks)), (EventKind.MOVE, around.waits)):
         if not can and kind in kinds:
             kinds.remove(kind)
     events = [_event(rng, kind, ranks, calls, around) for kind in kinds if rng.random() < _EVENTS[kind][0]]
-    upheavals = [event for event in events if event.kind not in (Kind.STALL, Kind.CUT, Kind.CUT_TRUNK)]
+    upheavals = [event for event in events if event.kind not in (EventKind.STALL, EventKind.CUT, EventKind.CUT_TRUNK)]
     for chosen in rng.permutation(len(upheavals))[1 if rng.random() < 0.8 else 2 :]:
         events.remove(upheavals[chosen])
     events.sort(key=lambda event: event.after)
@@ -253,15 +253,15 @@ def _chance(rng: np.random.Generator) -> float:
     return round(WORST * float(rng.random()) ** 2, 4) if rng.random() < 0.5 else 0.0
 
 
-def _event(rng: np.random.Generator, kind: Kind, ranks: int, calls: int, around: Around) -> Event:
+def _event(rng: np.random.Generator, kind: EventKind, ranks: int, calls: int, around: Around) -> Event:
     seconds = round(float(rng.uniform(0.05, _EVENTS[kind][1])), 3)
-    things: dict[Kind, tuple[str, ...]] = {
-        Kind.RESTART_SWITCH: around.switches,
-        Kind.CUT_TRUNK: around.trunks,
-        Kind.MOVE: HOST_ALGORITHMS,
+    things: dict[EventKind, tuple[str, ...]] = {
+        EventKind.RESTART_SWITCH: around.switches,
+        EventKind.CUT_TRUNK: around.trunks,
+        EventKind.MOVE: HOST_ALGORITHMS,
     }
     chosen = things.get(kind, ())
-    if kind is Kind.RESTART_SWITCH and around.waits and rng.random() < 0.15:
+    if kind is EventKind.RESTART_SWITCH and around.waits and rng.random() < 0.15:
         seconds = GONE
     return Event(
         after=int(rng.integers(max(1, (3 * calls) // 4))),

@@ -26,7 +26,7 @@ class Where(StrEnum):
     SWITCH = "switch"
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """Events that may happen to a machine or a link."""
 
     STALL = "stall"
@@ -42,7 +42,7 @@ class Kind(StrEnum):
     @property
     def of_a_rank(self) -> bool:
         """True if it happens to one rank."""
-        return self in (Kind.STALL, Kind.KILL, Kind.CUT, Kind.EVICT)
+        return self in (EventKind.STALL, EventKind.KILL, EventKind.CUT, EventKind.EVICT)
 
 
 class _Data(BaseModel):
@@ -86,7 +86,7 @@ class Event(_Data):
     cut, or the algorithm to which the job moves."""
 
     after: int = Field(ge=0)
-    kind: Kind
+    kind: EventKind
     rank: int | None = Field(default=None, ge=0, lt=MAX_WORKERS)
     what: str | None = None
     seconds: float = Field(default=0.2, ge=0.0, le=LONGEST)
@@ -109,7 +109,7 @@ class Event(_Data):
             raise ValueError(f"{self.kind} happens to a rank: give `rank`")
         if not self.kind.of_a_rank and self.rank is not None:
             raise ValueError(f"{self.kind} happens to no rank: leave `rank` out")
-        if self.what is None and self.kind in (Kind.CUT_TRUNK, Kind.MOVE):
+        if self.what is None and self.kind in (EventKind.CUT_TRUNK, EventKind.MOVE):
             raise ValueError(f"{self.kind} happens to a link between switches, or moves to an algorithm: give `what`")
         return self
 
@@ -146,7 +146,7 @@ class Scenario(_Data):
         """Faults of a rank's packets."""
         return self.links.get(rank, LinkFaults())
 
-    def has(self, *kinds: Kind) -> bool:
+    def has(self, *kinds: EventKind) -> bool:
         """True if such an event is planned."""
         return any(event.kind in kinds for event in self.events)
 

@@ -17,7 +17,7 @@ from tests.system.fuzz.site import JOBS, LATE, LEAF, PAIR, TRIO, frame, parent_f
 
 
 @dataclass(frozen=True)
-class Block:
+class FuzzBlock:
     """One block: ``chunks[i]`` is the size of member i's payload (0: an empty contribution), ``statuses[i]`` its status;
     ``sent`` are the members whose contribution has come, ``aged`` whether it was closed without the others; members that
     ``passed`` have added nothing."""
@@ -93,27 +93,27 @@ class Block:
 _OK, _RANGE, _ABORT = Status.OK, Status.RANGE, Status.ABORT
 
 BLOCKS: Final = (
-    Block(TRIO, 0, chunks=(1, 1, 1), sent=(0, 1, 2)),  # recycled by block 8
-    Block(TRIO, 8, chunks=(7, 7, 7), sent=(0, 1, 2)),
-    Block(TRIO, 1, Op.MAX, Lane.L8, (16, 16, 16), sent=(2, 1, 0), dest=2),
-    Block(TRIO, 2, chunks=(2, 0, 2), statuses=(_OK, _RANGE, _OK), sent=(0, 1, 2)),
-    Block(TRIO, 3, Op.SUM, Lane.L64, (3, 3, 3), sent=(0, 1)),
-    Block(TRIO, 4, Op.COPY, Lane.L8, (4, 0, 0), sent=(0,)),
-    Block(TRIO, 5, chunks=(0, 1, 1), statuses=(_ABORT, _OK, _OK), sent=(0,)),
-    Block(TRIO, 6, Op.MAX, Lane.L16, (2, 0, 2), sent=(1,)),
-    Block(PAIR, 0, Op.COPY, Lane.L8, (0, 1), sent=(0, 1)),
-    Block(PAIR, 1, chunks=(16, 16), sent=(1,)),
-    Block(PAIR, 2, Op.XOR, Lane.L8, (2, 2), sent=(1, 0)),
-    Block(PAIR, 3, Op.AND, Lane.L64, (5, 5), sent=(0,)),
-    Block(PAIR, 4, Op.OR, Lane.L16, (1, 1), sent=(1, 0)),
-    Block(LEAF, 0, chunks=(2, 2), sent=(0,)),
-    Block(LEAF, 2, Op.COPY, Lane.L8, (0, 1), sent=(1,), dest=0),
-    Block(LEAF, 3, Op.MAX, Lane.L16, (1, 0), sent=(1,)),
-    Block(LATE, 1, chunks=(1, 1, 1), sent=(0, 1), no_aging=1),  # older than block 0, but firm
-    Block(LATE, 2, chunks=(2, 2, 2), sent=(2,)),  # below the quorum
-    Block(LATE, 3, Op.MIN, Lane.L64, (1, 1, 1), sent=(0, 1, 2)),
-    Block(LATE, 4, chunks=(2, 2, 0), sent=(1, 2), passed=(2,)),  # one pass does not count
-    Block(LATE, 0, chunks=(2, 2, 2), sent=(0, 1), aged=True),  # from here on member 2 is a straggler
+    FuzzBlock(TRIO, 0, chunks=(1, 1, 1), sent=(0, 1, 2)),  # recycled by block 8
+    FuzzBlock(TRIO, 8, chunks=(7, 7, 7), sent=(0, 1, 2)),
+    FuzzBlock(TRIO, 1, Op.MAX, Lane.L8, (16, 16, 16), sent=(2, 1, 0), dest=2),
+    FuzzBlock(TRIO, 2, chunks=(2, 0, 2), statuses=(_OK, _RANGE, _OK), sent=(0, 1, 2)),
+    FuzzBlock(TRIO, 3, Op.SUM, Lane.L64, (3, 3, 3), sent=(0, 1)),
+    FuzzBlock(TRIO, 4, Op.COPY, Lane.L8, (4, 0, 0), sent=(0,)),
+    FuzzBlock(TRIO, 5, chunks=(0, 1, 1), statuses=(_ABORT, _OK, _OK), sent=(0,)),
+    FuzzBlock(TRIO, 6, Op.MAX, Lane.L16, (2, 0, 2), sent=(1,)),
+    FuzzBlock(PAIR, 0, Op.COPY, Lane.L8, (0, 1), sent=(0, 1)),
+    FuzzBlock(PAIR, 1, chunks=(16, 16), sent=(1,)),
+    FuzzBlock(PAIR, 2, Op.XOR, Lane.L8, (2, 2), sent=(1, 0)),
+    FuzzBlock(PAIR, 3, Op.AND, Lane.L64, (5, 5), sent=(0,)),
+    FuzzBlock(PAIR, 4, Op.OR, Lane.L16, (1, 1), sent=(1, 0)),
+    FuzzBlock(LEAF, 0, chunks=(2, 2), sent=(0,)),
+    FuzzBlock(LEAF, 2, Op.COPY, Lane.L8, (0, 1), sent=(1,), dest=0),
+    FuzzBlock(LEAF, 3, Op.MAX, Lane.L16, (1, 0), sent=(1,)),
+    FuzzBlock(LATE, 1, chunks=(1, 1, 1), sent=(0, 1), no_aging=1),  # older than block 0, but firm
+    FuzzBlock(LATE, 2, chunks=(2, 2, 2), sent=(2,)),  # below the quorum
+    FuzzBlock(LATE, 3, Op.MIN, Lane.L64, (1, 1, 1), sent=(0, 1, 2)),
+    FuzzBlock(LATE, 4, chunks=(2, 2, 0), sent=(1, 2), passed=(2,)),  # one pass does not count
+    FuzzBlock(LATE, 0, chunks=(2, 2, 2), sent=(0, 1), aged=True),  # from here on member 2 is a straggler
 )  # fmt: skip
 """In the order in which they are made; all other slots of the jobs are empty."""
 

@@ -10,7 +10,7 @@ from netsum_testbed.checking import Totals
 
 
 @dataclass
-class Tally:
+class FuzzTally:
     """One switch. ``state_changes``: records, buffers, entries, groups, counters and results that differ from what they
     were or should be; ``amplified``: answers with more bytes than what they answer. ``outcomes``: packets by the outcome
     that the switch counted, over all jobs; ``forwarded``: those that were not for it, ``forged``: those dropped because
@@ -41,12 +41,12 @@ class Tally:
 class FuzzTotals(Totals):
     """The totals of all switches; ``sent``: packets to the current target."""
 
-    switches: dict[str, Tally] = field(default_factory=dict)
+    switches: dict[str, FuzzTally] = field(default_factory=dict)
     sent: int = 0
 
-    def tally(self, switch: str) -> Tally:
+    def tally(self, switch: str) -> FuzzTally:
         """The tally of a switch."""
-        return self.switches.setdefault(switch, Tally())
+        return self.switches.setdefault(switch, FuzzTally())
 
     def _sum(self, name: str) -> int:
         return sum(getattr(tally, name) for tally in self.switches.values())

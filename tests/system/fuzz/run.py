@@ -28,7 +28,7 @@ _SHOWN = 12
 
 
 @dataclass(frozen=True)
-class Plan:
+class FuzzPlan:
     """``packets`` in batches of ``batch``, from number ``first`` on; everything is compared after every ``batches`` of them.
     ``only``: just this batch of the seed."""
 
@@ -51,10 +51,10 @@ class Plan:
             yield self.first + number, min(self.batch, left)
 
 
-class Run:
+class SwitchFuzz:
     """One switch. Counts into its tally, which is consistent at any moment, since an exception may end a run."""
 
-    def __init__(self, target: Target, plan: Plan, switch: str, totals: FuzzTotals, screen: Screen) -> None:
+    def __init__(self, target: Target, plan: FuzzPlan, switch: str, totals: FuzzTotals, screen: Screen) -> None:
         self._target = target
         self._plan = plan
         self._totals = totals
@@ -181,7 +181,7 @@ def parts(switch: str, packets: int, rootless: bool) -> Iterator[_Part]:
     if switch in ("auto", "embedded"):
         share = packets // SHARE
         yield _Part("embedded", packets - share, InProcess, _BATCHES_IN_PROCESS)
-        first = -(-(packets - share) // Plan.batch)  # other packets than in the part before
+        first = -(-(packets - share) // FuzzPlan.batch)  # other packets than in the part before
         yield _Part("embedded", share, lambda: OnWires("embedded", rootless=rootless), _BATCHES_ON_WIRES, first)
     if switch == "bmv2" or (switch == "auto" and not rootless and choose_switch("auto") == "bmv2"):
         yield _Part("bmv2", packets // SHARE if switch == "auto" else packets, lambda: OnWires("bmv2"), _BATCHES_ON_WIRES)
@@ -213,8 +213,8 @@ def fuzz(packets: int, switch: str, seed: int, only: int | None) -> None:
                 totals.sent = 0
                 screen.begin(part.packets, target.name)
                 screen.say(f"{target.name}: {part.packets:,} packets, seed {seed}")
-                plan = Plan(part.packets, seed, part.first, batches=part.batches, only=only)
-                Run(target, plan, part.switch, totals, screen).run()
+                plan = FuzzPlan(part.packets, seed, part.first, batches=part.batches, only=only)
+                SwitchFuzz(target, plan, part.switch, totals, screen).run()
             finally:
                 with interrupts_held():
                     target.close()

@@ -9,7 +9,7 @@ from netsum.wire.codec import parse_header
 from netsum.wire.schema import EVERYONE, HEADER_BYTES, BlockState, Outcome, Status
 from netsum_testbed.errors import TestbedError
 
-from tests.system.fuzz.blocks import BLOCKS, LIVE, STRAGGLERS, Block
+from tests.system.fuzz.blocks import BLOCKS, LIVE, STRAGGLERS, FuzzBlock
 from tests.system.fuzz.expect import Record
 from tests.system.fuzz.site import SLOTS
 from tests.system.fuzz.target import Packet, Target
@@ -25,7 +25,7 @@ class SetupError(TestbedError):
 class Replay(NamedTuple):
     """A finished block's result as a member fetches it."""
 
-    block: Block
+    block: FuzzBlock
     member: int
     answer: tuple[Packet, ...]
 
@@ -57,11 +57,11 @@ def make_blocks(target: Target) -> dict[int, Record]:
     return records
 
 
-def _send(target: Target, block: Block, member: int) -> list[Packet]:
+def _send(target: Target, block: FuzzBlock, member: int) -> list[Packet]:
     return target.exchange(block.job.members[member].port, block.contribution(member))
 
 
-def _age(target: Target, block: Block) -> None:
+def _age(target: Target, block: FuzzBlock) -> None:
     """Repeat a contribution until the block is old enough for the switch to close it."""
     for _ in range(_REPEATS):
         _send(target, block, block.sent[0])
@@ -119,7 +119,7 @@ def finish_blocks(target: Target) -> list[str]:
     return found
 
 
-def _wrong_result(block: Block, member: int, frame: bytes) -> list[str]:
+def _wrong_result(block: FuzzBlock, member: int, frame: bytes) -> list[str]:
     """Find what is wrong with a frame that carries a block's result to a member."""
     header = parse_header(frame[PREFIX_BYTES:])
     result = block.result()

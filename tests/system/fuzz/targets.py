@@ -18,7 +18,7 @@ from netsum.wire.schema import CPU_PORT, OUTCOMES_PER_JOB, SLOTS, Outcome
 from netsum_bench.traffic_generator import bare_wires
 from netsum_controller.config.topology import Switch
 from netsum_controller.errors import SwitchError
-from netsum_controller.p4runtime.client import Kind, SwitchClient, Update
+from netsum_controller.p4runtime.client import SwitchClient, Update, UpdateKind
 from netsum_controller.p4runtime.p4info import netsum_program
 from netsum_testbed.switches import SwitchProcess
 
@@ -127,7 +127,7 @@ class OnWires:
             config = Switch.model_validate({"device_id": 1, "p4runtime": self._process.address, "cpu_port": CPU_PORT, **own})
             self._client = self._stack.enter_context(SwitchClient("s1", config, netsum_program()))
             self._client.push_pipeline()
-            self._client.write([Update(Kind.INSERT, item) for item in site.items()])
+            self._client.write([Update(UpdateKind.INSERT, item) for item in site.items()])
             self._flush(lambda _port, _frame: None)
         except BaseException:
             self.close()

@@ -34,9 +34,9 @@ from netsum_testbed.checking import (
 )
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import fabric_of
-from netsum_testbed.verify.cells import COLLECTIVES, KINDS, LARGE, ROOTED, ROWS, SIZES, WORKERS, Cell, Kind
+from netsum_testbed.verify.cells import COLLECTIVES, KINDS, LARGE, ROOTED, ROWS, SIZES, WORKERS, CallKind, Cell
 from netsum_testbed.verify.ranks import joined
-from netsum_testbed.verify.run import CellTotals, Checks, Job
+from netsum_testbed.verify.run import CellTotals, Checks, VerifyJob
 from rich.table import Table
 
 from tests.system.traffic import links
@@ -68,7 +68,7 @@ def _make_cell(seed: int, job: int, index: int, number: int, workers: int, sizes
             return cell
 
 
-def make_cell(rng: np.random.Generator, seed: tuple[int, int, int], kind: Kind, workers: int, size: int) -> Cell:
+def make_cell(rng: np.random.Generator, seed: tuple[int, int, int], kind: CallKind, workers: int, size: int) -> Cell:
     """A cell of that kind and size, with everything else drawn."""
     size = size if kind.dtype else 0
     even, counts = _counts(rng, kind.collective, workers, size)
@@ -112,7 +112,7 @@ def _counts(rng: np.random.Generator, name: str, workers: int, size: int) -> tup
 
 
 @dataclass
-class Tally:
+class CellTally:
     """Cells of one collective, or of one topology."""
 
     cases: int = 0
@@ -123,9 +123,9 @@ class Tally:
 class MatrixTotals(CellTotals):
     """``kinds``: the collectives, operations and types made so far; ``topology``: where cells are being made."""
 
-    by_collective: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in COLLECTIVES})
-    by_topology: dict[str, Tally] = field(default_factory=dict)
-    kinds: set[Kind] = field(default_factory=set)
+    by_collective: dict[str, CellTally] = field(default_factory=lambda: {name: CellTally() for name in COLLECTIVES})
+    by_topology: dict[str, CellTally] = field(default_factory=dict)
+    kinds: set[CallKind] = field(default_factory=set)
     volumes: Sequence[Volume] | Sequence[HostVolume] = ()
     topology: str = ""
 
@@ -136,7 +136,7 @@ class MatrixTotals(CellTotals):
     def count(self, cell: Cell, *, wrong: bool, timed_out: bool) -> None:
         super().count(cell, wrong=wrong, timed_out=timed_out)
         self.kinds.add(cell.kind)
-        for tally in (self.by_collective[cell.kind.collective], self.by_topology.setdefault(self.topology, Tally())):
+        for tally in (self.by_collective[cell.kind.collective], self.by_topology.setdefault(self.topology, CellTally())):
             tally.cases += 1
             tally.wrong += wrong
 
@@ -159,7 +159,7 @@ MOST_WITHOUT: Final = 4_000
 
 
 @dataclass(frozen=True)
-class Options:
+class MatrixOptions:
     """Options of a run. ``duration`` in seconds, shared by the ``topologies``; ``jobs``: on each, stop after so many, if given;
     ``only``: that one alone."""
 
@@ -179,13 +179,13 @@ class Options:
         return f'make matrix SWITCH={switch} SEED={self.seed} ARGS="{" ".join(words)}"'
 
 
-def run(fabric: Fabric, options: Options, totals: MatrixTotals, screen: Screen, topology: str) -> None:
+def run(fabric: Fabric, options: MatrixOptions, totals: MatrixTotals, screen: Screen, topology: str) -> None:
     """Make the jobs of one topology, numbered on from those of the topology before."""
     totals.topology = topology
     # Every topology has its share of the time; what it does not use goes to the next one.
     until = options.duration * (options.topologies.index(topology) + 1) / len(options.topologies)
 
-    def make_job(number: int) -> Job:
+    def make_job(number: int) -> VerifyJob:
         rng = np.random.default_rng([options.seed, number])
         workers, loss = int(rng.choice(options.workers)), float(rng.choice(options.loss))
         chunks, window = int(rng.choice([4, 16, 16])), int(rng.choice([2, 16, 64, 64]))
@@ -193,7 +193,7 @@ def run(fabric: Fabric, options: Options, totals: MatrixTotals, screen: Screen, 
         cells = make_cells(options.seed, number, CELLS_PER_JOB, workers=workers, sizes=options.sizes, most_packets=most)
         # Any hosts: ranks need not be in the order of ports.
         members = tuple(map(str, rng.permutation(list(fabric.topology.hosts))[:workers]))
-        return Job(
+        return VerifyJob(
             JobSpec(name=f"matrix-{number}", members=members, window=window, chunks=chunks),
             cells,
             f"{topology}, job {number} ({workers} ranks, window {window}, {chunks} chunks, loss {loss:g})",
@@ -233,8 +233,8 @@ def _names(_context: click.Context, _option: click.Parameter, text: str) -> tupl
 @only_option("job", "--job")
 @click.option("--topology", "topologies", callback=_names, default=comma(TOPOLOGIES), show_default=True)
 @list_option("--workers", int, 1, max(WORKERS), comma(WORKERS))
-@list_option("--sizes", int, 0, 1 << 24, comma(Options.sizes), "elements")
-@list_option("--loss", float, 0, 0.5, comma(Options.loss), "probabilities of losing a packet, in each direction")
+@list_option("--sizes", int, 0, 1 << 24, comma(MatrixOptions.sizes), "elements")
+@list_option("--loss", float, 0, 0.5, comma(MatrixOptions.loss), "probabilities of losing a packet, in each direction")
 @algorithm_option
 @rootless_option
 def matrix(switch: str, rootless: bool, **given: Any) -> None:
@@ -244,7 +244,7 @@ def matrix(switch: str, rootless: bool, **given: Any) -> None:
     formulas of the documentation. The last line is one JSON object; the exit code is 1 if anything was wrong.
     """
     name = chosen_switch(switch, rootless=rootless)
-    options = Options(**given)
+    options = MatrixOptions(**given)
     totals = MatrixTotals(name, seed=options.seed, algorithm=options.algorithm)
     by = "" if options.algorithm == SWITCH else f" by {options.algorithm}"
     with running(totals) as screen:

@@ -19,7 +19,7 @@ from netsum_testbed.checking import (
 
 from tests.system.memory.on_network.stage import play_on_network
 from tests.system.memory.report import MemoryTotals
-from tests.system.memory.run import IN_PROCESS, NETWORK, STAGES, Options, play_in_process
+from tests.system.memory.run import IN_PROCESS, NETWORK, STAGES, MemoryCheckOptions, play_in_process
 
 
 @click.command()
@@ -30,11 +30,11 @@ from tests.system.memory.run import IN_PROCESS, NETWORK, STAGES, Options, play_i
 @click.option(
     "--stage",
     type=click.Choice(STAGES),
-    default=Options.stage,
+    default=MemoryCheckOptions.stage,
     show_default=True,
     help="pure devices and clients in this process, or real ones on a network",
 )
-@count_option("--instructions", default=Options.instructions, text="of each client in a round", most=100_000)
+@count_option("--instructions", default=MemoryCheckOptions.instructions, text="of each client in a round", most=100_000)
 @rootless_option
 def memory_check(switch: str, rootless: bool, **given: Any) -> None:
     """Ask random instructions of memory in the network while packets are lost, devices die and regions move, and check every
@@ -43,7 +43,7 @@ def memory_check(switch: str, rootless: bool, **given: Any) -> None:
     The last line is one JSON object; the exit code is 1 if anything was wrong, lost, or done twice.
     """
     name = chosen_switch(switch, rootless=rootless)
-    options = Options(**given, rootless=rootless or os.geteuid() != 0)
+    options = MemoryCheckOptions(**given, rootless=rootless or os.geteuid() != 0)
     totals = MemoryTotals(name, options.seed)
     with running(totals) as screen:
         screen.begin(options.duration)

@@ -11,9 +11,9 @@ from math import inf
 from netsum.wire.memory import Instruction
 
 from tests.system.memory.linearizable import Call, Undecided, linearizable
-from tests.system.memory.model import Asked, Entry, State, Step, do
+from tests.system.memory.model import Asked, HistoryEntry, ModelStep, State, do
 
-Explained = Callable[[Sequence["Entry"]], bool]
+Explained = Callable[[Sequence["HistoryEntry"]], bool]
 """Whether some order of the instructions explains every answer."""
 
 
@@ -29,12 +29,12 @@ class Finding(StrEnum):
 class Refuted(Exception):
     """A finding, and the instruction that it concerns, if any."""
 
-    def __init__(self, finding: Finding, entry: Entry | None) -> None:
+    def __init__(self, finding: Finding, entry: HistoryEntry | None) -> None:
         super().__init__(finding.value)
         self.finding, self.entry = finding, entry
 
 
-def check(entries: Sequence[Entry], explained: Explained) -> None:
+def check(entries: Sequence[HistoryEntry], explained: Explained) -> None:
     """Raise :class:`Refuted` unless every answer is ``explained``."""
     try:
         if explained(entries):
@@ -48,12 +48,12 @@ def check(entries: Sequence[Entry], explained: Explained) -> None:
             if explained([each for each in entries if each is not entry]):
                 raise Refuted(Finding.LOST, entry)
         for entry in changes:
-            if explained([*entries, Entry(entry.client, entry.asked, entry.invoked)]):
+            if explained([*entries, HistoryEntry(entry.client, entry.asked, entry.invoked)]):
                 raise Refuted(Finding.DOUBLED, entry)
     raise Refuted(Finding.WRONG, None)
 
 
-def check_loss(entries: Sequence[Entry], lost_at: float) -> list[Entry]:
+def check_loss(entries: Sequence[HistoryEntry], lost_at: float) -> list[HistoryEntry]:
     """Select what is left to explain of a history whose memory was lost at that time (inf: never): the answered instructions, and
     those that may have been done before. Raises :class:`Refuted` if a loss was reported too early, or an answer came after
     it."""
@@ -72,10 +72,10 @@ def in_memory(memory: bytes, is_atomic: Callable[[Asked], bool]) -> Explained:
     return lambda entries: linearizable(list(_calls(entries, is_atomic)), State(memory), do)
 
 
-def _calls(entries: Iterable[Entry], is_atomic: Callable[[Asked], bool]) -> Iterable[Call[Step]]:
+def _calls(entries: Iterable[HistoryEntry], is_atomic: Callable[[Asked], bool]) -> Iterable[Call[ModelStep]]:
     for serial, entry in enumerate(entries):
         asked, parts = entry.asked, 1 + len(entry.asked.path)
         if asked.instruction == Instruction.COPY and not is_atomic(asked):
             parts = 2
         for part in range(parts):
-            yield Call(Step(asked, entry.answer, serial, part, parts), entry.invoked, entry.answered)
+            yield Call(ModelStep(asked, entry.answer, serial, part, parts), entry.invoked, entry.answered)

@@ -16,7 +16,7 @@ from tests.system.memory.linearizable import Call, linearizable
 
 
 @dataclass(slots=True)
-class Entry:
+class HistoryEntry:
     """A client's instruction. ``answered`` is inf until there is a reply; ``answer`` is its payload, ``argument`` the rest of
     OPTIMIZE's; ``lost``: the reply says that the memory is lost."""
 
@@ -100,7 +100,7 @@ class Asked(NamedTuple):
         return f"{name} [{self.start}:{self.start + self.length}] {payload.hex()}".rstrip()
 
 
-class Step(NamedTuple):
+class ModelStep(NamedTuple):
     """An instruction with its answer, None if it is not known. A COPY between devices, and a chain, are done in parts, one
     after the other, of which this is number ``part`` of ``parts``: all but the last only read; ``serial`` says which belong
     together."""
@@ -119,7 +119,7 @@ class State(NamedTuple):
     held: tuple[tuple[int, int, bytes], ...] = ()
 
 
-def do(state: State, step: Step) -> State | None:
+def do(state: State, step: ModelStep) -> State | None:
     """The state after the step; None if it cannot have been done there with that answer."""
     asked, memory = step.asked, state.memory
     if step.parts > 1:
@@ -134,7 +134,7 @@ def do(state: State, step: Step) -> State | None:
     return State(_put(memory, asked.start, changed(asked, here)), state.held)
 
 
-def _in_parts(state: State, step: Step) -> State | None:
+def _in_parts(state: State, step: ModelStep) -> State | None:
     asked, memory = step.asked, state.memory
     done, taken = next((each[1:] for each in state.held if each[0] == step.serial), (0, asked.payload))
     if done != step.part:
@@ -224,7 +224,7 @@ def shard_of(key: int, shards: int) -> int:
     return mixed(key) & (shards - 1)
 
 
-class Row(NamedTuple):
+class ParameterRow(NamedTuple):
     """``sums``: what the optimizer keeps of the squares of its gradients."""
 
     numbers: Numbers
@@ -243,21 +243,21 @@ class Table:
         self._options, self._keys = options, keys
         self._dim = int(options["dim"])
 
-    def explained(self, entries: Sequence[Entry]) -> bool:
+    def explained(self, entries: Sequence[HistoryEntry]) -> bool:
         """True if some order of the instructions explains every answer."""
         beginning = tuple(self._begun(key) for key in self._keys)
         calls = [Call(_Asking(each.asked, each.answer), each.invoked, each.answered) for each in entries]
         return linearizable(calls, beginning, self._do)
 
-    def _begun(self, key: int) -> Row:
+    def _begun(self, key: int) -> ParameterRow:
         """The initial row: uniform, from the seed and the key."""
         seed, initial = int(self._options["seed"]), rounded(self._options["initial"])
         bits = [mixed(mixed(key) ^ mixed(seed + column & _ALL)) >> 40 for column in range(self._dim)]
         numbers = tuple(rounded((each / 2**23 - 1) * initial) if initial else 0.0 for each in bits)
         width = {"sgd": 0, "adagrad": self._dim, "rowwise_adagrad": 1}[self._options["optimizer"]]
-        return Row(numbers, (0.0,) * width)
+        return ParameterRow(numbers, (0.0,) * width)
 
-    def _do(self, rows: tuple[Row, ...], asking: _Asking) -> tuple[Row, ...] | None:
+    def _do(self, rows: tuple[ParameterRow, ...], asking: _Asking) -> tuple[ParameterRow, ...] | None:
         asked = asking.asked
         if asked.instruction == Instruction.LOOKUP:
             found = b"".join(pack(LaneType.FLOAT32, rows[number].numbers) for number in asked.path)
@@ -276,7 +276,7 @@ class Table:
             after[number] = self._stepped(rows[number], gradient, rate)
         return tuple(after)
 
-    def _stepped(self, row: Row, gradient: Numbers, rate: float) -> Row:
+    def _stepped(self, row: ParameterRow, gradient: Numbers, rate: float) -> ParameterRow:
         moves = [rounded(rate * each) for each in gradient]
         sums = row.sums
         if sums:
@@ -289,4 +289,4 @@ class Table:
             if len(spread) < self._dim:
                 spread *= self._dim
             moves = [rounded(a / b) for a, b in zip(moves, spread, strict=True)]
-        return Row(tuple(rounded(a - b) for a, b in zip(row.numbers, moves, strict=True)), sums)
+        return ParameterRow(tuple(rounded(a - b) for a, b in zip(row.numbers, moves, strict=True)), sums)

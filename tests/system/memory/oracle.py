@@ -9,9 +9,9 @@ from typing import NamedTuple
 from netsum.wire.memory import Instruction
 
 from tests.system.memory.history import Refuted, check, check_loss, in_memory
-from tests.system.memory.model import Asked, Entry, Table
+from tests.system.memory.model import Asked, HistoryEntry, Table
 from tests.system.memory.places import Place, Theme
-from tests.system.memory.plan import Plan
+from tests.system.memory.plan import MemoryPlan
 from tests.system.memory.report import MemoryTotals
 from tests.system.memory.steps import Steps
 
@@ -24,16 +24,16 @@ class Life(NamedTuple):
     """A place's history, from its region's creation until its loss, if any."""
 
     place: Place
-    entries: list[Entry]
+    entries: list[HistoryEntry]
     lost: float = inf
 
 
 class Lives:
     """The histories of all places; ``present`` are the last ones, by number of the place."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: MemoryPlan) -> None:
         self._places = plan.places
-        self.present: list[list[Entry]] = [[] for _ in plan.places]
+        self.present: list[list[HistoryEntry]] = [[] for _ in plan.places]
         self._ended: list[Life] = []
 
     def end(self, numbers: Sequence[int], lost: float) -> None:
@@ -46,7 +46,7 @@ class Lives:
         return [*self._ended, *(Life(*each) for each in zip(self._places, self.present, strict=True))]
 
 
-def judge(plan: Plan, lives: Lives, totals: MemoryTotals, say: Callable[[str], None]) -> None:
+def judge(plan: MemoryPlan, lives: Lives, totals: MemoryTotals, say: Callable[[str], None]) -> None:
     """Check every place's history, which begins as its region is made; count and print what is wrong."""
     wrong = 0
     for life in lives.all():
@@ -67,7 +67,7 @@ def judge(plan: Plan, lives: Lives, totals: MemoryTotals, say: Callable[[str], N
                 say(f"    {entry.describe()}")
 
 
-def _check(plan: Plan, life: Life) -> None:
+def _check(plan: MemoryPlan, life: Life) -> None:
     place, options = life.place, plan.region(life.place.region).options
     entries = check_loss(life.entries, life.lost)
     if place.theme is Theme.STEPS:
@@ -80,7 +80,7 @@ def _check(plan: Plan, life: Life) -> None:
         check(entries, in_memory(bytes(place.bytes), lambda asked: _is_atomic(plan, place, asked)))
 
 
-def _is_atomic(plan: Plan, place: Place, asked: Asked) -> bool:
+def _is_atomic(plan: MemoryPlan, place: Place, asked: Asked) -> bool:
     """True if both ends of a COPY are in one shard."""
     if asked.instruction != Instruction.COPY:
         return True

@@ -10,7 +10,7 @@ from typing import Final
 
 from netsum.wire.memory import Instruction, LaneType
 
-from tests.system.memory.model import COMPUTING, FLOATS, Asked, Entry, pack
+from tests.system.memory.model import COMPUTING, FLOATS, Asked, HistoryEntry, pack
 from tests.system.memory.steps import LEAVE, is_push, settings_of
 
 _STOPS: Final = (0, 1, 1, 2, 2, 3, 16)
@@ -114,7 +114,7 @@ class Asker:
         """True if all instructions have been made."""
         return not self.left and not self._stays
 
-    def begin(self, now: float) -> tuple[int, Entry] | None:
+    def begin(self, now: float) -> tuple[int, HistoryEntry] | None:
         """The next instruction and the number of its place; None if none can be asked now."""
         can = [number for number in list(self._idle) if number not in self._paused]
         if not self.left or any(pushed - self.left > _LONG for pushed in self._pushed.values()):
@@ -127,9 +127,9 @@ class Asker:
         self.left -= bool(self.left)
         if is_push(asked):
             self._pushed[number] = self.left
-        return number, Entry(self.client, asked, now)
+        return number, HistoryEntry(self.client, asked, now)
 
-    def end(self, number: int, entry: Entry, now: float, answer: bytes | None, argument: int = 0) -> None:
+    def end(self, number: int, entry: HistoryEntry, now: float, answer: bytes | None, argument: int = 0) -> None:
         """Take a reply; None: there will never be one, and the outcome is unknown."""
         self._idle[number] = None
         self._pushed.pop(number, None)
@@ -143,7 +143,7 @@ class Asker:
             seen = self._seen.setdefault(number, bytearray(self._places[number].bytes))
             seen[entry.asked.start : entry.asked.start + len(answer)] = answer
 
-    def lose(self, number: int, entry: Entry, now: float) -> None:
+    def lose(self, number: int, entry: HistoryEntry, now: float) -> None:
         """The reply says that the memory is lost."""
         self.end(number, entry, now, None)
         entry.answered, entry.lost = now, True

@@ -29,7 +29,7 @@ _LANES: Final[Mapping[str | None, tuple[LaneType, ...]]] = {
 }
 
 
-class Kind(StrEnum):
+class MemoryEventKind(StrEnum):
     """Kinds of events."""
 
     KILL_DEVICE = "kill_device"
@@ -41,12 +41,12 @@ class Kind(StrEnum):
 
 
 LONGEST: Final = {
-    Kind.KILL_DEVICE: 5.0,
-    Kind.HANG_DEVICE: 5.0,
-    Kind.MOVE: 0.0,
-    Kind.RESTART_SWITCH: 1.0,
-    Kind.RESTART_CONTROLLER: 1.0,
-    Kind.LOSE: 1.0,
+    MemoryEventKind.KILL_DEVICE: 5.0,
+    MemoryEventKind.HANG_DEVICE: 5.0,
+    MemoryEventKind.MOVE: 0.0,
+    MemoryEventKind.RESTART_SWITCH: 1.0,
+    MemoryEventKind.RESTART_CONTROLLER: 1.0,
+    MemoryEventKind.LOSE: 1.0,
 }
 """Seconds. A device that is silent beyond its lease is given up, and comes back later."""
 
@@ -59,7 +59,7 @@ class Event:
     back."""
 
     after: int
-    kind: Kind
+    kind: MemoryEventKind
     what: str = ""
     to: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -107,7 +107,7 @@ class RegionPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """One round. ``devices``: whether each has its memory in files. ``rates`` are those of every link, each way. Each client asks
     ``instructions``, at most ``depth`` at a time and one every ``pause`` seconds on average."""
 
@@ -156,11 +156,11 @@ class Site:
 
     hosts: tuple[str, ...]
     settling: float
-    kinds: Collection[Kind] = tuple(Kind)
+    kinds: Collection[MemoryEventKind] = tuple(MemoryEventKind)
     files: Mapping[str, bool] | None = None
 
 
-def make_plan(seed: int, index: int, site: Site, *, instructions: int) -> Plan:
+def make_plan(seed: int, index: int, site: Site, *, instructions: int) -> MemoryPlan:
     """Round ``index`` of the run with that seed."""
     rng = np.random.default_rng([seed, index, 0x3E])
     number = int(rng.integers(2, len(site.hosts) + 1))
@@ -170,13 +170,13 @@ def make_plan(seed: int, index: int, site: Site, *, instructions: int) -> Plan:
     devices[hosts[0]] = True
     if site.files is not None:
         devices = dict(site.files)
-    regions = _regions(rng, devices, fragile=Kind.LOSE in site.kinds and rng.random() < 0.4)
+    regions = _regions(rng, devices, fragile=MemoryEventKind.LOSE in site.kinds and rng.random() < 0.4)
     places = tuple(place for each in regions for place in (_rows if each.kind == "table" else _pieces)(rng, each))
     quiet = rng.random() < 0.2
     rates = Rates() if quiet else Rates(loss=0.05, duplicate=0.05, reorder=0.1, jitter_ms=float(rng.choice([0, 1])))
     events = _events(rng, devices, regions, site, instructions * CLIENTS)
     lasting = 1.0 + sum(event.seconds + site.settling for event in events)
-    return Plan(
+    return MemoryPlan(
         seed=seed,
         index=index,
         devices=devices,
@@ -312,7 +312,7 @@ def _lanes(rng: np.random.Generator, region: RegionPlan) -> tuple[LaneType, ...]
 def _events(
     rng: np.random.Generator, devices: Mapping[str, bool], regions: Sequence[RegionPlan], site: Site, total: int
 ) -> tuple[Event, ...]:
-    kinds = [kind for kind in Kind if kind in site.kinds and kind is not Kind.LOSE]
+    kinds = [kind for kind in MemoryEventKind if kind in site.kinds and kind is not MemoryEventKind.LOSE]
     if not kinds:
         return ()
     chosen = [kinds[int(rng.integers(len(kinds)))] for _ in range(int(rng.integers(0, 5)))]
@@ -326,26 +326,28 @@ def _events(
     made = [_event(rng, kind, after, others, no_aging) for kind, after in zip(chosen, afters, strict=True)]
     for region in regions:
         if region.fragile:
-            made.append(Event(int(rng.integers(max(1, total // 2))), Kind.LOSE, region.name, seconds=0.5))
+            made.append(Event(int(rng.integers(max(1, total // 2))), MemoryEventKind.LOSE, region.name, seconds=0.5))
     made.sort(key=lambda event: event.after)
     # While memory is lost and made anew, nothing else happens.
     return tuple(
-        replace(event, waits=True) if number and made[number - 1].kind is Kind.LOSE else event
+        replace(event, waits=True) if number and made[number - 1].kind is MemoryEventKind.LOSE else event
         for number, event in enumerate(made)
     )
 
 
-def _event(rng: np.random.Generator, kind: Kind, after: int, devices: Mapping[str, bool], regions: Sequence[RegionPlan]) -> Event:
+def _event(
+    rng: np.random.Generator, kind: MemoryEventKind, after: int, devices: Mapping[str, bool], regions: Sequence[RegionPlan]
+) -> Event:
     seconds, waits = round(float(rng.uniform(0, LONGEST[kind])), 2), bool(rng.random() < 0.5)
-    if kind is Kind.MOVE:
+    if kind is MemoryEventKind.MOVE:
         region = regions[int(rng.integers(len(regions)))]
         able = [host for host, files in devices.items() if files or region.replicas > 1]
         hosts = [str(host) for host in rng.permutation(able)]
         least = min(region.replicas, len(hosts))
         return Event(after, kind, region.name, tuple(hosts[: int(rng.integers(least, len(hosts) + 1))]), waits=waits)
-    if kind in (Kind.KILL_DEVICE, Kind.HANG_DEVICE):
+    if kind in (MemoryEventKind.KILL_DEVICE, MemoryEventKind.HANG_DEVICE):
         host = str(rng.choice(list(devices)))
         # Two devices that lost their memory could be a shard's only ones.
-        waits = waits or (kind is Kind.KILL_DEVICE and not devices[host])
+        waits = waits or (kind is MemoryEventKind.KILL_DEVICE and not devices[host])
         return Event(after, kind, host, seconds=seconds, waits=waits)
     return Event(after, kind, seconds=seconds, waits=waits)

@@ -15,7 +15,7 @@ from tests.system.memory.plan import RegionPlan
 
 
 class Request(NamedTuple):
-    """One instruction. ``fields``: those of a :class:`netsum.memory.run.Run` that are by row."""
+    """One instruction. ``fields``: those of a :class:`netsum.memory.run.InstructionRun` that are by row."""
 
     header: MemoryHeader
     addresses: NDArray[np.uint64]

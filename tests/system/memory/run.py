@@ -12,7 +12,7 @@ from typing import Final
 from netsum_testbed.checking import Screen, numbers_from
 
 from tests.system.memory.in_process.stage import SITE, Stage
-from tests.system.memory.plan import Plan, Site, make_plan
+from tests.system.memory.plan import MemoryPlan, Site, make_plan
 from tests.system.memory.report import MemoryTotals
 
 IN_PROCESS: Final = "in-process"
@@ -21,11 +21,11 @@ STAGES: Final = ("both", IN_PROCESS, NETWORK)
 SHARE: Final = 0.25
 """Of the time, for the first stage if there are both."""
 
-Play = Callable[[Plan], None]
+Play = Callable[[MemoryPlan], None]
 
 
 @dataclass(frozen=True)
-class Options:
+class MemoryCheckOptions:
     """Options of a run. ``duration`` in seconds; ``only``: that round alone; ``instructions`` of each client in a round."""
 
     duration: float = 60.0
@@ -47,14 +47,14 @@ class Options:
     def replay(self, switch: str, stage: str, number: int) -> str:
         """The command that repeats a round."""
         words = [f"--stage {stage} --only {number}"]
-        if self.instructions != Options.instructions:
+        if self.instructions != MemoryCheckOptions.instructions:
             words.append(f"--instructions {self.instructions}")
         if self.rootless:
             words.append("--rootless")
         return f'make memory-check SWITCH={switch} SEED={self.seed} ARGS="{" ".join(words)}"'
 
 
-def play_rounds(options: Options, stage: str, site: Site, totals: MemoryTotals, screen: Screen, play: Play) -> None:
+def play_rounds(options: MemoryCheckOptions, stage: str, site: Site, totals: MemoryTotals, screen: Screen, play: Play) -> None:
     """Play a stage's rounds until its time is up; the last one begins before that."""
     began, before = time.monotonic(), totals.seconds
     for number in numbers_from(0, options.only):
@@ -74,10 +74,10 @@ def play_rounds(options: Options, stage: str, site: Site, totals: MemoryTotals, 
         screen.show(totals)
 
 
-def play_in_process(options: Options, totals: MemoryTotals, screen: Screen) -> None:
+def play_in_process(options: MemoryCheckOptions, totals: MemoryTotals, screen: Screen) -> None:
     """The first stage."""
 
-    def play(plan: Plan) -> None:
+    def play(plan: MemoryPlan) -> None:
         with tempfile.TemporaryDirectory(prefix="netsum-") as folder:
             Stage(plan, Path(folder), totals, screen.say).run()
 

@@ -14,7 +14,7 @@ from netsum.wire.memory import Instruction, LaneType
 
 from tests.system.memory.history import Finding, Refuted
 from tests.system.memory.linearizable import Call, linearizable
-from tests.system.memory.model import Asked, Entry, Numbers, pack, rounded, unpack
+from tests.system.memory.model import Asked, HistoryEntry, Numbers, pack, rounded, unpack
 
 LEAVE: Final = 2**32 - 1
 """The step of an OPTIMIZE without payload that says: this worker pushes no more. Step 0 asks how many steps there were."""
@@ -50,7 +50,7 @@ class Steps:
     def __init__(self, options: Mapping[str, Any], length: int) -> None:
         self._options, self._length = options, length
 
-    def check_counts(self, entries: Sequence[Entry]) -> None:
+    def check_counts(self, entries: Sequence[HistoryEntry]) -> None:
         """Raise :class:`Refuted` unless each step is made of as many gradients as it says, and as it should be."""
         workers, quorum = int(self._options["workers"]), int(self._options["quorum"])
         needed = quorum or workers
@@ -68,14 +68,14 @@ class Steps:
                 if not right or entry.argument >> 32 != step:
                     raise Refuted(Finding.WRONG, entry)
 
-    def explained(self, entries: Sequence[Entry]) -> bool:
+    def explained(self, entries: Sequence[HistoryEntry]) -> bool:
         """True if some order of these, and some choice among the pushes of unknown outcome, explains all answers."""
         last = max((entry.argument >> 32 for entry in entries if entry.answered != inf), default=0)
         found = _pushes(entries)
         choices = [_choices(found.get(step, [])) for step in range(1, last + 1)]
         return any(self._explains(entries, chosen) for chosen in product(*choices))
 
-    def _explains(self, entries: Sequence[Entry], chosen: Sequence[Sequence[Entry]]) -> bool:
+    def _explains(self, entries: Sequence[HistoryEntry], chosen: Sequence[Sequence[HistoryEntry]]) -> bool:
         """``chosen``: for each step, the pushes that it is made of."""
         blocks = [pack(LaneType.FLOAT32, each) for each in self._blocks(chosen)]
         calls: list[Call[_Moment]] = []
@@ -94,7 +94,7 @@ class Steps:
 
         return linearizable(calls, 0, do)
 
-    def _blocks(self, chosen: Sequence[Sequence[Entry]]) -> Iterable[Numbers]:
+    def _blocks(self, chosen: Sequence[Sequence[HistoryEntry]]) -> Iterable[Numbers]:
         """The block after 0, 1, ... steps."""
         lanes = self._length // LaneType.FLOAT32.bytes
         rule = _Rule(self._options, lanes)
@@ -109,12 +109,12 @@ class Steps:
             yield rule.numbers
 
 
-def _counted(entry: Entry) -> int:
+def _counted(entry: HistoryEntry) -> int:
     """Number of gradients that the step is made of, 0 if this one is not among them."""
     return entry.argument & 0xFFFFFFFF
 
 
-def _pushes(entries: Sequence[Entry]) -> dict[int, list[Entry]]:
+def _pushes(entries: Sequence[HistoryEntry]) -> dict[int, list[HistoryEntry]]:
     """By step, the pushes that are in it, and those that may be."""
     found = defaultdict(list)
     for entry in entries:
@@ -123,7 +123,7 @@ def _pushes(entries: Sequence[Entry]) -> dict[int, list[Entry]]:
     return found
 
 
-def _choices(pushes: Sequence[Entry]) -> list[Sequence[Entry]]:
+def _choices(pushes: Sequence[HistoryEntry]) -> list[Sequence[HistoryEntry]]:
     """Choices of what a step may be made of: all known pushes, what is supposed to have been done once more, and as many of those
     whose outcome is not known as are missing."""
     known = [entry for entry in pushes if entry.answered != inf]
@@ -133,7 +133,7 @@ def _choices(pushes: Sequence[Entry]) -> list[Sequence[Entry]]:
     return [(*known, *again, *some) for some in combinations(others, min(missing, len(others)))]
 
 
-def _looks(entries: Sequence[Entry]) -> Iterable[Call[_Moment]]:
+def _looks(entries: Sequence[HistoryEntry]) -> Iterable[Call[_Moment]]:
     """Instructions that only read the block: READs, progress queries, late pushes."""
     for entry in entries:
         asked = entry.asked

@@ -25,7 +25,7 @@ from netsum_testbed.checking import count_option
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import said_by
 
-from tests.system.predictions.measured import Row, compare, kind_option, only_networks_option, ranks_of, time_calls
+from tests.system.predictions.measured import PredictionRow, compare, kind_option, only_networks_option, ranks_of, time_calls
 
 # The command ``simulate-check``.
 
@@ -61,7 +61,7 @@ def simulate_check(switch: str, size: int, iterations: int, only: str | None) ->
     compare(switch, networks(), only, f"allreduce of {size} bytes of float32", rows)
 
 
-def _rows(fabric: Fabric, topology: Topology, rate: int, *, size: int, iterations: int) -> Iterator[Row]:
+def _rows(fabric: Fabric, topology: Topology, rate: int, *, size: int, iterations: int) -> Iterator[PredictionRow]:
     planned = installed(topology, rate)
     for algorithm in ALGORITHMS:
         small, measured = time_calls(fabric, algorithm, (SMALL, size), iterations)
@@ -72,7 +72,7 @@ def _rows(fabric: Fabric, topology: Topology, rate: int, *, size: int, iteration
             foreseen["packet"] = run_packets(planned, scenario, wire)
         label = f"{topology.name}, {rate} Mbit/s"
         for how, each in foreseen.items():
-            yield Row(label, len(topology.hosts), algorithm, how, each.jobs[0].mean, measured, load, host_s * 1e6)
+            yield PredictionRow(label, len(topology.hosts), algorithm, how, each.jobs[0].mean, measured, load, host_s * 1e6)
 
 
 def reaction(planned: Planned, algorithm: str, seconds: float) -> float:
@@ -113,7 +113,7 @@ def predict_check(switch: str, steps: int, only: str | None) -> None:
     compare(switch, networks, only, "a training's step", partial(_predicted_rows, machine=machine, steps=steps))
 
 
-def _predicted_rows(fabric: Fabric, topology: Topology, rate: int, *, machine: Machine, steps: int) -> Iterator[Row]:
+def _predicted_rows(fabric: Fabric, topology: Topology, rate: int, *, machine: Machine, steps: int) -> Iterator[PredictionRow]:
     planned, hosts = installed(topology, rate), len(topology.hosts)
     for algorithm in PREDICTED_ALGORITHMS:
         (small,) = time_calls(fabric, algorithm, (SMALL,), 5)
@@ -123,7 +123,7 @@ def _predicted_rows(fabric: Fabric, topology: Topology, rate: int, *, machine: M
             foreseen = predict(training, machine, seconds, workers=hosts).step
             measured = time_steps(fabric, algorithm, training, steps)
             label, load = f"{topology.name}, {rate} Mbit/s", os.getloadavg()[0]
-            yield Row(label, hosts, f"{algorithm}, {training.name}", "model", foreseen, measured, load, host_us)
+            yield PredictionRow(label, hosts, f"{algorithm}, {training.name}", "model", foreseen, measured, load, host_us)
 
 
 def time_steps(fabric: Fabric, algorithm: str, training: Training, steps: int) -> float:

@@ -28,7 +28,7 @@ from rich.table import Table
 
 
 @dataclass(frozen=True)
-class Row:
+class PredictionRow:
     """``how``: the part that foresaw it, such as flow or packet. ``load``: processes that wanted a processor, on average over the
     minute before; ``host_us``: what a host takes to react, found with a small call."""
 
@@ -64,7 +64,7 @@ class Row:
 class Errors(Totals):
     """All rows; none is left out."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[PredictionRow] = field(default_factory=list)
     networks: int = 0
     """That are done."""
 
@@ -93,7 +93,7 @@ class Errors(Totals):
         }
 
 
-def errors_table(title: str, rows: Sequence[Row]) -> Table:
+def errors_table(title: str, rows: Sequence[PredictionRow]) -> Table:
     columns = ("network", ">hosts", "what", "by", ">foreseen\nms", ">measured\nms", ">error", ">host\nus", ">load")
     lines = (
         (row.network, str(row.hosts), row.what, row.how, f"{row.foreseen_s * 1e3:.1f}", f"{row.measured_s * 1e3:.1f}",
@@ -128,7 +128,7 @@ def compare(
     networks: Iterable[tuple[Topology, int]],
     only: str | None,
     title: str,
-    rows: Callable[[Fabric, Topology, int], Iterator[Row]],
+    rows: Callable[[Fabric, Topology, int], Iterator[PredictionRow]],
 ) -> None:
     """Make the ``rows`` of each network, a topology and its links' Mbit/s, whose name begins with ``only``; show them, and print
     the last line."""

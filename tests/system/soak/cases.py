@@ -11,8 +11,8 @@ import numpy as np
 from netsum_controller.config.topologies import leaf_spine
 from netsum_controller.config.topology import Topology
 from netsum_controller.planning.trees import plan_trees
-from netsum_testbed.verify.cells import KINDS, REDUCTIONS, ROWS, Cell, Kind
-from netsum_testbed.verify.run import FLOATS, Round, make_round
+from netsum_testbed.verify.cells import KINDS, REDUCTIONS, ROWS, CallKind, Cell
+from netsum_testbed.verify.run import FLOATS, VerifyRound, make_round
 
 from tests.system.faults import scenario as faults
 from tests.system.faults.make import Around, Possible, make_scenario
@@ -34,7 +34,7 @@ SHAPES: Final = ("star", "tree", "stripes")
 
 
 @dataclass(frozen=True)
-class Step:
+class RoundCall:
     """A call of every rank. ``late``: the call's policy. ``tagged``: the ranks give numbers whose sum tells whose are in it,
     instead of the cell's values."""
 
@@ -56,12 +56,12 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoundPlan:
     """One round. ``base`` has the job's workers, window and chunks; with ``block_exp_ms`` 0 the job waits for every rank.
     ``members`` are hosts, by rank; ``roots`` the roots' shares, if not equal."""
 
-    base: Round
-    steps: tuple[Step, ...]
+    base: VerifyRound
+    steps: tuple[RoundCall, ...]
     scenario: Scenario
     timeout: float
     block_exp_ms: float = 0.0
@@ -83,7 +83,7 @@ class Plan:
     @property
     def partial(self) -> bool:
         """True if a sum may lack ranks, so that the contributions must tell who is in it."""
-        return self.degrades or self.scenario.has(faults.Kind.EVICT)
+        return self.degrades or self.scenario.has(faults.EventKind.EVICT)
 
     def describe(self) -> str:
         """The round in a line."""
@@ -94,7 +94,7 @@ class Plan:
         )
 
 
-def make_plan(seed: int, index: int, possible: Possible, scenario: Scenario | None = None, site: Topology = SITE) -> Plan:
+def make_plan(seed: int, index: int, possible: Possible, scenario: Scenario | None = None, site: Topology = SITE) -> RoundPlan:
     """Round ``index`` of the run with that seed; a ``scenario`` replaces the one drawn."""
     rng = np.random.default_rng([seed, index, 0x50])
     calls = int(rng.integers(*CALLS))
@@ -107,9 +107,9 @@ def make_plan(seed: int, index: int, possible: Possible, scenario: Scenario | No
         trees = plan_trees(site, members, weights=roots)
         around = Around(tuple(trees.nodes), trees.links(site), waits=not degrades)
         scenario = make_scenario(seed, index, ranks=base.workers, calls=calls, possible=possible, around=around)
-    partial = degrades or scenario.has(faults.Kind.EVICT)
+    partial = degrades or scenario.has(faults.EventKind.EVICT)
     steps = tuple(_step(rng, base, call, degrades=degrades, partial=partial) for call in base.calls)
-    return Plan(
+    return RoundPlan(
         base=base,
         steps=steps,
         scenario=scenario,
@@ -149,14 +149,14 @@ _KINDS: Final = {"allreduce": 0.5, "reduce": 0.06, "reduce_scatter": 0.06, "cell
 _EXCHANGES: Final = ("broadcast", *ROWS)
 
 
-def _step(rng: np.random.Generator, base: Round, call: Cell, *, degrades: bool, partial: bool) -> Step:
+def _step(rng: np.random.Generator, base: VerifyRound, call: Cell, *, degrades: bool, partial: bool) -> RoundCall:
     name = str(rng.choice(list(_KINDS), p=list(_KINDS.values())))
     root = int(rng.integers(base.workers))
     sleeps = rng.uniform(0.02, 0.3, base.workers) * (rng.random(base.workers) < 0.125)
     if name == "cell":
-        return Step(_cell(rng, base, call, partial=partial))
+        return RoundCall(_cell(rng, base, call, partial=partial))
     if name == "barrier":
-        return Step(Cell(call.seed, call.index, Kind(name), base.workers, 0, delays=call.delays))
+        return RoundCall(Cell(call.seed, call.index, CallKind(name), base.workers, 0, delays=call.delays))
     if name != "allreduce":
         call = replace(call, kind=call.kind._replace(collective=name), joined=False, in_place=False, scale="agreed")
     if name == "reduce":
@@ -167,17 +167,17 @@ def _step(rng: np.random.Generator, base: Round, call: Cell, *, degrades: bool, 
         call = replace(call, shape=None, counts=(rows,), even=False)
     tagged = partial or name != "allreduce"
     if not degrades:
-        return Step(call, tagged=tagged)
+        return RoundCall(call, tagged=tagged)
     # In one call in eight a rank sleeps long, which is what the job degrades for.
     call = replace(call, delays=tuple(float(max(pair)) for pair in zip(call.delays, sleeps, strict=True)))
     policies = ["accept", "accept", "accept", "wait", "raise"]
     # What overlapping calls carry over depends on when each ends, and float16 cannot hold much more than one call's.
     if call.kind.is_sum and call.kind.dtype != "float16" and name == "allreduce" and not call.joined:
         policies.append("carry")
-    return Step(call, str(rng.choice(policies)), tagged)
+    return RoundCall(call, str(rng.choice(policies)), tagged)
 
 
-def _cell(rng: np.random.Generator, base: Round, call: Cell, *, partial: bool) -> Cell:
+def _cell(rng: np.random.Generator, base: VerifyRound, call: Cell, *, partial: bool) -> Cell:
     """An exchange or, where sums are whole, a reduction of any kind. All ranks' rows together are as large as the call."""
     names = _EXCHANGES if partial or rng.random() < 0.6 else REDUCTIONS
     name = str(rng.choice(names))

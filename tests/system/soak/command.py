@@ -18,10 +18,10 @@ from netsum_testbed.checking import (
 )
 
 from tests.system.faults.make import KernelError, Possible, check_kernel
-from tests.system.faults.scenario import Kind, Scenario, Where
+from tests.system.faults.scenario import EventKind, Scenario, Where
 from tests.system.soak.cases import MAX_WORKERS, highest_rank
 from tests.system.soak.report import SoakTotals
-from tests.system.soak.run import Options, Soak
+from tests.system.soak.run import Soak, SoakOptions
 from tests.system.soak.workers import open_outside, quiet_hosts
 
 MINUTES = 10.0
@@ -40,7 +40,7 @@ def possible_on(switch: str, *, rootless: bool) -> tuple[Possible, str | None]:
         except KernelError as error:
             missing = f"*** NO PACKETS ARE LOST IN THE KERNEL: {error} ***"
     cuts = len(places) > 1  # others than the hosts
-    return Possible(tuple(places), tuple(kind for kind in Kind if cuts or kind is not Kind.CUT_TRUNK)), missing
+    return Possible(tuple(places), tuple(kind for kind in EventKind if cuts or kind is not EventKind.CUT_TRUNK)), missing
 
 
 @click.command()
@@ -68,7 +68,7 @@ def soak(switch: str, minutes: float, seed: int, only: int | None, scenario_file
     possible, missing = possible_on(name, rootless=rootless)
     if scenario is not None and scenario.where not in possible.where:
         raise InputError(f"{scenario_file}: packets cannot be disturbed in the {scenario.where} here")
-    options = Options(60 * minutes, seed, only, scenario, possible)
+    options = SoakOptions(60 * minutes, seed, only, scenario, possible)
     totals = SoakTotals(name, seed)
     hosts = MAX_WORKERS if scenario is None else max(MAX_WORKERS, highest_rank(scenario) + 1)
     with running(totals) as screen, open_outside(name, hosts, rootless=rootless) as fabric:

@@ -12,21 +12,21 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tests.system.faults.scenario import Kind
-from tests.system.soak.cases import Plan
-from tests.system.soak.messages import Answer, Began, Failure, Left, Message, NotJoined, Resynced, Resyncing
+from tests.system.faults.scenario import EventKind
+from tests.system.soak.cases import RoundPlan
+from tests.system.soak.messages import Answer, Began, Failure, Left, NotJoined, Resynced, Resyncing, WorkerMessage
 
 MOMENT: Final = 1.0
 """Seconds by which reports may be late: a rank that began a step longer ago than this keeps up."""
 BAD_LINK: Final = "bad_link"
 BUSY: Final = "busy_machine"
-_SETTLES: Final[dict[str, float]] = {Kind.KILL: 15.0, Kind.RESTART_SWITCH: 6.0, BUSY: 0.0}
+_SETTLES: Final[dict[str, float]] = {EventKind.KILL: 15.0, EventKind.RESTART_SWITCH: 6.0, BUSY: 0.0}
 """Seconds for which a trouble may still have effects after it is over: a killed rank's successor starts and joins; a restarted
 switch is noticed, loaded and joined again ..."""
 _SETTLED: Final = 4.0
 """... and any other trouble: members ask again at least every two seconds."""
-_CONTROLLER: Final = (Kind.RESTART_CONTROLLER, Kind.HANG_CONTROLLER)
-_ENDS_EPOCHS: Final = (Kind.KILL, Kind.EVICT)
+_CONTROLLER: Final = (EventKind.RESTART_CONTROLLER, EventKind.HANG_CONTROLLER)
+_ENDS_EPOCHS: Final = (EventKind.KILL, EventKind.EVICT)
 _NAMES: Final = re.compile(r"\branks? ((?:\d+, )*\d+)(?:, \.\.\.)? must still")
 
 
@@ -72,7 +72,7 @@ class _Error:
 class History:
     """Record of what was done in a round, and what its ranks said."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RoundPlan) -> None:
         self._plan = plan
         self.troubles: list[Trouble] = []
         self._times: dict[int, list[_Time]] = defaultdict(list)
@@ -88,14 +88,14 @@ class History:
     @property
     def evicted(self) -> set[int]:
         """Ranks that were evicted at some time."""
-        return {rank for each in self.troubles if each.kind == Kind.EVICT for rank in each.ranks or ()}
+        return {rank for each in self.troubles if each.kind == EventKind.EVICT for rank in each.ranks or ()}
 
     def busy(self, begun: float, ended: float) -> float:
         """Seconds within that time in which the ranks got no processor."""
         spans = [(each.begun, each.over) for each in self.troubles if each.kind == BUSY]
         return sum(max(0.0, min(over, ended) - max(since, begun)) for since, over in spans)
 
-    def take(self, word: Message) -> None:
+    def take(self, word: WorkerMessage) -> None:
         """Record a rank's word."""
         rank = word.rank
         match word:
@@ -207,7 +207,7 @@ class History:
             yield from (each for each in times if other != rank and not each.stop)
 
     def _desynchronized(self, error: _Error) -> Iterator[str]:
-        ends = _ENDS_EPOCHS + ((Kind.RESTART_SWITCH,) if self._plan.degrades else ())
+        ends = _ENDS_EPOCHS + ((EventKind.RESTART_SWITCH,) if self._plan.degrades else ())
         since = self._in_step_since(error)
         if any(each.kind in ends and each.felt(since, error.ended) for each in self.troubles):
             return
@@ -237,7 +237,7 @@ class History:
             yield "no rank gave it up, and no contributor to it was evicted"
 
     def _evicted(self, error: _Error) -> Iterator[str]:
-        before = (each for each in self.troubles if each.kind == Kind.EVICT and each.begun <= error.ended)
+        before = (each for each in self.troubles if each.kind == EventKind.EVICT and each.begun <= error.ended)
         if not any(each.of(error.rank) for each in before):
             yield "it was not"
 

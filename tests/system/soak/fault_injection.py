@@ -15,7 +15,7 @@ from netsum_controller.errors import ControllerError
 from netsum_controller.state.model import Job
 
 from tests.system.faults.make import GONE, KernelLink, KernelTrunk
-from tests.system.faults.scenario import Event, Kind, Rates, Where
+from tests.system.faults.scenario import Event, EventKind, Rates, Where
 from tests.system.soak.error_attribution import BAD_LINK, History, Trouble
 from tests.system.soak.messages import WorkerSetup
 from tests.system.soak.report import SoakTotals
@@ -66,7 +66,7 @@ class FaultInjector:
         if kernel:
             for rank, host in enumerate(self._job.members):
                 self._links[rank] = self._stack.enter_context(KernelLink(self._fabric, host, scenario.link(rank)))
-        cut = {event.what for event in scenario.events if event.kind is Kind.CUT_TRUNK}
+        cut = {event.what for event in scenario.events if event.kind is EventKind.CUT_TRUNK}
         for name in self._fabric.topology.links:
             if (kernel and name in scenario.trunks) or (name in cut and self._fabric.switch != "embedded"):
                 loss = scenario.trunks[name].loss if name in scenario.trunks else 0.0
@@ -163,9 +163,9 @@ class FaultInjector:
         """The ranks that it holds up; None for all."""
         if event.rank is not None:
             return [event.rank]
-        if event.kind is Kind.CUT_TRUNK:
+        if event.kind is EventKind.CUT_TRUNK:
             return self._beyond(event.which)
-        if event.kind is Kind.RESTART_SWITCH:
+        if event.kind is EventKind.RESTART_SWITCH:
             return None if (event.what or self._job.switch) in self._job.switches else ()
         return None
 

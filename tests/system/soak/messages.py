@@ -18,7 +18,7 @@ from netsum_testbed.verify import data
 from netsum_testbed.verify.data import Array
 from numpy.typing import NDArray
 
-from tests.system.soak.cases import Plan, Step
+from tests.system.soak.cases import RoundCall, RoundPlan
 
 JOIN_TIMEOUT: Final = 30.0
 """Seconds within which the controller must let a rank in."""
@@ -39,7 +39,7 @@ class WorkerSetup:
     """Everything that a worker needs to join as a rank. ``first``: it is the rank's first worker, not the successor of a killed
     one. ``spoil``: its transport applies the scenario's packet faults."""
 
-    plan: Plan
+    plan: RoundPlan
     rank: int
     job: str
     token: str
@@ -50,7 +50,7 @@ class WorkerSetup:
 
 
 @dataclass(frozen=True)
-class Message:
+class WorkerMessage:
     """Something that a rank says, and ``when``; all processes of a machine share ``time.monotonic()``."""
 
     rank: int
@@ -58,12 +58,12 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Joined(Message):
+class Joined(WorkerMessage):
     """The rank has joined and made no call yet."""
 
 
 @dataclass(frozen=True)
-class Began(Message):
+class Began(WorkerMessage):
     """It begins the steps from ``step`` up to ``stop``, each with that timeout, after its sleep (``when``)."""
 
     step: int
@@ -82,7 +82,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class NotJoined(Message):
+class NotJoined(WorkerMessage):
     """The controller did not let it in; it first asked at ``begun`` and asks again."""
 
     failure: Failure
@@ -90,7 +90,7 @@ class NotJoined(Message):
 
 
 @dataclass(frozen=True)
-class Answer(Message):
+class Answer(WorkerMessage):
     """The outcome of a step. ``since``: the epoch in which the communicator last started over; ``late``: seconds past the call's
     timeout, minus those for which the rank was stalled."""
 
@@ -104,12 +104,12 @@ class Answer(Message):
 
 
 @dataclass(frozen=True)
-class Resyncing(Message):
+class Resyncing(WorkerMessage):
     """It starts a resync."""
 
 
 @dataclass(frozen=True)
-class Resynced(Message):
+class Resynced(WorkerMessage):
     """Its resync has ended; after a ``failure`` it tries again. ``wrong``: a complaint about the state that it took over."""
 
     begun: float
@@ -119,17 +119,17 @@ class Resynced(Message):
 
 
 @dataclass(frozen=True)
-class Evicted(Message):
+class Evicted(WorkerMessage):
     """It heard that it was evicted, and waits to be admitted."""
 
 
 @dataclass(frozen=True)
-class Finished(Message):
+class Finished(WorkerMessage):
     """It has made all calls and waits for orders."""
 
 
 @dataclass(frozen=True)
-class Left(Message):
+class Left(WorkerMessage):
     """Its last word, with counts over all epochs."""
 
     counts: ImpairmentCounts
@@ -138,7 +138,7 @@ class Left(Message):
 
 
 @dataclass(frozen=True)
-class Crashed(Message):
+class Crashed(WorkerMessage):
     """The worker itself failed, with this traceback."""
 
     trace: str
@@ -147,7 +147,7 @@ class Crashed(Message):
 # What the ranks contribute; where sums may be partial, numbers whose sum tells whose are in it.
 
 
-def contribution(step: Step, rank: int) -> Array:
+def contribution(step: RoundCall, rank: int) -> Array:
     """Arguments that a rank passes to a step's call.
 
     In a tagged step, a rank's elements are ``1 << rank`` modulo ``1 << workers``, so that a sum tells whose are in it. They

@@ -12,7 +12,7 @@ from netsum_testbed.verify.cells import Cell
 from netsum_testbed.verify.check import Checker, same_bits, segments
 from netsum_testbed.verify.data import Array
 
-from tests.system.soak.cases import Plan, Step
+from tests.system.soak.cases import RoundCall, RoundPlan
 from tests.system.soak.error_attribution import History
 from tests.system.soak.messages import Answer, Members, contribution, members_of
 
@@ -24,7 +24,7 @@ WIDEST = 8
 class Finding:
     """One call in one epoch: how many ranks have its result, whether it was partial, and what is wrong with it."""
 
-    step: Step
+    step: RoundCall
     number: int
     results: int
     degraded: bool
@@ -34,7 +34,7 @@ class Finding:
 class Oracle:
     """Takes a round's answers as they come and judges them when it is over. ``history`` knows who was evicted."""
 
-    def __init__(self, plan: Plan, history: History) -> None:
+    def __init__(self, plan: RoundPlan, history: History) -> None:
         self._plan = plan
         self._history = history
         self._answers: dict[int, dict[int, dict[int, Answer]]] = defaultdict(lambda: defaultdict(dict))
@@ -76,7 +76,7 @@ class Oracle:
 class _Partial:
     """The calls of one epoch whose results may lack ranks, in order, since what is carried over shows in a later call."""
 
-    def __init__(self, plan: Plan, evicted: set[int]) -> None:
+    def __init__(self, plan: RoundPlan, evicted: set[int]) -> None:
         self._plan = plan
         self._evicted = evicted
         self._carried: dict[tuple[object, ...], list[Array] | None] = {}
@@ -84,7 +84,7 @@ class _Partial:
         # lies in one block.
         self._width = plan.base.chunks * CHUNK_BYTES // WIDEST
 
-    def complaints(self, step: Step, answers: dict[int, Answer]) -> list[str]:
+    def complaints(self, step: RoundCall, answers: dict[int, Answer]) -> list[str]:
         """Find what is wrong with the ranks' results."""
         inputs = [contribution(step, rank) for rank in range(self._plan.workers)]
         if step.cell.kind.collective == "reduce_scatter":
@@ -98,7 +98,7 @@ class _Partial:
             inputs = [own + rest for own, rest in zip(inputs, rests, strict=True)]
         return self._reduced(step, answers, inputs)
 
-    def _reduced(self, step: Step, answers: dict[int, Answer], inputs: list[Array]) -> list[str]:
+    def _reduced(self, step: RoundCall, answers: dict[int, Answer], inputs: list[Array]) -> list[str]:
         """Find what is wrong with results that should all be a reduction of some ranks' inputs."""
         op = step.cell.kind.op
         if not answers:
@@ -138,7 +138,7 @@ class _Partial:
         known = not members.ambiguous
         self._carried[kind] = [rest(rank, array) for rank, array in enumerate(inputs)] if known else None
 
-    def _flags(self, step: Step, rank: int, answer: Answer, members: Members) -> list[str]:
+    def _flags(self, step: RoundCall, rank: int, answer: Answer, members: Members) -> list[str]:
         """Find what is untrue in a rank's report of who is in its result."""
         plan, report = self._plan, answer.report
         if not members.matches.shape[1]:

@@ -19,9 +19,9 @@ from netsum_controller.state.model import Late
 from netsum_testbed.checking import Screen, numbers_from
 
 from tests.system.faults.make import Possible
-from tests.system.faults.scenario import Kind, Scenario, Where
+from tests.system.faults.scenario import EventKind, Scenario, Where
 from tests.system.soak import messages
-from tests.system.soak.cases import Plan, make_plan
+from tests.system.soak.cases import RoundPlan, make_plan
 from tests.system.soak.error_attribution import BUSY, History
 from tests.system.soak.fault_injection import FaultInjector
 from tests.system.soak.oracle import Oracle
@@ -41,7 +41,7 @@ switch may not answer in time, although this thread, which mostly sleeps, hardly
 
 
 @dataclass(frozen=True)
-class Options:
+class SoakOptions:
     """Options of a run. ``duration`` in seconds; ``only``: that round alone; ``scenario``: what goes wrong in every round;
     ``timeout``: seconds that every call has, if not those drawn."""
 
@@ -56,7 +56,7 @@ class Options:
 class Soak:
     """Counts into ``totals``, which is consistent at any moment, since an exception may end a run."""
 
-    def __init__(self, fabric: ServesOutside, options: Options, totals: SoakTotals, screen: Screen) -> None:
+    def __init__(self, fabric: ServesOutside, options: SoakOptions, totals: SoakTotals, screen: Screen) -> None:
         self._fabric, self._options, self.totals, self._screen = fabric, options, totals, screen
         self._start = time.monotonic()
 
@@ -101,12 +101,12 @@ def crowded() -> bool:
 class _Round:
     """One job, its ranks, and what they say."""
 
-    def __init__(self, fabric: ServesOutside, plan: Plan, totals: SoakTotals, screen: Screen) -> None:
+    def __init__(self, fabric: ServesOutside, plan: RoundPlan, totals: SoakTotals, screen: Screen) -> None:
         self._fabric, self._plan, self._totals = fabric, plan, totals
         self._screen, self._say = screen, screen.say
         self._history = History(plan)
         self._judge = Oracle(plan, self._history)
-        self._crew = Workers(processes=plan.scenario.has(Kind.KILL))
+        self._crew = Workers(processes=plan.scenario.has(EventKind.KILL))
         self._deadlines: dict[int, float | None] = {}
         self._finished: set[int] = set()
         self._resyncing: set[int] = set()
@@ -200,7 +200,7 @@ class _Round:
         self._take(word)
         return True
 
-    def _take(self, word: messages.Message) -> None:
+    def _take(self, word: messages.WorkerMessage) -> None:
         rank = word.rank
         if not self._broken:  # what a rank says while it is being stopped is not its fault
             self._history.take(word)

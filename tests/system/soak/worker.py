@@ -26,7 +26,7 @@ from netsum_testbed.verify.cells import groups_of
 from netsum_testbed.verify.data import Array, start
 
 from tests.system.soak import messages
-from tests.system.soak.cases import Step
+from tests.system.soak.cases import RoundCall
 from tests.system.soak.messages import contribution
 
 STATE: Final = 300
@@ -47,7 +47,7 @@ def state_after(progress: int) -> Array:
 class Worker:
     """One rank."""
 
-    def __init__(self, posting: messages.WorkerSetup, tell: Callable[[messages.Message], None]) -> None:
+    def __init__(self, posting: messages.WorkerSetup, tell: Callable[[messages.WorkerMessage], None]) -> None:
         self._posting = posting
         self._plan = posting.plan
         self._rank = posting.rank
@@ -220,7 +220,7 @@ class Worker:
                 done = number + 1
         return done
 
-    def _start(self, comm: Communicator, step: Step, timeout: float) -> Callable[[], tuple[Array | None, Report]]:
+    def _start(self, comm: Communicator, step: RoundCall, timeout: float) -> Callable[[], tuple[Array | None, Report]]:
         """Begin one call; the function returned waits for its result."""
         given = contribution(step, self._rank) if step.cell.kind.dtype else None
         late = {} if step.late == "accept" else {"on_late": step.late}

@@ -24,7 +24,7 @@ from netsum_testbed.fabrics import NamespaceFabric, RootlessFabric
 from netsum_testbed.processes import ServedController
 from netsum_testbed.switches import SwitchProcess
 
-from tests.system.soak.messages import Crashed, Left, Message, WorkerSetup
+from tests.system.soak.messages import Crashed, Left, WorkerMessage, WorkerSetup
 from tests.system.soak.worker import Worker
 
 STOPS: Final = 10.0
@@ -37,7 +37,7 @@ _CONTEXT = multiprocessing.get_context("spawn")
 class ThreadWorker:
     """A worker in a thread."""
 
-    def __init__(self, posting: WorkerSetup, tell: Callable[[Message], None]) -> None:
+    def __init__(self, posting: WorkerSetup, tell: Callable[[WorkerMessage], None]) -> None:
         self._worker = Worker(posting, tell)
         self._thread = threading.Thread(target=self._worker.run, name=f"rank {posting.rank}", daemon=True)
         self._thread.start()
@@ -57,7 +57,7 @@ class ThreadWorker:
 class ProcessWorker:
     """A worker in a process, which can be killed."""
 
-    def __init__(self, posting: WorkerSetup, tell: Callable[[Message], None]) -> None:
+    def __init__(self, posting: WorkerSetup, tell: Callable[[WorkerMessage], None]) -> None:
         self._rank = posting.rank
         self._killed = False
         self._connection, theirs = _CONTEXT.Pipe()
@@ -67,7 +67,7 @@ class ProcessWorker:
         self._reader = threading.Thread(target=self._read, args=(tell,), daemon=True)
         self._reader.start()
 
-    def _read(self, tell: Callable[[Message], None]) -> None:
+    def _read(self, tell: Callable[[WorkerMessage], None]) -> None:
         left = False
         while True:
             try:
@@ -111,7 +111,7 @@ def _work(posting: WorkerSetup, connection: Connection) -> None:
     quiet_hosts()
     lock = threading.Lock()
 
-    def tell(word: Message) -> None:
+    def tell(word: WorkerMessage) -> None:
         with lock:
             connection.send(word)
 
@@ -138,7 +138,7 @@ class Workers:
 
     def __init__(self, *, processes: bool) -> None:
         self.processes = processes
-        self.words: queue.Queue[Message] = queue.Queue()
+        self.words: queue.Queue[WorkerMessage] = queue.Queue()
         self._posts: dict[int, ThreadWorker | ProcessWorker] = {}
 
     def post(self, posting: WorkerSetup) -> None:

@@ -16,7 +16,7 @@ from netsum_testbed.errors import TestbedError
 from netsum_testbed.interrupts import end_on_signals
 from rich.table import Table
 
-from tests.system.stragglers.experiment import Outcome, Pattern, Results, Setting, run_all
+from tests.system.stragglers.experiment import Pattern, Results, Setting, TrainingOutcome, run_all
 
 # The table of ``make stragglers`` for people and its last line for programs.
 
@@ -24,7 +24,7 @@ from tests.system.stragglers.experiment import Outcome, Pattern, Results, Settin
 COUNTS = ("degraded", "missed", "overflowed", "sat_out", "late", "behind", "resyncs")
 
 
-def _compared(results: Results) -> Iterator[tuple[Outcome, Outcome]]:
+def _compared(results: Results) -> Iterator[tuple[TrainingOutcome, TrainingOutcome]]:
     """Every training with a straggler, and the one that waits for the same straggler."""
     for row in results.rows:
         for outcome in row:
@@ -47,7 +47,7 @@ def results_table(results: Results) -> Table:
     return table
 
 
-def _words(outcome: Outcome, waited: Outcome) -> tuple[str, ...]:
+def _words(outcome: TrainingOutcome, waited: TrainingOutcome) -> tuple[str, ...]:
     """A training's line, compared with the one that waits for the same straggler."""
     degrade = outcome.mode.degrade
     partial = outcome.count("degraded") / max(1, outcome.count("blocks"))
@@ -61,7 +61,7 @@ def _words(outcome: Outcome, waited: Outcome) -> tuple[str, ...]:
     )
 
 
-def _figures(outcome: Outcome, waited: Outcome | None) -> dict[str, Any]:
+def _figures(outcome: TrainingOutcome, waited: TrainingOutcome | None) -> dict[str, Any]:
     pattern = outcome.pattern
     known: dict[str, Any] = {
         "job": "degrade" if outcome.mode.degrade else "wait",

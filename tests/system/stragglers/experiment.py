@@ -22,7 +22,7 @@ from netsum_testbed.fabric import Fabric
 from netsum_testbed.processes import Child
 
 from tests.system import SEARCH_PATH
-from tests.system.stragglers.training import Diary, Plan
+from tests.system.stragglers.training import Diary, WorkerPlan
 
 # When a straggler sleeps, and for how long: after the evaluation of Trio-ML and the slow-worker pattern of FlexRR (SoCC
 # 2016).
@@ -105,7 +105,7 @@ WAIT: Final = Mode(degrade=False)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """The outcome of a training. ``iterations``: seconds between steps' ends, of the workers that are not stragglers (of
     all, if all are); ``difference``: the largest between two replicas' weights."""
 
@@ -142,7 +142,7 @@ class Experiment:
         self._images = fabric.directory / "digits.npz"
         self._digits.save(self._images)
 
-    def run(self, mode: Mode, pattern: Pattern, usual: float = 0.0) -> Outcome:
+    def run(self, mode: Mode, pattern: Pattern, usual: float = 0.0) -> TrainingOutcome:
         """Train once. ``usual``: seconds that a step usually takes, which the pattern's delays are measured in."""
         setting, number = self._setting, next(_numbers)
         name = f"stragglers-{number}"
@@ -158,7 +158,7 @@ class Experiment:
             awake = rank < setting.workers - setting.stragglers
             delays = () if awake else tuple(usual * delay for delay in pattern.delays(setting.steps, rank))
             plan = folder / f"plan.{rank}"
-            plan.write_text(json.dumps(asdict(Plan(setting.steps, setting.compute, mode.late, delays))), "utf-8")
+            plan.write_text(json.dumps(asdict(WorkerPlan(setting.steps, setting.compute, mode.late, delays))), "utf-8")
             files = [str(path) for path in (self._images, plan, folder / f"worker{rank}")]
             command = [sys.executable, "-m", "tests.system.stragglers.worker", *files]
             environment = {**_ONE_THREAD, "PYTHONPATH": SEARCH_PATH, **self._fabric.environment(job, rank)}
@@ -167,7 +167,7 @@ class Experiment:
         self._fabric.delete_job(name)
         return self._judge(folder, mode, pattern)
 
-    def _judge(self, folder: Path, mode: Mode, pattern: Pattern) -> Outcome:
+    def _judge(self, folder: Path, mode: Mode, pattern: Pattern) -> TrainingOutcome:
         ranks = range(self._setting.workers)
         replicas = [np.load(folder / f"worker{rank}.npy") for rank in ranks]
         diaries = [Diary(**json.loads((folder / f"worker{rank}.json").read_text("utf-8"))) for rank in ranks]
@@ -175,7 +175,7 @@ class Experiment:
         steady = diaries[:awake] or diaries
         model = Perceptron()
         model.parameters[...] = replicas[0]
-        return Outcome(
+        return TrainingOutcome(
             mode,
             pattern,
             tuple(float(each) for diary in steady for each in np.diff(diary.ends)),
@@ -212,8 +212,8 @@ class Results:
 
     switch: str
     setting: Setting
-    alone: tuple[Outcome, ...]
-    rows: tuple[tuple[Outcome, ...], ...]
+    alone: tuple[TrainingOutcome, ...]
+    rows: tuple[tuple[TrainingOutcome, ...], ...]
 
     @property
     def usual(self) -> float:
@@ -221,7 +221,7 @@ class Results:
         return self.alone[0].median
 
     @property
-    def trainings(self) -> Iterator[Outcome]:
+    def trainings(self) -> Iterator[TrainingOutcome]:
         yield from self.alone
         for row in self.rows:
             yield from row

@@ -18,7 +18,7 @@ from netsum_testbed.demo.model import Digits, Floats, Perceptron
 
 
 @dataclass(frozen=True)
-class Plan:
+class WorkerPlan:
     """Work of a worker. ``compute``: seconds that a gradient takes; what numpy does not need is spent idle, as on a
     host whose accelerator computes. ``delays``: seconds that each step begins late; empty if it is not a straggler."""
 
@@ -50,7 +50,7 @@ class Diary:
 class Training:
     """One worker's training. ``model`` is the trained model, ``diary`` what happened."""
 
-    def __init__(self, digits: Digits, plan: Plan, comm: Communicator, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, digits: Digits, plan: WorkerPlan, comm: Communicator, sleep: Callable[[float], None] = time.sleep) -> None:
         self.model = Perceptron()
         self.diary = Diary(comm.rank)
         self._digits = digits

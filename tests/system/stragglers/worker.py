@@ -14,7 +14,7 @@ import netsum
 import numpy as np
 from netsum_testbed.demo.model import Digits
 
-from tests.system.stragglers.training import Plan, Training
+from tests.system.stragglers.training import Training, WorkerPlan
 
 
 def main(arguments: list[str]) -> int:
@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     digits, plan, out = map(Path, arguments)
     try:
         with netsum.join() as comm:
-            training = Training(Digits.load(digits), Plan(**json.loads(plan.read_text("utf-8"))), comm)
+            training = Training(Digits.load(digits), WorkerPlan(**json.loads(plan.read_text("utf-8"))), comm)
             training.run()
     except netsum.NetsumError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

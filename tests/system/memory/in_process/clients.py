@@ -8,23 +8,23 @@ from typing import Final
 
 from netsum.errors import MemoryLostError
 from netsum.memory.endpoint import MemoryEndpoint
-from netsum.memory.run import Run, Task
+from netsum.memory.run import InstructionRun, Task
 from netsum.wire.memory import MemoryHeader
 from netsum_controller.memory.model import Region
 from netsum_memory.message import Address
 
-from tests.system.memory.in_process.network import Network
+from tests.system.memory.in_process.network import InProcessNetwork
 from tests.system.memory.in_process.switch import VIRTUAL, Switch
-from tests.system.memory.model import Entry
+from tests.system.memory.model import HistoryEntry
 from tests.system.memory.oracle import Lives
 from tests.system.memory.places import Asker
-from tests.system.memory.plan import Plan
+from tests.system.memory.plan import MemoryPlan
 from tests.system.memory.request import request_of
 from tests.system.memory.steps import is_push
 
 PORT: Final = 40000
 
-Asking = tuple[int, Entry]
+Asking = tuple[int, HistoryEntry]
 """An instruction, and the number of its place."""
 
 
@@ -35,7 +35,13 @@ class Client:
     """
 
     def __init__(
-        self, asker: Asker, regions: Mapping[str, Region], lives: Lives, plan: Plan, switch: Switch, network: Network
+        self,
+        asker: Asker,
+        regions: Mapping[str, Region],
+        lives: Lives,
+        plan: MemoryPlan,
+        switch: Switch,
+        network: InProcessNetwork,
     ) -> None:
         """``regions``: those there are, by name; they may change."""
         self.asker, self._regions, self._lives, self._plan = asker, regions, lives, plan
@@ -65,7 +71,7 @@ class Client:
         """A push may wait for other workers' pushes, so it takes up no turn."""
         return sum(not is_push(entry.asked) for _, (_, entry) in self._tasks) < self._depth
 
-    def submit(self, number: int, entry: Entry) -> None:
+    def submit(self, number: int, entry: HistoryEntry) -> None:
         """Give the endpoint an instruction on a place."""
         place = self._plan.places[number]
         plan, region = self._plan.region(place.region), self._regions[place.region]
@@ -77,7 +83,7 @@ class Client:
 
         header, addresses, fields = request_of(asked, place, plan, region.base)
         fields |= {"on_reply": replied, "spread": (region.granule, region.shards)}
-        run = Run(task, place.region, header._replace(key=region.write_key), addresses, **fields)
+        run = InstructionRun(task, place.region, header._replace(key=region.write_key), addresses, **fields)
         self._tasks.append((task, (number, entry)))
         self._lives.present[number].append(entry)
         self.endpoint.submit(run)

@@ -16,7 +16,7 @@ from netsum_controller.memory.model import Device, MemoryState, Placed, Region, 
 from netsum_controller.memory.placement import deal
 from netsum_memory.message import Address
 
-from tests.system.memory.in_process.network import Network
+from tests.system.memory.in_process.network import InProcessNetwork
 from tests.system.memory.in_process.switch import Switch, Way
 from tests.system.memory.plan import RegionPlan
 
@@ -38,7 +38,7 @@ class Controller:
     on: while it is off, it receives nothing and does nothing.
     """
 
-    def __init__(self, topology: Topology, hosts: tuple[str, ...], switch: Switch, network: Network) -> None:
+    def __init__(self, topology: Topology, hosts: tuple[str, ...], switch: Switch, network: InProcessNetwork) -> None:
         self._topology, self._switch, self._network = topology, switch, network
         self._beats = self._new_beats()
         self._devices = {host: Device(host, number) for number, host in enumerate(hosts, 1)}

@@ -12,7 +12,7 @@ from netsum_memory.serve import TICK, Orders
 from netsum_memory.storage import Storage
 
 from tests.system.memory.in_process.controller import Controller
-from tests.system.memory.in_process.network import Network
+from tests.system.memory.in_process.network import InProcessNetwork
 from tests.system.memory.in_process.switch import VIRTUAL, Switch
 
 REPORT: Final = 0.15
@@ -39,7 +39,7 @@ class Host:
     """
 
     def __init__(
-        self, name: str, address: Address, folder: Path | None, controller: Controller, switch: Switch, network: Network
+        self, name: str, address: Address, folder: Path | None, controller: Controller, switch: Switch, network: InProcessNetwork
     ) -> None:
         self.name, self._address, self._folder = name, address, folder
         self._controller, self._switch, self._network = controller, switch, network

@@ -15,7 +15,7 @@ LATE = 2e-3
 """Additional seconds for a reordered packet."""
 
 
-class Network:
+class InProcessNetwork:
     """Things happen one after the other, each at its time.
 
     Attributes:

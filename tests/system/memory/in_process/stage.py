@@ -15,12 +15,12 @@ from tests.system.faults.scenario import Rates
 from tests.system.memory.in_process.clients import Client
 from tests.system.memory.in_process.controller import LEASE, Controller, make_region
 from tests.system.memory.in_process.devices import Host
-from tests.system.memory.in_process.network import Network
+from tests.system.memory.in_process.network import InProcessNetwork
 from tests.system.memory.in_process.switch import Switch
-from tests.system.memory.model import Entry
+from tests.system.memory.model import HistoryEntry
 from tests.system.memory.oracle import Lives, judge
 from tests.system.memory.places import Asker
-from tests.system.memory.plan import CLIENTS, Event, Kind, Plan, RegionPlan, Site
+from tests.system.memory.plan import CLIENTS, Event, MemoryEventKind, MemoryPlan, RegionPlan, Site
 from tests.system.memory.report import MemoryTotals
 
 TOPOLOGY: Final = star(6)
@@ -36,9 +36,9 @@ _LOOK: Final = 0.01
 class Stage:
     """One round of a plan; devices' files go into a folder."""
 
-    def __init__(self, plan: Plan, folder: Path, totals: MemoryTotals, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: MemoryPlan, folder: Path, totals: MemoryTotals, say: Callable[[str], None]) -> None:
         self._plan, self._totals, self._say = plan, totals, say
-        self._network = network = Network(f"network {plan.seed} {plan.index}", Rates())
+        self._network = network = InProcessNetwork(f"network {plan.seed} {plan.index}", Rates())
         self._switch = switch = Switch(network)
         self._controller = controller = Controller(TOPOLOGY, tuple(plan.devices), switch, network)
         self._hosts = {
@@ -148,20 +148,20 @@ class Stage:
 
     def _do(self, event: Event) -> Callable[[], None]:
         """Begin it; returns how it is undone."""
-        if event.kind is Kind.KILL_DEVICE:
+        if event.kind is MemoryEventKind.KILL_DEVICE:
             self._hosts[event.what].kill()
             return self._hosts[event.what].start
-        if event.kind is Kind.HANG_DEVICE:
+        if event.kind is MemoryEventKind.HANG_DEVICE:
             self._hosts[event.what].hang(hang=True)
             return lambda: self._hosts[event.what].hang(hang=False)
-        if event.kind is Kind.MOVE:
+        if event.kind is MemoryEventKind.MOVE:
             self._controller.move(event.what, event.to)
             return lambda: None
-        if event.kind is Kind.RESTART_SWITCH:
+        if event.kind is MemoryEventKind.RESTART_SWITCH:
             self._switch.on = False
             self._switch.ways.clear()
             return lambda: setattr(self._switch, "on", True)
-        if event.kind is Kind.LOSE:
+        if event.kind is MemoryEventKind.LOSE:
             return self._lose(event.what)
         self._controller.on = False
         return self._controller.restart
@@ -216,12 +216,12 @@ class Stage:
         self._read(range(len(self._plan.places)))
         return self._until_over("last READs have no reply")
 
-    def _read(self, numbers: Iterable[int]) -> list[Entry]:
+    def _read(self, numbers: Iterable[int]) -> list[HistoryEntry]:
         """Begin to read these places."""
         client, asked = self._clients[0], []
         for number in numbers:
             for each in self._plan.places[number].reads():
-                asked.append(Entry(0, each, self._network.now))
+                asked.append(HistoryEntry(0, each, self._network.now))
                 client.submit(number, asked[-1])
         client.turn()
         return asked

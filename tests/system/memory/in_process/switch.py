@@ -18,7 +18,7 @@ from netsum.wire.memory import (
 )
 from netsum_memory.message import Address, reply
 
-from tests.system.memory.in_process.network import Network
+from tests.system.memory.in_process.network import InProcessNetwork
 from tests.system.memory.plan import RegionPlan
 
 VIRTUAL: Final[Address] = ("10.255.0.1", MEMORY_PORT)
@@ -42,7 +42,7 @@ class Switch:
         ways: by region and shard. The controller writes them; a switch that was off has none.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: InProcessNetwork) -> None:
         self._network = network
         self._ports: dict[Address, Receive] = {}
         self._regions: list[tuple[int, int, int, RegionPlan]] = []

@@ -16,10 +16,10 @@ from netsum.memory.client import MemoryWork
 from netsum.memory.run import Task
 from netsum.wire.memory import Instruction
 
-from tests.system.memory.model import Asked, Entry
+from tests.system.memory.model import Asked, HistoryEntry
 from tests.system.memory.oracle import Lives
 from tests.system.memory.places import Asker, Place, Theme
-from tests.system.memory.plan import Plan
+from tests.system.memory.plan import MemoryPlan
 from tests.system.memory.request import request_of
 from tests.system.memory.steps import is_push
 
@@ -38,11 +38,11 @@ class Client(threading.Thread):
     late: those without a reply in time.
     """
 
-    def __init__(self, asker: Asker, plan: Plan, arrays: Mapping[str, MemoryArray], lives: Lives) -> None:
+    def __init__(self, asker: Asker, plan: MemoryPlan, arrays: Mapping[str, MemoryArray], lives: Lives) -> None:
         super().__init__(name=f"client {asker.client}", daemon=True)
         self.asker, self._plan, self._lives = asker, plan, lives
         self.arrays = dict(arrays)
-        self._open: list[tuple[int, Entry, MemoryWork]] = []
+        self._open: list[tuple[int, HistoryEntry, MemoryWork]] = []
         self._gate = threading.Lock()  # guards what is asked next
         self._rng = random.Random(f"pauses {plan.asker_seed(asker.client)}")
         self.stopped = threading.Event()
@@ -102,7 +102,7 @@ class Client(threading.Thread):
         """True if an instruction on these places is in flight."""
         return any(number in numbers for number, _, _ in list(self._open))
 
-    def start_one(self, number: int, entry: Entry) -> MemoryWork:
+    def start_one(self, number: int, entry: HistoryEntry) -> MemoryWork:
         """Begin an instruction about a place."""
         self._lives.present[number].append(entry)
         place, asked = self._plan.places[number], entry.asked
@@ -152,7 +152,7 @@ class Client(threading.Thread):
         }[asked.instruction]
         return call(lanes, values, timeout=TIMEOUT)
 
-    def finish_one(self, number: int, entry: Entry, work: MemoryWork) -> None:
+    def finish_one(self, number: int, entry: HistoryEntry, work: MemoryWork) -> None:
         """Note what has come back."""
         now, argument = time.monotonic(), 0
         try:

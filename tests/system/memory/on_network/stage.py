@@ -22,13 +22,13 @@ from netsum_testbed.fabrics import NamespaceFabric
 from netsum_testbed.memory_devices import MemoryDevice
 
 from tests.system.faults.scenario import Rates
-from tests.system.memory.model import Entry
+from tests.system.memory.model import HistoryEntry
 from tests.system.memory.on_network.clients import Client
 from tests.system.memory.oracle import Lives, judge
 from tests.system.memory.places import Asker
-from tests.system.memory.plan import CLIENTS, Event, Kind, Plan, RegionPlan, Site
+from tests.system.memory.plan import CLIENTS, Event, MemoryEventKind, MemoryPlan, RegionPlan, Site
 from tests.system.memory.report import MemoryTotals
-from tests.system.memory.run import NETWORK, Options, play_rounds
+from tests.system.memory.run import NETWORK, MemoryCheckOptions, play_rounds
 from tests.system.soak.workers import OutsideRootless, ServesOutside
 
 # A network of clients' and devices' hosts around one switch, whose wires can be bad.
@@ -49,7 +49,7 @@ def open_site(switch: str, *, rootless: bool) -> Fabric:
 def possible_on(fabric: Fabric) -> Site:
     """Events that can happen there."""
     outside = isinstance(fabric, ServesOutside)
-    kinds = [kind for kind in Kind if outside or kind is not Kind.RESTART_CONTROLLER]
+    kinds = [kind for kind in MemoryEventKind if outside or kind is not MemoryEventKind.RESTART_CONTROLLER]
     return Site(tuple(DEVICES), settling=SETTLES, kinds=kinds, files=DEVICES)
 
 
@@ -110,7 +110,7 @@ class Events:
     def __init__(
         self,
         fabric: Fabric,
-        plan: Plan,
+        plan: MemoryPlan,
         wires: Wires,
         totals: MemoryTotals,
         say: Callable[[str], None],
@@ -174,25 +174,25 @@ class Events:
     def _do(self, event: Event) -> Callable[[], None]:
         """Begin it; returns how it is undone."""
         fabric = self._fabric
-        if event.kind is Kind.KILL_DEVICE:
+        if event.kind is MemoryEventKind.KILL_DEVICE:
             device = fabric.memory.devices[event.what]
             device.kill()
             return lambda: _start(device)
-        if event.kind is Kind.HANG_DEVICE:
+        if event.kind is MemoryEventKind.HANG_DEVICE:
             pid = fabric.memory.devices[event.what].pid
             os.kill(pid, signal.SIGSTOP)
             return lambda: os.kill(pid, signal.SIGCONT)
-        if event.kind is Kind.MOVE:
+        if event.kind is MemoryEventKind.MOVE:
             try:
                 fabric.controller.move_region(event.what, event.to)
             except ControllerError as error:
                 self._say(f"  no move: {error}")
             return lambda: None
-        if event.kind is Kind.RESTART_SWITCH:
+        if event.kind is MemoryEventKind.RESTART_SWITCH:
             fabric.kill_switch()
             self._wires.begin_anew()
             return fabric.start_switch
-        if event.kind is Kind.LOSE:
+        if event.kind is MemoryEventKind.LOSE:
             return self._lose(event.what)
         assert isinstance(fabric, ServesOutside), "only there it is a process"
         fabric.served.kill()
@@ -226,7 +226,7 @@ def _has_all(shard: Shard, replicas: int) -> bool:
 _POLL: Final = 0.02
 
 
-def play_on_network(options: Options, totals: MemoryTotals, screen: Screen) -> None:
+def play_on_network(options: MemoryCheckOptions, totals: MemoryTotals, screen: Screen) -> None:
     """The second stage."""
     with open_site(totals.switch, rootless=options.rootless) as fabric:
         where = "rootless" if fabric.rootless else "namespace"
@@ -234,7 +234,7 @@ def play_on_network(options: Options, totals: MemoryTotals, screen: Screen) -> N
         for files in (True, False):
             fabric.memory.start([host for host, kept in DEVICES.items() if kept is files], folders=files)
 
-        def play(plan: Plan) -> None:
+        def play(plan: MemoryPlan) -> None:
             _Round(fabric, plan, totals, screen).run()
 
         play_rounds(options, NETWORK, possible_on(fabric), totals, screen, play)
@@ -243,7 +243,7 @@ def play_on_network(options: Options, totals: MemoryTotals, screen: Screen) -> N
 class _Round:
     """One plan on the network."""
 
-    def __init__(self, fabric: Fabric, plan: Plan, totals: MemoryTotals, screen: Screen) -> None:
+    def __init__(self, fabric: Fabric, plan: MemoryPlan, totals: MemoryTotals, screen: Screen) -> None:
         self._fabric, self._plan, self._totals, self._screen = fabric, plan, totals, screen
         self._lives = Lives(plan)
         self._clients: list[Client] = []
@@ -326,12 +326,12 @@ class _Round:
             return
         self._read(range(len(self._plan.places)))
 
-    def _read(self, numbers: Iterable[int]) -> list[Entry]:
+    def _read(self, numbers: Iterable[int]) -> list[HistoryEntry]:
         """Read these places, one after the other."""
         client, entries = self._clients[0], []
         for number in numbers:
             for asked in self._plan.places[number].reads():
-                entry = Entry(0, asked, time.monotonic())
+                entry = HistoryEntry(0, asked, time.monotonic())
                 client.finish_one(number, entry, client.start_one(number, entry))
                 entries.append(entry)
         return entries
