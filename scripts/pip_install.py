@@ -57,8 +57,8 @@ def summary(report: Any, name: str, sizes: Sequence[int | None]) -> str | None:
     amount = f"{sum(known) / 1e9:.1f} GB" if len(known) == len(sizes) else f"at least {sum(known) / 1e9:.1f} GB"
     gpu = sum(each.startswith(("nvidia-", "cuda-", "triton")) for each in packages)
     cuda = f", {gpu} of them for CUDA" if gpu else ""
-    told = f"{name} {packages[name]} and {len(packages) - 1} other packages{cuda}: {amount} to download"
-    return f"{told}; {CPU_WHEELS}" if gpu else told
+    text = f"{name} {packages[name]} and {len(packages) - 1} other packages{cuda}: {amount} to download"
+    return f"{text}; {CPU_WHEELS}" if gpu else text
 
 
 def _size(url: str) -> int | None:
@@ -83,8 +83,8 @@ def _announce(pip: Sequence[str], arguments: Sequence[str], name: str) -> None:
                 [each["download_info"]["url"] for each in report["install"] if "dir_info" not in each["download_info"]],
             )
         )
-    if told := summary(report, name, sizes):
-        _say(told)
+    if text := summary(report, name, sizes):
+        _say(text)
 
 
 def _say(words: str) -> None:

@@ -77,7 +77,7 @@ def unhurried() -> Iterator[None]:
     """Calls and RPCs last as long as a busy machine makes them. Tests of a deadline set their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NETSUM_TIMEOUT", str(PATIENCE))
-        for name in ("CALL_TIMEOUT", "PIPELINE_TIMEOUT", "ASK_TIMEOUT"):
+        for name in ("CALL_TIMEOUT", "PIPELINE_TIMEOUT", "REQUEST_TIMEOUT"):
             patch.setattr(client, name, PATIENCE)
         yield
 

@@ -88,7 +88,7 @@ def collectives() -> list[click.Command]:
 
 def _command(name: str) -> click.Command:
     def run(**given: Any) -> None:
-        bench_collective(Asked.read(name, **given))
+        bench_collective(BenchRequest.read(name, **given))
 
     for option in reversed(_options(name)):
         run = option(run)
@@ -96,7 +96,7 @@ def _command(name: str) -> click.Command:
 
 
 @dataclass(frozen=True)
-class Asked:
+class BenchRequest:
     """The request: the first run, and the runs to compare it with."""
 
     names: Sequence[str]
@@ -115,7 +115,7 @@ class Asked:
         workers: tuple[int, ...],
         loss: tuple[float, ...],
         **given: Any,
-    ) -> Asked:
+    ) -> BenchRequest:
         """Raises a UsageError for options that do not go together."""
         begin, end, step, factor = (given.pop(f"{name}") for name in ("minbytes", "maxbytes", "stepbytes", "stepfactor"))
         if begin is not None:
@@ -154,29 +154,29 @@ class BenchRun:
         return {"switch": self.switch, "workers": self.workers, "loss": self.loss or 0.0, "lines": lines}
 
 
-def bench_collective(asked: Asked) -> None:
+def bench_collective(request: BenchRequest) -> None:
     """Measure, show the results, and print the line of JSON."""
-    if asked.file is not None and not asked.file.parent.is_dir():
-        raise TestbedError(f"there is no folder {asked.file.parent} to write {asked.file.name} into")
+    if request.file is not None and not request.file.parent.is_dir():
+        raise TestbedError(f"there is no folder {request.file.parent} to write {request.file.name} into")
     started = _now()
     runs: list[BenchRun] = []
-    for name in asked.names:
-        for calls in asked.runs():
-            run = BenchRun(name, calls.workers, calls.loss, _measure(name, calls, asked.rate_mbps))
+    for name in request.names:
+        for calls in request.runs():
+            run = BenchRun(name, calls.workers, calls.loss, _measure(name, calls, request.rate_mbps))
             _show(run, calls)
             runs.append(run)
-    first = runs[:: len(asked.runs())]
-    if asked.file is not None:
-        hosts = list(star(asked.calls.workers).hosts)
+    first = runs[:: len(request.runs())]
+    if request.file is not None:
+        hosts = list(star(request.calls.workers).hosts)
         lines = {run.switch: run.lines for run in first}
-        nccl_json.write(asked.file, nccl_json.document(asked.calls, lines, hosts, started, _now()))
+        nccl_json.write(request.file, nccl_json.document(request.calls, lines, hosts, started, _now()))
     about: dict[str, Any] = {
-        "collective": asked.calls.operation,
-        "workers": asked.calls.workers,
-        "dtype": asked.calls.dtype,
+        "collective": request.calls.operation,
+        "workers": request.calls.workers,
+        "dtype": request.calls.dtype,
     }
-    if asked.rate_mbps is not None:
-        about["rate_mbps"] = asked.rate_mbps
+    if request.rate_mbps is not None:
+        about["rate_mbps"] = request.rate_mbps
     if len(runs) > len(first):
         about["runs"] = [run.to_dict() for run in runs]
     print_figures({run.switch: run.to_dict()["lines"] for run in first}, about)

@@ -92,21 +92,21 @@ def read_links(fabric: Fabric) -> dict[Pair, Carried]:
                 found[ends[port], switch] = Carried(counts.bytes, time.monotonic())
     for name, host in topology.hosts.items():
         end, _ = fabric.link_ends(name)
-        told = subprocess.run(
+        shown = subprocess.run(
             [*end.prefix, "ip", "-s", "-j", "link", "show", "dev", end.interface],
             check=True,
             capture_output=True,
         ).stdout
-        found[host.switch, name] = Carried(json.loads(told)[0]["stats64"]["rx"]["bytes"], time.monotonic())
+        found[host.switch, name] = Carried(json.loads(shown)[0]["stats64"]["rx"]["bytes"], time.monotonic())
     return found
 
 
-def measure_links(fabric: Fabric, seconds: float, tell: Callable[[str], object]) -> dict[Pair, float]:
+def measure_links(fabric: Fabric, seconds: float, progress: Callable[[str], object]) -> dict[Pair, float]:
     """Bytes per second that each link carried at most, in rounds of turns of ``seconds`` each."""
     found: dict[Pair, float] = {}
     for number in range(1, ROUNDS + 1):
         before = dict(found)
-        tell(f"round {number}")
+        progress(f"round {number}")
         _measure_round(fabric, seconds, found)
         if before and all(rate <= FASTER * before[link] for link, rate in found.items()):
             break
@@ -159,7 +159,7 @@ def bench_links(file: Path, switch: str, seconds: float, output: Path | None) ->
     found = measured(installed(topology, 1), carried)
     if output is not None:
         output.write_text(to_yaml(found), "utf-8")
-    told = {f"{one} -> {other}": rate * 8 / 1e6 for (one, other), rate in carried.items()}
-    rows = [(link, f"{mbps:.2f}") for link, mbps in told.items()]
+    mbps = {f"{one} -> {other}": rate * 8 / 1e6 for (one, other), rate in carried.items()}
+    rows = [(link, f"{rate:.2f}") for link, rate in mbps.items()]
     table_console().print(make_table(f"links of {topology.name}", ("link", ">Mbit/s"), rows))
-    print_figures({"topology": topology.name, "seconds": seconds, "mbps": {link: round(mbps, 3) for link, mbps in told.items()}})
+    print_figures({"topology": topology.name, "seconds": seconds, "mbps": {link: round(rate, 3) for link, rate in mbps.items()}})

@@ -39,11 +39,11 @@ def receive(address: str) -> None:
         print("begun", flush=True)
         connection, _ = server.accept()
     with connection:
-        total, told, buffer = 0, 0.0, bytearray(1 << 16)
+        total, reported, buffer = 0, 0.0, bytearray(1 << 16)
         while number := connection.recv_into(buffer):
             total += number
-            if (now := time.monotonic()) - told >= _INTERVAL:
-                told = now
+            if (now := time.monotonic()) - reported >= _INTERVAL:
+                reported = now
                 print(json.dumps([now, total]), flush=True)
 
 

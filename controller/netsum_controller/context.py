@@ -127,14 +127,14 @@ def find_down(context: ControllerContext) -> frozenset[str]:
     return frozenset(context.down)
 
 
-def at_once(ask: Callable[[str], Answer], switches: Iterable[str]) -> list[Answer]:
+def at_once(call: Callable[[str], Answer], switches: Iterable[str]) -> list[Answer]:
     """The result of the function for each switch; it is called for all at the same time. Its first error is raised when all are
     done."""
     names = list(switches)
     if len(names) < 2:
-        return [ask(name) for name in names]
+        return [call(name) for name in names]
     with ThreadPoolExecutor(min(_AT_ONCE, len(names)), "netsum-reach") as pool:
-        return list(pool.map(ask, names))
+        return list(pool.map(call, names))
 
 
 def answers(context: ControllerContext, name: str) -> bool:

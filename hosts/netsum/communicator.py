@@ -22,7 +22,7 @@ from netsum.collectives.reductions import Reductions
 from netsum.core.endpoint import BlockedOn, Endpoint
 from netsum.core.endpoint_factory import open_endpoint
 from netsum.core.progress import ProgressEngine, Work
-from netsum.core.recovery import Recovery, Told
+from netsum.core.recovery import Recovery, RejoinReport
 from netsum.core.session import JobSession
 from netsum.descriptor import Descriptor
 from netsum.errors import (
@@ -54,8 +54,8 @@ class Membership(Protocol):
     def open_transport(self, descriptor: Descriptor) -> Transport:
         """Open the link to the switch, or to the other members."""
 
-    def rejoin(self, epoch: int, told: Told) -> Descriptor:
-        """Ask what has become of the epoch; ``told`` is this rank's report, or what it waits for."""
+    def rejoin(self, epoch: int, report: RejoinReport) -> Descriptor:
+        """Ask what has become of the epoch; ``report`` is this rank's report, or what it waits for."""
 
     def join_anew(self, deadline: float) -> Descriptor:
         """Take the rank again as a new process, which begins a new epoch."""
@@ -307,8 +307,8 @@ class Communicator(Reductions, Exchanges):
         def ended(error: BaseException | None) -> None:
             end = CallEnd(call.collective, time.monotonic() - began, call.nbytes, error, report)
             self._log.call_ended(end)
-            for tell in self.watchers:
-                tell(end)
+            for notify in self.watchers:
+                notify(end)
 
         with self._numbering:
             if self._opens:

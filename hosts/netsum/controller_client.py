@@ -9,8 +9,8 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from netsum.controller_http import Asking, plain
-from netsum.core.recovery import Told
+from netsum.controller_http import ControllerRequests, plain
+from netsum.core.recovery import RejoinReport
 from netsum.descriptor import Descriptor
 from netsum.errors import JoinError
 
@@ -20,7 +20,7 @@ _LEAVE_TIMEOUT: Final = 2.0
 _DIAGNOSIS_TIMEOUT: Final = 3.0
 
 
-class ControllerClient(Asking):
+class ControllerClient(ControllerRequests):
     def __init__(self, job: str, rank: int, token: str, controller: str) -> None:
         url = f"{controller.rstrip('/')}/v1/jobs/{urllib.parse.quote(job, safe='')}"
         super().__init__(url, token, controller, f"job {job!r}, rank {rank}")
@@ -48,25 +48,27 @@ class ControllerClient(Asking):
             return None
         return cls(descriptor.job, descriptor.rank, token, descriptor.controller)
 
-    def rejoin(self, epoch: int, told: Told, link: Mapping[str, str] | None = None, peer: str | None = None) -> Descriptor:
-        """Ask once what has become of this rank's epoch; ``told`` is its report, or what it waits for. ``link`` and ``peer``
+    def rejoin(
+        self, epoch: int, report: RejoinReport, link: Mapping[str, str] | None = None, peer: str | None = None
+    ) -> Descriptor:
+        """Ask once what has become of this rank's epoch; ``report`` is its report, or what it waits for. ``link`` and ``peer``
         are as in :meth:`join`. Raises :class:`NotReadyError` (ask again), :class:`DesynchronizedError` (it cannot be continued),
         :class:`EvictedError`, or what :meth:`join` raises."""
-        report = {} if told is None else told._asdict()
-        body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, **report}
+        reported = {} if report is None else report._asdict()
+        body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, **reported}
         body = self._with(body, link, peer)
-        return self.once(lambda: Descriptor.from_dict(self.ask("POST", "/join", body, _REJOIN_TIMEOUT)))
+        return self.once(lambda: Descriptor.from_dict(self.request("POST", "/join", body, _REJOIN_TIMEOUT)))
 
     def group(self, epoch: int, label: str, ranks: Sequence[int], deadline: float) -> ControllerClient:
         """The client for the group of these ranks of the job, which include this one. ``label`` distinguishes it from other
         groups of the same ranks. Raises what :meth:`join` raises, or :class:`DesynchronizedError` if ``epoch`` is over."""
         body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, "label": label, "ranks": list(ranks)}
-        answer = self.until(deadline, lambda left: self.ask("POST", "/groups", body, left))
+        answer = self.until(deadline, lambda left: self.request("POST", "/groups", body, left))
         return ControllerClient(str(answer["job"]), int(answer["rank"]), self._secret, self.controller)
 
     def members(self, deadline: float) -> list[dict[str, Any]]:
         """The members in rank order, with ``host``, ``joined``, ``left`` and ``evicted``. Raises what :meth:`join` raises."""
-        return self.until(deadline, lambda left: list(self.ask("GET", "/members", timeout=left)["members"]))
+        return self.until(deadline, lambda left: list(self.request("GET", "/members", timeout=left)["members"]))
 
     def derived_key(self, purpose: str) -> bytes:
         """16 bytes that follow from the job's name, its token and the purpose."""
@@ -86,12 +88,12 @@ class ControllerClient(Asking):
         """Ask until the controller gives a descriptor, or until the deadline. ``link`` is how this rank reaches its switch,
         ``peer`` the HOST:PORT at which the other members reach it."""
         body = self._with({"rank": self._rank, "instance": self._instance}, link, peer)
-        return self.until(deadline, lambda left: Descriptor.from_dict(self.ask("POST", "/join", body, left)))
+        return self.until(deadline, lambda left: Descriptor.from_dict(self.request("POST", "/join", body, left)))
 
     def leave(self) -> None:
         """Give the rank up. If the controller cannot be told, it finds out by itself."""
         try:
-            self.ask("POST", "/leave", {"rank": self._rank, "instance": self._instance}, _LEAVE_TIMEOUT)
+            self.request("POST", "/leave", {"rank": self._rank, "instance": self._instance}, _LEAVE_TIMEOUT)
         except (OSError, ValueError, http.client.HTTPException):
             return
 
@@ -99,7 +101,7 @@ class ControllerClient(Asking):
         """The ranks a block waits for according to the switch's record: a sentence, and the ranks. Without a record no rank is
         named: a contribution from this rank would have created one, so no other rank is known to be late."""
         try:
-            answer = self.ask("GET", f"/diagnosis?block={block_id}", timeout=_DIAGNOSIS_TIMEOUT)
+            answer = self.request("GET", f"/diagnosis?block={block_id}", timeout=_DIAGNOSIS_TIMEOUT)
             state, missing = answer.get("state", "not open"), answer.get("missing", [])
             ranks = tuple(int(each["rank"]) for each in missing) if state == "open" else ()
             causes = {each["rank"]: f", which {each['cause']}" for each in answer.get("waiting_for", [])}

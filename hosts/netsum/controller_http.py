@@ -97,12 +97,12 @@ def open_url(request: urllib.request.Request | str, timeout: float, trust: ssl.S
 Answer = TypeVar("Answer")
 
 
-class Question(Generic[Answer]):
-    """Asked on construction, at ``asked`` (``time.monotonic()``)."""
+class BackgroundRequest(Generic[Answer]):
+    """Asked on construction, at ``begun`` (``time.monotonic()``)."""
 
-    def __init__(self, ask: Callable[[], Answer]) -> None:
-        self.asked = time.monotonic()
-        self._ask = ask
+    def __init__(self, request: Callable[[], Answer]) -> None:
+        self.begun = time.monotonic()
+        self._request = request
         self._over = threading.Event()
         self._answer: Answer
         self._error: Exception | None = None
@@ -110,7 +110,7 @@ class Question(Generic[Answer]):
 
     def _run(self) -> None:
         try:
-            self._answer = self._ask()
+            self._answer = self._request()
         except Exception as error:
             self._error = error
         self._over.set()
@@ -143,7 +143,7 @@ _REFUSALS: Final[dict[int, type[NetsumError]]] = {
 """The error for each HTTP status; any other is a JoinError."""
 
 
-class Asking:
+class ControllerRequests:
     """Asks about one thing of a controller's; ``about`` is its name in errors."""
 
     def __init__(self, url: str, token: str | None, controller: str, about: str) -> None:
@@ -153,7 +153,7 @@ class Asking:
         self._url, self._token, self.controller, self._about = url, token, controller, about
         self._trust = _trust() if controller.startswith("https://") else None
 
-    def ask(self, method: str, path: str, body: Any = None, timeout: float = REQUEST_TIMEOUT) -> Any:
+    def request(self, method: str, path: str, body: Any = None, timeout: float = REQUEST_TIMEOUT) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         if self._token is not None:
@@ -162,14 +162,14 @@ class Asking:
         with open_url(request, timeout, self._trust) as answer:
             return json.load(answer)
 
-    def until(self, deadline: float, ask: Callable[[float], Answer]) -> Answer:
-        """Ask until there is an answer, or until the deadline; ``ask`` gets the seconds that it may take."""
+    def until(self, deadline: float, request: Callable[[float], Answer]) -> Answer:
+        """Ask until there is an answer, or until the deadline; ``request`` gets the seconds that it may take."""
         pause = _FIRST_RETRY
         with LongWait(self._about, f"the controller at {self.controller} has not answered yet") as waits:
             while True:
                 left = min(REQUEST_TIMEOUT, max(_FIRST_RETRY, deadline - time.monotonic()))
                 try:
-                    return self.once(partial(ask, left))
+                    return self.once(partial(request, left))
                 except NotReadyError as error:
                     waits.reason = str(error).removeprefix(f"{self._about}: ")
                     pause = max(pause, error.retry)
@@ -178,10 +178,10 @@ class Asking:
                 time.sleep(pause)
                 pause = min(2 * pause, _SLOWEST_RETRY)
 
-    def once(self, ask: Callable[[], Answer]) -> Answer:
+    def once(self, request: Callable[[], Answer]) -> Answer:
         """Ask once. Raises :class:`NotReadyError` if asking again may help, and otherwise what the controller's refusal means."""
         try:
-            return ask()
+            return request()
         except urllib.error.HTTPError as error:
             with error:
                 raise self.refusal(error) from None

@@ -25,11 +25,11 @@ def advice(extra: str) -> str:
     """The command line that installs the extra, or without one (""), netsum alone."""
     origin = _origin()
     url = str(origin.get("url", ""))
-    asked = f"[{extra}]" if extra else ""
+    suffix = f"[{extra}]" if extra else ""
     if "dir_info" in origin:
         folder = unquote(urlsplit(url).path)
         editable = extra and origin["dir_info"].get("editable")  # netsum alone is for another environment
-        return f"pip install {'-e ' if editable else ''}{quote(f'{folder}{asked}')}"
+        return f"pip install {'-e ' if editable else ''}{quote(f'{folder}{suffix}')}"
     if "vcs_info" in origin:
         url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
-    return f"pip install {quote(f'netsum{asked} @ {url}')}" if url else f"pip install 'DIR{asked}' (DIR: a clone of netsum)"
+    return f"pip install {quote(f'netsum{suffix} @ {url}')}" if url else f"pip install 'DIR{suffix}' (DIR: a clone of netsum)"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from netsum.communicator import Communicator
 from netsum.controller_client import ControllerClient
-from netsum.core.recovery import Told
+from netsum.core.recovery import RejoinReport
 from netsum.descriptor import AUTO, PLAN, SWITCH, Descriptor, check_torus, of_some
 from netsum.errors import JoinError
 from netsum.peers.schedule_files import read_plan
@@ -53,9 +53,9 @@ class ControllerMembership:
             self._client.leave()
             raise
 
-    def rejoin(self, epoch: int, told: Told) -> Descriptor:
+    def rejoin(self, epoch: int, report: RejoinReport) -> Descriptor:
         """See :meth:`ControllerClient.rejoin`."""
-        descriptor = self._client.rejoin(epoch, told, self._options.link, self._peer)
+        descriptor = self._client.rejoin(epoch, report, self._options.link, self._peer)
         return with_algorithm(descriptor, self._options.algorithm)
 
     def join_anew(self, deadline: float) -> Descriptor:

@@ -67,7 +67,7 @@ class MemberLog:
     def resync(self) -> None:
         self._log.info("resync: joining again, together with all other ranks")
 
-    def asks(self, block: int, reason: str) -> None:
+    def requests(self, block: int, reason: str) -> None:
         self._log.info("the switch refuses block %d (%s): asking the controller", block, reason, extra={"block": block})
 
     def resumed(self, descriptor: Descriptor) -> None:

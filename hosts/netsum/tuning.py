@@ -115,8 +115,8 @@ class Tuner:
         """Find the settings, keep them, and use them from the next call on. ``given`` are those that rank 0 wants as they are:
         ``window``, ``chunks``, ``algorithm``. Raises what calls raise; the settings are then the job's own."""
         kept, place = (None, None) if again or self._group.rank else (self._kept(), self._place_table())
-        told = self._from_rank_0({"given": given, "kept": kept, "place": place})
-        given, kept, place = told["given"], told["kept"], told["place"]
+        shared = self._from_rank_0({"given": given, "kept": kept, "place": place})
+        given, kept, place = shared["given"], shared["kept"], shared["place"]
         settings = Settings.of(self._job)
         with self._restored():
             if kept is not None:
@@ -191,8 +191,8 @@ class Tuner:
         text = np.frombuffer(json.dumps(words).encode(), np.uint8)
         size = self._group.broadcast(np.array([len(text)], np.int64), timeout=self._timeout)
         room = text if self._group.rank == 0 else np.zeros(int(size[0]), np.uint8)
-        told: dict[str, Any] = json.loads(self._group.broadcast(room, timeout=self._timeout).tobytes())
-        return told
+        shared: dict[str, Any] = json.loads(self._group.broadcast(room, timeout=self._timeout).tobytes())
+        return shared
 
     @contextmanager
     def _restored(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ Copied = Callable[[MemoryMessage, Address, MemoryStatus], None]
 
 @dataclass
 class _Copy:
-    asked: MemoryMessage
+    request: MemoryMessage
     sender: Address
     read: MemoryMessage
     to: Address
@@ -42,15 +42,15 @@ class Copies:
         self._waiting: dict[int, _Copy] = {}
         self._names: set[tuple[int, int]] = set()
 
-    def begin(self, asked: MemoryMessage, sender: Address, to: Address, done: Copied, now: float) -> list[Send]:
+    def begin(self, request: MemoryMessage, sender: Address, to: Address, done: Copied, now: float) -> list[Send]:
         """Read the source of a COPY through ``to``, unless that is already in progress."""
-        if asked.name in self._names:
+        if request.name in self._names:
             return []
         if len(self._waiting) >= CLIENT_WINDOW:
-            done(asked, sender, MemoryStatus.BUSY)
+            done(request, sender, MemoryStatus.BUSY)
             return []
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
-        header = asked.header
+        header = request.header
         read = MemoryMessage(
             MemoryHeader(
                 Instruction.READ,
@@ -61,8 +61,8 @@ class Copies:
                 sequence=self._sequence,
             )
         )
-        self._waiting[self._sequence] = _Copy(asked, sender, read, to, done, now + PATIENCE, now + FIRST_WAIT)
-        self._names.add(asked.name)
+        self._waiting[self._sequence] = _Copy(request, sender, read, to, done, now + PATIENCE, now + FIRST_WAIT)
+        self._names.add(request.name)
         return [(to, read.pack())]
 
     def receive(self, answer: MemoryMessage) -> bool:
@@ -73,15 +73,15 @@ class Copies:
             return False
         if header.status in AGAIN:
             return True  # it is asked again in time
-        if header.status == MemoryStatus.OK and len(answer.payload) != copy.asked.header.length:
+        if header.status == MemoryStatus.OK and len(answer.payload) != copy.request.header.length:
             return False
         self._end(header.sequence, MemoryStatus(header.status), answer.payload)
         return True
 
     def _end(self, sequence: int, status: MemoryStatus, payload: bytes = b"") -> None:
         copy = self._waiting.pop(sequence)
-        self._names.discard(copy.asked.name)
-        copy.done(copy.asked._replace(payload=payload), copy.sender, status)
+        self._names.discard(copy.request.name)
+        copy.done(copy.request._replace(payload=payload), copy.sender, status)
 
     def tend(self, now: float) -> list[Send]:
         sends: list[Send] = []

@@ -173,7 +173,7 @@ class Device:
             self._emit(((sender, answer),))
             return
         try:
-            asked = message.parse(data)
+            request = message.parse(data)
         except Malformed as error:
             if error.header.flags & _REPLY or error.header.instruction in INTERNAL:
                 self.tally.dropped["malformed"] += 1
@@ -183,18 +183,18 @@ class Device:
         except ValueError:
             self.tally.dropped["malformed"] += 1
             return
-        header = asked.header
+        header = request.header
         if header.instruction in INTERNAL:
-            self._hear(asked, sender)
+            self._receive_peer(request, sender)
         elif header.flags & _REPLY:
-            if not self._copies.receive(asked):
+            if not self._copies.receive(request):
                 self.tally.dropped["not expected"] += 1
         else:
-            self._serve(asked, sender, now)
+            self._serve(request, sender, now)
 
-    def _hear(self, told: MemoryMessage, sender: Address) -> None:
+    def _receive_peer(self, packet: MemoryMessage, sender: Address) -> None:
         """The message of another device."""
-        header = told.header
+        header = packet.header
         holding = self.holdings.get(header.region, header.shard)
         if holding is None:
             self.tally.dropped["of no shard here"] += 1
@@ -203,20 +203,20 @@ class Device:
         else:
             self.tally.instructions[header.instruction] += 1
             self._touched[holding.ordering] = None
-            holding.ordering.receive(told, sender)
+            holding.ordering.receive(packet, sender)
 
-    def _serve(self, asked: MemoryMessage, sender: Address, now: float) -> None:
+    def _serve(self, request: MemoryMessage, sender: Address, now: float) -> None:
         """A client's instruction."""
-        header = asked.header
+        header = request.header
         region = self.holdings.region(header.region, header.address)
         if region is None:  # if a switch has sent it here (it writes the epoch), this device will be told why
             self.behind |= header.epoch > 0
             self._refuse(sender, header, MemoryStatus.NOT_PRIMARY if header.epoch else MemoryStatus.NO_REGION)
             return
         holding = self.holdings.get(region.id, region.shard_of(header.address))
-        status = self._check(asked, region, holding)
+        status = self._check(request, region, holding)
         self.behind |= header.epoch > (0 if holding is None else holding.shard.epoch)
-        if status == execute.OK and holding is not None and self._lacks(holding, asked):
+        if status == execute.OK and holding is not None and self._lacks(holding, request):
             status = MemoryStatus.LOST
         if status != execute.OK or holding is None:
             silent = holding is not None and not holding.shard.primary and header.flags & _REPLICATED
@@ -226,21 +226,21 @@ class Device:
         self._homes.put(header.client, self._home(header, sender))
         self._touched[holding.ordering] = None
         if not execute.changes(header):
-            holding.ordering.read(self._passing(asked, sender))
+            holding.ordering.read(self._passing(request, sender))
         elif header.instruction == _COPY:
-            self._copy(asked, sender, holding, now)
+            self._copy(request, sender, holding, now)
         else:
-            holding.ordering.change(asked)
+            holding.ordering.change(request)
 
     @staticmethod
-    def _check(asked: MemoryMessage, region: Region, holding: Holding | None) -> MemoryStatus:
-        header = asked.header
+    def _check(request: MemoryMessage, region: Region, holding: Holding | None) -> MemoryStatus:
+        header = request.header
         if not region.base <= header.address < region.end:
             return MemoryStatus.BOUNDS
         if holding is None:
             return MemoryStatus.NOT_PRIMARY
         shard = holding.shard
-        status = shard.kind.check(asked)
+        status = shard.kind.check(request)
         if status != execute.OK:
             return status
         if not holding.assigned:
@@ -251,14 +251,14 @@ class Device:
             return MemoryStatus.NOT_PRIMARY
         return execute.OK
 
-    def _lacks(self, holding: Holding, asked: MemoryMessage) -> bool:
+    def _lacks(self, holding: Holding, request: MemoryMessage) -> bool:
         """True if the client was told of something that is not here any more. If it may write, the shard is lost here for all
         others, too."""
         shard = holding.shard
-        shown = shard.shown(asked.shown) if asked.shown else 0
-        if not holding.ordering.lacks(shown, asked.header.epoch):
+        shown = shard.shown(request.shown) if request.shown else 0
+        if not holding.ordering.lacks(shown, request.header.epoch):
             return False
-        if asked.header.key != shard.region.keys.read:
+        if request.header.key != shard.region.keys.read:
             log.error(
                 "shard %d of region %s ends at position %d here, and a client was told of position %d: this memory is older "
                 "than what was acknowledged, and is shown to no client",
@@ -268,12 +268,12 @@ class Device:
             self.behind = True
         return True
 
-    def _copy(self, asked: MemoryMessage, sender: Address, holding: Holding, now: float) -> None:
+    def _copy(self, request: MemoryMessage, sender: Address, holding: Holding, now: float) -> None:
         """A COPY within a shard is as any change. From another one, the primary gets the bytes first; the backups get them from
         the primary's log."""
-        shard, source = holding.shard, asked.header.argument
-        if shard.region.shard_of(source) == shard.index or shard.known(asked.header) is not NEW:
-            holding.ordering.change(asked)
+        shard, source = holding.shard, request.header.argument
+        if shard.region.shard_of(source) == shard.index or shard.known(request.header) is not NEW:
+            holding.ordering.change(request)
         elif shard.primary:
 
             def copied(whole: MemoryMessage, home: Address, status: MemoryStatus) -> None:
@@ -287,7 +287,7 @@ class Device:
                     self._refuse(home, whole.header, status)
 
             self._homes.put(self._copies.client, LOOP)
-            self._emit(self._copies.begin(asked, sender, self._route(source), copied, now))
+            self._emit(self._copies.begin(request, sender, self._route(source), copied, now))
 
     @staticmethod
     def _home(header: MemoryHeader, sender: Address) -> Address:
@@ -297,17 +297,17 @@ class Device:
         return socket.inet_ntoa(struct.pack(">I", header.argument >> 16 & 0xFFFFFFFF)), header.argument & 0xFFFF
 
     @staticmethod
-    def _passing(asked: MemoryMessage, sender: Address) -> MemoryMessage:
+    def _passing(request: MemoryMessage, sender: Address) -> MemoryMessage:
         """A chain's packet as it goes on: with its client's address, and as if new to the switch."""
-        header = asked.header
+        header = request.header
         if header.instruction != _SUM_FORWARD:
-            return asked
+            return request
         argument = header.argument
         if not argument and sender != LOOP:
             (ip,) = struct.unpack(">I", socket.inet_aton(sender[0]))
             argument = ip << 16 | sender[1]
         onward = header._replace(argument=argument, flags=header.flags & _REPEAT, region=0, shard=0, epoch=0)
-        return asked._replace(header=onward)
+        return request._replace(header=onward)
 
     def _refuse(self, to: Address, header: MemoryHeader, status: MemoryStatus, *, silent: bool = False) -> None:
         """Tell the sender what is wrong; ``silent``: the primary does that."""

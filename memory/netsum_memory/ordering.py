@@ -59,24 +59,24 @@ class Ordering:
     def readable(self) -> bool:
         return self._replica.readable
 
-    def change(self, asked: MemoryMessage) -> None:
+    def change(self, request: MemoryMessage) -> None:
         """An instruction that changes memory: from a client, at the primary or a backup, new or repeated."""
-        if len(asked.segments) > messages.RECORD_SEGMENTS:
-            self._answer(asked, MemoryStatus.MALFORMED)
+        if len(request.segments) > messages.RECORD_SEGMENTS:
+            self._answer(request, MemoryStatus.MALFORMED)
         else:
-            self._replica.change(asked, asked.header.epoch)
+            self._replica.change(request, request.header.epoch)
 
-    def read(self, asked: MemoryMessage) -> None:
+    def read(self, request: MemoryMessage) -> None:
         """One that only reads, at the primary: done at once, or once everything that it would show is final."""
-        if not self._replica.read(asked, asked.header.epoch):
-            self._answer(asked, MemoryStatus.BUSY)
+        if not self._replica.read(request, request.header.epoch):
+            self._answer(request, MemoryStatus.BUSY)
 
-    def _answer(self, asked: MemoryMessage, status: MemoryStatus) -> None:
-        self._replica.reply(self._shard.answers([Reply(asked.header, Result(status))]))
+    def _answer(self, request: MemoryMessage, status: MemoryStatus) -> None:
+        self._replica.reply(self._shard.answers([Reply(request.header, Result(status))]))
 
-    def receive(self, told: MemoryMessage, sender: Address) -> None:
+    def receive(self, packet: MemoryMessage, sender: Address) -> None:
         """The message of another device."""
-        peer_message = messages.parse(told)
+        peer_message = messages.parse(packet)
         number = next((at for at, peer in enumerate(self._shard.group) if peer.address == sender), None)
         if peer_message is not None and number is not None:
             self._replica.receive(number, peer_message)

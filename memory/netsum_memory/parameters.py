@@ -32,7 +32,7 @@ from netsum_memory.store import Store
 # comes makes the step.
 
 
-ASK: Final = 0
+QUERY: Final = 0
 """As the step of a push without payload: how far is the block (mode synchronous), or the worker? The reply has as payload how
 many steps were made of any gradients, in 8 bytes. The last step's number asks for the block's shares of the norms."""
 LEAVE: Final = 2**32 - 1
@@ -124,7 +124,7 @@ class ParameterBlock:
         step = self.applied if options.mode == "synchronous" else self.clocks.get(push.worker, 0)
         made = self.applied.to_bytes(8, "little")
         answer = Answer(push.client, push.sequence, MemoryStatus.OK, LaneType.BYTES, step << 32, made)
-        if push.step == self.applied + (self.towards is not None) and push.step != ASK and self.shares is not None:
+        if push.step == self.applied + (self.towards is not None) and push.step != QUERY and self.shares is not None:
             return [self._norms(push, 0, push.step)]
         if push.step != LEAVE:
             return [answer]

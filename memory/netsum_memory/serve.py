@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from netsum.controller_http import Asking, plain
+from netsum.controller_http import ControllerRequests, plain
 from netsum.logs import Seldom
 from netsum.wire.memory import MEMORY_PORT
 
@@ -70,7 +70,7 @@ class Control:
         """``about`` is the constant part of each report. Raises :class:`netsum.errors.JoinError` if ``controller`` is not a
         URL."""
         url = f"{controller.rstrip('/')}/v1/memory/devices/{urllib.parse.quote(host, safe='')}"
-        self._asking = Asking(url, token, controller, f"memory device {host}")
+        self._requests = ControllerRequests(url, token, controller, f"memory device {host}")
         self._about = dict(about)
         self._report: Mapping[str, Any] | None = None
         self._orders: SimpleQueue[Orders] = SimpleQueue()
@@ -83,7 +83,7 @@ class Control:
     def start(self) -> None:
         self._thread.start()
 
-    def tell(self, report: Mapping[str, Any], *, now: bool = False) -> None:
+    def set_report(self, report: Mapping[str, Any], *, now: bool = False) -> None:
         """Set the next report; ``now``: send it at once."""
         first = self._report is None
         self._report = report
@@ -103,21 +103,21 @@ class Control:
         interval = INTERVAL
         while not self._closed:
             if self._report is not None:
-                interval = self._ask(interval)
+                interval = self._send_report(interval)
             self._wake.wait(interval)
             self._wake.clear()
 
-    def _ask(self, interval: float) -> float:
+    def _send_report(self, interval: float) -> float:
         try:
-            orders = Orders.from_dict(self._asking.ask("POST", "", {**self._about, **(self._report or {})}, _TIMEOUT))
+            orders = Orders.from_dict(self._requests.request("POST", "", {**self._about, **(self._report or {})}, _TIMEOUT))
         except urllib.error.HTTPError as error:
             with error:
-                reason = self._asking.refusal(error)
+                reason = self._requests.refusal(error)
             self._complain(str(reason))
         except (OSError, http.client.HTTPException) as error:
-            self._complain(f"the controller at {self._asking.controller} does not answer: {plain(error)}")
+            self._complain(f"the controller at {self._requests.controller} does not answer: {plain(error)}")
         except (ValueError, TypeError) as error:
-            self._complain(f"the controller at {self._asking.controller} gave no orders: {error}")
+            self._complain(f"the controller at {self._requests.controller} gave no orders: {error}")
         else:
             self.answered = True
             self._orders.put(orders)
@@ -138,9 +138,9 @@ class Control:
 
 TICK: Final = 0.005
 """Seconds between two calls of `tend` while nothing arrives."""
-_TELL: Final = 0.1
+_REPORT_INTERVAL: Final = 0.1
 """Seconds between two reports to the controller's thread."""
-_HURRY: Final = 0.02
+_URGENT_INTERVAL: Final = 0.02
 """The same, while packets show that the controller has changed something."""
 
 
@@ -150,9 +150,9 @@ class Server:
     def __init__(self, device: Device, link: DeviceLink, control: Control | None = None) -> None:
         """Without ``control``, the device holds what :meth:`obey` was given."""
         self.device, self.link, self._control = device, link, control
-        self._told = 0.0
+        self._reported = 0.0
         if control is not None:
-            control.tell(device.report())
+            control.set_report(device.report())
             control.start()
 
     def obey(self, orders: Orders) -> None:
@@ -181,12 +181,12 @@ class Server:
             before = self.device.report()
             self.obey(orders)
             report = self.device.report()
-            control.tell(report, now=report != before)  # which the controller may wait for
-            self._told = now
-        elif now - self._told >= (_HURRY if self.device.behind else _TELL):
-            control.tell(self.device.report(), now=self.device.behind)
+            control.set_report(report, now=report != before)  # which the controller may wait for
+            self._reported = now
+        elif now - self._reported >= (_URGENT_INTERVAL if self.device.behind else _REPORT_INTERVAL):
+            control.set_report(self.device.report(), now=self.device.behind)
             self.device.behind = False
-            self._told = now
+            self._reported = now
 
     def close(self) -> None:
         if self._control is not None:

@@ -195,12 +195,12 @@ class Shard:
         blank = blank._replace(flags=blank.flags | Flag.SHARED)
         return tagged(self.region.keys.write, blank, payload, [(each.client, each.sequence) for each, _ in replies])
 
-    def look(self, asked: MemoryMessage) -> list[Send]:
+    def look(self, request: MemoryMessage) -> list[Send]:
         """Do what changes nothing here: answer, or send a chain's packet on."""
-        if asked.header.instruction == Instruction.SUM_FORWARD:
-            onward = execute.pass_on(asked, self.store)
+        if request.header.instruction == Instruction.SUM_FORWARD:
+            onward = execute.pass_on(request, self.store)
             return [(self._route(onward.header.address), onward.pack_thin())]
-        return self.answers([Reply(asked.header, self.kind.read(asked))])
+        return self.answers([Reply(request.header, self.kind.read(request))])
 
     def begin_install(self) -> None:
         """Another device's contents are about to be copied into the store."""

@@ -81,8 +81,8 @@ class Fabric(ABC):
         if name is None and len(self._processes) == 1:
             (name,) = self._processes
         if name not in self._processes:
-            asked = "which switch" if name is None else f"no switch {name!r}"
-            raise ValueError(f"topology {self.topology.name}: {asked}? (there are: {', '.join(self._processes)})")
+            wrong = "which switch" if name is None else f"no switch {name!r}"
+            raise ValueError(f"topology {self.topology.name}: {wrong}? (there are: {', '.join(self._processes)})")
         return self._processes[name]
 
     def kill_switch(self, name: str | None = None) -> None:

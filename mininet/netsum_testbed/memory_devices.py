@@ -77,9 +77,9 @@ class FabricMemory:
             fabric.closes(self.devices[host].stop)
         for host in hosts:
             self.devices[host].wait_ready()
-        self.wait_heard(hosts)
+        self.wait_reported(hosts)
 
-    def wait_heard(self, hosts: Sequence[str]) -> None:
+    def wait_reported(self, hosts: Sequence[str]) -> None:
         """Return when the controller knows that these devices are there."""
         deadline = time.monotonic() + STARTS
         while not all(self._is_alive(host) for host in hosts):

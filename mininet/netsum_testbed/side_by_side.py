@@ -93,13 +93,13 @@ class _Running:
         program: ChildProgram,
         width: int,
         lock: threading.Lock,
-        tell: Callable[[_Running | OSError], None],
+        on_change: Callable[[_Running | OSError], None],
     ) -> None:
         self.program = program
         self.child = Child(program.command, output=None, apart=True, environment=program.environment)
         self._prefix = f"{program.tag:>{width}}| "
         self._lock = lock
-        self._tell = tell
+        self._on_change = on_change
         self._errors: deque[str] = deque(maxlen=1)
         self._waiter = self._thread(self._wait)
         self._readers = [
@@ -114,7 +114,7 @@ class _Running:
 
     def _wait(self) -> None:
         self.child.wait_unreaped()
-        self._tell(self)
+        self._on_change(self)
 
     def _copy(self, source: IO[str], sink: IO[str], last: deque[str] | None = None) -> None:
         """Whole lines, so that those of different programs never mix."""
@@ -127,7 +127,7 @@ class _Running:
                     sink.write(f"{self._prefix}{text}\n")
                     sink.flush()
         except OSError as error:
-            self._tell(error)
+            self._on_change(error)
 
     @property
     def last_words(self) -> str:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Addresses belong to ports, or a stranger could speak for a member, for the switch or for memory: a packet (IPv4, ARP) from the
+// Addresses belong to ports, or any host could pass for a member, the switch or memory: a packet (IPv4, ARP) from the
 // address of a host or a switch that is not behind its port is not admitted. Contributions do not come here: see member.p4.
 
 control SourceGuard(in headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {

@@ -115,9 +115,9 @@ def trees(topology: Topology, root: str | None, collective: str, chunks: int, as
         packing = pack(topology, root or topology.hosts[0])
     schedule = _SCHEDULES[collective](packing, chunks)
     if as_json:
-        told = {"optimum_GBps": float(packing.optimum), "GBps": float(packing.rate), "candidates": packing.candidates}
+        result = {"optimum_GBps": float(packing.optimum), "GBps": float(packing.rate), "candidates": packing.candidates}
         paths = [{"GBps": float(tree.rate), "paths": [list(path) for path in tree.paths]} for tree in packing.trees]
-        print_json({**told, "trees": paths, "schedule": schedule.to_json()})
+        print_json({**result, "trees": paths, "schedule": schedule.to_json()})
         return
     click.echo(
         f"{topology.name}: {counted(len(packing.trees), 'tree')} of {packing.candidates} from {packing.root}, "
@@ -151,21 +151,21 @@ def schedule(whole: Topology, topology: Topology, chunk_bytes: int | None, out: 
     with console().status(f"{topology.name}: packing trees"):
         found = plan_allreduce(topology, chunk_bytes)
         before = None if topology == whole else plan_allreduce(whole)
-    told = found.to_json(before)
+    result = found.to_json(before)
     if out is None:
-        print_json(told)
+        print_json(result)
         return
     try:
-        out.write_text(json.dumps(told, indent=2) + "\n", "utf-8")
+        out.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
     except OSError as error:
         raise InputError(f"{out}: {error.strerror or error}") from None
     packing = found.schedule.packing
-    rate = f"{_told(found.schedule.rate)} of {_told(packing.optimum)} GB/s"
+    rate = f"{_decimal(found.schedule.rate)} of {_decimal(packing.optimum)} GB/s"
     steps = counted(found.schedule.steps, "step")
     click.echo(f"{topology.name}: {counted(len(packing.trees), 'tree')}, {rate}, {steps}")
     if found.roots:
         shared = ", ".join(f"{root} {weight}" for root, weight in found.roots.items())
-        click.echo(f"roots: {shared}; {_told(found.in_network)} of {_told(found.optimum)} GB/s in the network")
+        click.echo(f"roots: {shared}; {_decimal(found.in_network)} of {_decimal(found.optimum)} GB/s in the network")
     if before is not None:
         _cost(before, found)
 
@@ -174,15 +174,15 @@ def _cost(before: CollectivePlan, after: CollectivePlan) -> None:
     """The time of an allreduce now, and before."""
     ways = [("between hosts", before.schedule.rate, after.schedule.rate)]
     ways.append(("in the network", before.in_network, after.in_network))
-    told = [f"{_ms(now)} instead of {_ms(then)} ms {name}" for name, then, now in ways if then]
-    click.echo(f"1 GB takes {', '.join(told)}")
+    result = [f"{_ms(now)} instead of {_ms(then)} ms {name}" for name, then, now in ways if then]
+    click.echo(f"1 GB takes {', '.join(result)}")
 
 
 def _ms(rate: Fraction) -> str:
     return f"{1000 / float(rate):.2f}" if rate else "-"
 
 
-def _told(rate: Fraction) -> str:
+def _decimal(rate: Fraction) -> str:
     """Two places, and more of a rate that is small."""
     return f"{float(rate):.2f}" if rate >= 1 else f"{float(rate):.3g}"
 

@@ -68,7 +68,7 @@ def whole_and_left(command: Any) -> Any:
     """The same; the command gets the topology as it was before parts of it went down, and what is left."""
 
     @wraps(command)
-    def told(file: Path, hosts: str | None, down: tuple[str, ...], rate: float | None, boxes: int, **more: Any) -> Any:
+    def read(file: Path, hosts: str | None, down: tuple[str, ...], rate: float | None, boxes: int, **more: Any) -> Any:
         whole = read_topology(file, rate_mbps=rate, boxes=boxes)
         left = whole.without([_part(whole, each) for each in down]) if down else whole
         if hosts is not None:
@@ -82,8 +82,8 @@ def whole_and_left(command: Any) -> Any:
         click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="MBPS", help="Rate of links without one."),
         click.option("--boxes", type=click.IntRange(1), default=1, help="How many of the box in TACCL's JSON."),
     ):
-        told = option(told)
-    return told
+        read = option(read)
+    return read
 
 
 def _part(topology: Topology, text: str) -> str | Pair:

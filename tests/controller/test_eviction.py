@@ -148,7 +148,7 @@ def test_a_scan_that_is_not_answered(controller: Controller, switch: FakeSwitch,
     switch.scans_close = 2
     assert controller.evict("resnet", 1).closed == 2
     switch.lose_packet_ins = 1 << 30
-    monkeypatch.setattr("netsum_controller.p4runtime.client.ASK_TIMEOUT", 0.1)
+    monkeypatch.setattr("netsum_controller.p4runtime.client.REQUEST_TIMEOUT", 0.1)
     done = controller.evict("resnet", 0)
     assert (done.changed, done.closed) == (True, None)
 

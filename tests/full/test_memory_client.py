@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from netsum.controller_http import Asking
+from netsum.controller_http import ControllerRequests
 from netsum.transports import ImpairedTransport, Impairment
 from netsum_controller.config.topologies import star
 from netsum_controller.memory.model import RegionSpec
@@ -58,7 +58,7 @@ def test_the_kernels_udp_of_a_host(switch: str, tmp_path: Path) -> None:
         region = fabric.memory.create(RegionSpec.of(name="counters", dtype="int64", shape=(10_000,)))
         url = fabric.controller.url
         assert url is not None
-        told = Asking(f"{url}/v1/memory/regions/counters", region.token, url, "counters").ask("GET", "")
+        told = ControllerRequests(f"{url}/v1/memory/regions/counters", region.token, url, "counters").request("GET", "")
         path = tmp_path / "counters.json"
         path.write_text(json.dumps(told), "utf-8")
 

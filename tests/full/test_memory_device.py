@@ -32,7 +32,7 @@ def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
 @pytest.mark.parametrize(("seed", "replicas"), [(0, 1), (1, 1), (2, 2), (3, 2)])
 def test_everything_is_done_once_while_devices_are_killed(fabric: Fabric, seed: int, replicas: int) -> None:
     """Two clients count on the same lanes, over all shards, until the devices have been killed a few times."""
-    fabric.memory.wait_heard(["h1", "h2"])  # the test before may have just started them
+    fabric.memory.wait_reported(["h1", "h2"])  # the test before may have just started them
     name = f"counters{seed}"
     fabric.memory.create(RegionSpec.of(name=name, dtype="int64", shape=(LANES,), replicas=replicas))
     rand = random.Random(seed)

@@ -125,7 +125,7 @@ def test_devices_die_and_come_back_while_it_is_written(fabric: Fabric) -> None:
             until(lambda: is_whole(fabric, region))
             writer.go_on()
             fabric.memory.devices[host].start()
-            fabric.memory.wait_heard([host])
+            fabric.memory.wait_reported([host])
 
 
 @pytest.mark.full

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from netsum import Communicator, Descriptor, DesynchronizedError, EvictedError, NotReadyError
-from netsum.core.recovery import Stopped, Told
+from netsum.core.recovery import RejoinReport, Stopped
 from netsum.transports import InMemoryTransport, Transport
 from netsum.wire.codec import Header
 
@@ -99,7 +99,7 @@ class RestartingNetwork:
             resumes=resumes,
         )
 
-    def rejoin(self, rank: int, epoch: int, told: Told) -> Descriptor:
+    def rejoin(self, rank: int, epoch: int, report: RejoinReport) -> Descriptor:
         with self.lock:
             self.asked += 1
             self._answering(rank)
@@ -108,8 +108,8 @@ class RestartingNetwork:
             if epoch != self.resumes:
                 raise DesynchronizedError(f"epoch {self.epoch} has begun")
             if JOB_ID not in self.switch.jobs:
-                if isinstance(told, Stopped) and told.next_epoch == self.epoch:
-                    self.needs[rank] = told.needs
+                if isinstance(report, Stopped) and report.next_epoch == self.epoch:
+                    self.needs[rank] = report.needs
                 if missing := sorted(set(range(self.workers)) - set(self.needs)):
                     error = NotReadyError(f"ranks {missing} must still rejoin")
                     error.retry, error.next_epoch = 0.02, self.epoch
@@ -150,8 +150,8 @@ class MemoryMembership:
         self._network, self._rank = network, rank
         self.open_transport: Callable[[Descriptor], Transport] = network.open
 
-    def rejoin(self, epoch: int, told: Told) -> Descriptor:
-        return self._network.rejoin(self._rank, epoch, told)
+    def rejoin(self, epoch: int, report: RejoinReport) -> Descriptor:
+        return self._network.rejoin(self._rank, epoch, report)
 
     def join_anew(self, deadline: float) -> Descriptor:  # noqa: ARG002 - it answers at once
         return self._network.join_anew(self._rank)

@@ -138,18 +138,18 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
         monkeypatch.setattr(module, "time", clock)
     made = Network(clock)
 
-    class Unanswered(controller_http.Question[Any]):
+    class Unanswered(controller_http.BackgroundRequest[Any]):
         """A question to a controller that accepts connections and says nothing."""
 
         def __init__(self, ask: Callable[[], Any]) -> None:  # noqa: ARG002
-            self.asked = clock.now
+            self.begun = clock.now
             made.asked.append(clock.now)
 
         def answered(self, timeout: float = 0.0) -> bool:
             clock.now += timeout
             return False
 
-    monkeypatch.setattr(recovery, "Question", Unanswered)
+    monkeypatch.setattr(recovery, "BackgroundRequest", Unanswered)
     return made
 
 

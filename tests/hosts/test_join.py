@@ -99,7 +99,7 @@ def test_a_controller_killed_in_mid_answer_is_asked_again(controller: Controller
 def test_a_rejoin_may_be_asked_again_after_half_an_answer(controller: Controller, status: int) -> None:
     controller.answers = [(status, CUT)]
     with pytest.raises(NotReadyError):
-        ControllerClient("job", 0, "secret", controller.url).rejoin(epoch=1, told=None)
+        ControllerClient("job", 0, "secret", controller.url).rejoin(epoch=1, report=None)
 
 
 def test_a_job_that_stays_busy_is_not_ready_at_the_deadline(controller: Controller) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import netsum
 import pytest
 from netsum import CallTimeoutError, ClosedError, DegradedError, EvictedError, JoinError, Report, Stats, logs
-from netsum.controller_http import Asking
+from netsum.controller_http import ControllerRequests
 from netsum.settings import Environment
 from netsum.telemetry import CallEnd, MemberLog
 
@@ -137,7 +137,7 @@ def test_what_a_member_tells(stream: io.StringIO) -> None:
     log = MemberLog("test", 1, logs.Seldom(10.0, clock))
     first = descriptor(1, 4)
     log.joined(first)
-    log.asks(4100, "refused: UNKNOWN_JOB")
+    log.requests(4100, "refused: UNKNOWN_JOB")
     log.resumed(replace(first, epoch=8, first_block_id=4098))
     for n in range(3):
         log.call_ended(call(blocks=4, degraded=n + 1, min_worker_cnt=3, missed=1))
@@ -186,7 +186,7 @@ def test_a_rank_that_waits_for_the_controller_says_so(
         raise ConnectionRefusedError(111, "connection refused")
 
     url = "http://127.0.0.1:1"
-    assert Asking(url, None, url, "job 'j', rank 0").until(float("inf"), ask) == "an answer"
+    assert ControllerRequests(url, None, url, "job 'j', rank 0").until(float("inf"), ask) == "an answer"
     for line in said.splitlines():
         assert re.fullmatch(r"netsum: job 'j', rank 0: waiting for \d+ s: the controller at http://127\.0\.0\.1:1 .+", line)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.peers.connections import ACK_EVERY
-from netsum.peers.messenger import ASK_AFTER, ASK_FIRST, Messenger
+from netsum.peers.messenger import QUERY_AFTER, QUERY_FIRST, Messenger
 from netsum.peers.wire import HEAD, RANK, Flag, rank_of
 from netsum.stats import Stats
 
@@ -133,7 +133,7 @@ def test_a_loss_in_the_middle_is_found_before_it_is_requested() -> None:
         mail.step()
     assert mail.got[0, 1] == letters
     assert mail.mailers[0].stats.retransmissions == 6
-    assert mail.now < ASK_FIRST
+    assert mail.now < QUERY_FIRST
 
 
 def test_what_is_lost_at_the_end_is_found_by_asking() -> None:
@@ -141,7 +141,7 @@ def test_what_is_lost_at_the_end_is_found_by_asking() -> None:
         mail = Mail(2, 1)
         mail.mailers[0].post(1, b"letter")
         assert len(mail.mailers[0].poll(0.0, waiting=False)) == 1  # lost
-        while mail.now < 2 * ASK_FIRST:
+        while mail.now < 2 * QUERY_FIRST:
             mail.step([loser])
         assert mail.got[0, 1] == [b"letter"], f"rank {loser} asks"
 
@@ -176,14 +176,14 @@ def test_a_waiting_rank_learns_how_far_the_others_are() -> None:
     mail = Mail(3, 1)
     mail.mailers[1].at = 7
     assert mail.mailers[0].poll(0.0, waiting=True) == []
-    assert mail.mailers[0].poll(ASK_FIRST / 2, waiting=True) == []
-    mail.now = ASK_FIRST
+    assert mail.mailers[0].poll(QUERY_FIRST / 2, waiting=True) == []
+    mail.now = QUERY_FIRST
     for frame in mail.mailers[0].poll(mail.now, waiting=True):
         mail.launch(0, frame)
     mail.run()
     assert mail.mailers[0].others_at == {1: 7, 2: 0}
     assert mail.mailers[0].algorithms == {1: 1, 2: 1}
-    assert mail.mailers[0].last_received(1) == pytest.approx(ASK_FIRST + 2 * LATENCY)
+    assert mail.mailers[0].last_received(1) == pytest.approx(QUERY_FIRST + 2 * LATENCY)
     assert mail.mailers[0].unanswered == {1: 0, 2: 0}
 
 
@@ -195,7 +195,7 @@ def test_unanswered_requests_are_counted_and_get_fewer() -> None:
             asked.append(step / 100)
     assert messenger.unanswered == {1: len(asked)}
     pauses = [round(later - earlier, 2) for earlier, later in itertools.pairwise(asked)]
-    assert pauses == pytest.approx([0.1, 0.2] + [ASK_AFTER] * (len(asked) - 3), abs=0.015)
+    assert pauses == pytest.approx([0.1, 0.2] + [QUERY_AFTER] * (len(asked) - 3), abs=0.015)
 
 
 def test_who_differs_or_leaves_says_so_in_everything_it_sends() -> None:

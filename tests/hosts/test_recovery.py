@@ -18,7 +18,7 @@ from netsum import (
     UnknownRankError,
 )
 from netsum.core.blocks import BlockRejected
-from netsum.core.recovery import PAUSE, Recovery, Stopped, Told
+from netsum.core.recovery import PAUSE, Recovery, RejoinReport, Stopped
 from netsum.transports import InMemoryTransport
 from netsum.wire.schema import Outcome
 
@@ -112,12 +112,12 @@ class Asked:
     """A recovery whose controller answers from a list: a descriptor, or the error that it raises."""
 
     def __init__(self, *answers: Descriptor | Exception) -> None:
-        self.questions: list[tuple[int, Told]] = []
+        self.questions: list[tuple[int, RejoinReport]] = []
         self._answers = list(answers)
         self.recovery = Recovery(descriptor(0, 2), self._ask, lambda _descriptor: InMemoryTransport())
 
-    def _ask(self, epoch: int, told: Told) -> Descriptor:
-        self.questions.append((epoch, told))
+    def _ask(self, epoch: int, report: RejoinReport) -> Descriptor:
+        self.questions.append((epoch, report))
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -140,16 +140,16 @@ def test_the_controller_may_know_of_nothing_yet(reason: Outcome) -> None:
     recovery = asked.recovery
     assert recovery.begin(BlockRejected(3, reason))
     assert recovery.due(1.0)
-    assert recovery.ask(4711, 1.0) is None
+    assert recovery.request(4711, 1.0) is None
     assert "knows of no change" in recovery.reason
     assert not recovery.due(2.0), "asked again only when refused again"
     assert recovery.begin(BlockRejected(3, reason))
     assert not recovery.due(1.0 + PAUSE / 2)
     assert recovery.due(1.0 + PAUSE)
-    assert recovery.ask(4711, 1.2) is None
+    assert recovery.request(4711, 1.2) is None
     assert recovery.reason == "rank 1 must still rejoin"
     assert recovery.due(1.2 + PAUSE)
-    new = recovery.ask(4712, 1.4)
+    new = recovery.request(4712, 1.4)
     assert new is not None
     recovery.resumed(new)
     assert (recovery.descriptor.epoch, recovery.reason) == (8, "")
@@ -168,15 +168,15 @@ def test_a_rank_stops_when_it_is_told_of_the_next_epoch_and_then_reports() -> No
     asked = Asked(resuming(8), resuming(8), NotReadyError("no answer"), resuming(9), descriptor(0, 2, epoch=9, resumes=7))
     recovery = asked.recovery
     assert recovery.begin(BlockRejected(3, Outcome.UNKNOWN_JOB))
-    recovery.ask(4711, 1.0)
+    recovery.request(4711, 1.0)
     assert (recovery.stopped, recovery.due(1.0)) == (True, True), "its report is not put off"
-    recovery.ask(4711, 1.0)
+    recovery.request(4711, 1.0)
     assert not recovery.due(1.0 + PAUSE / 2)
-    recovery.ask(4712, 1.2)  # a result has arrived since
+    recovery.request(4712, 1.2)  # a result has arrived since
     assert (recovery.stopped, recovery.due(1.3)) == (True, True), "the controller has its report, whether it answers or not"
-    recovery.ask(4712, 1.4)
+    recovery.request(4712, 1.4)
     assert recovery.due(1.4), "it was told of another one"
-    new = recovery.ask(4713, 1.4)
+    new = recovery.request(4713, 1.4)
     assert new is not None
     recovery.resumed(new)
     assert (recovery.stopped, recovery.due(9.0)) == (False, False)
@@ -187,18 +187,18 @@ def test_a_rank_stops_when_it_is_told_of_the_next_epoch_and_then_reports() -> No
 def test_a_rank_whose_question_is_open_goes_on() -> None:
     answer, told = threading.Event(), threading.Event()
 
-    def ask(_epoch: int, _told: Told) -> Descriptor:
+    def ask(_epoch: int, _told: RejoinReport) -> Descriptor:
         told.set()
         answer.wait()
         raise resuming(8)
 
     recovery = Recovery(descriptor(0, 2), ask, lambda _descriptor: InMemoryTransport())
     recovery.wonder()
-    assert recovery.ask(4711, 1.0) is None
+    assert recovery.request(4711, 1.0) is None
     assert told.wait(PATIENCE)
     assert not recovery.stopped
     answer.set()
-    until(lambda: recovery.ask(4711, 2.0) is None and recovery.stopped)
+    until(lambda: recovery.request(4711, 2.0) is None and recovery.stopped)
 
 
 @pytest.mark.parametrize("reason", [Outcome.STALE, Outcome.OUT_OF_WINDOW])
@@ -206,7 +206,7 @@ def test_what_no_epoch_explains_ends_it(reason: Outcome) -> None:
     recovery = Asked(descriptor(0, 2)).recovery
     assert recovery.begin(BlockRejected(3, reason))
     with pytest.raises(CommunicatorError, match="of this epoch"):
-        recovery.ask(4711, 1.0)
+        recovery.request(4711, 1.0)
 
 
 @pytest.mark.parametrize("error", [DesynchronizedError("gone"), EvictedError("out"), UnknownRankError("deleted")])
@@ -214,7 +214,7 @@ def test_the_controllers_last_word_comes_through(error: Exception) -> None:
     recovery = Asked(error).recovery
     assert recovery.begin(BlockRejected(3, Outcome.UNKNOWN_JOB))
     with pytest.raises(type(error)):
-        recovery.ask(4711, 1.0)
+        recovery.request(4711, 1.0)
 
 
 def test_a_link_that_cannot_be_opened_for_the_new_epoch() -> None:

@@ -14,7 +14,7 @@ from netsum import CallTimeoutError, NotReadyError, Work
 from netsum.core import recovery
 from netsum.core.blocks import Block
 from netsum.core.progress import CallProgress
-from netsum.core.recovery import ANSWER, InactivityTimer, TimeoutDiagnosis, Told
+from netsum.core.recovery import ANSWER, InactivityTimer, RejoinReport, TimeoutDiagnosis
 from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.peers import messenger
 from netsum.peers.peer_endpoint import PeerEndpoint
@@ -40,8 +40,8 @@ class Hung:
         self._hang(block, 3.0)
         return "the controller could not be asked why (timed out)", ()
 
-    def rejoin(self, epoch: int, told: Told) -> NoReturn:
-        self._hang((epoch, told), 1.0)
+    def rejoin(self, epoch: int, report: RejoinReport) -> NoReturn:
+        self._hang((epoch, report), 1.0)
         raise NotReadyError("the controller does not answer: timed out")
 
     def _hang(self, question: object, limit: float) -> None:
@@ -230,7 +230,7 @@ def test_a_member_that_was_stopped_itself_blames_no_rank() -> None:
     assert peers.endpoint.explain(0.3)[1] == ()
     peers.step(60.0, ())
     assert peers.endpoint.explain(60.0)[1] == ()
-    for now in np.arange(60.0, 60.0 + 4 * messenger.ASK_AFTER, 0.01):
+    for now in np.arange(60.0, 60.0 + 4 * messenger.QUERY_AFTER, 0.01):
         peers.step(float(now), (2,))
     assert peers.endpoint.explain(62.0)[1] == (1,)
 

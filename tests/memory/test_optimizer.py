@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netsum.wire.memory import LaneType, MemoryStatus
 from netsum_memory.optimizer_rules import LocalOptimizer, OptimizerOptions, elastic
-from netsum_memory.parameters import ASK, LEAVE, Answer
+from netsum_memory.parameters import LEAVE, QUERY, Answer
 
 from tests.examples import one_in
 from tests.memory.blocks import SIZES, Memory, model, synchronous_step
@@ -119,7 +119,7 @@ def test_the_step_so_far_is_told() -> None:
     memory = one_block()
     for step in (1, 2):
         memory.push(0, 0, step, values(1, 1))
-    (answer,) = memory.push(0, 0, ASK, None)
+    (answer,) = memory.push(0, 0, QUERY, None)
     assert (argument(answer), answer.payload) == ((2, 0), (2).to_bytes(8, "little"))
 
 

@@ -135,21 +135,21 @@ class Stage:
             self.reply(other.client, other.sequence, other.result)
 
     def reply(self, client: int, sequence: int, result: Result) -> None:
-        asked = self.net.waiting.pop((client, sequence))
+        request = self.net.waiting.pop((client, sequence))
         assert result.status == MemoryStatus.OK, MemoryStatus(result.status)
-        worker = next((each for each in self.workers if each.life == asked.life), None)
+        worker = next((each for each in self.workers if each.life == request.life), None)
         if worker is None:
             return
-        run, head = asked.run, asked.packet.header
+        run, head = request.run, request.packet.header
         header = head._replace(
             argument=head.argument if result.argument is None else result.argument,
             lane=head.lane if result.lane is None else result.lane,
             flags=int(Flag.SHARED) if result.shared else 0,
         )
         if run.on_reply is not None:
-            run.on_reply(asked.row, header, memoryview(result.payload))
+            run.on_reply(request.row, header, memoryview(result.payload))
         elif result.payload:
-            run.put(np.array([asked.row]), np.frombuffer(result.payload, np.uint8)[None])
+            run.put(np.array([request.row]), np.frombuffer(result.payload, np.uint8)[None])
         run.task.left -= 1
         self.resume(worker)
 

@@ -78,7 +78,7 @@ def used_ids(client: SwitchClient, job: Job) -> int | None:
     has sent a block that is a window or more beyond it.
     """
     if job.epoch.rejoin is Rejoin.WAITING:
-        return _told(job)
+        return _reported_ids(job)
     try:
         record = client.query_records([job.slot_base], _RECORD_TIMEOUT)[job.slot_base]
     except SwitchError as error:
@@ -90,7 +90,7 @@ def used_ids(client: SwitchClient, job: Job) -> int | None:
     return int(opened + job.slots + job.window)
 
 
-def _told(job: Job) -> int | None:
+def _reported_ids(job: Job) -> int | None:
     """Upper bound of the block ids of the epoch that the current one resumes, according to its members' reports."""
     first = job.epoch.first_block_id
     needs = [(seat.needs - first) % SERIAL for seat in job.epoch.members if seat.needs is not None]
@@ -147,13 +147,13 @@ def _plan_again(context: ControllerContext, job: Job) -> tuple[Shape, tuple[Part
             raise  # its members combine, so there are no trees to keep
         log.warning("job %s keeps its trees: %s", job.name, error, extra=about(job))
         return job.epoch.shape, job.parts
-    _tell(context, job, trees)
+    _log_new_plan(context, job, trees)
     hosts = context.topology.hosts
     homes = tuple(hosts[seat.host].switch if seat.host in hosts else home_of(job, seat.rank) for seat in job.epoch.seats)
     return Shape(trees.roots, trees.parents, homes), parts
 
 
-def _tell(context: ControllerContext, job: Job, trees: Trees) -> None:
+def _log_new_plan(context: ControllerContext, job: Job, trees: Trees) -> None:
     anew = replanned(context, job)
     if anew is not None and set(anew.roots) == set(trees.roots):
         gone = ", ".join([*sorted(context.down), *sorted(context.links_down)])

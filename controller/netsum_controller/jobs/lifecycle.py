@@ -62,9 +62,9 @@ def differences(job: Job, spec: JobSpec, context: ControllerContext) -> list[str
     if job.roots != (spec.roots or {}):
         found.append(f"roots {_weights(job.roots)}, not {_weights(spec.roots or {})}")
     if not found and job.by_switch:
-        there, asked = (home_of(job, rank) for rank in range(job.workers)), homes_of(spec.members, context.topology)
-        if (homes := tuple(there)) != asked:
-            found.append(f"switch {', '.join(dict.fromkeys(homes))}, not {', '.join(dict.fromkeys(asked))}")
+        there, requested = (home_of(job, rank) for rank in range(job.workers)), homes_of(spec.members, context.topology)
+        if (homes := tuple(there)) != requested:
+            found.append(f"switch {', '.join(dict.fromkeys(homes))}, not {', '.join(dict.fromkeys(requested))}")
     if spec.chunks is not None and spec.chunks != job.chunks:
         found.append(f"chunks {job.chunks}, not {spec.chunks}")
     elif not found and choose_chunks(spec, context.topology, _trees(context, job)) < job.chunks:

@@ -239,12 +239,12 @@ class _SwitchAgingScanner:
             event = self._events.get(timeout=max(0.0, until - time.monotonic()))
             while True:
                 if event is not None and event[0] is self._stream:
-                    self._heard(event[1])
+                    self._receive(event[1])
                 event = self._events.get_nowait()
         except queue.Empty:
             pass
 
-    def _heard(self, message: Any) -> None:
+    def _receive(self, message: Any) -> None:
         if message is None or isinstance(message, grpc.RpcError):
             details = message.details() if message is not None else "it ended the stream"
             log.debug("scans on switch %s pause: %s", self._name, details, extra={"switch": self._name})

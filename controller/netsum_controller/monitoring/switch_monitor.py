@@ -100,7 +100,7 @@ class _Watch:
                 self._failures = 0
             except ControllerError as error:
                 self._failures += 1
-                self._tell(str(error))
+                self._report(str(error))
             except Exception:
                 # Whatever happened, the switch must still be watched.
                 self._failures += 1
@@ -123,7 +123,7 @@ class _Watch:
                 self._context.down.add(self._name)
                 if self._context.topology.links:  # the others go on without it, so what it has is out of date
                     self._around = None
-            self._tell(f"switch {self._name} does not answer at {switch.p4runtime} ({error.code().name})")
+            self._report(f"switch {self._name} does not answer at {switch.p4runtime} ({error.code().name})")
             dead = self._unanswered >= DOWN_AFTER and time.monotonic() - self._answered >= self._dead_after
             if dead and leave_dead_switch(self._context, self._name):
                 self._around = None  # what the jobs have there is removed when it answers again
@@ -134,9 +134,9 @@ class _Watch:
         if cookie is None or (cookie == self._context.program.cookie and self._around != self._others_down()):
             self._restore()
         elif cookie == self._context.program.cookie:
-            self._tell(None)
+            self._report(None)
         else:
-            self._tell(f"switch {self._name} runs another P4 program than this netsum's; `netsum switch push` loads ours")
+            self._report(f"switch {self._name} runs another P4 program than this netsum's; `netsum switch push` loads ours")
 
     def _others_down(self) -> frozenset[str]:
         return frozenset(self._context.down) - {self._name}
@@ -145,7 +145,7 @@ class _Watch:
         around, self._around = self._others_down(), None  # if this fails half-way, the next look tries again
         report = self._reconcile(self._context, self._name)
         self._around = None if report.waiting else around
-        self._tell("; ".join(f"job {job} waits ({why})" for job, why in report.waiting.items()) or None)
+        self._report("; ".join(f"job {job} waits ({why})" for job, why in report.waiting.items()) or None)
         if report.changed:
             jobs = ", ".join(f"job {job} under epoch {epoch}" for job, epoch in report.new_epochs.items())
             jobs = jobs or "its jobs are as they were"
@@ -165,7 +165,7 @@ class _Watch:
             self._channel.close()
         self._channel = self._stub = None
 
-    def _tell(self, trouble: str | None) -> None:
+    def _report(self, trouble: str | None) -> None:
         """Log what is wrong when it begins and when it ends, not at every look."""
         if trouble != self._trouble:
             if trouble is not None:

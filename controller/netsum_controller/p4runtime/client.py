@@ -52,7 +52,7 @@ QUERY_PATIENCE = 0.5
 SCAN_PATIENCE = 1.0
 """The same for a scan, which goes through all slots of a job before it is answered."""
 
-ASK_TIMEOUT = 5.0
+REQUEST_TIMEOUT = 5.0
 """Seconds for all attempts of a scan or a claim."""
 
 EntryKind = TypeVar("EntryKind", bound=TableEntry)
@@ -365,13 +365,13 @@ class SwitchClient:
         """Send a scan (:func:`netsum_controller.entries.packet_out.scan_frame`) until one is answered; returns the number of
         blocks that it closed. :class:`SwitchError` if none is answered in time."""
         # The low byte is 0; in the scanner's it is a job id.
-        return self._ask("a scan", frame, lambda cookie: scan_fields((cookie & 0xFF) << 8), SCAN_PATIENCE)["closed"]
+        return self._request("a scan", frame, lambda cookie: scan_fields((cookie & 0xFF) << 8), SCAN_PATIENCE)["closed"]
 
     def claim(self, number: int) -> int:
         """Take all epoch numbers up to ``number`` (0: none); returns the highest that had been taken since the switch started.
         If an answer is lost, that may have been by this very call; one that is late counts. :class:`SwitchError` if none comes
         in time."""
-        answer = self._ask("a claim", b"", lambda cookie: claim_fields(number, cookie), QUERY_PATIENCE)
+        answer = self._request("a claim", b"", lambda cookie: claim_fields(number, cookie), QUERY_PATIENCE)
         taken = claimed_before(answer)
         self.all_ours = self.all_ours and self._highest in (None, taken)
         self._highest = max(taken, number)
@@ -382,16 +382,16 @@ class SwitchClient:
         primary, and this client's next :meth:`claim` tells."""
         return self.claim(0) if self._highest is None else self._highest
 
-    def _ask(self, what: str, payload: bytes, fields: Callable[[int], dict[str, int]], patience: float) -> dict[str, int]:
+    def _request(self, what: str, payload: bytes, fields: Callable[[int], dict[str, int]], patience: float) -> dict[str, int]:
         """Metadata of the first PacketIn that answers a PacketOut, which is repeated every ``patience`` seconds with the
         ``fields`` of another cookie."""
         assert self._stream is not None, "the client is not open"
-        deadline = time.monotonic() + ASK_TIMEOUT
+        deadline = time.monotonic() + REQUEST_TIMEOUT
         sent = set()
         while time.monotonic() < deadline:
-            asked = fields(next(self._cookies) & 0xFFFF)
-            sent.add((asked["kind"], asked["cookie"]))
-            self._stream.send_packet(self.program.packet_out(payload, asked))
+            request = fields(next(self._cookies) & 0xFFFF)
+            sent.add((request["kind"], request["cookie"]))
+            self._stream.send_packet(self.program.packet_out(payload, request))
             again = min(deadline, time.monotonic() + patience)
             while (packet := self._stream.next_packet(again)) is not None:
                 answer = self.program.packet_in_metadata(packet.metadata)

@@ -35,12 +35,12 @@ _CLOSING = 2.0
 
 
 class MessageStream:
-    """An open StreamChannel. On a thread of its own it passes to ``tell`` each ``p4.v1.StreamMessageResponse`` and, at the end,
-    the :class:`grpc.RpcError` that ended the stream, or None."""
+    """An open StreamChannel. On a thread of its own it passes to ``on_message`` each ``p4.v1.StreamMessageResponse`` and, at the
+    end, the :class:`grpc.RpcError` that ended the stream, or None."""
 
-    def __init__(self, stub: Any, tell: Callable[[Any], None]) -> None:
+    def __init__(self, stub: Any, on_message: Callable[[Any], None]) -> None:
         self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._tell = tell
+        self._on_message = on_message
         self._call = stub.StreamChannel(self._requests())
         self._reader = threading.Thread(target=self._receive, name="p4runtime", daemon=True)
         self._reader.start()
@@ -69,10 +69,10 @@ class MessageStream:
         end: Any = None
         try:
             for message in self._call:
-                self._tell(message)
+                self._on_message(message)
         except grpc.RpcError as error:
             end = error
-        self._tell(end)
+        self._on_message(end)
 
 
 class Stream:
@@ -179,13 +179,13 @@ INVALID_ARGUMENT and tries another."""
 
 
 class ScanStream:
-    """An open stream. ``tell`` gets (this stream, message), as :class:`MessageStream` has them."""
+    """An open stream. ``on_message`` gets (this stream, message), as :class:`MessageStream` has them."""
 
-    def __init__(self, switch: Switch, tell: Callable[[ScanStream, Any], None]) -> None:
+    def __init__(self, switch: Switch, on_message: Callable[[ScanStream, Any], None]) -> None:
         assert switch.p4runtime is not None
         self._channel = open_channel(switch.p4runtime, switch.tls)
         stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
-        self._messages = MessageStream(stub, lambda message: tell(self, message))
+        self._messages = MessageStream(stub, lambda message: on_message(self, message))
         self._messages.arbitrate(switch.device_id, (0, secrets.choice(_LOW_IDS)))
         self.send_packet = self._messages.send_packet
 

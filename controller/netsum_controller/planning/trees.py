@@ -169,12 +169,12 @@ def plan_trees(
     hosts = dict(members) if isinstance(members, Mapping) else dict(enumerate(members))
     graph = switch_graph(topology, down)
     homes = _homes(topology, hosts, graph)
-    asked = _asked(topology, weights, graph)
-    if asked is not None:
-        trees = _build(topology, graph, hosts, homes, asked)
+    requested = _requested(topology, weights, graph)
+    if requested is not None:
+        trees = _build(topology, graph, hosts, homes, requested)
         if trees is None:
             raise RejectedError(
-                f"the roots {', '.join(asked)} cannot share the blocks of a job with members on {', '.join(homes)}: a switch "
+                f"the roots {', '.join(requested)} cannot share the blocks of a job with members on {', '.join(homes)}: a switch "
                 f"would need other sources, or another role, in some blocks than in others; ask for one root"
             )
         return trees
@@ -282,7 +282,7 @@ def _homes(topology: Topology, hosts: Mapping[int, str], graph: Graph) -> list[s
     return homes
 
 
-def _asked(topology: Topology, weights: Mapping[str, int] | None, graph: Graph) -> dict[str, int] | None:
+def _requested(topology: Topology, weights: Mapping[str, int] | None, graph: Graph) -> dict[str, int] | None:
     """Those of the roots asked for that are up; None if there are none."""
     if weights is None:
         return None

@@ -102,11 +102,13 @@ def _planned(state: MemoryState, spec: RegionSpec) -> Region:
 
 def differences(region: Region, spec: RegionSpec) -> list[str]:
     """The differences between a region and a spec of its name; empty if there are none."""
-    asked: dict[str, Any] = {"size": spec.bytes, "replicas": spec.replicas, "granule": spec.granule, "kind": spec.kind}
-    asked |= {"dtype": spec.dtype, "shape": spec.shape, "options": spec.options}
-    asked |= {"devices": spec.devices} if spec.devices is not None else {}
-    asked |= {"shards": spec.shards} if spec.shards is not None else {}
-    found = [f"{name} {getattr(region, name)}, not {value}" for name, value in asked.items() if getattr(region, name) != value]
+    requested: dict[str, Any] = {"size": spec.bytes, "replicas": spec.replicas, "granule": spec.granule, "kind": spec.kind}
+    requested |= {"dtype": spec.dtype, "shape": spec.shape, "options": spec.options}
+    requested |= {"devices": spec.devices} if spec.devices is not None else {}
+    requested |= {"shards": spec.shards} if spec.shards is not None else {}
+    found = [
+        f"{name} {getattr(region, name)}, not {value}" for name, value in requested.items() if getattr(region, name) != value
+    ]
     if spec.token is not None and token_hash(spec.token) != region.token_sha256:
         found.append("another token")
     return found

@@ -198,10 +198,10 @@ def finish(context: ControllerContext) -> None:
         context.memory.settle_groups()
     for name, shards in pending.items():
         for placed in shards:
-            _tell(name, placed.now, placed.installed)
+            _log_change(name, placed.now, placed.installed)
 
 
-def _tell(region: str, before: Shard, after: Shard) -> None:
+def _log_change(region: str, before: Shard, after: Shard) -> None:
     if after.lost:
         log.error("region %s, shard %d: lost, with %s", region, after.number, ", ".join(before.hosts))
     else:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from netsum.controller_http import Question
+from netsum.controller_http import BackgroundRequest
 from netsum.core.blocks import BlockRejected
 from netsum.core.endpoint import BlockedOn, Endpoint, Waits
 from netsum.core.progress import Work
@@ -80,22 +80,22 @@ class TimeoutDiagnosis:
 
     def __init__(self, explain: Callable[[int], BlockedOn] | None) -> None:
         self._explain = explain
-        self._early: Question[BlockedOn] | None = None
+        self._early: BackgroundRequest[BlockedOn] | None = None
 
     def foresee(self, work: Work[Any], endpoint: Endpoint, silence: InactivityTimer, now: float) -> None:
         """Ask ahead of the deadline, if there is time: no call then waits for a controller that does not answer."""
         if work.timeout is None or work.deadline is None or work.timeout < 2 * ANSWER or now < work.deadline - ANSWER:
             return
         if self._early is None and self._waits(work, endpoint, silence, now):
-            self._early = self._ask(endpoint, now)
+            self._early = self._request(endpoint, now)
 
     def _waits(self, work: Work[Any], endpoint: Endpoint, silence: InactivityTimer, now: float) -> bool:
         assert work.timeout is not None
         return endpoint.base < endpoint.next_serial and now - silence.moved >= min(STILL, work.timeout / 2)
 
-    def _ask(self, endpoint: Endpoint, now: float) -> Question[BlockedOn] | None:
+    def _request(self, endpoint: Endpoint, now: float) -> BackgroundRequest[BlockedOn] | None:
         explain, block = self._explain, endpoint.block_id(endpoint.base)
-        return None if explain is None or endpoint.explain(now) is not None else Question(lambda: explain(block))
+        return None if explain is None or endpoint.explain(now) is not None else BackgroundRequest(lambda: explain(block))
 
     def error(self, work: Work[Any], endpoint: Endpoint, silence: InactivityTimer, now: float) -> CallTimeoutError:
         """The error of a call that has timed out; waits for the controller's answer, at most :data:`ANSWER`."""
@@ -119,7 +119,7 @@ class TimeoutDiagnosis:
         early, self._early = self._early, None
         if early is not None and not early.answered():
             return _UNKNOWN
-        question = self._ask(endpoint, now)  # the early answer may no longer be true
+        question = self._request(endpoint, now)  # the early answer may no longer be true
         if question is None:
             return "", ()
         return question.answer() if question.answered(ANSWER) else _UNKNOWN
@@ -159,7 +159,7 @@ class Stopped(NamedTuple):
     needs: int
 
 
-Told = Stopped | Waits | None
+RejoinReport = Stopped | Waits | None
 
 
 class Recovery:
@@ -168,18 +168,18 @@ class Recovery:
     def __init__(
         self,
         descriptor: Descriptor,
-        ask: Callable[[int, Told], Descriptor],
+        request: Callable[[int, RejoinReport], Descriptor],
         open_transport: Callable[[Descriptor], Transport],
     ) -> None:
-        """``ask(epoch, told)`` asks the controller once. It returns the current descriptor, or raises :class:`NotReadyError`
-        if there is none yet, or the error that ends the communicator. ``told`` is the member's report or, as long as it goes
-        on, what it waits for."""
+        """``request(epoch, report)`` asks the controller once. It returns the current descriptor, or raises
+        :class:`NotReadyError` if there is none yet, or the error that ends the communicator. ``report`` is
+        the member's report or, as long as it goes on, what it waits for."""
         self.descriptor = descriptor
         self.reason = ""
-        self._ask = ask
+        self._request = request
         self._open = open_transport
         self._refusal: BlockRejected | None = None
-        self._question: Question[Descriptor] | None = None
+        self._question: BackgroundRequest[Descriptor] | None = None
         self._about: BlockRejected | None = None  # what the question was asked for
         self._wonders = False
         self._next_epoch: int | None = None  # which is about to resume this one
@@ -210,22 +210,22 @@ class Recovery:
     def _is_in_doubt(self) -> bool:
         return self._refusal is not None or self._wonders or self.stopped
 
-    def ask(self, needs: int, now: float, waits: Waits | None = None) -> Descriptor | None:
+    def request(self, needs: int, now: float, waits: Waits | None = None) -> Descriptor | None:
         """Ask once, or look for the answer. Returns the descriptor of the epoch to continue in; None if there is no answer
         yet, or nothing has changed. Raises the error that ends the communicator."""
         question = self._question
         if question is None:
             epoch, self._about = self.descriptor.epoch, self._refusal
-            told = waits if self._next_epoch is None else Stopped(self._next_epoch, needs)
-            question = self._question = Question(lambda: self._ask(epoch, told))
+            report = waits if self._next_epoch is None else Stopped(self._next_epoch, needs)
+            question = self._question = BackgroundRequest(lambda: self._request(epoch, report))
             if self._about is not None or self.stopped:  # else there are packets to send and to receive
                 question.answered(BRIEF)
-        if not question.answered() and time.monotonic() - question.asked < LONGEST:
+        if not question.answered() and time.monotonic() - question.begun < LONGEST:
             return None
         self._question = None
         return self._received(question, now)
 
-    def _received(self, question: Question[Descriptor], now: float) -> Descriptor | None:
+    def _received(self, question: BackgroundRequest[Descriptor], now: float) -> Descriptor | None:
         refusal = self._about
         self._next = now + PAUSE
         try:

@@ -121,7 +121,7 @@ class JobSession:
         if recovery is None or not recovery.due(now):
             return False
         endpoint = self.endpoint
-        descriptor = recovery.ask(endpoint.block_id(endpoint.prefix), now, endpoint.waits())
+        descriptor = recovery.request(endpoint.block_id(endpoint.prefix), now, endpoint.waits())
         if descriptor is None:
             return False
         following = resume_endpoint(endpoint, descriptor)
@@ -193,7 +193,7 @@ class JobSession:
                 f"block {block}: another rank made a different call, or failed in this one; {self._own_call(block)}"
             ) from None
         if self._recovery is not None and self._recovery.begin(rejection):
-            self._log.asks(block, str(rejection))
+            self._log.requests(block, str(rejection))
             return
         reason = rejection.reason
         if reason is Outcome.FINGERPRINT_MISMATCH:

@@ -69,11 +69,11 @@ class MemoryWork(Work[Any]):
         loop = asyncio.get_running_loop()
         over = loop.create_future()
 
-        def tell() -> None:
+        def notify() -> None:
             if not over.done():  # the coroutine may have been cancelled
                 over.set_result(None)
 
-        self.add_done_callback(lambda _: loop.call_soon_threadsafe(tell))
+        self.add_done_callback(lambda _: loop.call_soon_threadsafe(notify))
         yield from over.__await__()
         return self.wait()
 

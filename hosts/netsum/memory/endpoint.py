@@ -129,8 +129,8 @@ class Shared:
             tags, payload = split_memory(header, packet)
         except ValueError:
             return None
-        told = Tags(run.header.key, header, payload).of(client, sequence) in tags
-        return header._replace(client=client, sequence=sequence) if told else None
+        note_positions = Tags(run.header.key, header, payload).of(client, sequence) in tags
+        return header._replace(client=client, sequence=sequence) if note_positions else None
 
 
 WAYS: Final = 16
@@ -370,7 +370,7 @@ class MemoryEndpoint:
             straight = int(which[-1]) - int(which[0]) == number - 1 and bool((np.diff(which) == 1).all())
             taken = rows[which[0] : which[0] + number] if straight else rows[which]
             run.put(np.arange(start, start + number), taken[:, _HEAD : _HEAD + expected])
-        run.told(heads["shard"][which], heads["key"][which])
+        run.note_positions(heads["shard"][which], heads["key"][which])
         self._complete(first, number, flight, now)
         return True
 
@@ -413,7 +413,7 @@ class MemoryEndpoint:
                 run.on_reply(row, header, payload.data)
             elif run.reply_bytes:
                 run.put(np.array([row]), payload[None])
-            run.told(np.array([header.shard]), np.array([header.key], np.uint64))
+            run.note_positions(np.array([header.shard]), np.array([header.key], np.uint64))
         else:
             self.stats.refused[status_name(status)] += 1
             if status in AGAIN:

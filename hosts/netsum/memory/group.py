@@ -32,7 +32,7 @@ class InstructionGroup:
 
     def __init__(self, memory: MemoryArray, *, wanted: bool) -> None:
         self._memory = memory
-        self._asks = wanted
+        self._requests_replies = wanted
         self._alone, self._most = 0, _NEVER
         self._runs: list[InstructionRun] = []
         if wanted:
@@ -43,7 +43,7 @@ class InstructionGroup:
 
     def run(self, task: Task, header: MemoryHeader, *words: Any, on_reply: OnReply, **more: Any) -> InstructionRun:
         """Instructions whose replies may come to all: see :meth:`netsum.memory.array.MemoryArray.run`."""
-        if not self._asks:
+        if not self._requests_replies:
             return self._memory.run(task, header, *words, on_reply=on_reply, **more)
 
         def take(row: int, reply: MemoryHeader, payload: memoryview) -> None:
@@ -59,11 +59,11 @@ class InstructionGroup:
             self._alone, self._most = 0, _NO_MORE
         elif reply.lane == LaneType.FLOAT32 and reply.argument & 0xFFFFFFFF:
             self._alone += 1
-            if self._asks and self._alone >= self._most:
+            if self._requests_replies and self._alone >= self._most:
                 self._stop("none has come")
 
     def _stop(self, why: str) -> None:
-        self._asks = False
+        self._requests_replies = False
         for run in self._runs:
             run.header = run.header._replace(flags=0)
         log.warning(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from netsum.controller_http import Asking
+from netsum.controller_http import ControllerRequests
 from netsum.descriptor import MemberLink
 from netsum.errors import JoinError
 from netsum.memory.array import MemoryArray
@@ -68,7 +68,7 @@ def open(  # noqa: A001 - netsum.memory.open, like io.open
     environment = Environment.read()
     limit = environment.timeout if call_timeout is None else seconds(call_timeout, "call_timeout")
     if descriptor is None:
-        descriptor = _ask(
+        descriptor = _request_region(
             name,
             controller or environment.controller,
             token or environment.token,
@@ -101,17 +101,17 @@ def _opened(
     return MemoryArray(client, descriptor, piece)
 
 
-def _ask(
+def _request_region(
     name: str | None, controller: str | None, token: str | None, host: str | None, *, readonly: bool, deadline: float
 ) -> RegionDescriptor:
     if name is None or controller is None:
         missing = "`name`" if name is None else "`controller` (or NETSUM_CONTROLLER)"
         raise JoinError(f"to open a region, give {missing}; or a descriptor")
     url = f"{controller.rstrip('/')}/v1/memory/regions/{urllib.parse.quote(name, safe='')}"
-    asking = Asking(url, token, controller, f"region {name!r}")
+    requests = ControllerRequests(url, token, controller, f"region {name!r}")
     query = {**({"host": host} if host else {}), **({"access": "read"} if readonly else {})}
     path = "?" + urllib.parse.urlencode(query) if query else ""
-    return asking.until(deadline, lambda left: RegionDescriptor.from_dict(asking.ask("GET", path, timeout=left)))
+    return requests.until(deadline, lambda left: RegionDescriptor.from_dict(requests.request("GET", path, timeout=left)))
 
 
 def _read(path: Path) -> RegionDescriptor:

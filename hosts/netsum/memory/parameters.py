@@ -24,7 +24,7 @@ from netsum.wire.memory import Instruction, LaneType, MemoryHeader
 
 Floats = NDArray[np.float32]
 
-_ASK: Final = 0
+_QUERY: Final = 0
 _LEAVE: Final = 2**32 - 1
 LAST_STEP: Final = np.uint64(2**32 - 2)
 
@@ -125,7 +125,7 @@ class Parameters:
 
     def leave(self, *, timeout: float | None = None) -> None:
         """This worker pushes no more: no worker waits for it."""
-        self._wait(lambda task: self._asking(task, _LEAVE), timeout)
+        self._wait(lambda task: self._query_step(task, _LEAVE), timeout)
 
     def close(self) -> None:
         if self._owns:
@@ -183,7 +183,7 @@ class Parameters:
     # Flows
 
     def _beginning(self, task: Task) -> Flow:
-        made = yield from self._asking(task, _ASK)
+        made = yield from self._query_step(task, _QUERY)
         if made:
             yield from self._loading(task)
         elif self.worker == 0:
@@ -194,7 +194,7 @@ class Parameters:
                 self.memory.client.submit(self.memory.run(task, header, addresses, data=flat, offsets=offsets))
             yield task.done
 
-    def _asking(self, task: Task, step: int) -> Flow:
+    def _query_step(self, task: Task, step: int) -> Flow:
         """Ask all blocks how far they are; returns the most steps that any has made."""
         made = [0]
 
@@ -270,28 +270,28 @@ class Parameters:
         late = np.array([row for row in rows.tolist() if row not in answers.shares], np.int64)
         if late.size:
             header = MemoryHeader(Instruction.OPTIMIZE, lane=LaneType.BYTES)
-            ask = self.memory.run(
+            query = self.memory.run(
                 task, header, self._blocks.addresses[late], arguments=arguments[late], on_reply=answers.taker(late)
             )
-            self.memory.client.submit(ask)
+            self.memory.client.submit(query)
             yield task.done
         ready = [row for row in rows.tolist() if row not in late.tolist()]
         # Where a block has gone on, so has its whole layer.
         gone = {self._blocks.layer_of[row] for row in rows.tolist() if row not in answers.shares}
         self._read(task, np.array([row for row in ready if self._blocks.layer_of[row] in gone], np.int64), answers.flat)
-        told = np.array([row for row in ready if self._blocks.layer_of[row] not in gone], np.int64)
-        if told.size:
-            norms = self._blocks.totals(told, answers.shares)
+        ready_rows = np.array([row for row in ready if self._blocks.layer_of[row] not in gone], np.int64)
+        if ready_rows.size:
+            norms = self._blocks.totals(ready_rows, answers.shares)
             header = MemoryHeader(Instruction.OPTIMIZE, length=16, lane=LaneType.FLOAT64)
-            tell = self.memory.run(
+            update = self.memory.run(
                 task,
                 header,
-                self._blocks.addresses[told],
+                self._blocks.addresses[ready_rows],
                 data=norms.reshape(-1).view(np.uint8),
-                arguments=arguments[told],
-                on_reply=answers.taker(told),
+                arguments=arguments[ready_rows],
+                on_reply=answers.taker(ready_rows),
             )
-            self.memory.client.submit(tell)
+            self.memory.client.submit(update)
         yield task.done
 
 

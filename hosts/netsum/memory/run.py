@@ -165,7 +165,7 @@ class InstructionRun:
             return head + self.sent_bytes
         return head
 
-    def told(self, shards: NDArray[Any], positions: NDArray[Any]) -> None:
+    def note_positions(self, shards: NDArray[Any], positions: NDArray[Any]) -> None:
         """Replies came from these shards, and said these positions."""
         if self.positions is not None:
             np.maximum.at(self.positions, shards.astype(np.uint64) & self._mask, positions.astype(np.uint64))

@@ -239,7 +239,7 @@ class Chains:
         if not link.take(header.sequence, now, again=bool(header.flags & Flag.REPEAT)):
             self._stats.duplicates += 1
             return
-        self._ask(stream, link.gaps(now))
+        self._request_gaps(stream, link.gaps(now))
         if known:
             self._take_hop(block_id, hop)
         elif id_distance(block_id, next_id) >= 0:
@@ -293,7 +293,7 @@ class Chains:
 
     # What is missing
 
-    def _ask(self, stream: Stream, gaps: Sequence[Gap]) -> None:
+    def _request_gaps(self, stream: Stream, gaps: Sequence[Gap]) -> None:
         """READ packets of these numbers, from the first to the last."""
         rank, area = stream
         for first, last in gaps:
@@ -314,11 +314,11 @@ class Chains:
         """The other end tells the number of its next packet. Tell it the first that is missing here."""
         link, (rank, area) = self._incoming[stream], stream
         link.expect(following)
-        self._ask(stream, link.gaps(now))
+        self._request_gaps(stream, link.gaps(now))
         nop = MemoryHeader(Instruction.NOP, self._address(rank, area, 0), flags=Flag.REPLY, sequence=link.lacking)
         self._post(rank, nop)
 
-    def tell(self, gone: Collection[int]) -> None:
+    def announce_sent(self, gone: Collection[int]) -> None:
         """Tell the others how much was sent; they answer how much of it they have."""
         for rank, to in self.unsettled(gone):
             number = self._outgoing[to].next
@@ -328,7 +328,7 @@ class Chains:
         """The frames to send now. ``waiting``: this member waits for others, and asks if nothing comes for long; but only if it
         has ``listened``: whatever has come is taken."""
         for stream, link in self._incoming.items() if listened or not waiting else ():
-            self._ask(stream, link.overdue(now, waiting=waiting))
+            self._request_gaps(stream, link.overdue(now, waiting=waiting))
         frames, self._frames = self._frames, []
         return frames
 

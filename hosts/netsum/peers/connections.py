@@ -69,7 +69,7 @@ class PeerSession:
         self._expected = 0  # number of the next message to arrive
         self._early: dict[int, bytes] = {}
         self._owed = 0  # messages that have arrived since the last frame was sent
-        self._asked = False  # the other end wants an answer from us
+        self._answer_due = False  # the other end wants an answer from us
         self._lacks = False  # the other end is to repeat
         self._lacked = -1  # the last message asked for because later ones had arrived
 
@@ -94,7 +94,7 @@ class PeerSession:
 
     def poll(self, now: float, flags: int, at: int) -> list[tuple[bytes, ...]]:
         """The frames to send now, each a head and a message; a head alone if only an answer or an acknowledgment is due."""
-        wanted = self._lacks or self._asked or self._owed >= ACK_EVERY or flags & Flag.ANSWER
+        wanted = self._lacks or self._answer_due or self._owed >= ACK_EVERY or flags & Flag.ANSWER
         if self._sent == len(self._kept):
             return [(self.head(flags, at),)] if wanted else []
         frames: list[tuple[bytes, ...]] = []
@@ -107,7 +107,7 @@ class PeerSession:
 
     def head(self, flags: int, at: int) -> bytes:
         flags |= Flag.AGAIN * self._lacks
-        self._owed, self._asked, self._lacks = 0, False, False
+        self._owed, self._answer_due, self._lacks = 0, False, False
         return HEAD.pack(flags, self._algorithm, at, self._first + self._sent, self._expected)
 
     def lost(self) -> None:
@@ -130,7 +130,7 @@ class PeerSession:
             self._sent = 0
             self._timed = None
         if head.flags & Flag.ANSWER:
-            self._asked = True
+            self._answer_due = True
         if not head.flags & Flag.DATA:
             self._lacks = self._lacks or head.number > self._expected
             return []

@@ -11,9 +11,9 @@ from netsum.peers.connections import Head, PeerSession
 from netsum.peers.wire import FRAME, HEAD, RANK, Flag, rank_of
 from netsum.stats import Stats
 
-ASK_FIRST: Final = 0.05
+QUERY_FIRST: Final = 0.05
 """Seconds of waiting before every member is queried for its progress; each further question waits twice as long, ..."""
-ASK_AFTER: Final = 0.25
+QUERY_AFTER: Final = 0.25
 """... up to this."""
 _IDS: Final = 1 << 32
 
@@ -40,8 +40,8 @@ class Messenger:
         """The number of questions that each rank has left unanswered. (While this process was stopped, it asked none.)"""
         self._ends = {rank: PeerSession(algorithm, stats) for rank in self.unanswered}
         self._flags = 0
-        self._ask_at: float | None = None
-        self._pause = ASK_FIRST
+        self._query_at: float | None = None
+        self._pause = QUERY_FIRST
 
     @property
     def settled(self) -> bool:
@@ -63,7 +63,7 @@ class Messenger:
     def poll(self, now: float, *, waiting: bool) -> list[Frame]:
         """The frames to send now; the members that get least come first, since one link carries them all one after the other.
         ``waiting``: this member waits for others."""
-        flags = self._flags | Flag.ANSWER * self._asks(now, waiting)
+        flags = self._flags | Flag.ANSWER * self._queries(now, waiting)
         to_each = [
             [(RANK.pack(rank) + head, *message) for head, *message in end.poll(now, flags, self.at)]
             for rank, end in self._ends.items()
@@ -71,14 +71,14 @@ class Messenger:
         to_each.sort(key=lambda frames: sum(len(part) for frame in frames for part in frame))
         return self._counted(frame for frames in to_each for frame in frames)
 
-    def _asks(self, now: float, waiting: bool) -> bool:
+    def _queries(self, now: float, waiting: bool) -> bool:
         if not waiting:
-            self._ask_at = None
-        elif self._ask_at is None:
-            self._ask_at, self._pause = now + ASK_FIRST, ASK_FIRST
-        elif now >= self._ask_at:
-            self._pause = min(2 * self._pause, ASK_AFTER)
-            self._ask_at = now + self._pause
+            self._query_at = None
+        elif self._query_at is None:
+            self._query_at, self._pause = now + QUERY_FIRST, QUERY_FIRST
+        elif now >= self._query_at:
+            self._pause = min(2 * self._pause, QUERY_AFTER)
+            self._query_at = now + self._pause
             for rank in self.unanswered:
                 self.unanswered[rank] += 1
             return True

@@ -43,8 +43,8 @@ _plan = lru_cache(maxsize=256)(make_plan)
 def _chunk(descriptor: Descriptor) -> int:
     """Most blocks of a batch that a file's plan asks for."""
     name = descriptor.algorithm
-    asked = read_plan(name.removeprefix(PLAN)).chunk_bytes if name.startswith(PLAN) else None
-    return LONGEST if asked is None else max(1, asked // descriptor.block_bytes)
+    planned = read_plan(name.removeprefix(PLAN)).chunk_bytes if name.startswith(PLAN) else None
+    return LONGEST if planned is None else max(1, planned // descriptor.block_bytes)
 
 
 class PeerEndpoint:
@@ -305,7 +305,7 @@ class PeerEndpoint:
         transport.send(self.messenger.say(Flag.ANSWER, self.messenger.at))
         while not self._settled and time.monotonic() < until:
             if self.chains is not None:
-                self.chains.tell(self.messenger.gone)
+                self.chains.announce_sent(self.messenger.gone)
             self.progress(transport, WAIT_SLICE)
         for _ in range(GOODBYE_REPEATS):
             transport.send(self.messenger.say(Flag.BYE, self.messenger.at))
@@ -333,12 +333,12 @@ class PeerEndpoint:
         if silent:
             who = ", ".join(map(str, silent))
             return f"waiting for rank {who}, whose packets of chains (UDP) do not come here", silent
-        unknown = [str(rank) for rank in others if not self._has_told(rank)]
+        unknown = [str(rank) for rank in others if not self._has_reported(rank)]
         if unknown:
             return f"whom it waits for is not known: rank {', '.join(unknown)} cannot have answered yet", ()
         return "every rank has begun the block, and answers", ()
 
-    def _has_told(self, rank: int) -> bool:
+    def _has_reported(self, rank: int) -> bool:
         """True if something was received from it since the oldest block is waited for."""
         received = self.messenger.last_received(rank)
         return received is not None and self._since is not None and received >= self._since
@@ -355,4 +355,4 @@ class PeerEndpoint:
                 return "from which nothing has come"
             if now - received > SILENT:
                 return f"from which nothing has come for {now - received:.1f} s"
-        return "which has not come to it" if behind and self._has_told(rank) else ""
+        return "which has not come to it" if behind and self._has_reported(rank) else ""

@@ -99,8 +99,8 @@ def parse_plan(text: str | bytes) -> PlanFile:
         if not _whole(weight, 1):
             raise ValueError(f"roots.{name} is {weight!r}, must be a whole number from 1")
     network = json.dumps(_object(data["network"], "network", set())) if "network" in data else ""
-    told = json.dumps([hosts, data["parts"], chunk], sort_keys=True)
-    digest = zlib.crc32(told.encode())
+    text = json.dumps([hosts, data["parts"], chunk], sort_keys=True)
+    digest = zlib.crc32(text.encode())
     return PlanFile(str(data.get("topology", "")), hosts, tuple(parts), chunk, roots, digest, network)
 
 

@@ -34,7 +34,7 @@ class Incoming:
         self._missing: dict[int, None] = {}  # in ascending order
         self._gaps: list[Gap] = []  # found since they were last asked for
         self._trip = RttEstimator()
-        self._asked: float | None = None
+        self._queried_at: float | None = None
         self._pause = 0.0
 
     @property
@@ -67,10 +67,10 @@ class Incoming:
 
     def answered(self, now: float, *, again: bool = True) -> None:
         """The other end is there."""
-        if again and self._asked is not None and self.unanswered <= 1:  # else it may answer an earlier question
-            self._trip.learn(now - self._asked)
+        if again and self._queried_at is not None and self.unanswered <= 1:  # else it may answer an earlier question
+            self._trip.learn(now - self._queried_at)
         if again:
-            self._asked = None
+            self._queried_at = None
         self.last_received, self.unanswered, self._pause = now, 0, self._trip.rto
         self.due = now + self._pause
 
@@ -78,7 +78,7 @@ class Incoming:
         """Gaps to ask for at once."""
         found, self._gaps = self._gaps, []
         if found:
-            self._asked = now
+            self._queried_at = now
         return found
 
     def overdue(self, now: float, *, waiting: bool) -> list[Gap]:
@@ -91,7 +91,7 @@ class Incoming:
         if now < self.due:
             return []
         self.unanswered += 1
-        self._asked = now
+        self._queried_at = now
         self._pause = min(2 * self._pause, MOST_PAUSE)
         self.due = now + self._pause
         return [*self._runs(), (self._next, self._next)]

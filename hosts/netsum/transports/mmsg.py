@@ -54,7 +54,7 @@ class MessageArray:
     Attributes:
         rows: uint8[packets, bytes], each row contiguous.
         lengths: of the packets received last.
-        tos: the second byte of their IPv4 headers, if :meth:`ask_for_tos` was called.
+        tos: the second byte of their IPv4 headers, if :meth:`request_tos` was called.
     """
 
     def __init__(self, rows: NDArray[np.uint8], address: tuple[str, int] | None = None) -> None:
@@ -76,7 +76,7 @@ class MessageArray:
         self.tos: NDArray[np.uint8] | None = None
         self.show(rows)
 
-    def ask_for_tos(self) -> None:
+    def request_tos(self) -> None:
         """Receive the second byte of each packet's IPv4 header, too, from a socket that has IP_RECVTOS."""
         if AVAILABLE:
             self.tos = self._control["tos"]

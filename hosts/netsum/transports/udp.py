@@ -77,7 +77,7 @@ class UdpTransport(Datagrams):
 
     def __init__(self, local: Address, remote: Address) -> None:
         super().__init__(local, remote)
-        self._incoming.ask_for_tos()
+        self._incoming.request_tos()
         self._from = socket.gethostbyname(remote[0]), remote[1]
         self._group: SocketBatch | None = None
         self._either = select.poll()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 from netsum_memory.replication.log import LogRecord, M
-from netsum_memory.replication.messages import Ack, Ask, Counted, Given, Offer, Order, OrderEntry, PeerMessage, Piece
+from netsum_memory.replication.messages import Ack, Counted, Fetch, Given, Offer, Order, OrderEntry, PeerMessage, Piece
 from netsum_memory.replication.transfer import Outstanding, SnapshotTransfer
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ UNCOUNTED: Final = 1 << 64
 """Beyond any position: a joining device does not know yet from where on it counts."""
 
 
-class Told(NamedTuple):
+class Ordered(NamedTuple):
     """The primary's word on a position: the record's epoch, and the instruction or its entry."""
 
     epoch: int
@@ -40,13 +40,13 @@ class Backup(Generic[M]):
         self.replica = replica
         self.agreed = self.end = replica.committed
         self.executed = 0
-        self._told: dict[int, Told] = {}
-        self._asking = Outstanding()
+        self._orders: dict[int, Ordered] = {}
+        self._outstanding = Outstanding()
         self.joining = joining
         self.counted = UNCOUNTED if joining else 0
         self._loading: SnapshotTransfer | None = None
         self._owes_ack = False
-        self._heard = False
+        self._in_contact = False
 
     @property
     def ready(self) -> bool:
@@ -59,19 +59,19 @@ class Backup(Generic[M]):
     def start(self) -> None:
         self._owes_ack = True
         if not self.replica.whole:
-            self._ask_for(0)  # this primary's copy, since that of another has come in part
+            self._fetch(0)  # this primary's copy, since that of another has come in part
 
     # --- what the primary says ----------------------------------------------------------------------------------------
 
     def receive(self, number: int, peer_message: PeerMessage) -> None:
         if number != 0:
             return
-        self._heard = True
+        self._in_contact = True
         if isinstance(peer_message, Order):
             self._ordered(peer_message)
         elif isinstance(peer_message, Given):
             self._came(peer_message.position)
-            self._tell(peer_message.position, Told(peer_message.of, message=peer_message.message))
+            self._note(peer_message.position, Ordered(peer_message.of, message=peer_message.message))
         elif isinstance(peer_message, Counted):
             self.counted = min(self.counted, peer_message.position)
             self._owes_ack = True
@@ -83,7 +83,7 @@ class Backup(Generic[M]):
 
     def _ordered(self, peer_message: Order) -> None:
         for position, entry in enumerate(peer_message.entries, peer_message.first):
-            self._tell(position, Told(entry.epoch, entry))
+            self._note(position, Ordered(entry.epoch, entry))
         self.end = max(self.end, peer_message.end)
         self.executed = max(self.executed, peer_message.committed)
         self._owes_ack = True
@@ -93,11 +93,11 @@ class Backup(Generic[M]):
         executed."""
         return 0 if self.joining else min(self.executed, self.replica.log.end)
 
-    def _tell(self, position: int, told: Told) -> None:
+    def _note(self, position: int, order: Ordered) -> None:
         if self.agreed < position <= self.agreed + AHEAD and self.replica.whole:
-            before = self._told.get(position)
+            before = self._orders.get(position)
             if before is None or before.message is None:
-                self._told[position] = told
+                self._orders[position] = order
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
@@ -105,63 +105,63 @@ class Backup(Generic[M]):
         """Agree as far as possible, execute what all have, request what is missing."""
         before = self.agreed
         self.agreed = max(before, self.trusted())
-        while (told := self._told.get(self.agreed + 1)) is not None and self._agree(self.agreed + 1, told):
+        while (order := self._orders.get(self.agreed + 1)) is not None and self._agree(self.agreed + 1, order):
             self.agreed += 1
         if self.agreed > before:
-            self._asking.done(self.agreed)
+            self._outstanding.done(self.agreed)
             for position in range(before + 1, self.agreed + 1):
-                self._told.pop(position, None)
+                self._orders.pop(position, None)
             self._owes_ack = True
         self.replica.execute(min(self.executed, self.agreed))
         self.replica.forget(self.replica.committed - self.replica.keep)
-        self._ask()
+        self._fetch_missing()
 
-    def _agree(self, position: int, told: Told) -> bool:
+    def _agree(self, position: int, order: Ordered) -> bool:
         """True if the log has the primary's record there now. A record of another epoch there, and all behind it, was never
         acknowledged to any client, or the primary would have it."""
         mine = self.replica.log.at(position)
-        if mine is not None and self.same(mine, told):
+        if mine is not None and self.same(mine, order):
             return True
-        message = self._message(told)
+        message = self._message(order)
         if message is None:
             return False
         if mine is not None:
             self.replica.cut(position)
-        self.replica.append(LogRecord(told.epoch, message))
+        self.replica.append(LogRecord(order.epoch, message))
         return True
 
-    def same(self, mine: LogRecord[M], told: Told) -> bool:
-        return mine.epoch == told.epoch
+    def same(self, mine: LogRecord[M], order: Ordered) -> bool:
+        return mine.epoch == order.epoch
 
-    def _message(self, told: Told) -> M | None:
-        if told.entry is None:
-            return told.message  # type: ignore[no-any-return]
-        message = self.replica.pool.get(told.entry.name)
-        if message is None or self.replica.machine.digest(message) != told.entry.digest:
+    def _message(self, order: Ordered) -> M | None:
+        if order.entry is None:
+            return order.message  # type: ignore[no-any-return]
+        message = self.replica.pool.get(order.entry.name)
+        if message is None or self.replica.machine.digest(message) != order.entry.digest:
             return None
         return message
 
-    def _ask(self) -> None:
+    def _fetch_missing(self) -> None:
         if self.agreed >= self.end or not self.replica.whole:
             return
         wanted = (position for position in range(self.agreed + 1, self.end + 1) if self._lacks(position))
-        for position in self._asking.more(wanted):
-            self._ask_for(position)
+        for position in self._outstanding.more(wanted):
+            self._fetch(position)
 
     def _lacks(self, position: int) -> bool:
-        told = self._told.get(position)
-        if told is None:
+        order = self._orders.get(position)
+        if order is None:
             return position <= self.agreed + AHEAD
         mine = self.replica.log.at(position)
-        return not (mine is not None and self.same(mine, told)) and self._message(told) is None
+        return not (mine is not None and self.same(mine, order)) and self._message(order) is None
 
     def _came(self, position: int) -> None:
-        for overdue in self._asking.came(position):
-            self._ask_for(overdue)
+        for overdue in self._outstanding.came(position):
+            self._fetch(overdue)
 
-    def _ask_for(self, position: int) -> None:
+    def _fetch(self, position: int) -> None:
         mine = self.replica.log.at(position)
-        self.replica.send(0, Ask(self.replica.epoch, position, mine.epoch if mine is not None else 0))
+        self.replica.send(0, Fetch(self.replica.epoch, position, mine.epoch if mine is not None else 0))
 
     # --- a copy of everything -----------------------------------------------------------------------------------------
 
@@ -174,8 +174,8 @@ class Backup(Generic[M]):
         replica.whole = False
         replica.log.forget(replica.log.end + 1)
         replica.committed = self.agreed = 0
-        self._told.clear()
-        self._asking.again()
+        self._orders.clear()
+        self._outstanding.again()
         replica.machine.begin(peer_message.position)
         self._loading = SnapshotTransfer(peer_message)
         self._load()
@@ -185,7 +185,7 @@ class Backup(Generic[M]):
         assert loading is not None
         for data in loading.take():
             replica.machine.piece(data)
-        for peer_message in loading.asks(replica.epoch):
+        for peer_message in loading.fetches(replica.epoch):
             replica.send(0, peer_message)
         if not loading.over:
             return
@@ -208,11 +208,11 @@ class Backup(Generic[M]):
 
     def tend(self) -> None:
         """Repeat the requests that have no answer."""
-        self._asking.again()
+        self._outstanding.again()
         if self._loading is not None:
             self._loading.again()
             self._load()
         elif not self.replica.whole:
-            self._ask_for(0)
-        if not self._heard or not self.ready:
+            self._fetch(0)
+        if not self._in_contact or not self.ready:
             self._owes_ack = True

@@ -45,7 +45,7 @@ class Counted(NamedTuple):
     position: int
 
 
-class Ask(NamedTuple):
+class Fetch(NamedTuple):
     """To the primary: send me the record at ``position``; if it is of epoch ``mine``, I have it, and need to be told only
     that."""
 
@@ -71,7 +71,7 @@ class Offer(NamedTuple):
     pieces: int
 
 
-class AskPiece(NamedTuple):
+class FetchPiece(NamedTuple):
     epoch: int
     position: int
     number: int
@@ -86,7 +86,7 @@ class Piece(NamedTuple):
     data: bytes
 
 
-PeerMessage = Order | Ack | Counted | Ask | Given | Offer | AskPiece | Piece
+PeerMessage = Order | Ack | Counted | Fetch | Given | Offer | FetchPiece | Piece
 
 
 # Messages as packets: an instruction's header, whose fields mean something else between devices.
@@ -107,7 +107,7 @@ RECORD_SEGMENTS: Final = MAX_SEGMENTS - 2
 _END: Final = struct.Struct(">Q")
 _ENTRY: Final = struct.Struct(">IIQI")
 _COUNTED: Final = 2
-_ASK, _GIVEN, _OFFER, _ASK_PIECE, _PIECE = range(5)
+_FETCH, _GIVEN, _OFFER, _FETCH_PIECE, _PIECE = range(5)
 
 
 def pack(peer_message: PeerMessage, blank: MemoryHeader) -> bytes:
@@ -123,12 +123,12 @@ def pack(peer_message: PeerMessage, blank: MemoryHeader) -> bytes:
         header = _filled(header, Instruction.ACK, peer_message.position, int(peer_message.ready), peer_message.executed)
     elif isinstance(peer_message, Counted):
         header = _filled(header, Instruction.ACK, peer_message.position, _COUNTED)
-    elif isinstance(peer_message, Ask):
-        header = _filled(header, Instruction.RECORD, peer_message.position, _ASK, peer_message.mine)
+    elif isinstance(peer_message, Fetch):
+        header = _filled(header, Instruction.RECORD, peer_message.position, _FETCH, peer_message.mine)
     elif isinstance(peer_message, Offer):
         header = _filled(header, Instruction.RECORD, peer_message.position, _OFFER, peer_message.pieces)
-    elif isinstance(peer_message, AskPiece):
-        header = _filled(header, Instruction.RECORD, peer_message.position, _ASK_PIECE, peer_message.number)
+    elif isinstance(peer_message, FetchPiece):
+        header = _filled(header, Instruction.RECORD, peer_message.position, _FETCH_PIECE, peer_message.number)
     elif isinstance(peer_message, Piece):
         header = _filled(header, Instruction.RECORD, peer_message.position, _PIECE, peer_message.number)
         payload = peer_message.data
@@ -148,9 +148,9 @@ def _record(header: MemoryHeader, peer_message: Given) -> tuple[MemoryHeader, tu
     return header, (*segments, inner.argument, peer_message.of << 8 | inner.instruction), payload
 
 
-def parse(told: MemoryMessage) -> PeerMessage | None:
+def parse(order: MemoryMessage) -> PeerMessage | None:
     """The message in a packet, or None if there is none."""
-    header, segments, payload, _ = told
+    header, segments, payload, _ = order
     epoch, position, address, status = header.epoch, header.argument, header.address, header.status
     if header.instruction == Instruction.ORDER:
         return _order(header, payload)
@@ -162,11 +162,11 @@ def parse(told: MemoryMessage) -> PeerMessage | None:
         return _given(header, segments, payload) if len(segments) >= 2 else None
     if status == _PIECE:
         return Piece(epoch, position, address, payload)
-    if status == _ASK:
-        return Ask(epoch, position, address)
+    if status == _FETCH:
+        return Fetch(epoch, position, address)
     if status == _OFFER:
         return Offer(epoch, position, address)
-    return AskPiece(epoch, position, address) if status == _ASK_PIECE else None
+    return FetchPiece(epoch, position, address) if status == _FETCH_PIECE else None
 
 
 def _order(header: MemoryHeader, payload: bytes) -> Order | None:

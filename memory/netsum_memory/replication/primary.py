@@ -6,7 +6,18 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Generic
 
 from netsum_memory.replication.log import Copy, LogRecord, M
-from netsum_memory.replication.messages import Ack, Ask, AskPiece, Counted, Given, Offer, Order, OrderEntry, PeerMessage, Piece
+from netsum_memory.replication.messages import (
+    Ack,
+    Counted,
+    Fetch,
+    FetchPiece,
+    Given,
+    Offer,
+    Order,
+    OrderEntry,
+    PeerMessage,
+    Piece,
+)
 
 if TYPE_CHECKING:
     from netsum_memory.replication.replica import Replica
@@ -99,10 +110,10 @@ class Primary(Generic[M]):
             return
         if isinstance(peer_message, Ack):
             self._acknowledged(number, peer_message)
-        elif isinstance(peer_message, Ask):
-            self._asked(number, peer_message)
-        elif isinstance(peer_message, AskPiece):
-            self._asked_piece(number, peer_message)
+        elif isinstance(peer_message, Fetch):
+            self._serve(number, peer_message)
+        elif isinstance(peer_message, FetchPiece):
+            self._serve_piece(number, peer_message)
 
     def _acknowledged(self, number: int, peer_message: Ack) -> None:
         end = self.replica.log.end
@@ -131,7 +142,7 @@ class Primary(Generic[M]):
         """The position up to which all devices that count hold the log."""
         return min((self.held[number] for number in self.needed), default=self.replica.log.end)
 
-    def _asked(self, number: int, peer_message: Ask) -> None:
+    def _serve(self, number: int, peer_message: Fetch) -> None:
         record = self.replica.log.at(peer_message.position)
         if record is not None:
             if peer_message.mine == record.epoch:
@@ -151,7 +162,7 @@ class Primary(Generic[M]):
         position, copy = self._copy
         self.replica.send(number, Offer(self.replica.epoch, position, copy.pieces))
 
-    def _asked_piece(self, number: int, peer_message: AskPiece) -> None:
+    def _serve_piece(self, number: int, peer_message: FetchPiece) -> None:
         if self._copy is None or self._copy[0] != peer_message.position:
             self._offer(number)
             return

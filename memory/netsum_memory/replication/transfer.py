@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from netsum_memory.replication.messages import AskPiece, Offer, Piece
+from netsum_memory.replication.messages import FetchPiece, Offer, Piece
 
 # Open requests: one is repeated at once when later ones are answered.
 
@@ -32,7 +32,7 @@ class Outstanding:
                 break
             if number not in self._turns:
                 now.append(number)
-                self._ask(number)
+                self._fetch_missing(number)
         return now
 
     def came(self, number: int) -> list[int]:
@@ -42,7 +42,7 @@ class Outstanding:
             return []
         overdue = [other for other, asked in self._turns.items() if asked <= turn - OVERTAKEN]
         for other in overdue:
-            self._ask(other)
+            self._fetch_missing(other)
         return overdue
 
     def done(self, upto: int) -> None:
@@ -54,7 +54,7 @@ class Outstanding:
         """Forget all requests, so that everything is requested anew: the last resort."""
         self._turns.clear()
 
-    def _ask(self, number: int) -> None:
+    def _fetch_missing(self, number: int) -> None:
         self._turns[number] = self._turn
         self._turn += 1
 
@@ -74,7 +74,7 @@ class SnapshotTransfer:
         self._pieces = offer.pieces
         self._next = 0  # the first that has not been taken
         self._early: dict[int, bytes] = {}
-        self._asking = Outstanding()
+        self._outstanding = Outstanding()
         self._overdue: list[int] = []
 
     @property
@@ -89,7 +89,7 @@ class SnapshotTransfer:
         number = peer_message.number
         if peer_message.position == self.position and self._next <= number < self._next + AHEAD and number not in self._early:
             self._early[number] = peer_message.data
-            self._overdue += self._asking.came(number)
+            self._overdue += self._outstanding.came(number)
 
     def take(self) -> Iterator[bytes]:
         """The next pieces, as far as they have come."""
@@ -97,12 +97,12 @@ class SnapshotTransfer:
             self._next += 1
             yield data
 
-    def asks(self, epoch: int) -> list[AskPiece]:
+    def fetches(self, epoch: int) -> list[FetchPiece]:
         """The pieces to request now."""
         overdue, self._overdue = self._overdue, []
-        numbers = overdue + self._asking.more(self._missing())
-        return [AskPiece(epoch, self.position, number) for number in numbers]
+        numbers = overdue + self._outstanding.more(self._missing())
+        return [FetchPiece(epoch, self.position, number) for number in numbers]
 
     def again(self) -> None:
         """Request everything that has not come anew."""
-        self._asking.again()
+        self._outstanding.again()

@@ -62,11 +62,11 @@ class Optimum:
             "in_network": str(self.in_network.rate),
             "exact": self.host_only.exact and self.in_network.exact,
             "trees": self.host_only.trees,
-            "bottleneck": self._told(self.host_only),
-            "in_network_bottleneck": self._told(self.in_network),
+            "bottleneck": self._bound_json(self.host_only),
+            "in_network_bottleneck": self._bound_json(self.in_network),
         }
 
-    def _told(self, bound: Bound) -> dict[str, Any]:
+    def _bound_json(self, bound: Bound) -> dict[str, Any]:
         rates = self.topology.rates
         told: dict[str, Any] = {}
         if bound.cut is not None:

@@ -91,12 +91,12 @@ def place(
     _check(placer, lost, only, as_file)
     with console().status(f"{topology.name}: placing") as status:
 
-        def tell(words: str) -> None:
+        def show(words: str) -> None:
             status.update(f"{topology.name}: {words}")
 
-        found = placer.place(seed, tell)
+        found = placer.place(seed, show)
         lose = [(host, fail_over(placer, found, host)) for host in lost]
-        others = _others(placer, seeds, tell) if compare else {}
+        others = _others(placer, seeds, show) if compare else {}
     if plot is not None:
         plot_plan(plot, found)
     if as_file:

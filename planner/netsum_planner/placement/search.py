@@ -140,7 +140,7 @@ class PlacementPlan:
     def efficiency(self) -> float:
         """Of all wanted workers; those of a waiting job do nothing."""
         wanted = sum(each.job.workers for each in self.placements) + sum(job.workers for job, _ in self.waiting)
-        done = sum(each.job.workers * told.efficiency for each, told in zip(self.placements, self.predicted, strict=True))
+        done = sum(each.job.workers * estimate.efficiency for each, estimate in zip(self.placements, self.predicted, strict=True))
         return done / wanted
 
     @cached_property
@@ -155,8 +155,8 @@ class PlacementPlan:
 
     def to_json(self) -> dict[str, Any]:
         jobs: list[dict[str, Any]] = [
-            {"job": each.job.name, "workers": each.job.workers, **each.to_json(), **told.to_json()}
-            for each, told in zip(self.placements, self.predicted, strict=True)
+            {"job": each.job.name, "workers": each.job.workers, **each.to_json(), **estimate.to_json()}
+            for each, estimate in zip(self.placements, self.predicted, strict=True)
         ]
         return {
             "jobs": jobs,
@@ -301,10 +301,10 @@ class Placer:
             if level is not None
         )
         kept = f", {self.spare} of each rack to be kept" if self.spare else ""
-        told = f"{counted(job.workers, 'host')} wanted, {len(free)} free{kept}"
+        estimate = f"{counted(job.workers, 'host')} wanted, {len(free)} free{kept}"
         if job.name in self.errors and job.workers <= len(free):
             return self.errors[job.name]
-        return told if job.workers > len(free) or not scopes else f"{told}, none of its sizes fits ({scopes})"
+        return estimate if job.workers > len(free) or not scopes else f"{estimate}, none of its sizes fits ({scopes})"
 
 
 def _too_large(job: TrainingJob) -> str:

@@ -37,7 +37,7 @@ def read_size(_context: click.Context, _option: click.Parameter, text: str) -> i
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """The jobs and options of a simulation."""
 
     level: str
@@ -102,28 +102,28 @@ def simulate(
 
     Each algorithm runs alone. In a scenario, its jobs run together.
     """
-    asked = _asked(algorithms, scenario, **more)
+    request = _request(algorithms, scenario, **more)
     if scenario is not None:
         runs = [read_scenario(scenario, topology)]
     else:
-        usual = (IN_NETWORK,) if asked.level == "packet" else (IN_NETWORK, "ring")
+        usual = (IN_NETWORK,) if request.level == "packet" else (IN_NETWORK, "ring")
         runs = [Scenario(jobs=(_job(name, size, calls),)) for name in algorithms or usual]
-    if asked.level == "packet":
+    if request.level == "packet":
         require_in_network(*runs)
     if trace is not None:
         if len(runs) != 1 or len(runs[0].jobs) != 1:
             raise click.UsageError("--trace takes one --algorithm, or a scenario of one job")
-        files = write_traces(trace, topology, runs[0], asked.wire, asked.seed)
+        files = write_traces(trace, topology, runs[0], request.wire, request.seed)
         click.echo(f"{files[0]} and so on: {counted(len(files), 'file')}")
         return
     outcomes = []
     for number, each in enumerate(runs, 1):
         with console().status(f"{topology.name}: starting") as status:
 
-            def tell(now: float, share: float, number: int = number) -> None:
+            def show(now: float, share: float, number: int = number) -> None:
                 status.update(f"{topology.name}: {number} of {len(runs)}, {share:.0%}, {now * 1e3:.1f} ms simulated")
 
-            outcomes.append(asked.run(topology, each, tell))
+            outcomes.append(request.run(topology, each, show))
     if plot is not None:
         plot_outcomes(plot, outcomes)
     if as_json:
@@ -132,7 +132,7 @@ def simulate(
         _show(outcomes)
 
 
-def _asked(
+def _request(
     algorithms: Sequence[str],
     scenario: Path | None,
     *,
@@ -144,14 +144,14 @@ def _asked(
     queue: float | None,
     ecn: float | None,
     switch_pps: float | None,
-) -> _Asked:
+) -> _Request:
     if level == "flow" and (loss or queue is not None or ecn is not None or switch_pps is not None):
         raise click.UsageError("--loss, --queue, --ecn and --switch-pps are of packets: add --level packet")
     if scenario is not None and algorithms:
         raise click.UsageError("a scenario has its jobs' algorithms: leave --algorithm out")
     limits = [float("inf") if each is None else each * 1000 for each in (queue, ecn)]
     faults = Faults(loss, limits[0], limits[1], switch_pps or 0.0)
-    return _Asked(level, seed, Wire(window=window, host_s=host_us / 1e6), faults)
+    return _Request(level, seed, Wire(window=window, host_s=host_us / 1e6), faults)
 
 
 def _job(name: str, size: int, calls: int) -> JobPlan:

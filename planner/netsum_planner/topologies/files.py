@@ -134,12 +134,12 @@ def to_yaml(topology: Topology) -> str:
         link = left.pop(0)
         back = replace(link, source=link.target, target=link.source)
         delay = f", delay_us: {link.delay_us:g}" if link.delay_us else ""
-        told = f"from: {link.source}, to: {link.target}, rate_GBps: {float(link.rate):.15g}{delay}"
+        fields = f"from: {link.source}, to: {link.target}, rate_GBps: {float(link.rate):.15g}{delay}"
         if back in left:
             left.remove(back)
-            lines.append(f"  - {{{told}}}")
+            lines.append(f"  - {{{fields}}}")
         else:
-            lines.append(f"  - {{{told}, one_way: true}}")
+            lines.append(f"  - {{{fields}, one_way: true}}")
     if topology.routes:
         lines += ["routes:", *(f"  - [{', '.join(route)}]" for route in topology.routes.values())]
     return "\n".join([*lines, ""])
@@ -200,10 +200,10 @@ def installed(topology: Installed, rate_mbps: float | None = None, source: str =
     ]
     wires += [(f"links.{name}", link.switches, link.rate_mbps) for name, link in topology.links.items()]
     links: list[Link] = []
-    for told, ends, own in wires:
+    for name, ends, own in wires:
         mbps: Any = rate_mbps if own is None else own
         if mbps is None:
-            raise InputError(f"{source}: {told} has no rate_mbps; write it there, or give all links without one a rate (--rate)")
+            raise InputError(f"{source}: {name} has no rate_mbps; write it there, or give all links without one a rate (--rate)")
         links += wire(*ends, exact(mbps) * MBPS)
     return Topology(topology.name, tuple(topology.hosts), dict.fromkeys(topology.switches, True), tuple(links))
 

@@ -329,7 +329,7 @@ def _write_next(out: LlvmFunction) -> None:
 
 
 def _write_run(out: LlvmFunction) -> None:
-    batch, one, done, scan, ask, each, ready, fetch = (out.label() for _ in range(8))
+    batch, one, done, scan, request, each, ready, fetch = (out.label() for _ in range(8))
     out.begin(batch)
     remaining = out.compare("ult", 64, get(out, "%l", Loop.AT), get(out, "%l", Loop.GOT))
     out.branch(remaining, one, done)
@@ -346,8 +346,8 @@ def _write_run(out: LlvmFunction) -> None:
     with out.when(out.compare("ne", 64, wanted, 0)):
         out.give("i64 0")
     count, polled = get(out, "%l", Loop.COUNT), pointer(out, "%l", Loop.POLL)
-    out.branch(out.compare("uge", 64, get(out, "%l", Loop.NEXT), count), ask, each)
-    out.begin(ask)
+    out.branch(out.compare("uge", 64, get(out, "%l", Loop.NEXT), count), request, each)
+    out.begin(request)
     found = out.value(f"call i32 @poll(ptr {polled}, i64 {count}, i32 -1)")
     with out.when(out.compare("sle", 32, found, 0)):
         out.give("i64 0")

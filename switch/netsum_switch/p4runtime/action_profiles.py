@@ -291,7 +291,7 @@ class ActionProfiles:
     def read_member(self, request: Any, response: Any) -> None:
         """Append one member, all of a profile, or all of all; copies that weights need are read, too. Raises RpcError;
         what was read before stays in `response`."""
-        for spec in self._asked(request.action_profile_id):
+        for spec in self._selected(request.action_profile_id):
             state = self._manual(spec)
             ids = self._ids(state)
             for handle in sorted(ids):
@@ -304,7 +304,7 @@ class ActionProfiles:
 
     def read_group(self, request: Any, response: Any) -> None:
         """Append one group, all of a profile, or all of all. Raises RpcError; what was read before stays in `response`."""
-        for spec in self._asked(request.action_profile_id):
+        for spec in self._selected(request.action_profile_id):
             state = self._manual(spec)
             for number, group in sorted(state.groups.items(), key=lambda each: each[1].handle):
                 if request.group_id in (0, number):
@@ -314,7 +314,7 @@ class ActionProfiles:
 
     # What these have in common
 
-    def _asked(self, profile_id: int) -> list[ProfileSpec]:
+    def _selected(self, profile_id: int) -> list[ProfileSpec]:
         return [by_id(self._info.profiles, profile_id)] if profile_id else list(self._info.profiles.values())
 
     def _manual(self, spec: ProfileSpec) -> Programmed:

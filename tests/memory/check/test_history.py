@@ -12,38 +12,38 @@ from netsum.wire.memory import Instruction, LaneType
 from tests.full.commands import invoke
 from tests.system.memory.command import memory_check
 from tests.system.memory.history import Finding, Refuted, check, check_loss, in_memory
-from tests.system.memory.model import Asked, HistoryEntry
+from tests.system.memory.model import HistoryEntry, MemoryRequest
 
 
 def number(value: int) -> bytes:
     return struct.pack("<q", value)
 
 
-def add(value: int) -> Asked:
-    return Asked(Instruction.ADD, 0, 8, number(value), LaneType.INT64)
+def add(value: int) -> MemoryRequest:
+    return MemoryRequest(Instruction.ADD, 0, 8, number(value), LaneType.INT64)
 
 
-def write(value: int) -> Asked:
-    return Asked(Instruction.WRITE, 0, 8, number(value))
+def write(value: int) -> MemoryRequest:
+    return MemoryRequest(Instruction.WRITE, 0, 8, number(value))
 
 
-READ = Asked(Instruction.READ, 0, 8)
-COPY = Asked(Instruction.COPY, 8, 8, source=0)
-READ_COPY = Asked(Instruction.READ, 8, 8)
+READ = MemoryRequest(Instruction.READ, 0, 8)
+COPY = MemoryRequest(Instruction.COPY, 8, 8, source=0)
+READ_COPY = MemoryRequest(Instruction.READ, 8, 8)
 
 
-def one_by_one(*asked: tuple[Asked, int | None]) -> list[HistoryEntry]:
+def one_by_one(*request: tuple[MemoryRequest, int | None]) -> list[HistoryEntry]:
     """Instructions with what they found, none beginning before the last one had its reply."""
     return [
-        HistoryEntry(0, each, at, at + 0.5, b"" if found is None else number(found)) for at, (each, found) in enumerate(asked)
+        HistoryEntry(0, each, at, at + 0.5, b"" if found is None else number(found)) for at, (each, found) in enumerate(request)
     ]
 
 
-def finding(entries: Iterable[HistoryEntry], *, atomic: bool = True) -> tuple[Finding, Asked | None] | None:
+def finding(entries: Iterable[HistoryEntry], *, atomic: bool = True) -> tuple[Finding, MemoryRequest | None] | None:
     try:
         check(list(entries), in_memory(bytes(16), lambda _: atomic))
     except Refuted as refuted:
-        return refuted.finding, None if refuted.entry is None else refuted.entry.asked
+        return refuted.finding, None if refuted.entry is None else refuted.entry.request
     return None
 
 
@@ -61,20 +61,20 @@ def test_what_has_no_reply_may_be_done_or_not() -> None:
 
 
 @pytest.mark.parametrize(("atomic", "expected"), [(True, (Finding.LOST, write(2))), (False, None)])
-def test_a_copy_between_devices_may_be_overtaken(atomic: bool, expected: tuple[Finding, Asked] | None) -> None:
+def test_a_copy_between_devices_may_be_overtaken(atomic: bool, expected: tuple[Finding, MemoryRequest] | None) -> None:
     """It has read 1 before a client wrote 2 there and 3 to where it writes: at once, it could not have."""
     copy = HistoryEntry(1, COPY, 1.0, 10.0, b"")
     others = [
         HistoryEntry(0, write(1), 0.0, 0.5, b""),
         HistoryEntry(0, write(2), 2.0, 2.5, b""),
-        HistoryEntry(0, Asked(Instruction.WRITE, 8, 8, number(3)), 3.0, 3.5, b""),
+        HistoryEntry(0, MemoryRequest(Instruction.WRITE, 8, 8, number(3)), 3.0, 3.5, b""),
         HistoryEntry(0, READ_COPY, 4.0, 4.5, number(3)),
         HistoryEntry(0, READ_COPY, 11.0, 11.5, number(1)),
     ]
     assert finding([copy, *others], atomic=atomic) == expected
 
 
-SUM = Asked(Instruction.SUM_FORWARD, 0, 8, number(5), LaneType.INT64, path=(8,))
+SUM = MemoryRequest(Instruction.SUM_FORWARD, 0, 8, number(5), LaneType.INT64, path=(8,))
 
 
 def test_a_chain_adds_what_it_passes_to_where_it_ends() -> None:
@@ -94,7 +94,7 @@ def test_a_chain_may_be_overtaken_on_its_way() -> None:
 def test_memory_that_is_gone_must_say_so_and_not_before() -> None:
     early, late = HistoryEntry(0, add(1), 0.0, 4.0, lost=True), HistoryEntry(0, READ, 5.0, 5.5, lost=True)
     [kept] = check_loss([early, late], 3.0)
-    assert (kept.asked, kept.answered) == (add(1), inf)  # it may have been done before
+    assert (kept.request, kept.answered) == (add(1), inf)  # it may have been done before
     for wrong in (HistoryEntry(0, READ, 5.0, 5.5, number(0)), HistoryEntry(0, READ, 1.0, 2.0, lost=True)):
         with pytest.raises(Refuted):
             check_loss([early, late, wrong], 3.0)

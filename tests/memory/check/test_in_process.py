@@ -56,8 +56,8 @@ def test_every_kind_of_region_goes_well(kind: str, tmp_path: Path) -> None:
     totals, said = play(replace(plan, events=kills(plan)), tmp_path)
     assert not totals.failures, said
     assert totals.faults["kill_device"] == len(plan.devices)
-    asked = {"array": "sum_forward", "parameters": "optimize", "table": "push"}
-    assert totals.instructions[asked[kind]] > 20
+    request = {"array": "sum_forward", "parameters": "optimize", "table": "push"}
+    assert totals.instructions[request[kind]] > 20
 
 
 def test_memory_that_is_lost_says_so_and_works_when_it_is_made_anew(tmp_path: Path) -> None:

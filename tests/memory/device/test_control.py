@@ -23,14 +23,14 @@ class Controller:
     """Answers what it is told to, and keeps what it is asked."""
 
     def __init__(self) -> None:
-        self.asked: SimpleQueue[tuple[str, str | None, Any]] = SimpleQueue()
+        self.request: SimpleQueue[tuple[str, str | None, Any]] = SimpleQueue()
         self.answers: SimpleQueue[tuple[int, Any]] = SimpleQueue()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.asked.put((self.path, self.headers["Authorization"], body))
+                outer.request.put((self.path, self.headers["Authorization"], body))
                 status, answer = outer.answers.get()
                 data = json.dumps(answer).encode()
                 self.send_response(status)
@@ -74,11 +74,11 @@ def test_a_report_brings_orders_and_trouble_changes_nothing(controller: Controll
     control = Control(controller.url, "h 1", "secret", {"incarnation": "ab"})
     with caplog.at_level(logging.WARNING):
         control.start()
-        control.tell({"shards": []})
+        control.set_report({"shards": []})
         orders = waited(control)
         assert waited(control) == orders
-    asked = [controller.asked.get() for _ in range(4)]
-    assert asked == [("/v1/memory/devices/h%201", "Bearer secret", {"incarnation": "ab", "shards": []})] * 4
+    request = [controller.request.get() for _ in range(4)]
+    assert request == [("/v1/memory/devices/h%201", "Bearer secret", {"incarnation": "ab", "shards": []})] * 4
     for _ in range(1000):
         controller.answers.put((200, answer))
     control.close()

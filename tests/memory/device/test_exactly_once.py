@@ -105,14 +105,14 @@ def test_a_copy_asks_for_its_source_until_it_comes_and_is_done_once(copying: Des
     assert copying.send(packet) == []  # the client asks again, the device does not
     ((to, first),) = copying.sends
     assert to == ("10.9.9.9", 12001)
-    asked = parse(first).header
-    assert (asked.instruction, asked.address, asked.length, asked.key) == (READ, BASE + 8192, 8, packet.header.key)
+    request = parse(first).header
+    assert (request.instruction, request.address, request.length, request.key) == (READ, BASE + 8192, 8, packet.header.key)
     ((_, second),) = copying.device.tend(FIRST_WAIT * 1.01)
-    assert parse(second).header == asked._replace(flags=int(Flag.REPEAT))
-    copying.device.receive([(to, reply(asked, MemoryStatus.NOT_PRIMARY))], 0.1)  # it will be asked again
-    sends = copying.device.receive([(to, reply(asked, payload=b"abcdefgh"))], 0.2)
+    assert parse(second).header == request._replace(flags=int(Flag.REPEAT))
+    copying.device.receive([(to, reply(request, MemoryStatus.NOT_PRIMARY))], 0.1)  # it will be asked again
+    sends = copying.device.receive([(to, reply(request, payload=b"abcdefgh"))], 0.2)
     assert [(to, parse(data).header.status) for to, data in sends] == [(CLIENT, MemoryStatus.OK)]
-    assert copying.device.receive([(to, reply(asked, payload=b"ABCDEFGH"))], 0.2) == []
+    assert copying.device.receive([(to, reply(request, payload=b"ABCDEFGH"))], 0.2) == []
     assert copying.read(BASE, 8).tobytes() == b"abcdefgh"
     assert [each.status for each in copying.send(packet)] == [MemoryStatus.OK]
 

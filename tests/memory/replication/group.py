@@ -57,12 +57,12 @@ class Group:
         assignment = Assignment(self.region, 0, self.epoch, self.told)
         self._emit(host, self.devices[host].assign([assignment], self.now))
 
-    def ask(self, asked: MemoryMessage) -> None:
+    def ask(self, request: MemoryMessage) -> None:
         """The client's packet, as the switch sends it to all of the group."""
-        flags = asked.header.flags | (Flag.REPLICATED if len(self.told) > 1 else 0)
-        header = asked.header._replace(region=self.region.id, shard=0, epoch=self.epoch, flags=int(flags))
+        flags = request.header.flags | (Flag.REPLICATED if len(self.told) > 1 else 0)
+        header = request.header._replace(region=self.region.id, shard=0, epoch=self.epoch, flags=int(flags))
         for peer in self.told:
-            self._fly(CLIENT, peer.address, asked._replace(header=header).pack())
+            self._fly(CLIENT, peer.address, request._replace(header=header).pack())
 
     def _fly(self, source: Address, to: Address, data: bytes) -> None:
         copies = 2 if self._rng.random() < self.loss else 1
@@ -92,10 +92,10 @@ class Group:
                     if peer.address == to:
                         self._emit(peer.host, self.devices[peer.host].receive([(source, data)], self.now))
 
-    def complete(self, asked: list[MemoryMessage], ticks: int = 200) -> None:
+    def complete(self, request: list[MemoryMessage], ticks: int = 200) -> None:
         """Ask until all are answered."""
         for _ in range(ticks):
-            left = [each for each in asked if each.name not in self.replies]
+            left = [each for each in request if each.name not in self.replies]
             if not left:
                 return
             for each in left:

@@ -44,23 +44,23 @@ def instructions(seed: int, count: int, client: int = 5) -> list[MemoryMessage]:
 def test_a_shard_moves_while_it_is_used(before: int, folder: bool, tmp_path: Path) -> None:
     group = Group(REGION, before, "h1", "h2", folders={"h2": tmp_path / "h2"} if folder else {})
     group.tell("h1")
-    asked = instructions(before, before + 120)
+    request = instructions(before, before + 120)
     for at in range(0, before, 200):
-        group.complete(asked[at : min(before, at + 200)])
+        group.complete(request[at : min(before, at + 200)])
     log = group.held("h1").ordering._replica.log
     assert (log.first > 1) == (before > KEEP)
     group.loss = 0.1
     group.tell("h1", "h2", joining=("h2",))
     for at in range(before, before + 60, 20):
-        group.complete(asked[at : at + 20])
+        group.complete(request[at : at + 20])
     group.settle()
     assert group.held("h2").shard.position == before + 60
     assert group.contents("h2") == group.contents("h1")
     group.tell("h2")
-    group.complete(asked[before + 60 :])
+    group.complete(request[before + 60 :])
     memory = group.contents("h2")
     group.replies.clear()
-    again = asked[-50:]
+    again = request[-50:]
     group.complete(again)  # in the new primary's memory of what was done
     assert group.contents("h2") == memory
     if folder:
@@ -75,8 +75,8 @@ def test_a_copy_shows_one_position_and_takes_the_ram_of_what_changes(folder: boo
     hosts = ("h1", "h2")
     group = Group(REGION, 1, *hosts, folders={host: tmp_path / host for host in hosts} if folder else {})
     group.tell("h1")
-    asked = instructions(1, 60)
-    group.complete(asked[:40])
+    request = instructions(1, 60)
+    group.complete(request[:40])
     source, copied = group.held("h1").shard, group.held("h1").shard.position
     for granule in REGION.granules(0):
         source.store.write(granule + REGION.granule - PAGE, b"does not change any more")
@@ -85,7 +85,7 @@ def test_a_copy_shows_one_position_and_takes_the_ram_of_what_changes(folder: boo
     pieces = []
     for at in range(copy.pieces):
         if at < 20:
-            group.complete(asked[40 + at : 41 + at])
+            group.complete(request[40 + at : 41 + at])
         pieces.append(copy.piece(at))
     assert all(len(piece) == PIECE for piece in pieces[:-1])
     now = group.contents("h1")[0]
@@ -114,17 +114,17 @@ def test_a_replaced_primarys_own_end_of_the_log_is_cut_off(seed: int, tmp_path: 
     hosts = ("h1", "h2", "h3")
     group = Group(REGION, seed, *hosts, loss=0.1, folders={host: tmp_path / host for host in hosts})
     group.tell(*hosts)
-    asked = instructions(seed, 60)
-    group.complete(asked[:20])
+    request = instructions(seed, 60)
+    group.complete(request[:20])
     lonely = instructions(seed + 1, 5, client=6)
     for each in lonely:  # come to the primary alone, whose messages are lost
         group.devices["h1"].receive([(("10.9.0.2", 4000), each.pack())], group.now)
     group.start("h1")  # killed
     assert group.held("h1").ordering.position == 25
     group.tell("h2", "h3")
-    group.complete(asked[20:40])
+    group.complete(request[20:40])
     group.tell("h2", "h3", "h1", joining=("h1",))
-    group.complete(asked[40:])
+    group.complete(request[40:])
     group.settle()
     assert group.contents("h1") == group.contents("h2") == group.contents("h3")
     assert group.held("h1").shard.position == 60
@@ -158,15 +158,15 @@ def test_a_shard_that_ought_to_be_there_is_not_made_of_nothing() -> None:
 def test_reads_wait_for_a_new_primarys_log() -> None:
     group = Group(REGION, 2, "h1", "h2")
     group.tell("h1", "h2")
-    asked = instructions(3, 4)
-    for each in asked:
+    request = instructions(3, 4)
+    for each in request:
         group.ask(each)
     group.run()
     assert len(group.replies) == 4
     group.tell("h2", "h1")
     read = MemoryMessage(MemoryHeader(int(Instruction.READ), BASE, 8, key=12, client=8, sequence=1, region=7, epoch=2))
-    asks = [(("10.9.0.1", 4000), read.pack())]
-    assert not group.devices["h2"].receive(asks, group.now), "it does not know yet what h1 has told the client"
+    has_open = [(("10.9.0.1", 4000), read.pack())]
+    assert not group.devices["h2"].receive(has_open, group.now), "it does not know yet what h1 has told the client"
     group.run(3)
     assert group.replies[8, 1].header.status == MemoryStatus.OK
     assert group.replies[8, 1].payload == group.contents("h1")[0][:8]

@@ -22,11 +22,11 @@ def group(tmp_path: Path) -> Group:
     """A primary and a backup with everything; ``older`` has the backup's folder as it was halfway."""
     made = Group(REGION, 1, "h1", "h2", folders={"h2": tmp_path / "h2"})
     made.tell("h1", "h2")
-    asked = instructions(1, WHOLE)
-    made.complete(asked[:50])
+    request = instructions(1, WHOLE)
+    made.complete(request[:50])
     made.run(4)
     shutil.copytree(tmp_path / "h2", tmp_path / "older")
-    made.complete(asked[50:])
+    made.complete(request[50:])
     made.run(4)
     return made
 
@@ -35,9 +35,9 @@ def read(group: Group, sequence: int, told: int) -> MemoryMessage:
     """The answer to a READ that shows a packed position."""
     header = instructions(1, 1)[0].header
     fields = {"instruction": int(Instruction.READ), "length": 8, "sequence": sequence, "argument": told, "lane": 0}
-    asked = MemoryMessage(header._replace(**fields))
-    group.complete([asked])
-    return group.replies[asked.name]
+    request = MemoryMessage(header._replace(**fields))
+    group.complete([request])
+    return group.replies[request.name]
 
 
 def test_a_backup_with_a_damaged_journal_is_never_promoted(group: Group, tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_a_backup_with_an_older_folder_says_so_while_the_primary_lives(group: Gr
     shutil.copytree(tmp_path / "older", tmp_path / "h2")
     group.start("h2")
     group.assign("h2")
-    asked = write(WHOLE + 2, told)
-    header = asked.header._replace(flags=int(Flag.REPLICATED), region=REGION.id, epoch=group.epoch)
-    sends = group.devices["h2"].receive([(CLIENT, asked._replace(header=header).pack())], group.now)
+    request = write(WHOLE + 2, told)
+    header = request.header._replace(flags=int(Flag.REPLICATED), region=REGION.id, epoch=group.epoch)
+    sends = group.devices["h2"].receive([(CLIENT, request._replace(header=header).pack())], group.now)
     assert not sends, "the primary answers"
     assert group.devices["h2"].report()["shards"] == []
 
@@ -89,15 +89,15 @@ def write(sequence: int, told: int) -> MemoryMessage:
 def test_counting_devices_have_what_clients_were_told(group: Group) -> None:
     """Through losses and another primary, no client takes a device for one that has lost memory."""
     group.loss = 0.2
-    asked = instructions(2, 200, client=6)
+    request = instructions(2, 200, client=6)
     told = 0
-    for at, each in enumerate(asked):
+    for at, each in enumerate(request):
         if at == 100:
             group.tell("h2", "h1")
         fields = {} if each.header.instruction == Instruction.COPY else {"argument": told}
-        asked[at] = each._replace(header=each.header._replace(**fields))
+        request[at] = each._replace(header=each.header._replace(**fields))
         if at % 10 == 9:
-            group.complete(asked[at - 9 : at + 1])
+            group.complete(request[at - 9 : at + 1])
             told = max(reply.header.key for reply in group.replies.values())
             assert {reply.header.status for reply in group.replies.values()} <= {MemoryStatus.OK, MemoryStatus.MISMATCH}
     group.settle()

@@ -37,10 +37,10 @@ every_letter = st.one_of(
     st.builds(messages.Order, u32, u64, entries, u64, u64),
     st.builds(messages.Ack, u32, u64, u64, st.booleans()),
     st.builds(messages.Counted, u32, u64),
-    st.builds(messages.Ask, u32, u64, u32),
+    st.builds(messages.Fetch, u32, u64, u32),
     records(),
     st.builds(messages.Offer, u32, u64, u32),
-    st.builds(messages.AskPiece, u32, u64, u32),
+    st.builds(messages.FetchPiece, u32, u64, u32),
     st.builds(messages.Piece, u32, u64, u32, st.binary(max_size=64)),
 )
 

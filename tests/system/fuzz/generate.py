@@ -111,8 +111,8 @@ def _arp(rng: Rng) -> Draft:
     head = rng.choice((b"\0\1\x08\0\6\4", rng.randbytes(6))) + operation.to_bytes(2, "big")
     claimed = rng.choice((station(port).ip, 0, station(1).ip, SWITCH_IP))
     sender = station(port).mac.to_bytes(6, "big") + claimed.to_bytes(4, "big")
-    asked = rng.choice((SWITCH_IP, SWITCH_IP, 0, station(1).ip, rng.getrandbits(32)))
-    body = head + sender + rng.randbytes(6) + asked.to_bytes(4, "big") + bytes(rng.choice((0, 18, 500)))
+    wanted = rng.choice((SWITCH_IP, SWITCH_IP, 0, station(1).ip, rng.getrandbits(32)))
+    body = head + sender + rng.randbytes(6) + wanted.to_bytes(4, "big") + bytes(rng.choice((0, 18, 500)))
     to = rng.choice((0xFFFFFFFFFFFF, SWITCH_MAC, station(2).mac))
     ethernet = to.to_bytes(6, "big") + sender[:6] + b"\x08\x06"
     return Draft(port, (ethernet + body)[: rng.choice((9000, 9000, rng.randrange(60)))])

@@ -11,7 +11,7 @@ from math import inf
 from netsum.wire.memory import Instruction
 
 from tests.system.memory.linearizable import Call, Undecided, linearizable
-from tests.system.memory.model import Asked, HistoryEntry, ModelStep, State, do
+from tests.system.memory.model import HistoryEntry, MemoryRequest, ModelStep, State, do
 
 Explained = Callable[[Sequence["HistoryEntry"]], bool]
 """Whether some order of the instructions explains every answer."""
@@ -41,14 +41,14 @@ def check(entries: Sequence[HistoryEntry], explained: Explained) -> None:
             return
     except Undecided:
         raise Refuted(Finding.UNDECIDED, None) from None
-    changes = [entry for entry in entries if entry.asked.changes and entry.answered != inf]
+    changes = [entry for entry in entries if entry.request.changes and entry.answered != inf]
     with suppress(Undecided):  # only which it is
         # With the culprit left out, or done once more at any time, everything else makes sense.
         for entry in changes:
             if explained([each for each in entries if each is not entry]):
                 raise Refuted(Finding.LOST, entry)
         for entry in changes:
-            if explained([*entries, HistoryEntry(entry.client, entry.asked, entry.invoked)]):
+            if explained([*entries, HistoryEntry(entry.client, entry.request, entry.invoked)]):
                 raise Refuted(Finding.DOUBLED, entry)
     raise Refuted(Finding.WRONG, None)
 
@@ -66,16 +66,16 @@ def check_loss(entries: Sequence[HistoryEntry], lost_at: float) -> list[HistoryE
     return [replace(entry, answered=inf, answer=None) if entry.lost else entry for entry in kept]
 
 
-def in_memory(memory: bytes, is_atomic: Callable[[Asked], bool]) -> Explained:
+def in_memory(memory: bytes, is_atomic: Callable[[MemoryRequest], bool]) -> Explained:
     """Explains instructions on plain memory with these initial contents. ``is_atomic``: whether a COPY is done at once, because
     it stays within a device."""
     return lambda entries: linearizable(list(_calls(entries, is_atomic)), State(memory), do)
 
 
-def _calls(entries: Iterable[HistoryEntry], is_atomic: Callable[[Asked], bool]) -> Iterable[Call[ModelStep]]:
+def _calls(entries: Iterable[HistoryEntry], is_atomic: Callable[[MemoryRequest], bool]) -> Iterable[Call[ModelStep]]:
     for serial, entry in enumerate(entries):
-        asked, parts = entry.asked, 1 + len(entry.asked.path)
-        if asked.instruction == Instruction.COPY and not is_atomic(asked):
+        request, parts = entry.request, 1 + len(entry.request.path)
+        if request.instruction == Instruction.COPY and not is_atomic(request):
             parts = 2
         for part in range(parts):
-            yield Call(ModelStep(asked, entry.answer, serial, part, parts), entry.invoked, entry.answered)
+            yield Call(ModelStep(request, entry.answer, serial, part, parts), entry.invoked, entry.answered)

@@ -21,7 +21,7 @@ class HistoryEntry:
     OPTIMIZE's; ``lost``: the reply says that the memory is lost."""
 
     client: int
-    asked: Asked
+    request: MemoryRequest
     invoked: float
     answered: float = inf
     answer: bytes | None = None
@@ -34,7 +34,7 @@ class HistoryEntry:
         said = " -> lost" if self.lost else "" if self.answer is None else f" -> {self.answer[:16].hex()}"
         if self.argument:
             said += f" step {self.argument >> 32} of {self.argument & 0xFFFFFFFF}"
-        return f"{self.invoked:.6f} .. {when}  client {self.client}  {self.asked.describe()}{said}"
+        return f"{self.invoked:.6f} .. {when}  client {self.client}  {self.request.describe()}{said}"
 
 
 CODES: Final = {
@@ -57,7 +57,7 @@ Lanes = tuple[float, ...]
 """Integers or floats."""
 
 
-class Asked(NamedTuple):
+class MemoryRequest(NamedTuple):
     """An instruction about ``length`` bytes from ``start`` on of a place; COPY takes them from ``source`` on.
 
     ``path``: where a SUM_FORWARD goes after ``start``, each time as many bytes; the rows, by number, that a LOOKUP or a PUSH is
@@ -105,7 +105,7 @@ class ModelStep(NamedTuple):
     after the other, of which this is number ``part`` of ``parts``: all but the last only read; ``serial`` says which belong
     together."""
 
-    asked: Asked
+    request: MemoryRequest
     answer: bytes | None = None
     serial: int = 0
     part: int = 0
@@ -121,31 +121,31 @@ class State(NamedTuple):
 
 def do(state: State, step: ModelStep) -> State | None:
     """The state after the step; None if it cannot have been done there with that answer."""
-    asked, memory = step.asked, state.memory
+    request, memory = step.request, state.memory
     if step.parts > 1:
         return _in_parts(state, step)
-    if asked.instruction == Instruction.COPY:
-        return State(_put(memory, asked.start, memory[asked.source :][: asked.length]), state.held)
-    here = memory[asked.start : asked.start + asked.length]
-    if step.answer is not None and step.answer != (here if asked.instruction in READING else b""):
+    if request.instruction == Instruction.COPY:
+        return State(_put(memory, request.start, memory[request.source :][: request.length]), state.held)
+    here = memory[request.start : request.start + request.length]
+    if step.answer is not None and step.answer != (here if request.instruction in READING else b""):
         return None
-    if not asked.changes:
+    if not request.changes:
         return state
-    return State(_put(memory, asked.start, changed(asked, here)), state.held)
+    return State(_put(memory, request.start, changed(request, here)), state.held)
 
 
 def _in_parts(state: State, step: ModelStep) -> State | None:
-    asked, memory = step.asked, state.memory
-    done, taken = next((each[1:] for each in state.held if each[0] == step.serial), (0, asked.payload))
+    request, memory = step.request, state.memory
+    done, taken = next((each[1:] for each in state.held if each[0] == step.serial), (0, request.payload))
     if done != step.part:
         return None
     others = tuple(each for each in state.held if each[0] != step.serial)
-    here = (asked.source, asked.start) if asked.instruction == Instruction.COPY else (asked.start, *asked.path)
+    here = (request.source, request.start) if request.instruction == Instruction.COPY else (request.start, *request.path)
     at = here[step.part]
-    if asked.instruction == Instruction.SUM_FORWARD:
-        taken = _added(asked.lane, taken, memory[at : at + asked.length])
+    if request.instruction == Instruction.SUM_FORWARD:
+        taken = _added(request.lane, taken, memory[at : at + request.length])
     elif not step.part:
-        taken = memory[at : at + asked.length]
+        taken = memory[at : at + request.length]
     if step.part < step.parts - 1:
         return State(memory, tuple(sorted((*others, (step.serial, done + 1, taken)))))
     return State(_put(memory, at, taken), others)
@@ -155,18 +155,18 @@ def _put(memory: bytes, start: int, data: bytes) -> bytes:
     return memory[:start] + data + memory[start + len(data) :]
 
 
-def changed(asked: Asked, here: bytes) -> bytes:
+def changed(request: MemoryRequest, here: bytes) -> bytes:
     """Apply it to the bytes that are here."""
-    payload = asked.payload
-    if asked.instruction == Instruction.WRITE:
+    payload = request.payload
+    if request.instruction == Instruction.WRITE:
         return payload
-    if asked.instruction == Instruction.COMPARE_SWAP:
-        return payload[asked.length :] if here == payload[: asked.length] else here
-    if asked.instruction not in (Instruction.MIN, Instruction.MAX):
-        return _added(asked.lane, here, payload)
-    chosen = min if asked.instruction == Instruction.MIN else max
-    pairs = zip(unpack(asked.lane, here), unpack(asked.lane, payload), strict=True)
-    return pack(asked.lane, tuple(chosen(pair) for pair in pairs))
+    if request.instruction == Instruction.COMPARE_SWAP:
+        return payload[request.length :] if here == payload[: request.length] else here
+    if request.instruction not in (Instruction.MIN, Instruction.MAX):
+        return _added(request.lane, here, payload)
+    chosen = min if request.instruction == Instruction.MIN else max
+    pairs = zip(unpack(request.lane, here), unpack(request.lane, payload), strict=True)
+    return pack(request.lane, tuple(chosen(pair) for pair in pairs))
 
 
 def _added(lane: LaneType, one: bytes, other: bytes) -> bytes:
@@ -231,8 +231,8 @@ class ParameterRow(NamedTuple):
     sums: Numbers
 
 
-class _Asking(NamedTuple):
-    asked: Asked
+class _OpenRequest(NamedTuple):
+    request: MemoryRequest
     answer: bytes | None
 
 
@@ -246,7 +246,7 @@ class Table:
     def explained(self, entries: Sequence[HistoryEntry]) -> bool:
         """True if some order of the instructions explains every answer."""
         beginning = tuple(self._begun(key) for key in self._keys)
-        calls = [Call(_Asking(each.asked, each.answer), each.invoked, each.answered) for each in entries]
+        calls = [Call(_OpenRequest(each.request, each.answer), each.invoked, each.answered) for each in entries]
         return linearizable(calls, beginning, self._do)
 
     def _begun(self, key: int) -> ParameterRow:
@@ -257,20 +257,20 @@ class Table:
         width = {"sgd": 0, "adagrad": self._dim, "rowwise_adagrad": 1}[self._options["optimizer"]]
         return ParameterRow(numbers, (0.0,) * width)
 
-    def _do(self, rows: tuple[ParameterRow, ...], asking: _Asking) -> tuple[ParameterRow, ...] | None:
-        asked = asking.asked
-        if asked.instruction == Instruction.LOOKUP:
-            found = b"".join(pack(LaneType.FLOAT32, rows[number].numbers) for number in asked.path)
-            return rows if asking.answer in (None, found) else None
-        if asking.answer not in (None, b""):
+    def _do(self, rows: tuple[ParameterRow, ...], open_request: _OpenRequest) -> tuple[ParameterRow, ...] | None:
+        request = open_request.request
+        if request.instruction == Instruction.LOOKUP:
+            found = b"".join(pack(LaneType.FLOAT32, rows[number].numbers) for number in request.path)
+            return rows if open_request.answer in (None, found) else None
+        if open_request.answer not in (None, b""):
             return None
-        given = unpack(LaneType.FLOAT32, asked.payload)
+        given = unpack(LaneType.FLOAT32, request.payload)
         summed: dict[int, Numbers] = {}
-        for place, number in enumerate(asked.path):
+        for place, number in enumerate(request.path):
             gradient = given[place * self._dim : (place + 1) * self._dim]
             before = summed.get(number, (0.0,) * self._dim)
             summed[number] = tuple(rounded(a + b) for a, b in zip(before, gradient, strict=True))
-        rate = rounded(asked.settings[0] if asked.settings else self._options["lr"])
+        rate = rounded(request.settings[0] if request.settings else self._options["lr"])
         after = list(rows)
         for number, gradient in summed.items():
             after[number] = self._stepped(rows[number], gradient, rate)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from netsum.wire.memory import Instruction
 
 from tests.system.memory.history import Refuted, check, check_loss, in_memory
-from tests.system.memory.model import Asked, HistoryEntry, Table
+from tests.system.memory.model import HistoryEntry, MemoryRequest, Table
 from tests.system.memory.places import Place, Theme
 from tests.system.memory.plan import MemoryPlan
 from tests.system.memory.report import MemoryTotals
@@ -52,7 +52,7 @@ def judge(plan: MemoryPlan, lives: Lives, totals: MemoryTotals, say: Callable[[s
     for life in lives.all():
         place, entries = life.place, life.entries
         totals.histories += 1
-        totals.instructions.update(entry.asked.instruction.name.lower() for entry in entries)
+        totals.instructions.update(entry.request.instruction.name.lower() for entry in entries)
         try:
             _check(plan, life)
         except Refuted as refuted:
@@ -77,12 +77,12 @@ def _check(plan: MemoryPlan, life: Life) -> None:
     elif place.theme is Theme.ROWS:
         check(entries, Table(options, place.pieces).explained)
     else:
-        check(entries, in_memory(bytes(place.bytes), lambda asked: _is_atomic(plan, place, asked)))
+        check(entries, in_memory(bytes(place.bytes), lambda request: _is_atomic(plan, place, request)))
 
 
-def _is_atomic(plan: MemoryPlan, place: Place, asked: Asked) -> bool:
+def _is_atomic(plan: MemoryPlan, place: Place, request: MemoryRequest) -> bool:
     """True if both ends of a COPY are in one shard."""
-    if asked.instruction != Instruction.COPY:
+    if request.instruction != Instruction.COPY:
         return True
     region = plan.region(place.region)
-    return region.shard_of(place.offset(asked.start)) == region.shard_of(place.offset(asked.source))
+    return region.shard_of(place.offset(request.start)) == region.shard_of(place.offset(request.source))

@@ -10,7 +10,7 @@ from typing import Final
 
 from netsum.wire.memory import Instruction, LaneType
 
-from tests.system.memory.model import COMPUTING, FLOATS, Asked, HistoryEntry, pack
+from tests.system.memory.model import COMPUTING, FLOATS, HistoryEntry, MemoryRequest, pack
 from tests.system.memory.steps import LEAVE, is_push, settings_of
 
 _STOPS: Final = (0, 1, 1, 2, 2, 3, 16)
@@ -72,12 +72,12 @@ class Place:
     def bytes(self) -> int:
         return len(self.pieces) * self.length
 
-    def reads(self) -> list[Asked]:
+    def reads(self) -> list[MemoryRequest]:
         """READs of all of it."""
         if self.theme is Theme.ROWS:
             rows = tuple(range(len(self.pieces)))
-            return [Asked(Instruction.LOOKUP, 0, self.bytes, lane=LaneType.FLOAT32, path=rows)]
-        return [Asked(Instruction.READ, piece * self.length, self.length) for piece in range(len(self.pieces))]
+            return [MemoryRequest(Instruction.LOOKUP, 0, self.bytes, lane=LaneType.FLOAT32, path=rows)]
+        return [MemoryRequest(Instruction.READ, piece * self.length, self.length) for piece in range(len(self.pieces))]
 
     def describe(self) -> str:
         """In a few words."""
@@ -90,7 +90,7 @@ class Place:
         return self.pieces[piece] + within
 
 
-class Asker:
+class Workload:
     """Makes one client's instructions, one at a time for each place, so that few orders are possible. A client that pushes
     gradients leaves at its end, or others would wait for it.
 
@@ -123,11 +123,11 @@ class Asker:
             return None
         number = can[self._rng.randrange(len(can))]
         del self._idle[number]
-        asked = self._ask(number) if self.left else self._leave(number)
+        request = self._draw(number) if self.left else self._leave(number)
         self.left -= bool(self.left)
-        if is_push(asked):
+        if is_push(request):
             self._pushed[number] = self.left
-        return number, HistoryEntry(self.client, asked, now)
+        return number, HistoryEntry(self.client, request, now)
 
     def end(self, number: int, entry: HistoryEntry, now: float, answer: bytes | None, argument: int = 0) -> None:
         """Take a reply; None: there will never be one, and the outcome is unknown."""
@@ -136,12 +136,12 @@ class Asker:
         if answer is None:
             return
         entry.answered, entry.answer = now, answer
-        if entry.asked.instruction == Instruction.OPTIMIZE:
+        if entry.request.instruction == Instruction.OPTIMIZE:
             entry.argument = argument
             self._steps[number] = max(argument >> 32, self._steps.get(number, 0))
         elif answer and self._places[number].theme is not Theme.ROWS:
             seen = self._seen.setdefault(number, bytearray(self._places[number].bytes))
-            seen[entry.asked.start : entry.asked.start + len(answer)] = answer
+            seen[entry.request.start : entry.request.start + len(answer)] = answer
 
     def lose(self, number: int, entry: HistoryEntry, now: float) -> None:
         """The reply says that the memory is lost."""
@@ -161,18 +161,18 @@ class Asker:
             if self.client < self._places[number].workers:
                 self._stays.add(number)
 
-    def _leave(self, number: int) -> Asked:
+    def _leave(self, number: int) -> MemoryRequest:
         self._stays.discard(number)
-        return Asked(Instruction.OPTIMIZE, 0, 0, argument=LEAVE << 32 | self.client)
+        return MemoryRequest(Instruction.OPTIMIZE, 0, 0, argument=LEAVE << 32 | self.client)
 
-    def _ask(self, number: int) -> Asked:
+    def _draw(self, number: int) -> MemoryRequest:
         place, rng = self._places[number], self._rng
         weights = place.theme.value
         instruction = rng.choices(list(weights), list(weights.values()))[0]
         if instruction in (Instruction.LOOKUP, Instruction.PUSH):
-            return self._ask_rows(place, instruction)
+            return self._draw_rows(place, instruction)
         if instruction == Instruction.OPTIMIZE and number in self._stays:
-            return self._ask_step(number, place)
+            return self._draw_step(number, place)
         lane = rng.choice(place.lanes)
         piece = rng.randrange(len(place.pieces)) * place.length
         if instruction in (Instruction.FETCH_ADD, Instruction.COMPARE_SWAP):
@@ -180,37 +180,41 @@ class Asker:
         else:
             start, length = self._part(place, lane)
         if instruction in (Instruction.READ, Instruction.OPTIMIZE):  # who is no worker only reads
-            return Asked(Instruction.READ, piece + start, length)
+            return MemoryRequest(Instruction.READ, piece + start, length)
         if instruction == Instruction.COPY:
             source = rng.randrange(len(place.pieces)) * place.length
-            return Asked(instruction, piece + start, length, source=source + start)
+            return MemoryRequest(instruction, piece + start, length, source=source + start)
         payload = self._values(lane, length // lane.bytes)
         if instruction == Instruction.SUM_FORWARD:
             stops = [rng.randrange(len(place.pieces)) * place.length + start for _ in range(rng.choice(_STOPS))]
-            return Asked(instruction, piece + start, length, payload, lane, path=tuple(stops[: _FEW if self.client else None]))
+            return MemoryRequest(
+                instruction, piece + start, length, payload, lane, path=tuple(stops[: _FEW if self.client else None])
+            )
         if instruction == Instruction.COMPARE_SWAP:
             seen = self._seen.get(number, bytes(place.bytes))
             payload = bytes(seen[piece + start :][:length]) + payload
         computes = instruction in COMPUTING or instruction == Instruction.COMPARE_SWAP
-        return Asked(instruction, piece + start, length, payload, lane if computes else LaneType.BYTES)
+        return MemoryRequest(instruction, piece + start, length, payload, lane if computes else LaneType.BYTES)
 
-    def _ask_rows(self, place: Place, instruction: Instruction) -> Asked:
+    def _draw_rows(self, place: Place, instruction: Instruction) -> MemoryRequest:
         """About some rows; a PUSH may have several gradients of one row."""
         rng, number = self._rng, len(place.pieces)
         if instruction == Instruction.LOOKUP:
             rows = tuple(sorted(rng.sample(range(number), rng.randint(1, number))))
-            return Asked(instruction, 0, place.length * len(rows), lane=LaneType.FLOAT32, path=rows)
+            return MemoryRequest(instruction, 0, place.length * len(rows), lane=LaneType.FLOAT32, path=rows)
         rows = tuple(rng.randrange(number) for _ in range(rng.randint(1, number + 1)))
         payload = self._quarters(place.length // LaneType.FLOAT32.bytes * len(rows))
         rate = () if rng.random() < 0.7 else (rng.choice((0.25, 0.1)),)
-        return Asked(instruction, 0, len(payload), payload, LaneType.FLOAT32, path=rows, settings=rate)
+        return MemoryRequest(instruction, 0, len(payload), payload, LaneType.FLOAT32, path=rows, settings=rate)
 
-    def _ask_step(self, number: int, place: Place) -> Asked:
+    def _draw_step(self, number: int, place: Place) -> MemoryRequest:
         """This worker's gradient for the next step."""
         step = self._steps.get(number, 0) + 1
         payload = self._quarters(place.length // LaneType.FLOAT32.bytes)
         argument, settings = step << 32 | self.client, settings_of(step)
-        return Asked(Instruction.OPTIMIZE, 0, len(payload), payload, LaneType.FLOAT32, settings=settings, argument=argument)
+        return MemoryRequest(
+            Instruction.OPTIMIZE, 0, len(payload), payload, LaneType.FLOAT32, settings=settings, argument=argument
+        )
 
     def _quarters(self, number: int) -> bytes:
         """Multiples of 1/4, whose sums and squares are exact; mostly zeros in one case in four."""

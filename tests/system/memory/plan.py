@@ -133,7 +133,7 @@ class MemoryPlan:
         """The numbers of a region's places."""
         return [number for number, place in enumerate(self.places) if place.region == region]
 
-    def asker_seed(self, client: int) -> str:
+    def workload_seed(self, client: int) -> str:
         """The seed of a client's instructions."""
         return f"{self.seed} {self.index} {client}"
 

@@ -14,7 +14,7 @@ from netsum.wire.memory import Instruction, LaneType
 
 from tests.system.memory.history import Finding, Refuted
 from tests.system.memory.linearizable import Call, linearizable
-from tests.system.memory.model import Asked, HistoryEntry, Numbers, pack, rounded, unpack
+from tests.system.memory.model import HistoryEntry, MemoryRequest, Numbers, pack, rounded, unpack
 
 LEAVE: Final = 2**32 - 1
 """The step of an OPTIMIZE without payload that says: this worker pushes no more. Step 0 asks how many steps there were."""
@@ -29,9 +29,9 @@ def settings_of(step: int) -> tuple[float, ...]:
     return ((), (0.25,), (0.5, 0.125))[step % 3]
 
 
-def is_push(asked: Asked) -> bool:
+def is_push(request: MemoryRequest) -> bool:
     """True if it brings a gradient, and so may have to wait for others."""
-    return asked.instruction == Instruction.OPTIMIZE and bool(asked.payload)
+    return request.instruction == Instruction.OPTIMIZE and bool(request.payload)
 
 
 class _Moment(NamedTuple):
@@ -58,9 +58,9 @@ class Steps:
             known = [entry for entry in pushes if entry.answered != inf]
             if not known:
                 continue
-            came = {entry.asked.worker for entry in pushes}
+            came = {entry.request.worker for entry in pushes}
             over = min(entry.answered for entry in known)
-            left = {each.asked.worker for each in entries if each.asked.step == LEAVE and each.invoked < over}
+            left = {each.request.worker for each in entries if each.request.step == LEAVE and each.invoked < over}
             least = min(needed, workers - len(left - came))
             for entry in known:
                 counted = _counted(entry)
@@ -100,7 +100,7 @@ class Steps:
         rule = _Rule(self._options, lanes)
         yield rule.numbers
         for step, pushes in enumerate(chosen, 1):
-            given = [unpack(LaneType.FLOAT32, entry.asked.payload) for entry in pushes]
+            given = [unpack(LaneType.FLOAT32, entry.request.payload) for entry in pushes]
             gradient = tuple(sum(column) for column in zip(*given, strict=True)) if given else (0.0,) * lanes
             if self._options["mean"]:
                 counted = max([_counted(entry) for entry in pushes if entry.answered != inf], default=len(pushes) or 1)
@@ -118,8 +118,8 @@ def _pushes(entries: Sequence[HistoryEntry]) -> dict[int, list[HistoryEntry]]:
     """By step, the pushes that are in it, and those that may be."""
     found = defaultdict(list)
     for entry in entries:
-        if is_push(entry.asked) and (entry.answered == inf or _counted(entry)):
-            found[entry.asked.step].append(entry)
+        if is_push(entry.request) and (entry.answered == inf or _counted(entry)):
+            found[entry.request.step].append(entry)
     return found
 
 
@@ -127,7 +127,7 @@ def _choices(pushes: Sequence[HistoryEntry]) -> list[Sequence[HistoryEntry]]:
     """Choices of what a step may be made of: all known pushes, what is supposed to have been done once more, and as many of those
     whose outcome is not known as are missing."""
     known = [entry for entry in pushes if entry.answered != inf]
-    again = [each for each in pushes if each.answered == inf and any(each.asked is entry.asked for entry in known)]
+    again = [each for each in pushes if each.answered == inf and any(each.request is entry.request for entry in known)]
     others = [each for each in pushes if each.answered == inf and each not in again]
     missing = max(0, _counted(known[0]) - len(known)) if known else len(others)
     return [(*known, *again, *some) for some in combinations(others, min(missing, len(others)))]
@@ -136,15 +136,15 @@ def _choices(pushes: Sequence[HistoryEntry]) -> list[Sequence[HistoryEntry]]:
 def _looks(entries: Sequence[HistoryEntry]) -> Iterable[Call[_Moment]]:
     """Instructions that only read the block: READs, progress queries, late pushes."""
     for entry in entries:
-        asked = entry.asked
-        if entry.answered == inf or (is_push(asked) and _counted(entry)):
+        request = entry.request
+        if entry.answered == inf or (is_push(request) and _counted(entry)):
             continue
         answer, steps = entry.answer or b"", _ANY
-        if asked.instruction == Instruction.OPTIMIZE:
+        if request.instruction == Instruction.OPTIMIZE:
             steps = entry.argument >> 32
-            if not is_push(asked):
+            if not is_push(request):
                 answer, steps = b"", steps if answer == steps.to_bytes(8, "little") else _NEVER
-        yield Call(_Moment(0, steps, asked.start, answer), entry.invoked, entry.answered)
+        yield Call(_Moment(0, steps, request.start, answer), entry.invoked, entry.answered)
 
 
 class _Rule:

@@ -130,8 +130,8 @@ def time_steps(fabric: Fabric, algorithm: str, training: Training, steps: int) -
     """Seconds of a step, the slowest rank's."""
     forward = (training.compute_ms or 0.0) / 1e3 / (1 + BACKWARD)
     buckets = [(bucket.nbytes, bucket.work) for bucket in training.buckets()]
-    told = {"forward": forward, "backward": BACKWARD * forward, "buckets": buckets, "overlap": training.overlap}
-    command = [sys.executable, "-m", "tests.system.predictions.trainer", json.dumps({**told, "steps": steps})]
+    reported = {"forward": forward, "backward": BACKWARD * forward, "buckets": buckets, "overlap": training.overlap}
+    command = [sys.executable, "-m", "tests.system.predictions.trainer", json.dumps({**reported, "steps": steps})]
     with ranks_of(fabric, algorithm, command) as ranks:
         said = said_by(ranks)
         for rank in ranks:

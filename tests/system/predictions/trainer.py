@@ -17,18 +17,18 @@ import numpy as np
 from netsum.communicator import Communicator
 
 
-def one_step(comm: Communicator, asked: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> float:
+def one_step(comm: Communicator, requested: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> float:
     """Seconds of a forward pass, and a backward pass in which each bucket's call begins when the bucket is there."""
     comm.barrier()
     start = time.perf_counter()
-    ready, in_flight = start + asked["forward"], []
-    for (_, work), array in zip(asked["buckets"], arrays, strict=True):
-        ready += work * asked["backward"]
-        if asked["overlap"]:
+    ready, in_flight = start + requested["forward"], []
+    for (_, work), array in zip(requested["buckets"], arrays, strict=True):
+        ready += work * requested["backward"]
+        if requested["overlap"]:
             _sleep_until(ready)
             in_flight.append(comm.allreduce_async(array))
     _sleep_until(ready)
-    if not asked["overlap"]:
+    if not requested["overlap"]:
         in_flight = [comm.allreduce_async(array) for array in arrays]
     for work in in_flight:
         work.wait()
@@ -41,10 +41,10 @@ def _sleep_until(moment: float) -> None:
 
 
 def main(text: str) -> None:
-    asked = json.loads(text)
-    arrays = [np.ones(round(nbytes / 4), np.float32) for nbytes, _ in asked["buckets"]]
+    requested = json.loads(text)
+    arrays = [np.ones(round(nbytes / 4), np.float32) for nbytes, _ in requested["buckets"]]
     with netsum.join() as comm:
-        seconds = [one_step(comm, asked, arrays) for _ in range(asked["steps"] + 1)]
+        seconds = [one_step(comm, requested, arrays) for _ in range(requested["steps"] + 1)]
         print(json.dumps(statistics.median(seconds[1:])), flush=True)
         comm.barrier()  # no rank leaves while another may still ask for a result
 

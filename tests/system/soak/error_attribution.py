@@ -95,25 +95,25 @@ class History:
         spans = [(each.begun, each.over) for each in self.troubles if each.kind == BUSY]
         return sum(max(0.0, min(over, ended) - max(since, begun)) for since, over in spans)
 
-    def take(self, word: WorkerMessage) -> None:
+    def take(self, message: WorkerMessage) -> None:
         """Record a rank's word."""
-        rank = word.rank
-        match word:
+        rank = message.rank
+        match message:
             case Began():
-                self._times[rank].append(_Time(word.when, word.step, word.stop))
+                self._times[rank].append(_Time(message.when, message.step, message.stop))
             case Resyncing():
-                self._times[rank].append(_Time(word.when))
+                self._times[rank].append(_Time(message.when))
             case Left():
-                self._left[rank] = word.when
+                self._left[rank] = message.when
             case Answer(failure=None):
-                self._ended[rank, word.step] = word.when
+                self._ended[rank, message.step] = message.when
             case Answer(failure=failure):
                 assert failure is not None
-                self._errors.append(_Error(rank, word.step, failure, word.begun, word.when, f"call {word.step}"))
+                self._errors.append(_Error(rank, message.step, failure, message.begun, message.when, f"call {message.step}"))
             case Resynced(failure=Failure() as failure):
-                self._errors.append(_Error(rank, None, failure, word.begun, word.when, "resync"))
+                self._errors.append(_Error(rank, None, failure, message.begun, message.when, "resync"))
             case NotJoined(failure=failure):
-                self._errors.append(_Error(rank, None, failure, word.begun, word.when, "join"))
+                self._errors.append(_Error(rank, None, failure, message.begun, message.when, "join"))
 
     def complaints(self) -> Iterator[str]:
         """Find what is wrong with the errors, in the order in which they came."""
@@ -257,6 +257,6 @@ class History:
                 each.begun <= error.ended for each in self._resyncs(error.rank)
             ):
                 yield f"rank {rank} had not left"
-        for rank in (int(word) for ranks in _NAMES.findall(text) for word in ranks.split(", ")):
+        for rank in (int(message) for ranks in _NAMES.findall(text) for message in ranks.split(", ")):
             if rank not in error.failure.missing and (why := self._keeps_up(error, rank, behind_one=False)):
                 yield f"rank {rank} is said to be waited for, and {why}"

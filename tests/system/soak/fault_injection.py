@@ -32,16 +32,16 @@ class FaultInjector:
     def __init__(
         self,
         fabric: ServesOutside,
-        crew: Workers,
-        postings: list[WorkerSetup],
+        workers: Workers,
+        setups: list[WorkerSetup],
         job: Job,
         history: History,
         totals: SoakTotals,
         say: Callable[[str], None],
     ) -> None:
-        self._fabric, self._crew, self._postings, self._job, self._history = fabric, crew, postings, job, history
+        self._fabric, self._workers, self._setups, self._job, self._history = fabric, workers, setups, job, history
         self._totals, self._say = totals, say
-        self._scenario = postings[0].plan.scenario
+        self._scenario = setups[0].plan.scenario
         self._waiting = list(self._scenario.events)
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = 0
@@ -181,15 +181,15 @@ class FaultInjector:
     def _stall(self, event: Event, trouble: Trouble) -> None:
         self.stalled.append((event.whom, event.seconds))
         trouble.over = time.monotonic() + event.seconds
-        self._crew.command(event.whom, "stall", event.seconds)
+        self._workers.command(event.whom, "stall", event.seconds)
 
     def _cut(self, event: Event, trouble: Trouble) -> None:
         if link := self._links.get(event.whom):
             link.cut()
             self._until(event, trouble, link.heal)
         else:
-            self._crew.command(event.whom, "cut")
-            self._until(event, trouble, lambda: self._crew.command(event.whom, "heal"))
+            self._workers.command(event.whom, "cut")
+            self._until(event, trouble, lambda: self._workers.command(event.whom, "heal"))
 
     def _cut_trunk(self, event: Event, trouble: Trouble) -> None:
         name = event.which
@@ -207,12 +207,12 @@ class FaultInjector:
         self._until(event, trouble, lambda: wire(self._cut_trunks.discard))
 
     def _kill(self, event: Event, trouble: Trouble) -> None:
-        self._crew.kill(event.whom)
+        self._workers.kill(event.whom)
         self.killed.add(event.whom)
 
         def replaced() -> None:
             self.killed.discard(event.whom)
-            self._crew.post(replace(self._postings[event.whom], first=False))
+            self._workers.post(replace(self._setups[event.whom], first=False))
 
         self._until(event, trouble, replaced)
 
@@ -248,7 +248,7 @@ class FaultInjector:
 
         def admit() -> None:
             self._fabric.controller.admit(self._job.name, event.whom)
-            self._crew.command(event.whom, "admitted")
+            self._workers.command(event.whom, "admitted")
 
         self._at(event.seconds, lambda: self._persist(trouble, admit))
 

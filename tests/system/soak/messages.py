@@ -25,12 +25,12 @@ JOIN_TIMEOUT: Final = 30.0
 RESYNC_TIMEOUT: Final = 30.0
 """Seconds that a rank waits for the others in a resync."""
 
-ASKING: Final = 4.0
+ANSWERING: Final = 4.0
 """Seconds by which a call may outlast its timeout: one question to the controller about the epoch (1 s at most) and one about
 whom the block waits for (3 s at most)."""
 SCHEDULING: Final = 2.0
 """Additional seconds, for a machine on which threads and switches wait for a processor."""
-LATE: Final = ASKING + SCHEDULING
+LATE: Final = ANSWERING + SCHEDULING
 """An error is late if it comes more than this after the call's timeout."""
 
 

@@ -105,8 +105,8 @@ class _Round:
         self._fabric, self._plan, self._totals = fabric, plan, totals
         self._screen, self._say = screen, screen.say
         self._history = History(plan)
-        self._judge = Oracle(plan, self._history)
-        self._crew = Workers(processes=plan.scenario.has(EventKind.KILL))
+        self._oracle = Oracle(plan, self._history)
+        self._workers = Workers(processes=plan.scenario.has(EventKind.KILL))
         self._deadlines: dict[int, float | None] = {}
         self._finished: set[int] = set()
         self._resyncing: set[int] = set()
@@ -125,7 +125,7 @@ class _Round:
         with ExitStack() as stack:
             stack.callback(self._delete, name)
             assert fabric.controller.url is not None
-            postings = [
+            setups = [
                 messages.WorkerSetup(
                     plan=plan,
                     rank=rank,
@@ -137,14 +137,14 @@ class _Round:
                 )
                 for rank in range(plan.workers)
             ]
-            incidents = FaultInjector(fabric, self._crew, postings, job, self._history, self._totals, self._say)
-            stack.enter_context(incidents)
+            injector = FaultInjector(fabric, self._workers, setups, job, self._history, self._totals, self._say)
+            stack.enter_context(injector)
             stack.callback(self._stop)
-            for posting in postings:
-                self._crew.post(posting)
-                self._expect(posting.rank, SPAWN + messages.JOIN_TIMEOUT)
-            self._listen(incidents)
-        self._give_judgement()
+            for setup in setups:
+                self._workers.post(setup)
+                self._expect(setup.rank, SPAWN + messages.JOIN_TIMEOUT)
+            self._run_calls(injector)
+        self._report_findings()
 
     def _delete(self, name: str) -> None:
         try:
@@ -156,27 +156,27 @@ class _Round:
         """Expect a report of the rank within these seconds, plus an allowance for a loaded machine."""
         self._deadlines[rank] = time.monotonic() + seconds + messages.LATE + SILENCE
 
-    def _listen(self, incidents: FaultInjector) -> None:
+    def _run_calls(self, injector: FaultInjector) -> None:
         """Listen until all ranks have made all calls and every event is over, or until a rank hangs."""
         everyone = set(range(self._plan.workers))
-        while not (self._finished == everyone and incidents.over and not self._resyncing) and not self._broken:
-            incidents.run()
-            due = incidents.next_time()
+        while not (self._finished == everyone and injector.over and not self._resyncing) and not self._broken:
+            injector.run()
+            due = injector.next_time()
             wait = _LOOK if due is None else min(_LOOK, max(0.0, due - time.monotonic()))
-            heard = self._hear(wait)
-            self._look_for_a_processor()
-            for rank, seconds in incidents.stalled:
+            received = self._receive(wait)
+            self._note_load()
+            for rank, seconds in injector.stalled:
                 if (deadline := self._deadlines.get(rank)) is not None:
                     self._deadlines[rank] = deadline + seconds
-            incidents.stalled.clear()
+            injector.stalled.clear()
             if self._joined == everyone and self._first >= 0:
-                incidents.begun(self._first)
-            self._forget(incidents.killed)
-            if not heard:
+                injector.begun(self._first)
+            self._forget(injector.killed)
+            if not received:
                 self._look_for_hangs()
             self._screen.show(self._totals)
 
-    def _look_for_a_processor(self) -> None:
+    def _note_load(self) -> None:
         """If this thread, which mostly sleeps, waited for a processor half of the time, or there is a crowd, assume that ranks
         and switches waited too."""
         (since, waited), now = self._waited, (time.monotonic(), waited_for_a_processor())
@@ -192,36 +192,36 @@ class _Round:
             self._resyncing.discard(rank)
             self._expect(rank, SPAWN + messages.JOIN_TIMEOUT)  # of its successor
 
-    def _hear(self, wait: float) -> bool:
+    def _receive(self, wait: float) -> bool:
         try:
-            word = self._crew.words.get(timeout=wait)
+            message = self._workers.inbox.get(timeout=wait)
         except queue.Empty:
             return False
-        self._take(word)
+        self._take(message)
         return True
 
-    def _take(self, word: messages.WorkerMessage) -> None:
-        rank = word.rank
+    def _take(self, message: messages.WorkerMessage) -> None:
+        rank = message.rank
         if not self._broken:  # what a rank says while it is being stopped is not its fault
-            self._history.take(word)
-        match word:
+            self._history.take(message)
+        match message:
             case messages.Joined():
-                self._greet(rank)
+                self._note_joined(rank)
             case messages.Began(step=step, timeout=timeout):
                 self._first = max(self._first, step)
                 self._expect(rank, timeout)
             case messages.Answer():
-                self._judge.take(word)
-                self._error(word, f"call {word.step}", word.late)
+                self._oracle.take(message)
+                self._report_error(message, f"call {message.step}", message.late)
                 self._expect(rank, self._plan.timeout)
             case messages.NotJoined():
-                self._not_joined(word)
+                self._not_joined(message)
             case messages.Resyncing():
                 self._resyncing.add(rank)
                 self._expect(rank, messages.RESYNC_TIMEOUT)
                 self._call_back()
             case messages.Resynced():
-                self._resynced(word)
+                self._resynced(message)
             case messages.Evicted():
                 self._deadlines[rank] = None
             case messages.Finished():
@@ -232,61 +232,61 @@ class _Round:
             case messages.Left():
                 self._left.add(rank)
                 self._deadlines[rank] = None
-                self._totals.add_packets(word.counts)
-                self._totals.retransmissions += word.retransmissions
-                self._totals.resumes += word.resumes
+                self._totals.add_packets(message.counts)
+                self._totals.retransmissions += message.retransmissions
+                self._totals.resumes += message.resumes
             case messages.Crashed(trace=trace):
-                self._wrong(f"rank {rank}: {trace}")
+                self._report_wrong(f"rank {rank}: {trace}")
                 self._broken = True
 
-    def _greet(self, rank: int) -> None:
+    def _note_joined(self, rank: int) -> None:
         """Let the calls begin when all have joined."""
         again = rank in self._joined  # a killed rank's successor
         self._joined.add(rank)
         self._expect(rank, 0.0 if again else SPAWN + messages.JOIN_TIMEOUT)
         if len(self._joined) == self._plan.workers and not again:
             for each in self._joined:
-                self._crew.command(each, "go")
+                self._workers.command(each, "go")
                 self._expect(each, 0.0)
 
     def _call_back(self) -> None:
         """A resync takes all ranks: call back those that have finished."""
         for rank in self._finished:
-            self._crew.command(rank, "resync")
+            self._workers.command(rank, "resync")
             self._expect(rank, messages.RESYNC_TIMEOUT)
         self._finished.clear()
 
-    def _not_joined(self, word: messages.NotJoined) -> None:
+    def _not_joined(self, message: messages.NotJoined) -> None:
         """The rank asks again; until all have joined, the others wait for it."""
-        self._error(word, "join", word.when - word.begun - messages.JOIN_TIMEOUT)
+        self._report_error(message, "join", message.when - message.begun - messages.JOIN_TIMEOUT)
         waiting = self._joined if len(self._joined) < self._plan.workers else set()
-        for rank in {word.rank, *waiting}:
+        for rank in {message.rank, *waiting}:
             self._expect(rank, SPAWN + messages.JOIN_TIMEOUT)
 
-    def _resynced(self, word: messages.Resynced) -> None:
-        self._resyncing.discard(word.rank)
-        self._expect(word.rank, self._plan.timeout)
-        self._totals.resyncs += word.failure is None
-        if word.wrong:
-            self._wrong(f"rank {word.rank}: after resync: {word.wrong}")
-        self._error(word, "resync", word.late)
+    def _resynced(self, message: messages.Resynced) -> None:
+        self._resyncing.discard(message.rank)
+        self._expect(message.rank, self._plan.timeout)
+        self._totals.resyncs += message.failure is None
+        if message.wrong:
+            self._report_wrong(f"rank {message.rank}: after resync: {message.wrong}")
+        self._report_error(message, "resync", message.late)
 
-    def _error(self, word: messages.Answer | messages.Resynced | messages.NotJoined, where: str, late: float) -> None:
+    def _report_error(self, message: messages.Answer | messages.Resynced | messages.NotJoined, where: str, late: float) -> None:
         """Count the error that a rank reports, if any, ``late`` seconds after its time."""
-        failure = word.failure
+        failure = message.failure
         if failure is None:
             return
         self._totals.errors[failure.name] += 1
-        late -= self._history.busy(word.begun, word.when)
+        late -= self._history.busy(message.begun, message.when)
         self._totals.latest_error = max(self._totals.latest_error, late)
         if late > messages.LATE:
             self._totals.late_errors += 1
-            self._say(f"  LATE: rank {word.rank}, {where}, {late:.1f} s after its time: {failure.name}: {failure.text}")
+            self._say(f"  LATE: rank {message.rank}, {where}, {late:.1f} s after its time: {failure.name}: {failure.text}")
         if not failure.ours:
-            self._wrong(f"rank {word.rank}, {where}: {failure.name} is none of netsum's errors: {failure.text}")
+            self._report_wrong(f"rank {message.rank}, {where}: {failure.name} is none of netsum's errors: {failure.text}")
             self._broken = True  # the state after such an error is unknown
 
-    def _wrong(self, text: str) -> None:
+    def _report_wrong(self, text: str) -> None:
         self._totals.wrong += 1
         self._say(f"  WRONG: {text}")
 
@@ -305,26 +305,26 @@ class _Round:
 
     def _stop(self) -> None:
         """Let all ranks leave, and take what they still report."""
-        self._crew.close()
+        self._workers.close()
         deadline = time.monotonic() + (0.0 if self._broken else LEAVING)
         while len(self._left) < self._plan.workers and time.monotonic() < deadline:
-            self._hear(_LOOK)
-        if stuck := self._crew.stop():
+            self._receive(_LOOK)
+        if stuck := self._workers.stop():
             self._totals.hangs += not self._broken
             self._say(f"  HANG: ranks {stuck} do not leave")
-        while self._hear(0.0):
+        while self._receive(0.0):
             pass
 
-    def _give_judgement(self) -> None:
+    def _report_findings(self) -> None:
         for line in self._history.complaints():
             self._totals.blamed += 1
             self._say(f"  BLAMED: {line}")
-        for finding in self._judge.findings():
+        for finding in self._oracle.findings():
             if not finding.results:
                 continue
             self._totals.calls += 1
             self._totals.elements += finding.step.cell.size
             self._totals.degraded += finding.degraded
             for complaint in finding.complaints:
-                self._wrong(f"call {finding.number}, {finding.step.describe()}: {complaint}")
+                self._report_wrong(f"call {finding.number}, {finding.step.describe()}: {complaint}")
         self._screen.show(self._totals)

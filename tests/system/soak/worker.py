@@ -1,6 +1,6 @@
 """One rank of a soak: it makes the round's calls, reports their outcomes, and recovers from errors.
 
-It runs in a thread or as a process (:mod:`~tests.system.soak.workers`); either way it reports through ``tell`` and takes orders
+It runs in a thread or as a process (:mod:`~tests.system.soak.workers`); either way it reports through ``send`` and takes orders
 through :meth:`Worker.command`.
 """
 
@@ -47,11 +47,11 @@ def state_after(progress: int) -> Array:
 class Worker:
     """One rank."""
 
-    def __init__(self, posting: messages.WorkerSetup, tell: Callable[[messages.WorkerMessage], None]) -> None:
-        self._posting = posting
-        self._plan = posting.plan
-        self._rank = posting.rank
-        self._tell = tell
+    def __init__(self, setup: messages.WorkerSetup, send: Callable[[messages.WorkerMessage], None]) -> None:
+        self._setup = setup
+        self._plan = setup.plan
+        self._rank = setup.rank
+        self._send = send
         self._orders: queue.Queue[str] = queue.Queue()
         self._counts = ImpairmentCounts()
         self._transport: ImpairedTransport | None = None
@@ -65,46 +65,46 @@ class Worker:
         self._noted: Stats | None = None
         self._comm: Communicator | None = None
 
-    def command(self, word: str, seconds: float = 0.0) -> None:
+    def command(self, message: str, seconds: float = 0.0) -> None:
         """Take an order from another thread: ``cut`` and ``heal`` the link, ``stall`` for so many seconds; ``go`` when all have
         joined; ``resync`` or ``close`` after the last call, ``admitted`` after an eviction; ``stop`` at once."""
         transport = self._transport
-        if word in ("cut", "heal"):
-            self._cut = word == "cut"
+        if message in ("cut", "heal"):
+            self._cut = message == "cut"
             if transport is not None:
                 transport.cut = self._cut
-        elif word == "stall":
+        elif message == "stall":
             self._stalls.append((time.monotonic(), seconds))
             if transport is not None:
                 transport.stall(seconds)
-        elif word == "stop":
+        elif message == "stop":
             self._orders.put("close")
             if self._comm is not None:
                 self._comm.close()
         else:
-            self._orders.put(word)
+            self._orders.put(message)
 
     def run(self) -> None:
         """Work until told to close. Never raises; errors are reported."""
         try:
             self._run()
         except BaseException:
-            self._tell(messages.Crashed(self._rank, traceback.format_exc()))
+            self._send(messages.Crashed(self._rank, traceback.format_exc()))
 
     def _run(self) -> None:
         comm = self._comm = self._join()
         if comm is None:
-            self._tell(messages.Left(self._rank, self._counts, 0, 0))
+            self._send(messages.Left(self._rank, self._counts, 0, 0))
             return
         try:
-            self._tell(messages.Joined(self._rank))
-            at = self._wait_for_all() if self._posting.first else self._resync(comm, 0)
+            self._send(messages.Joined(self._rank))
+            at = self._wait_for_all() if self._setup.first else self._resync(comm, 0)
             while at is not None:
                 at = self._calls(comm, at)
         finally:
             comm.close()
             self._note(comm)
-            self._tell(messages.Left(self._rank, self._counts, self._retransmissions, self._resumes))
+            self._send(messages.Left(self._rank, self._counts, self._retransmissions, self._resumes))
 
     def _note(self, comm: Communicator) -> None:
         """Add up the communicator's counts since it last started over. A failed resync may leave the old counts, which are
@@ -123,24 +123,24 @@ class Worker:
     def _join(self) -> Communicator | None:
         """Join the job; None if told to close instead. If the controller does not answer, because it is away or gets no
         processor, the rank asks again, as after any error."""
-        posting, refusals = self._posting, 0
+        setup, refusals = self._setup, 0
         while True:
             begun = time.monotonic()
             try:
                 comm = netsum.join(
-                    posting.job,
-                    posting.rank,
-                    token=posting.token,
-                    controller=posting.controller,
-                    transport=posting.opening.open,
+                    setup.job,
+                    setup.rank,
+                    token=setup.token,
+                    controller=setup.controller,
+                    transport=setup.opening.open,
                     wrap=self._spoil,
                     timeout=messages.JOIN_TIMEOUT,
                     call_timeout=self._plan.timeout,
                 )
             except errors.NotReadyError as error:
-                self._tell(messages.NotJoined(self._rank, failure_of(error), begun))
+                self._send(messages.NotJoined(self._rank, failure_of(error), begun))
                 refusals += 1
-                if self._told_to_close():
+                if self._closing():
                     return None
                 if refusals == _JOINS:
                     raise
@@ -151,7 +151,7 @@ class Worker:
     def _spoil(self, inner: Transport) -> Transport:
         """Wrap the transport of every new epoch, to a switch or to the other members, so that the link keeps its faults."""
         self._opened += 1
-        link = self._plan.scenario.link(self._rank) if self._posting.spoil else None
+        link = self._plan.scenario.link(self._rank) if self._setup.spoil else None
         up, down = (Impairment(), Impairment()) if link is None else (link.up.faults(), link.down.faults())
         seed = (self._plan.scenario.seed << 16) + (self._rank << 8) + self._opened
         made = ImpairedTransport(inner, up, seed, receiving=down, counts=self._counts)
@@ -167,7 +167,7 @@ class Worker:
                 return self._resync(comm, done)
         if not self._barrier(comm):
             return self._resync(comm, len(self._plan.steps))
-        self._tell(messages.Finished(self._rank))
+        self._send(messages.Finished(self._rank))
         order = self._orders.get()
         while order == "admitted":
             order = self._orders.get()
@@ -176,7 +176,7 @@ class Worker:
     def _barrier(self, comm: Communicator) -> bool:
         """True if all ranks have made all calls."""
         timeout = self._timeout
-        self._tell(messages.Began(self._rank, len(self._plan.steps), timeout, len(self._plan.steps) + 1))
+        self._send(messages.Began(self._rank, len(self._plan.steps), timeout, len(self._plan.steps) + 1))
         begun = time.monotonic()
         try:
             comm.barrier(timeout=timeout)
@@ -194,7 +194,7 @@ class Worker:
         timeout = self._timeout
         works: list[tuple[int, float, Callable[[], tuple[Array | None, Report]]]] = []
         sleeps = sum(self._plan.steps[number].cell.delays[self._rank] for number in group)
-        self._tell(messages.Began(self._rank, group.start, timeout, group.stop, when=time.monotonic() + sleeps))
+        self._send(messages.Began(self._rank, group.start, timeout, group.stop, when=time.monotonic() + sleeps))
         for number in group:
             step = self._plan.steps[number]
             if step.cell.delays[self._rank]:
@@ -242,7 +242,7 @@ class Worker:
         # A copy, because the next call may write into it before it is judged.
         kept = None if result is None else np.array(result)
         late = self._lateness(begun, timeout) if error is not None else 0.0
-        self._tell(messages.Answer(self._rank, number, self._since, kept, replace(report), begun, failure, late))
+        self._send(messages.Answer(self._rank, number, self._since, kept, replace(report), begun, failure, late))
 
     def _lateness(self, begun: float, timeout: float) -> float:
         """Seconds past ``timeout`` since ``begun``, minus those for which this rank was stalled."""
@@ -253,7 +253,7 @@ class Worker:
     def _resync(self, comm: Communicator, progress: int) -> int | None:
         """Get back into step with the others. Returns the number of the call to go on from; None if told to close instead."""
         while True:
-            self._tell(messages.Resyncing(self._rank))
+            self._send(messages.Resyncing(self._rank))
             begun = time.monotonic()
             self._note(comm)
             state = state_after(progress)
@@ -262,26 +262,26 @@ class Worker:
             except Exception as error:
                 evicted = isinstance(error, errors.EvictedError)
                 late = 0.0 if evicted else self._lateness(begun, messages.RESYNC_TIMEOUT)
-                self._tell(messages.Resynced(self._rank, begun, failure_of(error), late))
+                self._send(messages.Resynced(self._rank, begun, failure_of(error), late))
                 if evicted:
                     if not self._wait_to_be_admitted():
                         return None
-                elif not isinstance(error, errors.NetsumError) or self._told_to_close():
+                elif not isinstance(error, errors.NetsumError) or self._closing():
                     return None
             else:
                 self._since = comm.descriptor.epoch
                 wrong = "" if np.array_equal(state, state_after(now_at)) else f"not the state after {now_at} calls"
-                self._tell(messages.Resynced(self._rank, begun, wrong=wrong))
+                self._send(messages.Resynced(self._rank, begun, wrong=wrong))
                 return now_at
 
     def _wait_to_be_admitted(self) -> bool:
-        self._tell(messages.Evicted(self._rank))
+        self._send(messages.Evicted(self._rank))
         while True:
             order = self._orders.get()
             if order in ("admitted", "close"):
                 return order == "admitted"
 
-    def _told_to_close(self) -> bool:
+    def _closing(self) -> bool:
         with suppress(queue.Empty):
             while True:
                 if self._orders.get_nowait() == "close":

@@ -37,14 +37,14 @@ _CONTEXT = multiprocessing.get_context("spawn")
 class ThreadWorker:
     """A worker in a thread."""
 
-    def __init__(self, posting: WorkerSetup, tell: Callable[[WorkerMessage], None]) -> None:
-        self._worker = Worker(posting, tell)
-        self._thread = threading.Thread(target=self._worker.run, name=f"rank {posting.rank}", daemon=True)
+    def __init__(self, setup: WorkerSetup, send: Callable[[WorkerMessage], None]) -> None:
+        self._worker = Worker(setup, send)
+        self._thread = threading.Thread(target=self._worker.run, name=f"rank {setup.rank}", daemon=True)
         self._thread.start()
 
-    def command(self, word: str, seconds: float = 0.0) -> None:
+    def command(self, message: str, seconds: float = 0.0) -> None:
         """See :meth:`Worker.command`."""
-        self._worker.command(word, seconds)
+        self._worker.command(message, seconds)
 
     def stop(self) -> bool:
         """End it; returns whether it has ended."""
@@ -57,32 +57,32 @@ class ThreadWorker:
 class ProcessWorker:
     """A worker in a process, which can be killed."""
 
-    def __init__(self, posting: WorkerSetup, tell: Callable[[WorkerMessage], None]) -> None:
-        self._rank = posting.rank
+    def __init__(self, setup: WorkerSetup, send: Callable[[WorkerMessage], None]) -> None:
+        self._rank = setup.rank
         self._killed = False
         self._connection, theirs = _CONTEXT.Pipe()
-        self._process = _CONTEXT.Process(target=_work, args=(posting, theirs), daemon=True)
+        self._process = _CONTEXT.Process(target=_work, args=(setup, theirs), daemon=True)
         self._process.start()
         theirs.close()
-        self._reader = threading.Thread(target=self._read, args=(tell,), daemon=True)
+        self._reader = threading.Thread(target=self._read, args=(send,), daemon=True)
         self._reader.start()
 
-    def _read(self, tell: Callable[[WorkerMessage], None]) -> None:
+    def _read(self, send: Callable[[WorkerMessage], None]) -> None:
         left = False
         while True:
             try:
-                word = self._connection.recv()
+                message = self._connection.recv()
             except Exception:  # the end, or half a word left in the pipe by a killed process
                 break
-            left = isinstance(word, (Left, Crashed))
-            tell(word)
+            left = isinstance(message, (Left, Crashed))
+            send(message)
         if not left and not self._killed:
-            tell(Crashed(self._rank, "its process ended without a word"))
+            send(Crashed(self._rank, "its process ended without a word"))
 
-    def command(self, word: str, seconds: float = 0.0) -> None:
+    def command(self, message: str, seconds: float = 0.0) -> None:
         """See :meth:`Worker.command`."""
         try:
-            self._connection.send((word, seconds))
+            self._connection.send((message, seconds))
         except OSError:
             return  # it has ended, which its silence will show
 
@@ -106,16 +106,16 @@ class ProcessWorker:
         return gone
 
 
-def _work(posting: WorkerSetup, connection: Connection) -> None:
+def _work(setup: WorkerSetup, connection: Connection) -> None:
     """Run the process: a worker in its main thread, its orders in another. It ends with its parent."""
     quiet_hosts()
     lock = threading.Lock()
 
-    def tell(word: WorkerMessage) -> None:
+    def send(message: WorkerMessage) -> None:
         with lock:
-            connection.send(word)
+            connection.send(message)
 
-    worker = Worker(posting, tell)
+    worker = Worker(setup, send)
 
     def listen() -> None:
         while True:
@@ -134,21 +134,21 @@ def quiet_hosts() -> None:
 
 
 class Workers:
-    """The ranks of a round. ``words`` has what they say, in order of arrival."""
+    """The ranks of a round. ``inbox`` has what they say, in order of arrival."""
 
     def __init__(self, *, processes: bool) -> None:
         self.processes = processes
-        self.words: queue.Queue[WorkerMessage] = queue.Queue()
+        self.inbox: queue.Queue[WorkerMessage] = queue.Queue()
         self._posts: dict[int, ThreadWorker | ProcessWorker] = {}
 
-    def post(self, posting: WorkerSetup) -> None:
+    def post(self, setup: WorkerSetup) -> None:
         """Start a rank's worker, which replaces the one before."""
         make = ProcessWorker if self.processes else ThreadWorker
-        self._posts[posting.rank] = make(posting, self.words.put)
+        self._posts[setup.rank] = make(setup, self.inbox.put)
 
-    def command(self, rank: int, word: str, seconds: float = 0.0) -> None:
+    def command(self, rank: int, message: str, seconds: float = 0.0) -> None:
         """Tell a rank something; see :meth:`Worker.command`."""
-        self._posts[rank].command(word, seconds)
+        self._posts[rank].command(message, seconds)
 
     def kill(self, rank: int) -> None:
         """Kill a rank's process."""

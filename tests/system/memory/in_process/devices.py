@@ -45,7 +45,7 @@ class Host:
         self._controller, self._switch, self._network = controller, switch, network
         self.device: Device | None = None
         self._life = 0
-        self._told = 0.0
+        self._reported = 0.0
         self._incarnation = ""
         self._hangs = False
         self._waiting: list[tuple[Address, bytes]] = []
@@ -100,11 +100,11 @@ class Host:
 
     def _tend(self, device: Device) -> None:
         self._send(device.tend(self._network.now))
-        if device.behind and self._network.now - self._told >= HURRY:
+        if device.behind and self._network.now - self._reported >= HURRY:
             self._report(device)
 
     def _report(self, device: Device) -> None:
-        device.behind, self._told = False, self._network.now
+        device.behind, self._reported = False, self._network.now
         said: dict[str, Any] = device.report()
         answer = self._controller.receive(self.name, {"incarnation": self._incarnation, **said})
         if answer is None:

@@ -19,7 +19,7 @@ from tests.system.memory.in_process.network import InProcessNetwork
 from tests.system.memory.in_process.switch import Switch
 from tests.system.memory.model import HistoryEntry
 from tests.system.memory.oracle import Lives, judge
-from tests.system.memory.places import Asker
+from tests.system.memory.places import Workload
 from tests.system.memory.plan import CLIENTS, Event, MemoryEventKind, MemoryPlan, RegionPlan, Site
 from tests.system.memory.report import MemoryTotals
 
@@ -28,7 +28,7 @@ SITE: Final = Site(tuple(TOPOLOGY.hosts)[:5], settling=2 * LEASE)
 FIRST_ADDRESS: Final = 1 << 32
 PATIENCE: Final = 30.0
 """Seconds of the network's clock within which there must be progress."""
-HEARD: Final = 0.5
+REPORTED: Final = 0.5
 """Seconds within which the controller has noticed what happened to a device, and begun to act."""
 _LOOK: Final = 0.01
 
@@ -98,8 +98,8 @@ class Stage:
         """Let clients and events run; False if they do not end."""
         plan = self._plan
         for number in range(CLIENTS):
-            asker = Asker(number, plan.asker_seed(number), plan.places, plan.instructions)
-            self._clients.append(Client(asker, self._regions, self._lives, plan, self._switch, self._network))
+            workload = Workload(number, plan.workload_seed(number), plan.places, plan.instructions)
+            self._clients.append(Client(workload, self._regions, self._lives, plan, self._switch, self._network))
         for client in self._clients:
             client.turn()
         self._look()
@@ -109,7 +109,7 @@ class Stage:
         answered = -1
         while not self._network.run(self._is_over, self._network.now + PATIENCE):
             if self._answered == answered:
-                open_ones = [asking for client in self._clients for asking in client.unanswered]
+                open_ones = [open_request for client in self._clients for open_request in client.unanswered]
                 self._hang(f"{len(open_ones)} {what}")
                 for _, entry in open_ones[:5]:
                     self._say(f"    {entry.describe()}")
@@ -139,7 +139,7 @@ class Stage:
 
         def over() -> None:
             undo()
-            self._network.later(HEARD, lambda: self._happening.discard(event.whom))
+            self._network.later(REPORTED, lambda: self._happening.discard(event.whom))
 
         self._network.later(event.seconds, over)
 
@@ -194,11 +194,11 @@ class Stage:
         while not self._controller.is_lost(name):
             yield "it to be called lost"
         for client in self._clients:
-            client.asker.pause(numbers)
-        asked = self._read(numbers)
+            client.workload.pause(numbers)
+        request = self._read(numbers)
         while any(number in numbers for client in self._clients for number, _ in client.unanswered):
             yield "what is asked of it to be refused"
-        if not all(entry.lost for entry in asked):
+        if not all(entry.lost for entry in request):
             self._totals.wrong += 1
             self._say(f"  WRONG: {name} is lost, and is read")
         self._switch.remove_region(self._regions[name].id)
@@ -208,7 +208,7 @@ class Stage:
             yield "it to be made"
         self._lives.end(numbers, lost)
         for client in self._clients:
-            client.asker.renew(numbers)
+            client.workload.renew(numbers)
             client.turn()
 
     def _read_all(self) -> bool:
@@ -218,13 +218,13 @@ class Stage:
 
     def _read(self, numbers: Iterable[int]) -> list[HistoryEntry]:
         """Begin to read these places."""
-        client, asked = self._clients[0], []
+        client, request = self._clients[0], []
         for number in numbers:
             for each in self._plan.places[number].reads():
-                asked.append(HistoryEntry(0, each, self._network.now))
-                client.submit(number, asked[-1])
+                request.append(HistoryEntry(0, each, self._network.now))
+                client.submit(number, request[-1])
         client.turn()
-        return asked
+        return request
 
     def _compare(self) -> None:
         """All devices of a shard must have the same log, and the same bytes where they have executed as much of it."""

@@ -25,7 +25,7 @@ from tests.system.faults.scenario import Rates
 from tests.system.memory.model import HistoryEntry
 from tests.system.memory.on_network.clients import Client
 from tests.system.memory.oracle import Lives, judge
-from tests.system.memory.places import Asker
+from tests.system.memory.places import Workload
 from tests.system.memory.plan import CLIENTS, Event, MemoryEventKind, MemoryPlan, RegionPlan, Site
 from tests.system.memory.report import MemoryTotals
 from tests.system.memory.run import NETWORK, MemoryCheckOptions, play_rounds
@@ -260,10 +260,10 @@ class _Round:
             events = Events(self._fabric, plan, wires, self._totals, say, self._renewing)
             stack.callback(events.close)
             for number in range(CLIENTS):
-                asker = Asker(number, plan.asker_seed(number), plan.places, plan.instructions)
+                workload = Workload(number, plan.workload_seed(number), plan.places, plan.instructions)
                 arrays = self._open(number, wires)
                 stack.callback(next(iter(arrays.values())).client.close)
-                self._clients.append(Client(asker, plan, arrays, self._lives))
+                self._clients.append(Client(workload, plan, arrays, self._lives))
             try:
                 self._play(events)
             finally:
@@ -295,7 +295,7 @@ class _Round:
         if not all(entry.lost for entry in self._read(numbers)):
             self._totals.wrong += 1
             self._screen.say(f"  WRONG: {name} is lost, and is read")
-        while any(client.asks(numbers) for client in self._clients):
+        while any(client.has_open(numbers) for client in self._clients):
             yield "what is asked of it to be refused"
         self._fabric.controller.delete_region(name)
         self._create(self._plan.region(name))
@@ -330,8 +330,8 @@ class _Round:
         """Read these places, one after the other."""
         client, entries = self._clients[0], []
         for number in numbers:
-            for asked in self._plan.places[number].reads():
-                entry = HistoryEntry(0, asked, time.monotonic())
+            for request in self._plan.places[number].reads():
+                entry = HistoryEntry(0, request, time.monotonic())
                 client.finish_one(number, entry, client.start_one(number, entry))
                 entries.append(entry)
         return entries
