@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -71,9 +72,10 @@ def test_whom_the_controller_waits_for_is_in_the_timeout() -> None:
     with running(RestartingNetwork(2)) as (network, communicators):
         good(allreduce(communicators, [np.ones(10)] * 2))
         network.restart()
+        began = time.monotonic()
         with pytest.raises(CallTimeoutError, match=r"ranks \[1\] must still rejoin"):
-            communicators[0].allreduce(np.ones(10), timeout=0.6)
-        assert 2 <= network.asked <= 0.6 / PAUSE + 2, "neither once nor in a busy loop"
+            communicators[0].allreduce(np.ones(10), timeout=1.5)
+        assert 2 <= network.asked <= (time.monotonic() - began) / PAUSE + 2, "neither once nor in a busy loop"
 
 
 def test_a_controller_that_is_away_is_asked_again() -> None:
