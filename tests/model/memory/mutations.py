@@ -99,7 +99,7 @@ class TrustsItsLog(Backup[Asked]):
 
 
 class NeverAsks(Backup[Asked]):
-    def _ask_for(self, position: int) -> None:
+    def _fetch(self, position: int) -> None:
         pass
 
 
