@@ -106,13 +106,14 @@ def test_large_reads_come_in_pieces(controller: Controller, monkeypatch: pytest.
     assert [entity for piece in pieces for entity in piece.entities] == list(whole.entities)
 
 
-def test_an_election_id_that_another_has(p4rt_embedded: EmbeddedUnderTest) -> None:
+def test_an_election_id_that_another_has(p4rt_embedded: EmbeddedUnderTest, program: Program) -> None:
     """The other stays primary."""
     with (
         Controller(p4rt_embedded.grpc_address, election_id=9) as one,
         Controller(p4rt_embedded.grpc_address, election_id=3) as two,
     ):
         one.become_primary()
+        one.push(program)  # without one, no write is answered
         two.ask_for_mastership()
         two.next("arbitration")
         two.ask_for_mastership(9)
