@@ -1,4 +1,4 @@
-"""Wide integers in loops over their limbs.
+"""Wide integers in loops over their limbs, of which some are computed side by side.
 
 LLVM can add integers of 2048 bits, but it writes an expression of some of them out limb by limb, slowly, and spills most. So a
 wide assignment becomes a function with a loop that computes all of its operations for one limb after the other, with the
@@ -67,8 +67,8 @@ def load_big(assembly: LlvmModule, out: LlvmFunction, pointer: Register, size: i
         return out.load(pointer, 8)
     bits, even = size * 8, (size + 1) // 2 * 16
     value = out.resize(out.load(pointer, bits), bits, even)
-    swapped = _swapped(assembly, out, value, even)
-    return out.resize(out.op("lshr", even, swapped, even - bits), even, bits) if even > bits else swapped
+    reversed_value = swapped(assembly, out, value, even)
+    return out.resize(out.op("lshr", even, reversed_value, even - bits), even, bits) if even > bits else reversed_value
 
 
 def store_big(assembly: LlvmModule, out: LlvmFunction, value: Register, pointer: Register, size: int) -> None:
@@ -78,11 +78,12 @@ def store_big(assembly: LlvmModule, out: LlvmFunction, value: Register, pointer:
         wide = out.resize(value, bits, even)
         if even > bits:
             wide = out.op("shl", even, wide, even - bits)
-        value = out.resize(_swapped(assembly, out, wide, even), even, bits)
+        value = out.resize(swapped(assembly, out, wide, even), even, bits)
     out.store(value, pointer, bits)
 
 
-def _swapped(assembly: LlvmModule, out: LlvmFunction, value: Register, bits: int) -> Register:
+def swapped(assembly: LlvmModule, out: LlvmFunction, value: Register, bits: int) -> Register:
+    """The value with its bytes in the opposite order."""
     name = assembly.declare(f"llvm.bswap.i{bits}", f"i{bits} {{}}(i{bits})")
     return out.value(f"call i{bits} @{name}(i{bits} {value})")
 
@@ -130,7 +131,7 @@ def write_reversals(assembly: LlvmModule) -> None:
         with out.each("%count") as index:
             other = out.op("sub", 64, last, index)
             value = out.load(out.value(f"getelementptr i{bits}, ptr %of, i64 {other}"), bits)
-            value = _swapped(assembly, out, value, bits) if bits > 8 else value
+            value = swapped(assembly, out, value, bits) if bits > 8 else value
             out.store(value, out.value(f"getelementptr i{bits}, ptr %to, i64 {index}"), bits)
         out.give("void")
 
@@ -274,14 +275,72 @@ class _Writer:
             if id(each) in self._cells:
                 out.line(f"store i1 false, ptr {self._cells[id(each)]}")
         # Carries go from limb to limb in the processor's flag only where there is no loop between.
-        step = _UNROLLED if limbs % _UNROLLED == 0 and any(id(each) in self._cells for each in order) else 1
+        carries = any(id(each) in self._cells for each in order)
+        step = _UNROLLED if limbs % _UNROLLED == 0 and carries else 1
         with out.each(str(limbs // step)) as turn:
+            first = out.op("mul", 64, turn, step) if step > 1 else turn
+            after = out.label()
+            if carries and step > 1 and self._is_vector(order, limbs):
+                self._vector(order, limbs, first, to, after)
             for more in range(step):
-                index = out.op("add", 64, out.op("mul", 64, turn, step), more) if step > 1 else turn
+                index = out.op("add", 64, first, more) if step > 1 else turn
                 values: dict[int, Register] = {}
                 for each in order:
                     values[id(each)] = self._limb(each, index, limbs, values)
                 out.store(values[id(root)], out.value(f"getelementptr i64, ptr {to}, i64 {index}"), 64, 8)
+            out.begin(after)
+
+    def _is_vector(self, order: Sequence[Expression], limbs: int) -> bool:
+        """True if some limbs of all nodes can be computed side by side."""
+        return not any(id(each) in self._shifted for each in order) and all(
+            limb_count(each.bits) >= limbs for each in order if id(each) in self._pointers
+        )
+
+    def _vector(self, order: Sequence[Expression], limbs: int, first: Register, to: Register, after: str) -> None:
+        """Compute some limbs side by side, store them and jump, unless there is a carry from, in or behind them: then the limbs
+        are computed one after the other. Carries between limbs are rare where numbers are spread evenly, and impossible in
+        sums of lanes that leave room for them."""
+        out, vector = self._out, f"<{_UNROLLED} x i64>"
+        values: dict[int, Register] = {}
+        carries: Register | None = None
+        for node in order:
+            values[id(node)] = self._lanes(node, limbs, first, vector, values)
+            if id(node) in self._cells:
+                assert isinstance(node, Operation)
+                operands = ["zeroinitializer"] * (node.op == "neg") + [values[id(each)] for each in node.operands]
+                more, less = (values[id(node)], operands[0]) if node.op == "+" else (operands[0], operands[1])
+                carry = out.value(f"icmp ult {vector} {more}, {less}")
+                carries = carry if carries is None else out.value(f"or <{_UNROLLED} x i1> {carries}, {carry}")
+        found = out.compare("ne", _UNROLLED, out.value(f"bitcast <{_UNROLLED} x i1> {carries} to i{_UNROLLED}"), 0)
+        for node in order:
+            if id(node) in self._cells:
+                found = out.op("or", 1, found, out.value(f"load i1, ptr {self._cells[id(node)]}"))
+        with out.unless(found):
+            place = out.value(f"getelementptr i64, ptr {to}, i64 {first}")
+            out.line(f"store {vector} {values[id(order[-1])]}, ptr {place}, align 8")
+            out.jump(after)
+
+    def _lanes(self, node: Expression, limbs: int, first: Register, vector: str, values: dict[int, Register]) -> Register:
+        """Some limbs of a node, without regard to carries."""
+        out = self._out
+        if isinstance(node, Constant):
+            table = self._assembly.limbs(node.value, limbs)
+            return out.value(f"load {vector}, ptr {out.value(f'getelementptr i64, ptr {table}, i64 {first}')}, align 8")
+        if id(node) in self._scalars:
+            limb = out.choose(out.compare("eq", 64, first, 0), 64, self._scalars[id(node)], 0)
+            return out.value(f"insertelement {vector} zeroinitializer, i64 {limb}, i64 0")
+        if id(node) in self._pointers:
+            place = out.value(f"getelementptr i64, ptr {self._pointers[id(node)]}, i64 {first}")
+            return out.value(f"load {vector}, ptr {place}, align 8")
+        assert isinstance(node, Operation)
+        operands = [values[id(each)] for each in node.operands]
+        if node.op == "~":
+            ones = ", ".join(["i64 -1"] * _UNROLLED)
+            return out.value(f"xor {vector} {operands[0]}, <{ones}>")
+        if node.op == "neg":
+            return out.value(f"sub {vector} zeroinitializer, {operands[0]}")
+        name = {**_BITWISE, "+": "add", "-": "sub"}[node.op]
+        return out.value(f"{name} {vector} {operands[0]}, {operands[1]}")
 
     def _limb(self, node: Expression, index: Register, limbs: int, values: dict[int, Register]) -> Register:
         out = self._out

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import cache
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from netsum_switch.errors import SwitchError
-from netsum_switch.pipeline import load_pipeline
+from netsum_switch.pipeline import Pipeline, load_pipeline
 
 from tests.switch.core.made import Fields, Json, field, packed, program, result_of
 from tests.switch.core.switches import ethernet
@@ -112,6 +115,46 @@ def test_operators_on_fields_of_any_width(seed: int) -> None:
         values = {name: edge(chance, bits) for name, bits in operands}
         packet = packed(operands, values) + b"rest"
         assert result_of(pipeline, width, packet) == (value(values) & (1 << width) - 1, packet)
+
+
+SIDE_BY_SIDE: dict[str, tuple[Json, Callable[[int, int, int], int]]] = {
+    "a + b": (operation("+", field("a"), field("b")), lambda a, b, _: a + b),
+    "a - b": (operation("-", field("a"), field("b")), lambda a, b, _: a - b),
+    "a + b - c": (operation("-", operation("+", field("a"), field("b")), field("c")), lambda a, b, c: a + b - c),
+    "(a & b) + (b ^ ~c)": (
+        operation(
+            "+",
+            operation("&", field("a"), field("b")),
+            operation("^", field("b"), operation("~", None, field("c"))),
+        ),
+        lambda a, b, c: (a & b) + (b ^ ~c),
+    ),
+    "a + constant": (operation("+", field("a"), constant((1 << 1000) - 3)), lambda a, _b, _c: a + (1 << 1000) - 3),
+    "a + (b | 5)": (
+        operation("+", field("a"), operation("|", field("b"), constant(5))),
+        lambda a, b, _: a + (b | 5),
+    ),
+}
+LIMBS = st.sampled_from([0, 1, (1 << 64) - 1, (1 << 64) - 2, 1 << 63]) | st.integers(0, (1 << 64) - 1)
+
+
+@cache
+def side_by_side(name: str, width: int) -> Pipeline:
+    return load_pipeline(program([(each, width) for each in "abc"], width, SIDE_BY_SIDE[name][0]))
+
+
+@pytest.mark.parametrize("width", [1024, 2048, 2112, 4096])
+@pytest.mark.parametrize("name", SIDE_BY_SIDE)
+@given(st.data())
+def test_limbs_side_by_side_are_limbs_one_after_the_other(name: str, width: int, data: st.DataObject) -> None:
+    """With a carry between any two limbs, or none."""
+    values = {
+        each: sum(limb << 64 * at for at, limb in enumerate(data.draw(st.lists(LIMBS, min_size=1, max_size=width // 64))))
+        for each in "abc"
+    }
+    packet = packed([(each, width) for each in "abc"], values)
+    expected = SIDE_BY_SIDE[name][1](values["a"], values["b"], values["c"]) & (1 << width) - 1
+    assert result_of(side_by_side(name, width), width, packet)[0] == expected
 
 
 def test_a_group_of_fields_longer_than_one_number() -> None:
