@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import select
 import struct
@@ -12,9 +13,12 @@ from typing import Any
 
 from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.memory import Memory
+from netsum_switch.ports import offloads
 from netsum_switch.ports.base import MAX_FRAME, Port
 from netsum_switch.ports.packet import PacketPort
 from netsum_switch.ports.udp import UdpPort
+
+log = logging.getLogger("netsum_switch.ports")
 
 MESSAGE_BYTES, VECTOR_BYTES, POLL_BYTES = 64, 16, 8
 SEGMENT_CONTROL_BYTES = 24  # struct cmsghdr, the size of a segment
@@ -24,7 +28,7 @@ BATCH = 32  # frames of a port's turn
 QUEUE = 64  # frames that wait to be sent at a port
 
 
-SEGMENTS = 64  # datagrams that the kernel makes of one (UDP_SEGMENT)
+SEGMENTS = 64  # datagrams that the kernel makes of one (UDP_SEGMENT, or a frame with VIRTIO_NET_HDR_GSO_UDP_L4)
 
 
 HEADROOM = 64  # before a received frame: room for a VLAN tag
@@ -43,6 +47,9 @@ HEAD_BYTES = 64  # of a frame that the program failed on, for the log
 
 
 NEWS = 1 << 32  # in `Wire.LOST`: not said yet
+
+
+HEAD_SPACE = 64  # for a struct virtio_net_hdr, and the headers of several datagrams in one frame
 
 
 SEND_AT = 256 << 10  # bytes of records at which what is queued is sent: they should not leave the cache
@@ -75,12 +82,16 @@ class Wire(IntEnum):
     KIND = 2
     COUNTERS = 3  # a pointer to `PortCounters`
     PEER = 4  # a pointer to the address that a UDP port sends to; its first byte is 0 if no peer is known yet
-    VECTORS = 5  # struct iovec[QUEUE], one for each frame that waits to be sent
+    FRAMES = 5  # pointer and size of each frame that waits to be sent
     MESSAGES = 6  # struct mmsghdr[QUEUE], made of them when they are sent
     QUEUED = 7
     SEGMENTS = 8  # frames of one size that the kernel takes as one message
     LOST = 9  # the error that the interface is down or gone by
-    END = 10
+    VECTORS = 10  # struct iovec[2 * QUEUE], for each frame one for what goes before it
+    HEADS = 11  # what goes before each frame
+    MTU = 12  # largest frame of the link
+    REFUSED = 13  # the error by which the kernel does not take several datagrams as one frame
+    END = 14
 
 
 class WireKind(IntEnum):
@@ -217,6 +228,10 @@ class NativeIo:
                 self._wires.set_number(at, lost ^ NEWS)
                 port.down = False
                 port.lost(OSError(lost ^ NEWS, os.strerror(lost ^ NEWS)))
+            at = 8 * (Wire.END * index + Wire.REFUSED)
+            if refused := self._wires.number(at):
+                self._wires.set_number(at, 0)
+                log.info("port %d: the kernel does not take several packets at a time (%s)", port.number, os.strerror(refused))
         return True
 
     def _add(self, index: int, port: Port) -> None:
@@ -224,20 +239,21 @@ class NativeIo:
         wire = self._wires.address + start
         self._by_number.set_number(8 * port.number, wire)
         self._poll_for(index, port.fileno())
-        kind, peer = WireKind.PYTHON, 0
+        kind, peer, segments, mtu = WireKind.PYTHON, 0, 1, 0
         if isinstance(port, UdpPort):
             kind = WireKind.LEARNING if port.learns else WireKind.UDP
-            peer = self._address_of(port.peer)
+            peer, segments = self._address_of(port.peer), SEGMENTS if port.segments else 1
         elif isinstance(port, PacketPort):
-            kind = WireKind.PACKET
+            kind, segments, mtu = WireKind.PACKET, SEGMENTS if port.joins else 1, port.largest
         words = {Wire.DESCRIPTOR: port.fileno(), Wire.NUMBER: port.number, Wire.KIND: kind, Wire.PEER: peer}
         if kind != WireKind.PYTHON:
             self._hold(port.counters)
             words[Wire.COUNTERS] = ctypes.addressof(port.counters)
-            words[Wire.SEGMENTS] = SEGMENTS if isinstance(port, UdpPort) and port.segments else 1
-            vectors = self._new(QUEUE * VECTOR_BYTES)
-            words[Wire.VECTORS] = vectors.address
-            words[Wire.MESSAGES] = self._sending(vectors, peer).address
+            words[Wire.SEGMENTS], words[Wire.MTU] = segments, mtu
+            words[Wire.FRAMES] = self._new(QUEUE * VECTOR_BYTES).address
+            words[Wire.VECTORS] = self._new(2 * QUEUE * VECTOR_BYTES).address
+            words[Wire.HEADS] = self._new(QUEUE * HEAD_SPACE).address
+            words[Wire.MESSAGES] = self._sending(peer).address
         for word, value in words.items():
             self._wires.set_number(start + 8 * word, value)
 
@@ -249,21 +265,21 @@ class NativeIo:
         vectors, names = self._new(BATCH * VECTOR_BYTES), self._new(BATCH * ADDRESS_BYTES)
         controls = self._new(BATCH * CONTROL_BYTES)
         for at in range(BATCH):
-            struct.pack_into("<QQ", vectors.data, VECTOR_BYTES * at, frames + _FRAME_SPACE * at, MAX_FRAME)
-        return self._messages(BATCH, vectors, lambda at: (names.address + ADDRESS_BYTES * at, 0), controls.address)
+            size = offloads.HEADER.size + MAX_FRAME
+            struct.pack_into("<QQ", vectors.data, VECTOR_BYTES * at, frames + _FRAME_SPACE * at, size)
+        return self._messages(BATCH, vectors.address, lambda at: (names.address + ADDRESS_BYTES * at, 0), controls.address)
 
-    def _sending(self, vectors: Memory, peer: int) -> Memory:
+    def _sending(self, peer: int) -> Memory:
         controls = self._new(QUEUE * CONTROL_BYTES)
         for at in range(QUEUE):
             controls.data[CONTROL_BYTES * at : CONTROL_BYTES * at + SEGMENT_CONTROL_BYTES] = _SEGMENT_CONTROL
         name = (peer, ADDRESS_BYTES if peer else 0)
-        return self._messages(QUEUE, vectors, lambda _: name, controls.address)
+        return self._messages(QUEUE, 0, lambda _: name, controls.address)
 
-    def _messages(self, count: int, vectors: Memory, name: Callable[[int], tuple[int, int]], controls: int = 0) -> Memory:
+    def _messages(self, count: int, vectors: int, name: Callable[[int], tuple[int, int]], controls: int) -> Memory:
         messages = self._new(count * MESSAGE_BYTES)
         for at in range(count):
-            control = controls + CONTROL_BYTES * at if controls else 0
-            vector = vectors.address + VECTOR_BYTES * at
+            control, vector = controls + CONTROL_BYTES * at, vectors + VECTOR_BYTES * at
             _MESSAGE.pack_into(messages.data, MESSAGE_BYTES * at, *name(at), vector, 1, control, 0, 0, 0)
         return messages
 

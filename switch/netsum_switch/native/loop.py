@@ -11,7 +11,7 @@ counted from 1, or 0. Records that are done with have the kind 0, and what is se
 
 from __future__ import annotations
 
-from errno import EAGAIN, EINTR, ENETDOWN, ENOBUFS, ENODEV, ENXIO
+from errno import EAGAIN, EINTR
 from socket import MSG_DONTWAIT, MSG_TRUNC
 
 from netsum_switch.native.io import (
@@ -22,10 +22,7 @@ from netsum_switch.native.io import (
     MESSAGE_BYTES,
     POLL_BYTES,
     PORT_NUMBERS,
-    QUEUE,
-    SEGMENT_CONTROL_BYTES,
     SEND_AT,
-    VECTOR_BYTES,
     Counter,
     Loop,
     MessageOffset,
@@ -43,132 +40,11 @@ from netsum_switch.native.io import (
     put_pointer,
 )
 from netsum_switch.native.layout import RECORD_BYTES, Context, OutputKind
-from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
+from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.module import Module
-
-_LARGEST_MESSAGE = 65000  # bytes in one datagram before it is cut up
-
-
-def write_sending(assembly: LlvmModule) -> None:
-    """``queue`` and ``send_all``, and what they call."""
-    assembly.declare("sendmmsg", "i32 {}(i32, ptr, i32, i32)")
-    _write_gather(assembly.function("gather", "ptr %w, i64 %first", "i64"))
-    _write_send(assembly.function("send_queued", "ptr %l, ptr %w", "void"))
-    _write_send_all(assembly.function("send_all", "ptr %l", "void"))
-    _write_queue(assembly.function("queue", "ptr %l, ptr %w, ptr %data, i64 %size", "void"))
-
-
-def _write_gather(out: LlvmFunction) -> None:
-    """Make messages of a queue's frames from the first one on. Gives their number."""
-    messages, vectors = pointer(out, "%w", Wire.MESSAGES), pointer(out, "%w", Wire.VECTORS)
-    frames, segments = get(out, "%w", Wire.QUEUED), get(out, "%w", Wire.SEGMENTS)
-    count, place, run = out.number(), out.number("%first"), out.space(8)
-    head, some, grow, next_one, more, ready, after = (out.label() for _ in range(7))
-    out.begin(head)
-    begin = out.load(place, 64, 8)
-    out.branch(out.compare("ult", 64, begin, frames), some, after)
-    out.begin(some)
-    vector = item(out, vectors, begin, VECTOR_BYTES)
-    size = get(out, vector, 1)
-    most = out.choose(out.compare("eq", 64, size, 0), 64, 1, segments)
-    out.store("1", run, 64, 8)
-    out.begin(grow)
-    length = out.load(run, 64, 8)
-    longer = out.op("add", 64, length, 1)
-    following = out.op("add", 64, begin, length)
-    fits = out.compare("ule", 64, out.op("mul", 64, longer, size), _LARGEST_MESSAGE)
-    allowed = out.op("and", 1, out.compare("ult", 64, length, most), out.compare("ult", 64, following, frames))
-    out.branch(out.op("and", 1, allowed, fits), next_one, ready)
-    out.begin(next_one)
-    same = out.compare("eq", 64, get(out, item(out, vectors, following, VECTOR_BYTES), 1), size)
-    out.branch(same, more, ready)
-    out.begin(more)
-    out.store(longer, run, 64, 8)
-    out.jump(grow)
-    out.begin(ready)
-    number = out.load(count, 64, 8)
-    message = item(out, messages, number, MESSAGE_BYTES)
-    out.store_pointer(vector, out.offset(message, MessageOffset.VECTOR))
-    out.store(length, out.offset(message, MessageOffset.VECTORS), 64, 8)
-    out.store("0", out.offset(message, MessageOffset.CONTROL_LENGTH), 64, 8)
-    with out.when(out.compare("ugt", 64, length, 1)):
-        control = out.load_pointer(out.offset(message, MessageOffset.CONTROL))
-        out.store(out.resize(size, 64, 16), out.offset(control, 16), 16, 2)
-        out.store(str(SEGMENT_CONTROL_BYTES), out.offset(message, MessageOffset.CONTROL_LENGTH), 64, 8)
-    out.store(out.op("add", 64, number, 1), count, 64, 8)
-    out.store(out.op("add", 64, begin, length), place, 64, 8)
-    out.jump(head)
-    out.begin(after)
-    out.give(f"i64 {out.load(count, 64, 8)}")
-
-
-def _write_send(out: LlvmFunction) -> None:
-    """Send what is queued at a port. What cannot be sent now is dropped."""
-    counters, messages = pointer(out, "%w", Wire.COUNTERS), pointer(out, "%w", Wire.MESSAGES)
-    done = out.number()
-    head, some, sent, failed, after = (out.label() for _ in range(5))
-    out.begin(head)
-    first = out.load(done, 64, 8)
-    out.branch(out.compare("ult", 64, first, get(out, "%w", Wire.QUEUED)), some, after)
-    out.begin(some)
-    count = out.resize(out.value(f"call i64 @gather(ptr %w, i64 {first})"), 64, 32)
-    result = out.value(f"call i32 @sendmmsg(i32 {descriptor(out)}, ptr {messages}, i32 {count}, i32 {int(MSG_DONTWAIT)})")
-    out.branch(out.compare("sgt", 32, result, 0), sent, failed)
-    out.begin(sent)
-    with out.each(out.resize(result, 32, 64)) as index:
-        message = item(out, messages, index, MESSAGE_BYTES)
-        frames = out.load(out.offset(message, MessageOffset.VECTORS), 64, 8)
-        size = get(out, out.load_pointer(out.offset(message, MessageOffset.VECTOR)), 1)
-        add(out, counters, Counter.TX_PACKETS, frames)
-        add(out, counters, Counter.TX_BYTES, out.op("mul", 64, frames, size))
-        out.store(out.op("add", 64, out.load(done, 64, 8), frames), done, 64, 8)
-    put(out, "%w", Wire.LOST, 0)
-    out.jump(head)
-    out.begin(failed)
-    error = error_number(out)
-    with out.when(out.compare("eq", 64, error, EINTR)):
-        out.jump(head)
-    frames = out.load(out.offset(messages, MessageOffset.VECTORS), 64, 8)
-    full = out.op("or", 1, *(out.compare("eq", 64, error, each) for each in (EAGAIN, ENOBUFS)))
-    cut = out.compare("ugt", 64, frames, 1)
-    with out.when(out.op("and", 1, cut, out.negation(full))):  # on this way they cannot be cut up
-        put(out, "%w", Wire.SEGMENTS, 1)
-        out.jump(head)
-    add(out, counters, Counter.TX_DROPPED, frames)
-    out.store(out.op("add", 64, first, frames), done, 64, 8)
-    for gone in (ENETDOWN, ENXIO, ENODEV):
-        with out.when(out.compare("eq", 64, error, gone)):
-            lose(out, error)
-    out.jump(head)
-    out.begin(after)
-    put(out, "%w", Wire.QUEUED, 0)
-    out.give("void")
-
-
-def _write_send_all(out: LlvmFunction) -> None:
-    """Send what is queued at all ports."""
-    wires = pointer(out, "%l", Loop.WIRES)
-    with out.each(get(out, "%l", Loop.COUNT)) as index:
-        wire = item(out, wires, index, 8 * Wire.END)
-        with out.when(out.compare("ne", 64, get(out, wire, Wire.QUEUED), 0)):
-            out.line(f"call void @send_queued(ptr %l, ptr {wire})")
-    out.give("void")
-
-
-def _write_queue(out: LlvmFunction) -> None:
-    """Queue a frame at a port."""
-    with out.when(out.compare("eq", 64, get(out, "%w", Wire.KIND), WireKind.LEARNING)):
-        family = out.load(pointer(out, "%w", Wire.PEER), 16, 1)
-        with out.when(out.compare("eq", 16, family, 0)):  # nothing has come in yet, so there is no wire
-            add(out, pointer(out, "%w", Wire.COUNTERS), Counter.TX_DROPPED)
-            out.give("void")
-    with out.when(out.compare("uge", 64, get(out, "%w", Wire.QUEUED), QUEUE)):
-        out.line("call void @send_queued(ptr %l, ptr %w)")
-    vector = item(out, pointer(out, "%w", Wire.VECTORS), get(out, "%w", Wire.QUEUED), VECTOR_BYTES)
-    out.store_pointer("%data", vector)
-    put(out, vector, 1, "%size")
-    add(out, "%w", Wire.QUEUED)
-    out.give("void")
+from netsum_switch.native.offloads import write_arrivals
+from netsum_switch.native.sending import write_sending
+from netsum_switch.ports import offloads
 
 
 def write_loop(module: Module) -> None:
@@ -178,6 +54,7 @@ def write_loop(module: Module) -> None:
     assembly.declare("recvmmsg", "i32 {}(i32, ptr, i32, i32, ptr)")
     assembly.declare("__errno_location", "ptr {}()")
     write_sending(assembly)
+    write_arrivals(assembly)
     _write_sort(assembly.function("sort", "ptr %c, ptr %l, i64 %start, i32 %error", "void"))
     _write_take(assembly.function("take", "ptr %c, ptr %l, ptr %frame, i64 %size, i64 %port", "void"))
     _write_fetch(assembly.function("fetch", "ptr %l, ptr %w", "void"))
@@ -314,17 +191,18 @@ def _write_next(out: LlvmFunction) -> None:
         out.give("void")
     with out.when(out.compare("eq", 64, kind, WireKind.LEARNING)):
         out.copy(pointer(out, wire, Wire.PEER), out.load_pointer(message), ADDRESS_BYTES)
-    vector = out.load_pointer(out.offset(message, MessageOffset.VECTOR))
-    received = out.load_pointer(vector)
-    more = out.number()
-    with out.when(out.compare("eq", 64, kind, WireKind.PACKET)):
-        out.store(out.value(f"call i64 @put_tag(ptr {message}, ptr {received})"), more, 64, 8)
-    tag = out.load(more, 64, 8)
-    frame = out.offset(received, out.op("sub", 64, 0, tag))
-    size = out.op("add", 64, out.resize(out.load(out.offset(message, MessageOffset.LENGTH), 32, 4), 32, 64), tag)
-    add(out, counters, Counter.RX_PACKETS)
-    add(out, counters, Counter.RX_BYTES, size)
-    out.line(f"call void @take(ptr %c, ptr %l, ptr {frame}, i64 {size}, i64 {get(out, wire, Wire.NUMBER)})")
+    received = out.load_pointer(out.load_pointer(out.offset(message, MessageOffset.VECTOR)))
+    length = out.resize(out.load(out.offset(message, MessageOffset.LENGTH), 32, 4), 32, 64)
+    with out.when(out.compare("ne", 64, kind, WireKind.PACKET)):
+        out.line(f"call void @arrive_datagram(ptr %c, ptr %l, ptr {wire}, ptr {message}, ptr {received}, i64 {length})")
+        out.give("void")
+    offload, offset = out.load(received, 64, 8), out.resize(out.load(out.offset(received, 8), 16, 2), 16, 64)
+    behind = out.offset(received, offloads.HEADER.size)
+    tag = out.value(f"call i64 @put_tag(ptr {message}, ptr {behind})")
+    frame = out.offset(behind, out.op("sub", 64, 0, tag))
+    size = out.op("add", 64, out.op("sub", 64, length, offloads.HEADER.size), tag)
+    arguments = f"ptr {wire}, ptr {frame}, i64 {size}, i64 {offload}, i64 {offset}, i64 {tag}"
+    out.line(f"call void @arrive(ptr %c, ptr %l, {arguments})")
     out.give("void")
 
 

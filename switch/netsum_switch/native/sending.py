@@ -1,0 +1,297 @@
+"""The ports' way out in machine code: frames are queued, and sent many at a time.
+
+    void queue(ptr loop, ptr wire, ptr data, i64 size)
+    void send_all(ptr loop)
+
+What the kernel takes as one goes as one. On a UDP port, neighbors of one size are one message, which the kernel cuts up
+(UDP_SEGMENT). On an interface, datagrams of one flow and one size are one frame, with a struct virtio_net_hdr that says so. A
+veth hands it over whole, and the receiver's kernel cuts it up only if the receiver does not read it whole (UDP_GRO).
+"""
+
+from __future__ import annotations
+
+from errno import EAGAIN, EINTR, ENETDOWN, ENOBUFS, ENODEV, ENXIO
+from socket import MSG_DONTWAIT
+
+from netsum_switch.native import wide_integers as wire
+from netsum_switch.native.io import (
+    HEAD_SPACE,
+    MESSAGE_BYTES,
+    QUEUE,
+    SEGMENT_CONTROL_BYTES,
+    VECTOR_BYTES,
+    Counter,
+    Loop,
+    MessageOffset,
+    Wire,
+    WireKind,
+    add,
+    descriptor,
+    error_number,
+    get,
+    item,
+    lose,
+    pointer,
+    put,
+)
+from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
+from netsum_switch.ports.offloads import HEADER, NEEDS_CHECKSUM, UDP
+
+_LARGEST_MESSAGE = 65000  # bytes in one datagram before it is cut up
+_GONE = (ENETDOWN, ENXIO, ENODEV)
+
+_ETHERNET, _IPV4, _UDP = 14, 20, 8
+_HEADERS = _ETHERNET + _IPV4 + _UDP
+_FIRST_OFFLOAD = NEEDS_CHECKSUM | UDP << 8 | _HEADERS << 16  # then the size of a payload, and where the checksum is
+_CHECKSUM_AT = _ETHERNET + _IPV4 | 6 << 16
+
+
+def write_sending(assembly: LlvmModule) -> None:
+    """``queue`` and ``send_all``, and what they call."""
+    assembly.declare("sendmmsg", "i32 {}(i32, ptr, i32, i32)")
+    _write_joinable(assembly, assembly.function("joinable", "ptr %frame, i64 %size", "i1"))
+    _write_same_flow(assembly.function("same_flow", "ptr %one, ptr %other", "i1"))
+    _write_join(assembly, assembly.function("join", "ptr %w, i64 %first, i64 %count, i64 %total", "void"))
+    _write_run(assembly.function("run_length", "ptr %w, i64 %first, ptr %total", "i64"))
+    _write_place(assembly.function("place", "ptr %w, i64 %first, i64 %count", "void"))
+    _write_gather(assembly.function("gather", "ptr %w, i64 %first", "i64"))
+    _write_send(assembly.function("send_queued", "ptr %l, ptr %w", "void"))
+    _write_send_all(assembly.function("send_all", "ptr %l", "void"))
+    _write_queue(assembly.function("queue", "ptr %l, ptr %w, ptr %data, i64 %size", "void"))
+
+
+def _write_joinable(assembly: LlvmModule, out: LlvmFunction) -> None:
+    """True for a whole UDP datagram over IPv4 without options, whose lengths and IP checksum are right, whose UDP checksum is not
+    computed, and that is never fragmented, so that its identification means nothing (RFC 6864)."""
+    with out.when(out.compare("ule", 64, "%size", _HEADERS)):
+        out.give("i1 false")
+
+    def big(at: int) -> Register:
+        return out.resize(wire.load_big(assembly, out, out.offset("%frame", at), 2), 16, 64)
+
+    start = out.op("or", 64, out.op("shl", 64, big(12), 8), out.resize(out.load(out.offset("%frame", 14), 8), 8, 64))
+    right = [out.compare("eq", 64, start, 0x080045), out.compare("eq", 64, big(20), 0x4000)]
+    right.append(out.compare("eq", 8, out.load(out.offset("%frame", 23), 8), 17))
+    right.append(out.compare("eq", 64, big(16), out.op("sub", 64, "%size", _ETHERNET)))
+    right.append(out.compare("eq", 64, big(38), out.op("sub", 64, "%size", _ETHERNET + _IPV4)))
+    right.append(out.compare("eq", 64, big(40), 0))
+    total: Register = "0"
+    for at in range(_ETHERNET, _ETHERNET + _IPV4, 4):
+        total = out.op("add", 64, total, out.resize(out.load(out.offset("%frame", at), 32), 32, 64))
+    right.append(out.compare("eq", 64, out.value(f"call i64 @folded(i64 {total})"), 0xFFFF))
+    every = right[0]
+    for each in right[1:]:
+        every = out.op("and", 1, every, each)
+    out.give(f"i1 {every}")
+
+
+def _write_same_flow(out: LlvmFunction) -> None:
+    """True if two joinable frames differ in length, identification and payload alone."""
+    different: Register = "0"
+    # Of the bytes from 16 on, total length and identification; of those from 24 on, the checksum of the IP header.
+    for at, bits, ignored in ((0, 128, 0), (16, 64, 0xFFFFFFFF), (24, 64, 0xFFFF), (32, 32, 0), (36, 16, 0)):
+        one, other = (out.load(out.offset(each, at), bits) for each in ("%one", "%other"))
+        found = out.op("and", bits, out.op("xor", bits, one, other), ~ignored)
+        different = out.op("or", 128, different, out.resize(found, bits, 128))
+    out.give(f"i1 {out.compare('eq', 128, different, 0)}")
+
+
+def _write_join(assembly: LlvmModule, out: LlvmFunction) -> None:
+    """Make one frame of ``count`` queued ones, with ``total`` bytes of payload: the headers of the first with other lengths, then
+    the payloads."""
+    frames, vectors = pointer(out, "%w", Wire.FRAMES), pointer(out, "%w", Wire.VECTORS)
+    head = item(out, pointer(out, "%w", Wire.HEADS), "%first", HEAD_SPACE)
+    first = item(out, frames, "%first", VECTOR_BYTES)
+    size = out.op("sub", 64, get(out, first, 1), _HEADERS)
+    out.store(out.op("or", 64, out.op("shl", 64, size, 32), _FIRST_OFFLOAD | (_CHECKSUM_AT & 0xFFFF) << 48), head, 64)
+    out.store(str(_CHECKSUM_AT >> 16), out.offset(head, 8), 16)
+    frame = out.offset(head, HEADER.size)
+    out.copy(frame, out.load_pointer(first), _HEADERS)
+    datagram = out.op("add", 64, "%total", _UDP)
+
+    def put16(value: Register, at: int) -> None:
+        wire.store_big(assembly, out, out.resize(value, 64, 16), out.offset(frame, at), 2)
+
+    put16(out.op("add", 64, datagram, _IPV4), 16)
+    out.store("0", out.offset(frame, 24), 16)
+    checksum = out.value(f"call i64 @sum16(ptr {out.offset(frame, _ETHERNET)}, i64 {_IPV4})")
+    out.store(out.resize(out.op("xor", 64, checksum, 0xFFFF), 64, 16), out.offset(frame, 24), 16)
+    put16(datagram, 38)
+    pseudo = out.value(f"call i64 @sum16(ptr {out.offset(frame, 26)}, i64 8)")
+    for number in ("17", datagram):
+        swapped = wire.swapped(assembly, out, out.resize(number, 64, 16), 16)
+        pseudo = out.op("add", 64, pseudo, out.resize(swapped, 16, 64))
+    out.store(out.resize(out.value(f"call i64 @folded(i64 {pseudo})"), 64, 16), out.offset(frame, 40), 16)
+    with out.each("%count") as index:
+        number = out.op("add", 64, "%first", index)
+        frame, vector = item(out, frames, number, VECTOR_BYTES), item(out, vectors, number, 2 * VECTOR_BYTES)
+        is_first = out.compare("eq", 64, index, 0)
+        out.store_pointer(head, vector)
+        put(out, vector, 1, out.choose(is_first, 64, HEADER.size + _HEADERS, 0))
+        out.store_pointer(out.offset(out.load_pointer(frame), _HEADERS), out.offset(vector, VECTOR_BYTES))
+        put(out, vector, 3, out.op("sub", 64, get(out, frame, 1), _HEADERS))
+    out.give("void")
+
+
+def _write_run(out: LlvmFunction) -> None:
+    """Give how many frames from the first one on go as one, and store their bytes: of payload, if they are one frame."""
+    queue, packet = pointer(out, "%w", Wire.FRAMES), _is_packet(out)
+    count, grow, other, flow, more, done = out.number("1"), *(out.label() for _ in range(5))
+    first = item(out, queue, "%first", VECTOR_BYTES)
+    data, size = out.load_pointer(first), get(out, first, 1)
+    most = out.number(out.choose(out.compare("eq", 64, size, 0), 64, 1, get(out, "%w", Wire.SEGMENTS)))
+    own = out.choose(packet, 64, out.op("sub", 64, size, _HEADERS), size)
+    out.store(own, "%total", 64, 8)
+    with out.when(packet):
+        joinable = out.value(f"call i1 @joinable(ptr {data}, i64 {size})")
+        with out.unless(out.op("and", 1, joinable, out.compare("ule", 64, size, get(out, "%w", Wire.MTU)))):
+            out.store("1", most, 64, 8)
+    out.begin(grow)
+    length, total = out.load(count, 64, 8), out.op("add", 64, out.load("%total", 64, 8), own)
+    following = out.op("add", 64, "%first", length)
+    inside = out.compare("ult", 64, following, get(out, "%w", Wire.QUEUED))
+    few = out.op("and", 1, out.compare("ult", 64, length, out.load(most, 64, 8)), inside)
+    out.branch(out.op("and", 1, few, out.compare("ule", 64, total, _LARGEST_MESSAGE)), other, done)
+    out.begin(other)
+    frame = item(out, queue, following, VECTOR_BYTES)
+    out.branch(out.compare("eq", 64, get(out, frame, 1), size), flow, done)
+    out.begin(flow)
+    with out.when(packet):
+        pointed = out.load_pointer(frame)
+        joinable = out.value(f"call i1 @joinable(ptr {pointed}, i64 {size})")
+        alike = out.value(f"call i1 @same_flow(ptr {data}, ptr {pointed})")
+        out.branch(out.op("and", 1, joinable, alike), more, done)
+    out.begin(more)
+    out.increment(count)
+    out.store(total, "%total", 64, 8)
+    out.jump(grow)
+    out.begin(done)
+    out.give(f"i64 {out.load(count, 64, 8)}")
+
+
+def _is_packet(out: LlvmFunction) -> Register:
+    return out.compare("eq", 64, get(out, "%w", Wire.KIND), WireKind.PACKET)
+
+
+def _write_place(out: LlvmFunction) -> None:
+    """Point to the frames of a message, of which only the first has anything in front."""
+    head = item(out, pointer(out, "%w", Wire.HEADS), "%first", HEAD_SPACE)
+    out.clear(head, HEADER.size)
+    before = out.choose(_is_packet(out), 64, HEADER.size, 0)
+    with out.each("%count") as index:
+        number = out.op("add", 64, "%first", index)
+        frame = item(out, pointer(out, "%w", Wire.FRAMES), number, VECTOR_BYTES)
+        vector = item(out, pointer(out, "%w", Wire.VECTORS), number, 2 * VECTOR_BYTES)
+        out.store_pointer(head, vector)
+        put(out, vector, 1, before)
+        out.copy(out.offset(vector, VECTOR_BYTES), frame, VECTOR_BYTES)
+    out.give("void")
+
+
+def _write_gather(out: LlvmFunction) -> None:
+    """Make messages of a queue's frames from the first one on. Gives their number."""
+    count, place, total = out.number(), out.number("%first"), out.number()
+    head, some, after = (out.label() for _ in range(3))
+    out.begin(head)
+    begin = out.load(place, 64, 8)
+    out.branch(out.compare("ult", 64, begin, get(out, "%w", Wire.QUEUED)), some, after)
+    out.begin(some)
+    length = out.value(f"call i64 @run_length(ptr %w, i64 {begin}, ptr {total})")
+    number = out.load(count, 64, 8)
+    message = item(out, pointer(out, "%w", Wire.MESSAGES), number, MESSAGE_BYTES)
+    vector = item(out, pointer(out, "%w", Wire.VECTORS), begin, 2 * VECTOR_BYTES)
+    out.store_pointer(vector, out.offset(message, MessageOffset.VECTOR))
+    out.store(out.op("shl", 64, length, 1), out.offset(message, MessageOffset.VECTORS), 64, 8)
+    out.store("0", out.offset(message, MessageOffset.CONTROL_LENGTH), 64, 8)
+    several, packet = out.compare("ugt", 64, length, 1), _is_packet(out)
+    joined = out.op("and", 1, several, packet)
+    with out.when(joined):
+        out.line(f"call void @join(ptr %w, i64 {begin}, i64 {length}, i64 {out.load(total, 64, 8)})")
+    with out.unless(joined):
+        out.line(f"call void @place(ptr %w, i64 {begin}, i64 {length})")
+        with out.when(several):
+            control = out.load_pointer(out.offset(message, MessageOffset.CONTROL))
+            size = get(out, item(out, pointer(out, "%w", Wire.FRAMES), begin, VECTOR_BYTES), 1)
+            out.store(out.resize(size, 64, 16), out.offset(control, 16), 16, 2)
+            out.store(str(SEGMENT_CONTROL_BYTES), out.offset(message, MessageOffset.CONTROL_LENGTH), 64, 8)
+    out.store(out.op("add", 64, number, 1), count, 64, 8)
+    out.store(out.op("add", 64, begin, length), place, 64, 8)
+    out.jump(head)
+    out.begin(after)
+    out.give(f"i64 {out.load(count, 64, 8)}")
+
+
+def _write_send(out: LlvmFunction) -> None:
+    """Send what is queued at a port. What cannot be sent now is dropped."""
+    counters, messages, queue = (pointer(out, "%w", word) for word in (Wire.COUNTERS, Wire.MESSAGES, Wire.FRAMES))
+    done = out.number()
+    head, some, sent, failed, after = (out.label() for _ in range(5))
+    out.begin(head)
+    first = out.load(done, 64, 8)
+    out.branch(out.compare("ult", 64, first, get(out, "%w", Wire.QUEUED)), some, after)
+    out.begin(some)
+    count = out.resize(out.value(f"call i64 @gather(ptr %w, i64 {first})"), 64, 32)
+    result = out.value(f"call i32 @sendmmsg(i32 {descriptor(out)}, ptr {messages}, i32 {count}, i32 {int(MSG_DONTWAIT)})")
+    out.branch(out.compare("sgt", 32, result, 0), sent, failed)
+    out.begin(sent)
+    with out.each(out.resize(result, 32, 64)) as index, out.each(_frames_of(out, item(out, messages, index, MESSAGE_BYTES))):
+        at = out.load(done, 64, 8)
+        add(out, counters, Counter.TX_PACKETS)
+        add(out, counters, Counter.TX_BYTES, get(out, item(out, queue, at, VECTOR_BYTES), 1))
+        out.store(out.op("add", 64, at, 1), done, 64, 8)
+    put(out, "%w", Wire.LOST, 0)
+    out.jump(head)
+    out.begin(failed)
+    error = error_number(out)
+    with out.when(out.compare("eq", 64, error, EINTR)):
+        out.jump(head)
+    frames = _frames_of(out, messages)
+    passing = out.compare("eq", 64, error, EAGAIN)
+    for each in (ENOBUFS, *_GONE):
+        passing = out.op("or", 1, passing, out.compare("eq", 64, error, each))
+    cut = out.compare("ugt", 64, frames, 1)
+    with out.when(out.op("and", 1, cut, out.negation(passing))):  # on this way they cannot be cut up
+        put(out, "%w", Wire.SEGMENTS, 1)
+        put(out, "%w", Wire.REFUSED, error)
+        add(out, "%l", Loop.LEFT)
+        out.jump(head)
+    add(out, counters, Counter.TX_DROPPED, frames)
+    out.store(out.op("add", 64, first, frames), done, 64, 8)
+    for gone in _GONE:
+        with out.when(out.compare("eq", 64, error, gone)):
+            lose(out, error)
+    out.jump(head)
+    out.begin(after)
+    put(out, "%w", Wire.QUEUED, 0)
+    out.give("void")
+
+
+def _frames_of(out: LlvmFunction, message: Register) -> Register:
+    """The number of frames in a message."""
+    return out.op("lshr", 64, out.load(out.offset(message, MessageOffset.VECTORS), 64, 8), 1)
+
+
+def _write_send_all(out: LlvmFunction) -> None:
+    """Send what is queued at all ports."""
+    wires = pointer(out, "%l", Loop.WIRES)
+    with out.each(get(out, "%l", Loop.COUNT)) as index:
+        wire_ = item(out, wires, index, 8 * Wire.END)
+        with out.when(out.compare("ne", 64, get(out, wire_, Wire.QUEUED), 0)):
+            out.line(f"call void @send_queued(ptr %l, ptr {wire_})")
+    out.give("void")
+
+
+def _write_queue(out: LlvmFunction) -> None:
+    """Queue a frame at a port."""
+    with out.when(out.compare("eq", 64, get(out, "%w", Wire.KIND), WireKind.LEARNING)):
+        family = out.load(pointer(out, "%w", Wire.PEER), 16, 1)
+        with out.when(out.compare("eq", 16, family, 0)):  # nothing has come in yet, so there is no wire
+            add(out, pointer(out, "%w", Wire.COUNTERS), Counter.TX_DROPPED)
+            out.give("void")
+    with out.when(out.compare("uge", 64, get(out, "%w", Wire.QUEUED), QUEUE)):
+        out.line("call void @send_queued(ptr %l, ptr %w)")
+    frame = item(out, pointer(out, "%w", Wire.FRAMES), get(out, "%w", Wire.QUEUED), VECTOR_BYTES)
+    out.store_pointer("%data", frame)
+    put(out, frame, 1, "%size")
+    add(out, "%w", Wire.QUEUED)
+    out.give("void")
