@@ -121,6 +121,11 @@ class FrameFormat:
         sizes.fill(size)
         return ReceiveBatch(frames.rows[:, PREFIX_BYTES:], sizes, number if is_congested(head[_TOS]) else 0)
 
+    @staticmethod
+    def is_marked(frame: memoryview) -> bool:
+        """True if a congested link has marked the frame."""
+        return is_congested(frame[_TOS])
+
     def _differing(self, frames: ReceiveBatch) -> Sequence[memoryview]:
         ours, congested = [], 0
         for frame in frames:

@@ -159,7 +159,7 @@ def _open_link(options: _Options) -> DeviceLink:
             local, remote = (parse_address(each) for each in options.frames)
             return FramesLink(datagram_frames(local, remote), options.mac or "", options.address)
         if options.interface is not None:
-            return FramesLink(interface_frames(options.interface), options.mac or "", options.address)
+            return FramesLink(interface_frames(options.interface), options.mac or "", options.address, raw=True)
         return KernelLink(options.address)
     except (OSError, ValueError) as error:
         where = options.frames or options.interface or f"{options.address[0]}:{options.address[1]}"

@@ -6,13 +6,15 @@ import socket
 import struct
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from netsum.errors import NetsumError
 from netsum.frames import FrameFormat, group_mac, mac_bytes
+from netsum.packet_batch import ReceiveBatch
 from netsum.transports.base import Packet
 from netsum.transports.loopback import Inbox, LoopbackWire
 from netsum.transports.peer_filter import Address
-from netsum.transports.sockets import SocketBatch
+from netsum.transports.sockets import LARGE_SLOT_BYTES, SocketBatch
 
 # Ethernet frames carried in UDP datagrams on loopback: a link to a switch without root and without interfaces.
 
@@ -55,15 +57,21 @@ _ETH_P_IP = 0x0800
 _SOL_PACKET = 263
 _PACKET_IGNORE_OUTGOING = 23
 _PACKET_ADD_MEMBERSHIP = 1
+_PACKET_VNET_HDR = 15
+_KIND, _SEGMENT = 1, slice(4, 6)
+NO_OFFLOAD: Final = bytes(10)
+"""In front of each frame, a struct virtio_net_hdr: flags, kind, length of the headers, bytes of a segment, place of the
+checksum."""
 _MEMBERSHIP = struct.Struct("@iHH8s")  # of a multicast address: interface, kind 0, the address and its length
 
 
 class PacketTransport(SocketBatch):
-    """Sends and receives the member's frames on ``interface``, in the network namespace of the calling thread."""
+    """Sends and receives the member's frames on ``interface``, in the network namespace of the calling thread. A virtual link may
+    bring several packets as one frame."""
 
     def __init__(self, frame_format: FrameFormat, interface: str) -> None:
         """Raises NetsumError if the system has no AF_PACKET, OSError if there is no such interface or no permission."""
-        super().__init__(packet_socket(interface))
+        super().__init__(packet_socket(interface), slot_bytes=LARGE_SLOT_BYTES)
         self._format = frame_format
         self._interface = interface
 
@@ -74,21 +82,41 @@ class PacketTransport(SocketBatch):
         self.sock.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
         self._format.join(group)
 
-    def send(self, packets: Sequence[Packet], framed: FrameFormat | None = None) -> None:
-        super().send(packets, framed or self._format)
+    def send(self, packets: Sequence[Packet], framed: FrameFormat | None = None, lead: bytes = NO_OFFLOAD) -> None:
+        super().send(packets, framed or self._format, lead)
 
     def recv(self, timeout: float | None) -> Sequence[memoryview]:
-        return self._format.payloads(super().recv(timeout))
+        came = super().recv(timeout)
+        if not isinstance(came, ReceiveBatch):
+            return came
+        frames = ReceiveBatch(came.rows[:, len(NO_OFFLOAD) :], came.sizes - len(NO_OFFLOAD))
+        if not came.rows[:, _KIND].any():
+            return self._format.payloads(frames)
+        packets: list[memoryview] = []
+        marked = 0
+        for head, frame in zip(came.rows, frames, strict=True):
+            for payload in self._format.payloads([frame]):
+                segments = segments_of(head.data, payload)
+                packets += segments
+                marked += len(segments) * self._format.is_marked(frame)
+        return ReceiveBatch.of(packets, marked)
+
+
+def segments_of(head: memoryview, payload: memoryview) -> list[memoryview]:
+    """The payloads of the packets that came as one frame with this struct virtio_net_hdr."""
+    size = int.from_bytes(head[_SEGMENT], sys.byteorder) if head[_KIND] else 0
+    return [payload[at : at + size] for at in range(0, len(payload), size)] if size else [payload]
 
 
 def packet_socket(interface: str) -> socket.socket:
-    """A socket for the IPv4 frames of ``interface``. Raises NetsumError if the system has no AF_PACKET, OSError if there is no
-    such interface or no permission."""
+    """A socket for the IPv4 frames of ``interface``, each with a struct virtio_net_hdr in front (PACKET_VNET_HDR). Raises
+    NetsumError if the system has no AF_PACKET, OSError if there is no such interface or no permission."""
     if sys.platform != "linux":
         raise NetsumError("a packet link needs Linux; use a udp or frames link")
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     try:
         sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        sock.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
         sock.bind((interface, _ETH_P_IP))
     except BaseException:
         sock.close()

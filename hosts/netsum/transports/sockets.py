@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import select
 import socket
@@ -10,11 +11,13 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netsum.errors import CommunicatorError
 from netsum.fork_guard import fork_guarded
 from netsum.frames import CE, FrameFormat
 from netsum.packet_batch import Packet, ReceiveBatch, Rows, SendBatch
+from netsum.transports import mmsg, segmentation
 from netsum.transports.mmsg import MessageArray
 from netsum.transports.peer_filter import Address, accept_only
 
@@ -25,6 +28,7 @@ BUFFER_BYTES = 8 << 20
 """Size of the socket buffers to ask for: more than a window of the largest blocks, so that the kernel drops none."""
 
 _SLOT_BYTES = 8704  # the largest packet, one of memory in the network, and its headers, rounded up
+LARGE_SLOT_BYTES = (1 << 16) + 256  # several packets at a time; not a multiple of a page, for the cache
 _ADDED_BYTES = 512  # at most, by headers and the kernel, to a packet, before it rounds up to a power of two
 _APART_BYTES = 256  # that the kernel keeps about a packet elsewhere
 _SEND_PATIENCE_MS = 100
@@ -37,21 +41,29 @@ LOST = frozenset(
     }
 )
 """Errors that count as the loss of a datagram: it is repeated, and a timeout tells the caller."""
+_WAITS = frozenset({errno.EAGAIN, errno.EINTR})
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 
 
-class SocketBatch:
-    """A non-blocking datagram socket with a pool of receive buffers. Owns the socket."""
+log = logging.getLogger("netsum.transports")
 
-    def __init__(self, sock: socket.socket, remote: Address | None = None) -> None:
-        """``remote`` is where to send if the socket is not connected."""
+
+class SocketBatch:
+    """A non-blocking datagram socket with a pool of receive buffers. Owns the socket.
+
+    Attributes:
+        carries_segments: whether many packets of one size go through the kernel at a time.
+    """
+
+    def __init__(self, sock: socket.socket, remote: Address | None = None, *, slot_bytes: int = _SLOT_BYTES) -> None:
+        """``remote`` is where to send if the socket is not connected; ``slot_bytes`` is room for what comes at a time."""
         self.sock = sock
         self._remote = remote
         fork_guarded(sock)
         sock.setblocking(False)
         enlarge_buffers(sock)
-        pool = np.zeros((BATCH, _SLOT_BYTES), np.uint8)
+        pool = np.zeros((BATCH, slot_bytes), np.uint8)
         self._incoming = MessageArray(pool)
         self._outgoing = MessageArray(pool, remote)
         self._readable = select.poll()
@@ -59,14 +71,22 @@ class SocketBatch:
         self._writable = select.poll()
         self._writable.register(sock, select.POLLOUT)
         self.last_error: str | None = None
+        self.carries_segments = False
+        self._segmented: _SegmentedReceiver | None = None
 
-    def send(self, packets: Sequence[Packet], framed: FrameFormat | None = None) -> None:
-        """Send the packets, if ``framed`` each in a frame."""
+    def carry_segments(self) -> None:
+        """Send and receive many packets of one size at a time. Raises OSError if the kernel cannot."""
+        self.sock.setsockopt(socket.IPPROTO_UDP, segmentation.UDP_GRO, 1)
+        self._segmented = _SegmentedReceiver(self._incoming.tos is not None)
+        self.carries_segments = True
+
+    def send(self, packets: Sequence[Packet], framed: FrameFormat | None = None, lead: bytes = b"") -> None:
+        """Send the packets, if ``framed`` each in a frame, with ``lead`` in front of it."""
         for part in packets.parts if isinstance(packets, SendBatch) else packets:
             if isinstance(part, np.ndarray):
-                self._send_rows(part, b"" if framed is None else framed.prefix(part.shape[1]))
+                self._send_rows(part, b"" if framed is None else lead + framed.prefix(part.shape[1]))
             else:
-                self._send_patiently(part if framed is None else (framed.prefix(sum(map(len, part))), *part))
+                self._send_patiently(part if framed is None else (lead + framed.prefix(sum(map(len, part))), *part))
 
     def _send_rows(self, rows: Rows, head: bytes) -> None:
         messages = self._outgoing
@@ -76,10 +96,23 @@ class SocketBatch:
             done = 0
             while done < len(some):
                 try:
-                    done += messages.send(self.sock, done, len(some) - done)
+                    done += self._send_some(messages, done, len(some) - done, len(head) + rows.shape[1])
                 except OSError:
                     self._send_patiently((head, some[done].data))
                     done += 1
+
+    def _send_some(self, messages: MessageArray, first: int, count: int, size: int) -> int:
+        """Send at least one packet of these, which are of one size; returns how many went."""
+        most = min(segmentation.MOST, segmentation.LARGEST // size)
+        if self.carries_segments and count > 1 and most > 1:
+            try:
+                return messages.send_segments(self.sock, first, count, most)
+            except OSError as error:
+                if error.errno in LOST | _WAITS:
+                    raise
+                self.carries_segments = False
+                log.info("the kernel does not take several packets at a time (%s): they go one by one", error.strerror)
+        return messages.send(self.sock, first, count)
 
     def send_to(self, packet: Packet, remote: Address) -> None:
         """Send one packet to this address."""
@@ -128,6 +161,8 @@ class SocketBatch:
             self._readable.poll(None if timeout is None else int(timeout * 1000) + 1)
         for _ in range(BATCH + 1):  # errors count too, so that a sender that causes them cannot keep this thread here
             try:
+                if self._segmented is not None:
+                    return self._segmented.receive(self.sock)
                 number = messages.receive(self.sock)
             except BlockingIOError:
                 break
@@ -136,8 +171,7 @@ class SocketBatch:
                     raise
                 self.last_error = error.strerror
             else:
-                tos = messages.tos
-                congested = 0 if tos is None else int(np.count_nonzero((tos[:number] & CE) == CE))
+                congested = int(np.count_nonzero(_marks(messages, number)))
                 return ReceiveBatch(messages.rows[:number], messages.lengths[:number].astype(np.int64), congested)
         return []
 
@@ -146,6 +180,74 @@ class SocketBatch:
 
     def close(self) -> None:
         self.sock.close()
+
+
+def _marks(messages: MessageArray, number: int) -> NDArray[np.bool_]:
+    """Which of the first rows a congested link has marked."""
+    if messages.tos is None:
+        return np.zeros(number, np.bool_)
+    marks: NDArray[np.bool_] = (messages.tos[:number] & CE) == CE
+    return marks
+
+
+class _SegmentedReceiver:
+    """Receives packets of which many come at a time. While they do, and are of one size, the kernel puts each into a row of its
+    own."""
+
+    def __init__(self, tos: bool) -> None:
+        self._single = MessageArray(np.zeros((BATCH, LARGE_SLOT_BYTES), np.uint8))
+        self._several = MessageArray(np.zeros((BATCH, _SLOT_BYTES), np.uint8))
+        for each in (self._single, self._several):
+            each.request_segments()
+            if tos:
+                each.request_tos()
+        self._size = 0
+        """Bytes of each packet that is expected, if many at a time are."""
+
+    def receive(self, sock: socket.socket) -> ReceiveBatch:
+        """What has come, as :meth:`MessageArray.receive`."""
+        messages = self._several if self._size else self._single
+        number = messages.receive(sock)
+        assert messages.segments is not None
+        lengths, segments = (each[:number].astype(np.int64) for each in (messages.lengths, messages.segments))
+        marks = _marks(messages, number)
+        if not self._size and not segments.any():
+            return ReceiveBatch(messages.rows[:number], lengths, int(np.count_nonzero(marks)))
+        expected = (segments == self._size) | ((segments == 0) & (lengths <= self._size))
+        if self._size and expected.all() and (lengths <= messages.per * self._size).all():
+            return self._rows(messages, lengths, marks)
+        return self._copies(messages, lengths, segments, marks)
+
+    def _rows(self, messages: MessageArray, lengths: NDArray[np.int64], marks: NDArray[np.bool_]) -> ReceiveBatch:
+        size, per, rows = self._size, messages.per, messages.rows
+        counts = np.maximum(1, -(-lengths // size))
+        total = int(counts.sum())
+        sizes = np.full(total, size, np.int64)
+        sizes[np.cumsum(counts) - 1] = lengths - (counts - 1) * size
+        if (counts == 1).all():
+            self._size, rows = 0, rows[: total * per : per]
+        elif (counts[:-1] == per).all():
+            rows = rows[:total]
+        else:
+            rows = rows[np.concatenate([per * at + np.arange(count) for at, count in enumerate(counts.tolist())])]
+        return ReceiveBatch(rows, sizes, int(counts[marks].sum()))
+
+    def _copies(
+        self, messages: MessageArray, lengths: NDArray[np.int64], segments: NDArray[np.int64], marks: NDArray[np.bool_]
+    ) -> ReceiveBatch:
+        """The packets of one batch, whatever their sizes; the next one is received accordingly."""
+        packets: list[bytes] = []
+        congested = 0
+        for at, (length, segment, mark) in enumerate(zip(lengths.tolist(), segments.tolist(), marks, strict=True)):
+            content, size = messages.content(at), segment or max(length, 1)
+            found = [content[start : start + size] for start in range(0, max(length, 1), size)]
+            packets += found
+            congested += len(found) * int(mark)
+        size = int(segments.max(initial=0))
+        self._size = size if 0 < size <= _SLOT_BYTES else 0
+        if self._size:
+            self._several.spread(size)
+        return ReceiveBatch.of(packets, congested)
 
 
 class Datagrams(SocketBatch):
@@ -162,6 +264,8 @@ class Datagrams(SocketBatch):
             if sys.platform != "linux":
                 sock.connect(remote)
             super().__init__(sock, remote if sys.platform == "linux" else None)
+            if mmsg.AVAILABLE and segmentation.is_carried(sock, remote):
+                self.carry_segments()
         except BaseException:
             sock.close()
             raise

@@ -78,6 +78,8 @@ class UdpTransport(Datagrams):
     def __init__(self, local: Address, remote: Address) -> None:
         super().__init__(local, remote)
         self._incoming.request_tos()
+        if self.carries_segments:  # whose checksums the device computes, or none
+            self.sock.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 0)
         self._from = socket.gethostbyname(remote[0]), remote[1]
         self._group: SocketBatch | None = None
         self._either = select.poll()

@@ -18,7 +18,7 @@ from netsum_memory.message import Address, Send
 
 _FRAME_BYTES: Final = 64
 """Room for the headers in front of a packet."""
-_SLOT_BYTES: Final = -(-(MAX_MESSAGE + _FRAME_BYTES) // 64) * 64
+SLOT_BYTES: Final = -(-(MAX_MESSAGE + _FRAME_BYTES) // 64) * 64
 _NAME: Final = struct.Struct("=HH4s8x")  # struct sockaddr_in, whose port is big-endian
 _PATIENCE_MS: Final = 100
 _MOST_NAMES: Final = 65536
@@ -27,8 +27,8 @@ _MOST_NAMES: Final = 65536
 class _Letters(MessageArray):
     """A packet for each row, each with an address of its own."""
 
-    def __init__(self, count: int) -> None:
-        self.pool = np.zeros((count, _SLOT_BYTES), np.uint8)
+    def __init__(self, count: int, slot_bytes: int = SLOT_BYTES) -> None:
+        self.pool = np.zeros((count, slot_bytes), np.uint8)
         super().__init__(self.pool)
         self.names = np.zeros((count, _NAME.size), np.uint8)
         self._name_sizes = self._messages["header"]["name_size"]
@@ -54,12 +54,13 @@ class Batch:
         lost: packets that the network did not take, by the reason in words.
     """
 
-    def __init__(self, sock: socket.socket, *, named: bool) -> None:
-        """``named``: packets go to, and come from, many addresses; else to where the socket is connected or bound."""
+    def __init__(self, sock: socket.socket, *, named: bool, slot_bytes: int = SLOT_BYTES) -> None:
+        """``named``: packets go to, and come from, many addresses; else to where the socket is connected or bound. ``slot_bytes``
+        is room for what comes at a time."""
         self.sock = sock
         sock.setblocking(False)
         enlarge_buffers(sock)
-        self._in, self._out = _Letters(BATCH), _Letters(BATCH)
+        self._in, self._out = _Letters(BATCH, slot_bytes), _Letters(BATCH)
         self._named = named
         if named:
             self._in.name()
@@ -129,7 +130,7 @@ class Batch:
             whole = heads[number] + data if heads else data
             room[at : at + len(whole)] = whole
             sizes.append(len(whole))
-            at += _SLOT_BYTES
+            at += SLOT_BYTES
         self._out.put_sizes(sizes)
         if self._named:
             names = b"".join(self._name_of(address) for address, _ in packets)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from netsum.frames import FrameFormat, group_mac, parse_frame
-from netsum.transports.packet import packet_socket
+from netsum.transports.packet import NO_OFFLOAD, packet_socket, segments_of
 from netsum.transports.peer_filter import accept_only
+from netsum.transports.sockets import LARGE_SLOT_BYTES
 from netsum.transports.udp import prepare_udp, send_from
 
-from netsum_memory.links.batch import Batch
+from netsum_memory.links.batch import SLOT_BYTES, Batch
 from netsum_memory.message import Address, Send
 
 
@@ -82,27 +83,30 @@ _EVERYBODY: Final = "ff:ff:ff:ff:ff:ff"
 class FramesLink:
     """The device's own address is (``mac``, ``address``). It learns others' MAC addresses from what they send."""
 
-    def __init__(self, open_socket: Callable[[], socket.socket], mac: str, address: Address) -> None:
-        """``open_socket`` gives the socket that the frames go through, ready to send and receive. Raises OSError."""
+    def __init__(self, open_socket: Callable[[], socket.socket], mac: str, address: Address, *, raw: bool = False) -> None:
+        """``open_socket`` gives the socket that the frames go through, ready to send and receive, and ``raw`` if it is that of an
+        interface. Raises OSError."""
         self.address, self._mac = address, mac
         self._ip = socket.inet_aton(address[0])
-        self._batch = Batch(open_socket(), named=False)
+        self._lead = NO_OFFLOAD if raw else b""
+        self._batch = Batch(open_socket(), named=False, slot_bytes=LARGE_SLOT_BYTES if raw else SLOT_BYTES)
         self._macs: dict[str, str] = {}
         self._formats: dict[Address, FrameFormat] = {}
 
     def receive(self, timeout: float) -> Sequence[tuple[Address, memoryview]]:
         packets = []
-        for _, frame in self._batch.receive(timeout):
+        for _, data in self._batch.receive(timeout):
+            head, frame = data[: len(self._lead)], data[len(self._lead) :]
             found = parse_frame(frame, self._ip, self.address[1])
             if found is not None:
                 mac, sender, payload = found
                 if self._macs.get(sender[0]) != mac:
                     self.know({sender[0]: mac})
-                packets.append((sender, payload))
+                packets += [(sender, each) for each in (segments_of(head, payload) if head else [payload])]
         return packets
 
     def send(self, packets: Sequence[Send]) -> None:
-        self._batch.send(packets, [self._format(to).prefix(len(data)) for to, data in packets])
+        self._batch.send(packets, [self._lead + self._format(to).prefix(len(data)) for to, data in packets])
 
     def _format(self, to: Address) -> FrameFormat:
         form = self._formats.get(to)
