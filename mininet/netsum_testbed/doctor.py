@@ -21,7 +21,7 @@ from netsum.transports.sockets import BUFFER_BYTES, enlarge_buffers, packets_hel
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS
 from netsum_controller.config.job_spec import DEFAULT_WINDOW
 
-from netsum_testbed.netns import EGRESS, HTB, VETH, complaint, missing_capabilities
+from netsum_testbed.netns import EGRESS, HTB, VETH, complaint, has_large_frames, missing_capabilities
 from netsum_testbed.switches import BMV2, bmv2_trouble, has_thrift, switch_version
 
 # What the doctor finds.
@@ -152,6 +152,7 @@ def _kernel() -> Iterator[Finding]:
     yield Finding("namespaces", True, "we may make network namespaces")
     yield _feature("veth", VETH, "pairs of interfaces", "modprobe veth", needed=True)
     yield _packet_sockets()
+    yield _large_frames()
     remedy = "a kernel from 5.16 with CONFIG_NETFILTER_EGRESS and CONFIG_NFT_NUMGEN, and nft (apt install nftables)"
     yield _feature("nftables", EGRESS, "loses packets at random", remedy, needed=True)
     yield _feature("rates", HTB, "limits link rates (tc with HTB)", "a kernel with sch_htb; without, links run unlimited")
@@ -169,6 +170,12 @@ def _packet_sockets() -> Finding:
         remedy = "Linux, and CAP_NET_RAW in a container"
         return Finding("AF_PACKET", False, f"no raw frames: {error}", remedy, needed=True)
     return Finding("AF_PACKET", True, "raw frames")
+
+
+def _large_frames() -> Finding:
+    if has_large_frames():
+        return Finding("large frames", True, "64 KB of packets at a time (UDP_SEGMENT, UDP_GRO)")
+    return Finding("large frames", False, f"packets go one by one on Linux {os.uname().release}", "Linux 6.2 or later")
 
 
 def _buffers() -> Finding:

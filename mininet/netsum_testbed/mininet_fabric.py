@@ -27,7 +27,7 @@ from netsum_testbed.fabric import Fabric, Result
 from netsum_testbed.fabrics import common_prefix
 from netsum_testbed.links import LinkEnd, Opening
 from netsum_testbed.mininet_parts import Host, Link, Mininet, Switch, TCLink, lg, setLogLevel
-from netsum_testbed.netns import HTB, OFFLOADS, call_inside, complaint
+from netsum_testbed.netns import HTB, LARGE_FRAMES, OFFLOADS, call_inside, complaint, has_large_frames
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import SwitchProcess
 
@@ -172,11 +172,14 @@ class MininetFabric(Fabric):
                 )
 
     def _set_links(self) -> None:
-        """Set the MTU, and turn offloads off: the switch would see frames without a checksum, or several packets in one."""
-        off = " ".join(f"{name} off" for name in OFFLOADS)
+        """Set the MTU, and turn offloads off, with which simple_switch_grpc would see frames without a checksum, or several
+        packets in one. The embedded switch reads large frames."""
+        commands = [" ".join(f"{name} off" for name in OFFLOADS)]
+        if self.switch == "embedded" and not self._delay_us and has_large_frames():
+            commands.append(LARGE_FRAMES)
         for link, mtu in self._mtus.items():
             for end in (link.intf1, link.intf2):
-                for command in (f"ip link set dev {end.name} mtu {mtu}", f"ethtool -K {end.name} {off}"):
+                for command in (f"ip link set dev {end.name} mtu {mtu}", *(f"ethtool -K {end.name} {each}" for each in commands)):
                     if said := end.node.cmd(f"{command} >/dev/null 2>&1 || echo failed").strip():
                         raise TestbedError(f"{command}: {said}")
 
