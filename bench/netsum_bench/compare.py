@@ -1,6 +1,6 @@
 """An allreduce by the switch, by the host algorithms and by Gloo, on the same wires: hosts of Mininet, each with a network stack
 of its own, around one switch, on links of the same rate and delay in both directions. Everything but the sums in the network is
-plain traffic to that switch.
+plain traffic to that switch, but for ``gloo-bridge``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from netsum.cli.tables import make_table, table_console
@@ -25,20 +25,23 @@ from netsum_controller.state.model import Job
 from netsum_testbed.checking import comma, count_option, list_option, switch_option
 from netsum_testbed.commands import without_mininet
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.fabric import Fabric
 from netsum_testbed.links import FRAME_BYTES
 from netsum_testbed.netns import HTB, complaint
 from netsum_testbed.switches import choose_switch
 
 from netsum_bench.cli_options import algorithms_option, sizes_option
 from netsum_bench.collectives import Calls, Line, time_ranks
-from netsum_bench.compare_rank import GLOO, PARTIES
+from netsum_bench.compare_rank import GLOO_BRIDGE, GLOOS, PARTIES
+
+if TYPE_CHECKING:
+    from netsum_testbed.mininet_fabric import MininetFabric
 
 RING: Final = "ring"
-ALGORITHMS: Final = (SWITCH, *HOST_ALGORITHMS, CHAIN, MULTICAST, GLOO)
+ALGORITHMS: Final = (SWITCH, *HOST_ALGORITHMS, CHAIN, MULTICAST, *GLOOS)
 PAYLOAD_SHARE: Final = CHUNK_BYTES * MAX_CHUNKS / FRAME_BYTES
 """The payload's share of the bytes on a link, in full packets."""
 _MEETING_PORT: Final = 29500
+RATE_MBPS: Final = 100
 _MODULE: Final = "netsum_bench.compare_rank"
 
 
@@ -51,9 +54,10 @@ class CompareRow:
     ring: float | None = None
 
     @property
-    def payload_share(self) -> float:
-        """algbw, as a share of the payload that full packets carry on such a link."""
-        assert self.line.rate_mbps is not None
+    def payload_share(self) -> float | None:
+        """algbw, as a share of the payload that full packets carry on such a link; None if its rate has no limit."""
+        if self.line.rate_mbps is None:
+            return None
         return self.line.algbw(0) * 8000 / (self.line.rate_mbps * PAYLOAD_SHARE)
 
     @property
@@ -73,9 +77,9 @@ class CompareRow:
             "busbw_GBps": round(line.busbw(0), 6),
             "link_bytes": line.link[0],
             "sent_bytes": line.sent[0],
-            "stored_bytes": line.stored[0] if self.algorithm != GLOO else None,
+            "stored_bytes": line.stored[0] if self.algorithm not in GLOOS else None,
             "link_share": round(line.link_share(0) or 0.0, 4),
-            "payload_share": round(self.payload_share, 4),
+            "payload_share": None if self.payload_share is None else round(self.payload_share, 4),
             "wrong": line.wrong[0],
         }
         if self.over_ring is not None:
@@ -85,17 +89,17 @@ class CompareRow:
 
 def missing(algorithms: Sequence[str]) -> dict[str, str]:
     """The algorithms that cannot be measured here, and why."""
-    if GLOO in algorithms and find_spec("torch") is None:
-        return {GLOO: f"PyTorch is not installed: {advice('torch')}"}
+    if find_spec("torch") is None:
+        return {name: f"PyTorch is not installed: {advice('torch')}" for name in GLOOS if name in algorithms}
     return {}
 
 
-def require_links() -> None:
-    """Raise TestbedError if this machine cannot make hosts and links of a rate."""
+def require_links(rate_mbps: int = RATE_MBPS) -> None:
+    """Raise TestbedError if this machine cannot make hosts and links of that rate."""
     reason = without_mininet()
     if reason is not None:
         raise TestbedError(f"the hosts of this comparison are Mininet's: {reason}; run `netsum doctor`")
-    reason = complaint(HTB)
+    reason = complaint(HTB) if rate_mbps else None
     if reason is not None:
         raise TestbedError(f"this kernel cannot limit the rate of a link (tc with HTB): {reason}")
 
@@ -114,33 +118,36 @@ def compare_all(
 
     label = f"{switch}: {counted(calls.workers, 'worker')}"
     say(f"{label}: starting")
-    with MininetFabric(star(calls.workers, rate_mbps=rate_mbps), switch, delay_us=delay_us) as fabric:
+    topology = star(calls.workers, rate_mbps=rate_mbps or None)
+    with MininetFabric(topology, switch, delay_us=delay_us, bridged=GLOO_BRIDGE in algorithms) as fabric:
         hosts = tuple(fabric.topology.hosts)
         # A job's name has letters, digits and dashes.
         jobs = {
             name: fabric.create_job(JobSpec(name=name.replace("_", "-").replace(":", "-"), members=hosts, algorithm=name))
             for name in algorithms
-            if name != GLOO
+            if name not in GLOOS
         }
         ranks = []
         for rank, host in enumerate(hosts):
             environment = {PARTIES: json.dumps(_parties(fabric, jobs, algorithms, rank))}
             ranks.append(fabric.spawn(host, calls.command(_MODULE), name=f"rank{rank}", environment=environment, piped=True))
         say(f"{label}: {calls.sizes[0]} bytes")
-        for lines, following in zip(time_ranks(ranks, calls, rate_mbps), [*calls.sizes[1:], 0], strict=True):
+        for lines, following in zip(time_ranks(ranks, calls, rate_mbps or None), [*calls.sizes[1:], 0], strict=True):
             say(f"{label}: {following} bytes")
             ring = next((line.seconds[0] for name, line in zip(algorithms, lines, strict=True) if name == RING), None)
             yield [CompareRow(name, line, ring) for name, line in zip(algorithms, lines, strict=True)]
 
 
-def _parties(fabric: Fabric, jobs: Mapping[str, Job], algorithms: Sequence[str], rank: int) -> dict[str, Any]:
+def _parties(fabric: MininetFabric, jobs: Mapping[str, Job], algorithms: Sequence[str], rank: int) -> dict[str, Any]:
     hosts = fabric.topology.hosts
     names = list(hosts)
     found: dict[str, Any] = {}
     for name in algorithms:
-        if name == GLOO:
-            meeting = f"{hosts[names[0]].ip}:{_MEETING_PORT}"
-            interface = fabric.interface(names[rank])
+        if name in GLOOS:
+            bridged = name == GLOO_BRIDGE
+            address = fabric.bridged_ip(names[0]) if bridged else hosts[names[0]].ip
+            interface = f"{names[rank]}-eth1" if bridged else fabric.interface(names[rank])
+            meeting = f"{address}:{_MEETING_PORT}"
             found[name] = {"rank": rank, "ranks": len(names), "address": meeting, "interface": interface}
             continue
         variables = fabric.environment(jobs[name], rank)
@@ -157,13 +164,12 @@ def _parties(fabric: Fabric, jobs: Mapping[str, Job], algorithms: Sequence[str],
 # ``netsum bench compare``: the switch, the host algorithms and Gloo on the same wires.
 
 
-RATE_MBPS: Final = 100
 MOST_WORKERS: Final = 16
 
 
 @click.command()
 @switch_option("the embedded one, which takes more packets a second")
-@count_option("--rate-mbps", default=RATE_MBPS, text="of every host's link, in each direction", most=1000)
+@count_option("--rate-mbps", default=RATE_MBPS, text="of every host's link, in each direction; 0: no limit", least=0, most=1000)
 @count_option("--delay-us", default=0, text="how long a frame is in flight on every link, each way", least=0, most=10**6)
 @list_option("--workers", int, 1, MOST_WORKERS, "2,4,8", "ranks, each on its own host")
 @sizes_option("4K,4M", name="--size")
@@ -187,10 +193,10 @@ def compare(
 ) -> None:
     """Time an allreduce of float32 by the switch, the host algorithms and Gloo, on the same wires.
 
-    The last line has "rows": algorithm, workers, size, time_us, link_bytes, stored_bytes (per host), wrong and more. Needs root
-    and Mininet.
+    gloo-bridge is Gloo on wires of the same rate around a Linux bridge, with the kernel's offloads. The last line has "rows":
+    algorithm, workers, size, time_us, link_bytes, stored_bytes (per host), wrong and more. Needs root and Mininet.
     """
-    require_links()
+    require_links(rate_mbps)
     lacking = missing(algorithms)
     for name, reason in lacking.items():
         click.echo(f"*** {name} IS NOT MEASURED: {reason} ***", err=True)
@@ -205,7 +211,9 @@ def compare(
             calls = Calls(workers=number, dtype="float32", places=1, **given)
             for found in compare_all(name, calls, there, rate_mbps, delay_us, status.update):
                 rows += found
-    links = f"links of {rate_mbps} Mbit/s" + (f", {delay_us} us long" if delay_us else "")
+    links = (f"links of {rate_mbps} Mbit/s" if rate_mbps else "links without a limit") + (
+        f", {delay_us} us long" if delay_us else ""
+    )
     table_console().print(_table(f"allreduce, {name} switch, {links}", rows))
     about = {
         "switch": name,
@@ -239,8 +247,8 @@ def _table(title: str, rows: Sequence[CompareRow]) -> Any:
             f"{row.line.percentile(0, 99) * 1e6:.0f}",
             *(f"{row.line.algbw(0):.5f}", f"{row.line.busbw(0):.5f}"),
             *(f"{nbytes / row.line.size:.2f}" for nbytes in (row.line.link[0], row.line.sent[0])),
-            "" if row.algorithm == GLOO else f"{row.line.stored[0] / row.line.size:.2f}",
-            *(f"{row.line.link_share(0):.1%}", f"{row.payload_share:.1%}"),
+            "" if row.algorithm in GLOOS else f"{row.line.stored[0] / row.line.size:.2f}",
+            *("" if share is None else f"{share:.1%}" for share in (row.line.link_share(0), row.payload_share)),
             "" if row.over_ring is None else f"{row.over_ring:.2f}",
             str(row.line.wrong[0]),
         )

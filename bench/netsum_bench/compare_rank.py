@@ -27,6 +27,9 @@ from netsum_bench.rank import take_turns
 
 PARTIES: Final = "NETSUM_BENCH_PARTIES"
 GLOO: Final = "gloo"
+GLOO_BRIDGE: Final = "gloo-bridge"
+"""Gloo on the hosts' second links, which a Linux bridge joins."""
+GLOOS: Final = (GLOO, GLOO_BRIDGE)
 PATIENCE: Final = 600.0
 """Seconds that a call may take: the links are slow on purpose."""
 _DEVICES: Final = Path("/proc/self/net/dev")
@@ -43,23 +46,22 @@ class Gloo:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
         torch.set_num_threads(1)
         self._torch, self._distributed = torch, distributed
-        distributed.init_process_group(
-            GLOO,
-            init_method=f"tcp://{address}",
-            rank=rank,
-            world_size=ranks,
-            timeout=timedelta(seconds=PATIENCE),
-        )
+        self._group = None
+        patience = timedelta(seconds=PATIENCE)
+        if distributed.is_initialized():  # on another interface
+            self._group = distributed.new_group(backend=GLOO, timeout=patience)
+            return
+        distributed.init_process_group(GLOO, init_method=f"tcp://{address}", rank=rank, world_size=ranks, timeout=patience)
 
     def allreduce(self, arrays: Arrays) -> None:
         """Sum the array in place."""
-        self._distributed.all_reduce(self._torch.from_numpy(arrays.out))
+        self._distributed.all_reduce(self._torch.from_numpy(arrays.out), group=self._group)
 
     def barrier(self) -> None:
-        self._distributed.barrier()
+        self._distributed.barrier(group=self._group)
 
     def close(self) -> None:
-        self._distributed.destroy_process_group()
+        self._distributed.destroy_process_group(self._group)
 
 
 def interface_bytes(caller: Communicator | Gloo) -> Bytes:
@@ -92,7 +94,7 @@ def main(text: str) -> None:
 
 
 def _open(stack: ExitStack, name: str, given: Mapping[str, Any]) -> Communicator | Gloo:
-    if name != GLOO:
+    if name not in GLOOS:
         return stack.enter_context(join(**given, call_timeout=PATIENCE, timeout=PATIENCE))
     gloo = Gloo(**given)
     stack.callback(gloo.close)

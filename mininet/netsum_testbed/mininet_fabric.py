@@ -34,6 +34,8 @@ from netsum_testbed.switches import SwitchProcess
 MAX_INTERFACE: Final = 15
 DELAYS: Final = "delay"
 """The node through which delayed links go."""
+BRIDGE: Final = "bridge"
+"""The node with the Linux bridge to which hosts have a second link."""
 MAX_RATE: Final = 1000
 """Mbit/s: the most that Mininet can limit a link to."""
 
@@ -84,15 +86,22 @@ class MininetFabric(Fabric):
     """Host ``h3`` on port 3 has ``h3-eth0``, whose other end is the switch's ``s1-eth3``; so are links' ends. Needs root.
 
     ``say`` is told what this machine cannot do (link rates without tc's HTB). With ``delay_us``, a frame is in flight for so many
-    microseconds on a host's link, each way (:mod:`netsum_testbed.long_wires`).
+    microseconds on a host's link, each way (:mod:`netsum_testbed.long_wires`). With ``bridged``, each host has a second link of
+    the same rate, ``h3-eth1``, to a Linux bridge, with the kernel's defaults for offloads: what a user would have without netsum.
     """
 
     def __init__(
-        self, topology: Topology, switch: str, say: Callable[[str], None] = lambda _: None, *, delay_us: int = 0
+        self,
+        topology: Topology,
+        switch: str,
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        delay_us: int = 0,
+        bridged: bool = False,
     ) -> None:
         super().__init__(topology, switch)
         self._say = say
-        self._delay_us = delay_us
+        self._delay_us, self._bridged = delay_us, bridged
         self._mtus: dict[Any, int] = {}
 
     def _start_switches(self) -> None:
@@ -116,6 +125,8 @@ class MininetFabric(Fabric):
             each.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
         net.build()
         self._set_links()
+        if self._bridged:
+            self._bridge(net)
         if self._delay_us:
             self._delay(net[DELAYS])
         net.start()
@@ -131,6 +142,8 @@ class MininetFabric(Fabric):
         length = common_prefix(addresses + [host.ip for host in self.topology.hosts.values()])
         if self._delay_us:
             net.addHost(DELAYS, cls=Host, ip=None, inNamespace=True)
+        if self._bridged:
+            net.addHost(BRIDGE, cls=Host, ip=None, inNamespace=True)
         for number, (host, place) in enumerate(self.topology.hosts.items()):
             member = net.addHost(host, cls=Host, ip=f"{place.ip}/{length}", mac=place.mac, inNamespace=True)
             options = self._kind(host, place.rate_mbps if limited else None)
@@ -141,6 +154,8 @@ class MininetFabric(Fabric):
                 node, port = net[DELAYS], 2 * number
             made = net.addLink(member, node, port1=0, port2=port, addr1=place.mac, **options)
             self._mtus[made] = place.mtu
+            if self._bridged:
+                net.addLink(member, net[BRIDGE], port1=1, port2=number, **options)
         for name, link in self.topology.links.items():
             options = self._kind(name, link.rate_mbps if limited else None)
             one, other = (net[switch] for switch in link.switches)
@@ -182,6 +197,25 @@ class MininetFabric(Fabric):
                 for command in (f"ip link set dev {end.name} mtu {mtu}", *(f"ethtool -K {end.name} {each}" for each in commands)):
                     if said := end.node.cmd(f"{command} >/dev/null 2>&1 || echo failed").strip():
                         raise TestbedError(f"{command}: {said}")
+
+    def _bridge(self, net: Any) -> None:
+        """Make the bridge, and give each host its address there."""
+        commands = [(net[BRIDGE], f"ip link add {BRIDGE} type bridge && ip link set {BRIDGE} up")]
+        for number, (host, place) in enumerate(self.topology.hosts.items()):
+            port, end = f"{BRIDGE}-eth{number}", f"{host}-eth1"
+            commands += [
+                (net[BRIDGE], f"ip link set {port} mtu {place.mtu} master {BRIDGE} up"),
+                (net[host], f"ip link set {end} mtu {place.mtu} up"),
+                (net[host], f"ip addr flush dev {end} && ip addr add {self.bridged_ip(host)}/16 dev {end}"),
+            ]
+        for node, command in commands:
+            if said := node.cmd(f"({command}) 2>&1 || echo failed").strip():
+                raise TestbedError(f"{command}: {said}")
+
+    def bridged_ip(self, host: str) -> str:
+        """A host's address on the bridge."""
+        number = list(self.topology.hosts).index(host) + 1
+        return f"192.168.{number >> 8}.{number & 255}"
 
     def _delay(self, node: Any) -> None:
         """Join the halves of the hosts' links."""

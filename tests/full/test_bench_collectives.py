@@ -185,3 +185,17 @@ def test_the_switch_hosts_and_gloo_are_compared_on_the_same_wires() -> None:
         assert 0 < row["payload_share"] <= row["link_share"]  # equal where nothing but blocks was sent
     ring = np.array([[row["time_us"], row["over_ring"]] for row in rows if row["algorithm"] == "ring"])
     assert (ring[:, 1] == 1).all()
+
+
+@pytest.mark.full
+@pytest.mark.root
+@pytest.mark.torch
+def test_gloo_over_a_bridge_and_links_without_a_limit() -> None:
+    names = ("switch", "gloo", "gloo-bridge")
+    words = f"compare --switch embedded --rate-mbps 0 --workers 2 --size 64K -n 2 --algorithms {','.join(names)}"
+    _, found = invoke(bench, words)
+    rows = found["rows"]
+    assert [row["algorithm"] for row in rows] == list(names)
+    for row in rows:
+        assert (row["wrong"], row["payload_share"]) == (0, None)
+        assert row["link_bytes"] > row["size"]
