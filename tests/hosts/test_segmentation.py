@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.frames import FrameFormat
-from netsum.packet_batch import ReceiveBatch, SendBatch
+from netsum.frames import CE, ECT, FrameFormat
+from netsum.packet_batch import ReceiveBatch, SendBatch, congested
 from netsum.transports import PacketTransport, UdpTransport, segmentation
 from netsum.transports.sockets import BATCH, SocketBatch
 from netsum_testbed.netns import LARGE_FRAMES, NetworkNamespace, has_large_frames, run_command
@@ -113,6 +113,24 @@ def test_a_batch_is_sent_as_it_is_without(undo: ExitStack) -> None:
     batch.add_rows(rows[:1])
     one.send(batch)
     assert collect(other, len(batch)) == [b"".join(packet) for packet in batch]
+
+
+@pytest.mark.parametrize("number", [1, 15])
+def test_marks_are_those_of_each_packet(undo: ExitStack, number: int) -> None:
+    left, right = ((LOOPBACK, port) for port in free_ports(2))
+    one, other = UdpTransport(left, right), UdpTransport(right, left)
+    for each in (one, other):
+        undo.callback(each.close)
+    batch = SendBatch()
+    batch.add_rows(np.zeros((number, 1000), np.uint8))
+    for mark, expected in ((ECT, 0), (CE, number), (CE, number), (ECT, 0)):
+        one.sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark)
+        one.send(batch)
+        seen = marks = 0
+        while seen < number:
+            packets = other.recv(PATIENCE)
+            seen, marks = seen + len(packets), marks + congested(packets)
+        assert marks == expected
 
 
 def test_what_the_kernel_refuses_goes_one_by_one(undo: ExitStack, caplog: pytest.LogCaptureFixture) -> None:

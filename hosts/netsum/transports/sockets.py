@@ -253,8 +253,8 @@ class _SegmentedReceiver:
 class Datagrams(SocketBatch):
     """A UDP socket bound to ``local`` that receives only from ``remote``."""
 
-    def __init__(self, local: Address, remote: Address) -> None:
-        """Raises OSError if the port is taken or the address not ours."""
+    def __init__(self, local: Address, remote: Address, *, tos: bool = False) -> None:
+        """``tos``: marks of congested links are read. Raises OSError if the port is taken or the address not ours."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self.prepare(sock)
@@ -264,6 +264,8 @@ class Datagrams(SocketBatch):
             if sys.platform != "linux":
                 sock.connect(remote)
             super().__init__(sock, remote if sys.platform == "linux" else None)
+            if tos:
+                self._incoming.request_tos()
             if mmsg.AVAILABLE and segmentation.is_carried(sock, remote):
                 self.carry_segments()
         except BaseException:
