@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from netsum.transports.segmentation import has_large_frames
 from netsum.transports.sockets import BUFFER_BYTES, enlarge_buffers, packets_held
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS
 from netsum_controller.config.job_spec import DEFAULT_WINDOW
 
-from netsum_testbed.netns import EGRESS, HTB, VETH, complaint, has_large_frames, missing_capabilities
+from netsum_testbed.netns import EGRESS, HTB, VETH, complaint, missing_capabilities
 from netsum_testbed.switches import BMV2, bmv2_trouble, has_thrift, switch_version
 
 # What the doctor finds.

@@ -17,6 +17,7 @@ from typing import Any, Final
 from netsum.core.endpoint_factory import open_transport
 from netsum.descriptor import Descriptor
 from netsum.transports.base import Transport
+from netsum.transports.segmentation import has_large_frames
 from netsum_controller.config.topology import Topology
 from netsum_controller.controller import Controller
 from netsum_controller.http.api import HttpServer
@@ -27,7 +28,7 @@ from netsum_testbed.fabric import Fabric, Result
 from netsum_testbed.fabrics import common_prefix
 from netsum_testbed.links import LinkEnd, Opening
 from netsum_testbed.mininet_parts import Host, Link, Mininet, Switch, TCLink, lg, setLogLevel
-from netsum_testbed.netns import HTB, LARGE_FRAMES, OFFLOADS, call_inside, complaint, has_large_frames
+from netsum_testbed.netns import HTB, LARGE_FRAMES, OFFLOADS, call_inside, complaint
 from netsum_testbed.processes import Child
 from netsum_testbed.switches import SwitchProcess
 

@@ -6,7 +6,6 @@ import ctypes
 import itertools
 import json
 import os
-import re
 import subprocess
 import threading
 import time
@@ -23,8 +22,6 @@ OFFLOADS: Final = ("tso", "gso", "gro", "tx", "rx")
 LARGE_FRAMES: Final = "tx on tx-udp-segmentation on"
 """Settings of ethtool with which a link takes up to 64 KB of UDP datagrams as one frame. Its end must know how to read it, as
 the embedded switch does."""
-_LARGE_FRAMES_SINCE: Final = (6, 2)
-"""The Linux on which it can (VIRTIO_NET_HDR_GSO_UDP_L4)."""
 _PATIENCE: Final = 10.0
 """Seconds within which a link is up."""
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -122,12 +119,6 @@ class NetworkNamespace:
     def close(self) -> None:
         """Remove the namespace and, with it, its interfaces."""
         run_command("ip", "netns", "delete", self.name)
-
-
-def has_large_frames() -> bool:
-    """True if a raw socket learns from this kernel that a frame is several datagrams."""
-    major, minor = os.uname().release.split(".")[:2]
-    return (int(major), int(re.sub(r"\D.*", "", minor))) >= _LARGE_FRAMES_SINCE
 
 
 # What this kernel can do, tried out in a network namespace that goes at once. Needs root.

@@ -17,7 +17,7 @@ from netsum.frames import CE, ECT, FrameFormat
 from netsum.packet_batch import ReceiveBatch, SendBatch, congested
 from netsum.transports import PacketTransport, UdpTransport, segmentation
 from netsum.transports.sockets import BATCH, SocketBatch
-from netsum_testbed.netns import LARGE_FRAMES, NetworkNamespace, has_large_frames, run_command
+from netsum_testbed.netns import LARGE_FRAMES, NetworkNamespace, run_command
 
 from tests.hosts.test_transports import collect, free_ports
 from tests.threads import PATIENCE
@@ -25,7 +25,7 @@ from tests.threads import PATIENCE
 LOOPBACK = "127.0.0.1"
 NO_CHECKSUMS = 11  # SO_NO_CHECK
 
-pytestmark = pytest.mark.skipif(not has_large_frames(), reason="this kernel is older than Linux 6.2")
+pytestmark = pytest.mark.skipif(not segmentation.has_large_frames(), reason="this kernel is older than Linux 6.2")
 
 
 @pytest.fixture

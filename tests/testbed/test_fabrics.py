@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from netsum.transports.segmentation import has_large_frames
 from netsum_controller import JobSpec, load_topology
 from netsum_controller.config.topologies import star
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.fabrics import RootlessFabric, common_prefix
-from netsum_testbed.netns import has_large_frames
 from netsum_testbed.switches import SwitchStartError, choose_switch
 
 from tests.full.calls import on_all, results

@@ -279,17 +279,17 @@ class Parameters:
         # Where a block has gone on, so has its whole layer.
         gone = {self._blocks.layer_of[row] for row in rows.tolist() if row not in answers.shares}
         self._read(task, np.array([row for row in ready if self._blocks.layer_of[row] in gone], np.int64), answers.flat)
-        ready_rows = np.array([row for row in ready if self._blocks.layer_of[row] not in gone], np.int64)
-        if ready_rows.size:
-            norms = self._blocks.totals(ready_rows, answers.shares)
+        current = np.array([row for row in ready if self._blocks.layer_of[row] not in gone], np.int64)
+        if current.size:
+            norms = self._blocks.totals(current, answers.shares)
             header = MemoryHeader(Instruction.OPTIMIZE, length=16, lane=LaneType.FLOAT64)
             update = self.memory.run(
                 task,
                 header,
-                self._blocks.addresses[ready_rows],
+                self._blocks.addresses[current],
                 data=norms.reshape(-1).view(np.uint8),
-                arguments=arguments[ready_rows],
-                on_reply=answers.taker(ready_rows),
+                arguments=arguments[current],
+                on_reply=answers.taker(current),
             )
             self.memory.client.submit(update)
         yield task.done

@@ -55,7 +55,7 @@ _CONTROL: Final = np.dtype(
     }
 )
 """struct cmsghdr, and what we ask for: the second byte of the IPv4 header, and the size of datagrams that came together."""
-_CMSG_BYTES: Final = 20
+_SEGMENT_CONTROL_BYTES: Final = 18  # CMSG_LEN of its two bytes, when it is sent
 _LARGEST_DATAGRAM: Final = 65507
 
 
@@ -134,7 +134,7 @@ class MessageArray:
         if self._large is None:
             self._large = np.zeros(len(self._messages), np.dtype(_Message))
             control = np.zeros(1, _CONTROL)
-            control["size"], control["level"], control["type"] = _CMSG_BYTES - 2, socket.IPPROTO_UDP, UDP_SEGMENT
+            control["size"], control["level"], control["type"] = _SEGMENT_CONTROL_BYTES, socket.IPPROTO_UDP, UDP_SEGMENT
             self._segment = control
             headers = self._large["header"]
             headers["name"], headers["name_size"] = self._messages["header"]["name"], self._messages["header"]["name_size"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import socket
 import struct
 import sys
@@ -35,7 +36,7 @@ _FEATURES, _NAME_BYTES = 4, 32
 
 def is_carried(sock: socket.socket, remote: tuple[str, int]) -> bool:
     """True if the device on the way to this address takes many datagrams at a time."""
-    if sys.platform != "linux" or _release() < _OLDEST:
+    if not has_large_frames():
         return False
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(remote)
@@ -45,9 +46,12 @@ def is_carried(sock: socket.socket, remote: tuple[str, int]) -> bool:
     return False
 
 
-def _release() -> tuple[int, ...]:
+def has_large_frames() -> bool:
+    """True if a raw socket learns from this kernel that a frame is several datagrams."""
+    if sys.platform != "linux":
+        return False
     major, minor = os.uname().release.split(".")[:2]
-    return int(major), int("".join(filter(str.isdigit, minor)) or 0)
+    return (int(major), int(re.sub(r"\D.*", "", minor) or 0)) >= _OLDEST
 
 
 def _device_of(sock: socket.socket, address: str) -> str | None:

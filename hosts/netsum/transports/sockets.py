@@ -80,6 +80,10 @@ class SocketBatch:
         self._segmented = _SegmentedReceiver(self._incoming.tos is not None)
         self.carries_segments = True
 
+    def carry_singly(self) -> None:
+        """Send packets one by one from now on."""
+        self.carries_segments = False
+
     def send(self, packets: Sequence[Packet], framed: FrameFormat | None = None, lead: bytes = b"") -> None:
         """Send the packets, if ``framed`` each in a frame, with ``lead`` in front of it."""
         for part in packets.parts if isinstance(packets, SendBatch) else packets:
@@ -110,7 +114,7 @@ class SocketBatch:
             except OSError as error:
                 if error.errno in LOST | _WAITS:
                     raise
-                self.carries_segments = False
+                self.carry_singly()
                 log.info("the kernel does not take several packets at a time (%s): they go one by one", error.strerror)
         return messages.send(self.sock, first, count)
 

@@ -83,6 +83,10 @@ class UdpTransport(Datagrams):
         self._group: SocketBatch | None = None
         self._either = select.poll()
 
+    def carry_singly(self) -> None:
+        super().carry_singly()
+        self.sock.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
+
     def join(self, group: Address) -> None:
         """See :class:`Joins`."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -140,7 +140,9 @@ class PlacementPlan:
     def efficiency(self) -> float:
         """Of all wanted workers; those of a waiting job do nothing."""
         wanted = sum(each.job.workers for each in self.placements) + sum(job.workers for job, _ in self.waiting)
-        done = sum(each.job.workers * estimate.efficiency for each, estimate in zip(self.placements, self.predicted, strict=True))
+        done = sum(
+            each.job.workers * predicted.efficiency for each, predicted in zip(self.placements, self.predicted, strict=True)
+        )
         return done / wanted
 
     @cached_property
@@ -155,8 +157,8 @@ class PlacementPlan:
 
     def to_json(self) -> dict[str, Any]:
         jobs: list[dict[str, Any]] = [
-            {"job": each.job.name, "workers": each.job.workers, **each.to_json(), **estimate.to_json()}
-            for each, estimate in zip(self.placements, self.predicted, strict=True)
+            {"job": each.job.name, "workers": each.job.workers, **each.to_json(), **predicted.to_json()}
+            for each, predicted in zip(self.placements, self.predicted, strict=True)
         ]
         return {
             "jobs": jobs,
@@ -301,10 +303,10 @@ class Placer:
             if level is not None
         )
         kept = f", {self.spare} of each rack to be kept" if self.spare else ""
-        estimate = f"{counted(job.workers, 'host')} wanted, {len(free)} free{kept}"
+        shortage = f"{counted(job.workers, 'host')} wanted, {len(free)} free{kept}"
         if job.name in self.errors and job.workers <= len(free):
             return self.errors[job.name]
-        return estimate if job.workers > len(free) or not scopes else f"{estimate}, none of its sizes fits ({scopes})"
+        return shortage if job.workers > len(free) or not scopes else f"{shortage}, none of its sizes fits ({scopes})"
 
 
 def _too_large(job: TrainingJob) -> str:

@@ -106,11 +106,11 @@ class SwitchFuzz:
         """Check what left the switch: the answers and frames that were expected, and no answer larger than its question."""
         answers: Counter[int] = Counter()
         forwarded: Counter[int] = Counter()
-        wanted: Counter[int] = Counter()
+        arrived: Counter[int] = Counter()
         for (port, frame), verdict in zip(batch.packets, batch.verdicts, strict=True):
             (answers if verdict.is_answer else forwarded).update(verdict.egress)
-            wanted[port] += len(frame)
-        larger = max(echo.larger, sum(echo.answer_bytes[port] > wanted[port] for port in echo.answer_bytes))
+            arrived[port] += len(frame)
+        larger = max(echo.larger, sum(echo.answer_bytes[port] > arrived[port] for port in echo.answer_bytes))
         if larger:
             self._tally.amplified += larger
             self._complain([f"batch {batch.number}: {larger} answers are larger than what they answer"])

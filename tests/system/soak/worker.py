@@ -65,24 +65,24 @@ class Worker:
         self._noted: Stats | None = None
         self._comm: Communicator | None = None
 
-    def command(self, message: str, seconds: float = 0.0) -> None:
+    def command(self, order: str, seconds: float = 0.0) -> None:
         """Take an order from another thread: ``cut`` and ``heal`` the link, ``stall`` for so many seconds; ``go`` when all have
         joined; ``resync`` or ``close`` after the last call, ``admitted`` after an eviction; ``stop`` at once."""
         transport = self._transport
-        if message in ("cut", "heal"):
-            self._cut = message == "cut"
+        if order in ("cut", "heal"):
+            self._cut = order == "cut"
             if transport is not None:
                 transport.cut = self._cut
-        elif message == "stall":
+        elif order == "stall":
             self._stalls.append((time.monotonic(), seconds))
             if transport is not None:
                 transport.stall(seconds)
-        elif message == "stop":
+        elif order == "stop":
             self._orders.put("close")
             if self._comm is not None:
                 self._comm.close()
         else:
-            self._orders.put(message)
+            self._orders.put(order)
 
     def run(self) -> None:
         """Work until told to close. Never raises; errors are reported."""

@@ -42,9 +42,9 @@ class ThreadWorker:
         self._thread = threading.Thread(target=self._worker.run, name=f"rank {setup.rank}", daemon=True)
         self._thread.start()
 
-    def command(self, message: str, seconds: float = 0.0) -> None:
+    def command(self, order: str, seconds: float = 0.0) -> None:
         """See :meth:`Worker.command`."""
-        self._worker.command(message, seconds)
+        self._worker.command(order, seconds)
 
     def stop(self) -> bool:
         """End it; returns whether it has ended."""
@@ -79,10 +79,10 @@ class ProcessWorker:
         if not left and not self._killed:
             send(Crashed(self._rank, "its process ended without a word"))
 
-    def command(self, message: str, seconds: float = 0.0) -> None:
+    def command(self, order: str, seconds: float = 0.0) -> None:
         """See :meth:`Worker.command`."""
         try:
-            self._connection.send((message, seconds))
+            self._connection.send((order, seconds))
         except OSError:
             return  # it has ended, which its silence will show
 
@@ -146,9 +146,9 @@ class Workers:
         make = ProcessWorker if self.processes else ThreadWorker
         self._posts[setup.rank] = make(setup, self.inbox.put)
 
-    def command(self, rank: int, message: str, seconds: float = 0.0) -> None:
+    def command(self, rank: int, order: str, seconds: float = 0.0) -> None:
         """Tell a rank something; see :meth:`Worker.command`."""
-        self._posts[rank].command(message, seconds)
+        self._posts[rank].command(order, seconds)
 
     def kill(self, rank: int) -> None:
         """Kill a rank's process."""
