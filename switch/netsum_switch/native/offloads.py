@@ -271,9 +271,22 @@ def _write_pseudo(
     is_v4 = out.compare("eq", 64, out.op("and", 64, out.op("lshr", 64, ip, 16), 0xFF), 4)
     start, protocol = out.op("and", 64, ip, 0xFFFF), out.op("lshr", 64, ip, 24)
     addresses = out.offset(segment, out.op("add", 64, start, out.choose(is_v4, 64, 12, 8)))
-    total = _sum16(out, addresses, out.choose(is_v4, 64, 8, 32))
+    place = out.offset(out.offset(segment, transport), "%offset")
+    put_pseudo(assembly, out, place, addresses, out.choose(is_v4, 64, 8, 32), protocol, length)
+
+
+def put_pseudo(
+    assembly: LlvmModule,
+    out: LlvmFunction,
+    place: Register,
+    addresses: Register,
+    size: Register | int,
+    protocol: Register,
+    length: Register,
+) -> None:
+    """Store the sum over a pseudo header, whose addresses have so many bytes."""
+    total = _sum16(out, addresses, size)
     for number in (protocol, length):
         value = wire.swapped(assembly, out, out.resize(number, 64, 16), 16)
         total = out.op("add", 64, total, out.resize(value, 16, 64))
-    place = out.offset(out.offset(segment, transport), "%offset")
     out.store(out.resize(_folded(out, total), 64, 16), place, 16)

@@ -35,12 +35,14 @@ from netsum_switch.native.io import (
     put,
 )
 from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
+from netsum_switch.native.offloads import put_pseudo
 from netsum_switch.ports.offloads import HEADER, NEEDS_CHECKSUM, UDP
 
 _LARGEST_MESSAGE = 65000  # bytes in one datagram before it is cut up
 _GONE = (ENETDOWN, ENXIO, ENODEV)
 
 _ETHERNET, _IPV4, _UDP = 14, 20, 8
+_UDP_PROTOCOL = 17
 _HEADERS = _ETHERNET + _IPV4 + _UDP
 _FIRST_OFFLOAD = NEEDS_CHECKSUM | UDP << 8 | _HEADERS << 16  # then the size of a payload, and where the checksum is
 _CHECKSUM_AT = _ETHERNET + _IPV4 | 6 << 16
@@ -71,7 +73,7 @@ def _write_joinable(assembly: LlvmModule, out: LlvmFunction) -> None:
 
     start = out.op("or", 64, out.op("shl", 64, big(12), 8), out.resize(out.load(out.offset("%frame", 14), 8), 8, 64))
     right = [out.compare("eq", 64, start, 0x080045), out.compare("eq", 64, big(20), 0x4000)]
-    right.append(out.compare("eq", 8, out.load(out.offset("%frame", 23), 8), 17))
+    right.append(out.compare("eq", 8, out.load(out.offset("%frame", 23), 8), _UDP_PROTOCOL))
     right.append(out.compare("eq", 64, big(16), out.op("sub", 64, "%size", _ETHERNET)))
     right.append(out.compare("eq", 64, big(38), out.op("sub", 64, "%size", _ETHERNET + _IPV4)))
     right.append(out.compare("eq", 64, big(40), 0))
@@ -107,21 +109,11 @@ def _write_join(assembly: LlvmModule, out: LlvmFunction) -> None:
     out.store(str(_CHECKSUM_AT >> 16), out.offset(head, 8), 16)
     frame = out.offset(head, HEADER.size)
     out.copy(frame, out.load_pointer(first), _HEADERS)
-    datagram = out.op("add", 64, "%total", _UDP)
-
-    def put16(value: Register, at: int) -> None:
-        wire.store_big(assembly, out, out.resize(value, 64, 16), out.offset(frame, at), 2)
-
-    put16(out.op("add", 64, datagram, _IPV4), 16)
-    out.store("0", out.offset(frame, 24), 16)
-    checksum = out.value(f"call i64 @sum16(ptr {out.offset(frame, _ETHERNET)}, i64 {_IPV4})")
-    out.store(out.resize(out.op("xor", 64, checksum, 0xFFFF), 64, 16), out.offset(frame, 24), 16)
-    put16(datagram, 38)
-    pseudo = out.value(f"call i64 @sum16(ptr {out.offset(frame, 26)}, i64 8)")
-    for number in ("17", datagram):
-        swapped = wire.swapped(assembly, out, out.resize(number, 64, 16), 16)
-        pseudo = out.op("add", 64, pseudo, out.resize(swapped, 16, 64))
-    out.store(out.resize(out.value(f"call i64 @folded(i64 {pseudo})"), 64, 16), out.offset(frame, 40), 16)
+    whole, datagram = (out.op("add", 64, "%total", more) for more in (_HEADERS, _UDP))
+    ip = _ETHERNET | 4 << 16 | _UDP_PROTOCOL << 24  # as `find_ip` gives it
+    out.line(f"call void @set_lengths(ptr {frame}, i64 {whole}, i64 {ip}, i64 0)")
+    wire.store_big(assembly, out, out.resize(datagram, 64, 16), out.offset(frame, 38), 2)
+    put_pseudo(assembly, out, out.offset(frame, 40), out.offset(frame, 26), 8, str(_UDP_PROTOCOL), datagram)
     with out.each("%count") as index:
         number = out.op("add", 64, "%first", index)
         frame, vector = item(out, frames, number, VECTOR_BYTES), item(out, vectors, number, 2 * VECTOR_BYTES)
