@@ -35,12 +35,17 @@ def test_sums_are_exact_over_a_kernel_that_loses_packets(fabric: Fabric) -> None
         links = [stack.enter_context(KernelLink(fabric, host, lossy)) for host in ("h1", "h2")]
         members = [stack.enter_context(fabric.join(job, rank)) for rank in range(2)]
         x = np.arange(100_000, dtype=np.int32)
-        sums = results(on_all(members, lambda comm: comm.allreduce(x * (comm.rank + 1), timeout=30.0)))
+        for _ in range(50):  # 10 large frames are 100 packets, and the kernel draws for each frame
+            sums = results(on_all(members, lambda comm: comm.allreduce(x * (comm.rank + 1), timeout=30.0)))
+            assert all(np.array_equal(each, 3 * x) for each in sums)
+            for link in links:
+                link.heal()
+            if all(link.lost > 0 for link in links):
+                break
         links[0].cut()
         with pytest.raises(TimeoutError):
             members[0].barrier(timeout=0.2)
         links[0].heal()
-    assert all(np.array_equal(each, 3 * x) for each in sums)
     assert all(link.lost > 0 for link in links)
     assert links[0].cut_off > 0
     for host in ("h1", "h2"):
