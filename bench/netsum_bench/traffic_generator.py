@@ -171,7 +171,7 @@ class Blaster:
         except BlockingIOError:
             raise LostError(f"{load.name}: no reply to round {done} of {rounds} (window {window})") from None
         seconds = time.perf_counter() - start
-        last = self._replies.content(got - 1)
+        last = bytes(self._replies.rows[got - 1, : self._replies.lengths[got - 1]])
         if not last.endswith(load.reply) or last[BLOCK_ID_OFFSET : BLOCK_ID_OFFSET + 4] != ids[-1].tobytes():
             raise WrongReplyError(f"{load.name}: the last reply is not what the packets sent add up to")
         return Blasted(

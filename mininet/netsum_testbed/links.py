@@ -53,8 +53,8 @@ class Opening:
 
 
 BURST: Final = "64kb"
-QUEUE: Final = "1mb"
-"""Two windows of 128 blocks; more is lost at the host."""
+QUEUE: Final = "2mb"
+"""Two windows of 256 blocks; more is lost at the host."""
 LEAST: Final = "4096"
 """The minimum number of bytes that a packet counts as."""
 

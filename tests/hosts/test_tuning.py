@@ -158,7 +158,7 @@ def test_what_rank_0_wants_counts_for_all(fabric: Fabric, state: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        ({"window": 129}, "window is 129; job 'tuned' allows 1 to 128"),
+        ({"window": 257}, "window is 257; job 'tuned' allows 1 to 256"),
         ({"chunks": 0}, "chunks is 0; job 'tuned' allows 1 to 16"),
         ({"algorithm": "ring"}, "job 'tuned' is combined by 'switch', so there is no choice"),
         ({"algorithm": "star"}, "algorithm is 'star', must be one of ring"),

@@ -143,9 +143,9 @@ def test_receive_buffers_that_hold_less_than_a_window(here: Machine, monkeypatch
     monkeypatch.setattr(doctor, "enlarge_buffers", lambda _sock: None)
     monkeypatch.setattr(doctor, "packets_held", lambda _number, _size: 37)
     found = here.findings()["buffers"]
-    assert (found.state, found.found) == ("optional", "receive buffers hold 37 of a window's 128 blocks")
+    assert (found.state, found.found) == ("optional", "receive buffers hold 37 of a window's 256 blocks")
     assert "net.core.rmem_max=8388608" in found.remedy
-    monkeypatch.setattr(doctor, "packets_held", lambda _number, _size: 128)
+    monkeypatch.setattr(doctor, "packets_held", lambda _number, _size: 256)
     assert here.findings()["buffers"].state == "ok"
 
 

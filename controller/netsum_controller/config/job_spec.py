@@ -4,7 +4,7 @@
 
     name: resnet
     members: [h1, h2, h3, h4]     # rank order; the same host may hold several ranks
-    window: 64                    # optional: blocks in flight (default: 128, or 256 without a switch)
+    window: 64                    # optional: blocks in flight (default: 256)
     chunks: 16                    # optional: payload of a block in 256-byte chunks
     late: degrade                 # optional: go on without members that are late (default: wait for them)
     block_exp: 50                 # optional, in a degrade job: least milliseconds that a block waits
@@ -41,11 +41,10 @@ from netsum_controller.config.topology import Name
 from netsum_controller.config.yaml_files import Key, Strict, load_yaml, parse_yaml, validate
 from netsum_controller.state.model import DEFAULT_TENANT, Job, Late
 
-DEFAULT_WINDOW = 128
-"""Blocks in flight: 128 of 4 KiB are 512 KiB, several round trips' worth for a software switch; and the more results come at
-once, the less a host spends on each."""
-HOST_WINDOW = 256
-"""Without a switch: a message carries many blocks and often waits for one rank; others use the links meanwhile."""
+DEFAULT_WINDOW = 256
+"""Blocks in flight: 256 of 4 KiB are 1 MiB, several round trips' worth for a software switch. The more results come at once, the
+less a host spends on each. Without a switch, a message carries many blocks and often waits for one rank; others use the links
+meanwhile."""
 MAX_WINDOW = schema.SLOTS // 2
 DEFAULT_BLOCK_EXP = 50.0
 MIN_BLOCK_EXP = 1.0
@@ -104,7 +103,7 @@ class JobSpec(Strict):
     members: tuple[Name, ...] = Field(strict=False, min_length=1, max_length=schema.MAX_WORKERS)
     late: Late = Field(default=Late.WAIT, strict=False)
     algorithm: Annotated[str, AfterValidator(check_algorithm)] = AUTO
-    window: int = Field(default=None, validate_default=True, ge=1, le=MAX_WINDOW)
+    window: int = Field(default=DEFAULT_WINDOW, ge=1, le=MAX_WINDOW)
     chunks: int | None = Field(default=None, ge=1, le=schema.MAX_CHUNKS)
     token: Token | None = Field(default=None, repr=False)
     block_exp: float | None = Field(default=None, ge=MIN_BLOCK_EXP, le=MAX_BLOCK_EXP)
@@ -123,13 +122,6 @@ class JobSpec(Strict):
         return {**data, "network": network}
 
     # These look at settings above their own; one that is wrong is not in `info.data`.
-
-    @field_validator("window", mode="before")
-    @classmethod
-    def _default(cls, window: Any, info: ValidationInfo) -> Any:
-        if window is not None:
-            return window
-        return HOST_WINDOW if without_switch(info.data.get("algorithm", AUTO)) else DEFAULT_WINDOW
 
     @field_validator("block_exp", "quorum")
     @classmethod

@@ -73,7 +73,7 @@ def exchange(context: Context, fingerprint: tuple[object, ...], parts: Sequence[
         wanted = part.dest in (EVERYONE, rank)
         result = given if given is not None else np.empty(part.size, np.uint8) if wanted else None
         results.append(result)
-        for numbers in pipeline.partition.groups():
+        for numbers in pipeline.groups():
             left -= len(numbers)
             if given is not None:
                 group = pipeline.submit(pipeline.partition.rows(given, numbers), numbers, source=rank, more=left > 0)

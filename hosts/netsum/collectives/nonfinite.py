@@ -93,7 +93,7 @@ class Marks:
         rows = partition.rows(self._own, numbers).reshape(-1)
         pipeline = BlockPipeline(context, Layout.whole(len(rows)), Op.OR, Lane.L8)
         combined = np.zeros(len(rows), np.uint8)
-        for group_numbers in pipeline.partition.groups():
+        for group_numbers in pipeline.groups():
             group = pipeline.submit(pipeline.partition.rows(rows, group_numbers).copy(), group_numbers)
             yield group.complete
             pipeline.finish(group)

@@ -18,7 +18,10 @@ from netsum.numeric.fixed_point import Array, Numbers
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE
 
 GROUP: Final = 64
-"""Blocks converted at once: enough to make numpy's overhead negligible, few enough to stay in the cache."""
+"""Blocks converted at once, and those of a message between members: enough to make numpy's overhead negligible, few enough to
+stay in the cache."""
+SWITCH_GROUP: Final = 128
+"""The same where a switch combines: half a window of the default size, so that the other half is on its way meanwhile."""
 
 
 def chunked(size: int) -> int:
@@ -79,10 +82,10 @@ class BlockPartition:
             start += count
         return padded
 
-    def groups(self) -> Iterator[range]:
-        """The blocks' numbers, a group at a time."""
-        for start in range(0, self.number, GROUP):
-            yield range(start, min(start + GROUP, self.number))
+    def groups(self, size: int = GROUP) -> Iterator[range]:
+        """The blocks' numbers, ``size`` at a time."""
+        for start in range(0, self.number, size):
+            yield range(start, min(start + size, self.number))
 
     def all_rows(self, array: Array) -> Iterator[Array]:
         """All blocks of a padded array, as :meth:`rows`, a group at a time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from netsum.collectives.abort import Verdict, give_up, take_remaining
 from netsum.collectives.call import Context
 from netsum.collectives.negotiation import Negotiation
-from netsum.collectives.partition import GROUP, Layout
+from netsum.collectives.partition import GROUP, SWITCH_GROUP, Layout
 from netsum.core.blocks import Block, BlockBatch
 from netsum.core.progress import SUBMITTED, Condition, Flow
 from netsum.errors import CallError, DesynchronizedError
@@ -151,7 +151,12 @@ class BlockPipeline:
         per_chunk = per_chunk or CHUNK_BYTES // lane.bytes
         self.partition = layout.partition(context.block_bytes // CHUNK_BYTES * per_chunk, per_chunk)
         self.missed: list[int] = []
+        self._group = GROUP if context.session.combiner == "others" else SWITCH_GROUP
         context.progress.blocks += self.partition.number
+
+    def groups(self) -> Iterator[range]:
+        """The numbers of the blocks that are converted and submitted together."""
+        return self.partition.groups(self._group)
 
     def send(
         self,
@@ -167,7 +172,7 @@ class BlockPipeline:
         rank has a NaN or an infinity are sent last, after its flow, which agrees on them."""
         result = self.room_for(array, lanes.dtype)
         pending: deque[BlockGroup] = deque()
-        for group_numbers in self.partition.groups():
+        for group_numbers in self.groups():
             yield agreed.known(group_numbers)
             numbers = agreed.nonzero(group_numbers) if skip_zeros or settle is not None else group_numbers
             if len(numbers) < len(group_numbers):
@@ -188,8 +193,8 @@ class BlockPipeline:
             if len(unsettled):
                 yield from settle()
             self._count_skipped(-len(unsettled))
-            for first in range(0, len(unsettled), GROUP):
-                numbers = unsettled[first : first + GROUP]
+            for first in range(0, len(unsettled), self._group):
+                numbers = unsettled[first : first + self._group]
                 pending.append(self.submit(lanes.encode(self.partition.rows(array, numbers), numbers), numbers))
                 yield self.room()
                 self._receive(pending, lanes, result)
@@ -240,7 +245,7 @@ class BlockPipeline:
     def room(self) -> Condition:
         """The condition that the window has taken most of what was submitted, so that the next group can be converted."""
         session = self._context.session
-        return lambda: session.queued < GROUP
+        return lambda: session.queued < self._group
 
     def submit(
         self,
@@ -313,7 +318,7 @@ def send_at_once(context: Context, pipeline: BlockPipeline, encode: Encode, erro
         yield from give_up(context, error, pipeline.partition.number, pipeline.op, pipeline.lane)
     groups: list[BlockGroup] = []
     begun = 0
-    for numbers in pipeline.partition.groups():
+    for numbers in pipeline.groups():
         if groups and groups[0].aborted is not None:
             break
         lanes, statuses = encode(numbers)

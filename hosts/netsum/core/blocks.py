@@ -149,6 +149,7 @@ class InFlight:
         packet: of a single block. None: the blocks are alike (:class:`BlockBatch`), and none of them has a story of
             its own.
         tries: how often they were sent.
+        whole: none of them has been sent again, or lost, by itself.
     """
 
     blocks: Sequence[Block]
@@ -159,6 +160,7 @@ class InFlight:
     order: int
     packet: Packet | None = None
     tries: int = 1
+    whole: bool = True
 
     def block(self, serial: int) -> Block:
         return self.blocks[serial - self.origin]
@@ -176,6 +178,7 @@ class InFlight:
         """One of the blocks, which from now on is no longer like the others."""
         if (batch := self.batch) is None:
             return self
+        self.whole = False
         packet = (batch.rows[serial - self.origin].data,)
         return InFlight(self.blocks, self.origin, serial, serial + 1, self.time, self.order, packet, self.tries)
 

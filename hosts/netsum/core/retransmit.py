@@ -45,19 +45,21 @@ class RttEstimator:
         if times > until:
             rounds, after = divmod(times - until - 1, SAMPLES)
             self._estimate(self._lowest)
-            for _ in range(rounds):
-                self._estimate(rtt)
+            if rounds:
+                self._estimate(rtt, rounds)
             if rounds or after:
                 self._lowest = rtt
         assert self.srtt is not None
         self.shortest = min(self.srtt, self._lowest)
 
-    def _estimate(self, rtt: float) -> None:
+    def _estimate(self, rtt: float, times: int = 1) -> None:
+        """What this many steps of RFC 6298 with one sample come to, as a sum."""
         if self.srtt is None:
             self.srtt, self._rttvar = rtt, rtt / 2
         else:
-            self._rttvar += (abs(self.srtt - rtt) - self._rttvar) / 4
-            self.srtt += (rtt - self.srtt) / 8
+            off, fast, slow = self.srtt - rtt, 0.75**times, 0.875**times
+            self._rttvar = fast * self._rttvar + 2 * (slow - fast) * abs(off)
+            self.srtt = rtt + slow * off
         self.rto = min(max(self.srtt + 4 * self._rttvar, MIN_RTO), MAX_ESTIMATE)
 
 

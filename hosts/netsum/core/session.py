@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, Final
 
 from netsum.core.blocks import Block, BlockRejected, CallMismatch, id_distance
@@ -26,6 +26,8 @@ from netsum.transports.base import Transport
 from netsum.transports.sockets import packets_held
 from netsum.wire.schema import Outcome, Status
 
+SINGLE_PACKETS: Final = 128
+"""Most packets in flight where each goes through the kernel by itself: more of them only fill queues."""
 _BATCHES: Final = 256
 """Most batches received between calls: more than a socket's buffer holds, and a bound if a sender floods it."""
 
@@ -59,8 +61,11 @@ class JobSession:
         self._limit_to_buffer()
 
     def _limit_to_buffer(self) -> None:
-        if (number := self.fileno()) is not None:
-            self.endpoint.limit_to_buffer(partial(packets_held, number))
+        number = self.fileno()
+        if number is None:
+            return
+        most = SINGLE_PACKETS if not getattr(self._transport, "carries_segments", False) else sys.maxsize
+        self.endpoint.limit_to_buffer(lambda size: min(packets_held(number, size), most))
 
     # What flows need.
 

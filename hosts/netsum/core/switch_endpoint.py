@@ -327,6 +327,8 @@ class SwitchEndpoint:
         rows = packets.rows[at : at + 1]
         if batch is not None and serial == self.base:
             rows, number = packets.alike(at, sent.end - serial), 1
+            if sent.whole and not self._held:
+                number = len(rows)
             while number < len(rows) and self._sent.get(serial + number) is sent:
                 number += 1
             rows = rows[:number]

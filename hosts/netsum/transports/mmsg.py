@@ -13,8 +13,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from netsum.transports.segmentation import MOST, UDP_SEGMENT
-
 AVAILABLE: Final = sys.platform == "linux"
 """True if this system has the two calls, with the structures below."""
 _libc: Any = ctypes.CDLL(None, use_errno=True) if AVAILABLE else None
@@ -47,16 +45,9 @@ class _Message(ctypes.Structure):
 
 
 _CONTROL: Final = np.dtype(
-    {
-        "names": ["size", "level", "type", "tos", "segment"],
-        "formats": ["u8", "i4", "i4", "u1", "u4"],
-        "offsets": [0, 8, 12, 16, 16],
-        "itemsize": 24,
-    }
+    {"names": ["size", "level", "type", "tos"], "formats": ["u8", "i4", "i4", "u1"], "offsets": [0, 8, 12, 16], "itemsize": 24}
 )
-"""struct cmsghdr, and what we ask for: the second byte of the IPv4 header, and the size of datagrams that came together."""
-_SEGMENT_CONTROL_BYTES: Final = 18  # CMSG_LEN of its two bytes, when it is sent
-_LARGEST_DATAGRAM: Final = 65507
+"""struct cmsghdr, and what we ask for: the second byte of the IPv4 header."""
 
 
 class MessageArray:
@@ -66,7 +57,6 @@ class MessageArray:
         rows: uint8[packets, bytes], each row contiguous.
         lengths: of the packets received last.
         tos: the second byte of their IPv4 headers, if :meth:`request_tos` was called.
-        segments: bytes of each datagram in a row, if :meth:`request_segments` was called; 0: the row is one datagram.
     """
 
     def __init__(self, rows: NDArray[np.uint8], address: tuple[str, int] | None = None) -> None:
@@ -84,31 +74,18 @@ class MessageArray:
             self._there = np.frombuffer(there, np.uint8)
             headers["name"], headers["name_size"] = self._there.ctypes.data, len(there)
         self.lengths: NDArray[np.uint32] = self._messages["length"]
-        self._control: NDArray[Any] = np.zeros((count, 2), _CONTROL)
+        self._control: NDArray[Any] = np.zeros(count, _CONTROL)
         self.tos: NDArray[np.uint8] | None = None
-        self.segments: NDArray[np.uint32] | None = None
         self._control_sizes: NDArray[Any] | None = None
-        self._large: NDArray[Any] | None = None
-        self.per = 1
-        """Rows of a message that is received."""
-        self._spread_size = 0
         self.show(rows)
 
     def request_tos(self) -> None:
         """Receive the second byte of each packet's IPv4 header, too, from a socket that has IP_RECVTOS."""
         if AVAILABLE:
-            self.tos = self._control[:, 0]["tos"]
-            self._request_control()
-
-    def request_segments(self) -> None:
-        """Receive rows of several datagrams, too, from a socket that has UDP_GRO."""
-        self.segments = np.zeros(len(self._messages), np.uint32)
-        self._request_control()
-
-    def _request_control(self) -> None:
-        headers, size = self._messages["header"], self._control.strides[0]
-        headers["control"] = self._control.ctypes.data + np.arange(len(self._messages)) * size
-        self._control_sizes = headers["control_size"]
+            self.tos = self._control["tos"]
+            headers, size = self._messages["header"], self._control.strides[0]
+            headers["control"] = self._control.ctypes.data + np.arange(len(self._messages)) * size
+            self._control_sizes = headers["control_size"]
 
     def show(self, rows: NDArray[np.uint8], head: bytes = b"") -> None:
         """Take these rows instead, at most as many as the first, with ``head`` before each."""
@@ -128,47 +105,11 @@ class MessageArray:
         at = ctypes.c_void_p(self._start + first * self._messages.itemsize)
         return _checked(_libc.sendmmsg(sock.fileno(), at, count, 0))
 
-    def send_segments(self, sock: socket.socket, first: int, count: int, most: int) -> int:
-        """The same, up to ``most`` packets at a time (UDP_SEGMENT). ``first`` and what is returned are rows."""
-        size = int(self._vectors[0]["size"].sum())
-        if self._large is None:
-            self._large = np.zeros(len(self._messages), np.dtype(_Message))
-            control = np.zeros(1, _CONTROL)
-            control["size"], control["level"], control["type"] = _SEGMENT_CONTROL_BYTES, socket.IPPROTO_UDP, UDP_SEGMENT
-            self._segment = control
-            headers = self._large["header"]
-            headers["name"], headers["name_size"] = self._messages["header"]["name"], self._messages["header"]["name_size"]
-            headers["control"], headers["control_size"] = control.ctypes.data, control.itemsize
-        self._segment["segment"] = size
-        starts = np.arange(first, first + count, most)
-        headers = self._large["header"][: len(starts)]
-        headers["vectors"] = self._vectors.ctypes.data + starts * self._vectors.strides[0]
-        headers["vector_count"] = 2 * np.minimum(most, first + count - starts)
-        sent = _checked(_libc.sendmmsg(sock.fileno(), ctypes.c_void_p(self._large.ctypes.data), len(starts), 0))
-        return min(count, sent * most)
-
     def send_all(self, sock: socket.socket, count: int) -> None:
         """Send the first ``count`` packets on a blocking socket; waits until there is room."""
         done = 0
         while done < count:
             done += self.send(sock, done, count - done)
-
-    def spread(self, size: int) -> None:
-        """Receive packets of ``size`` bytes that come many at a time, each into a row of its own: row ``per * i`` and those after
-        it are for the i-th message."""
-        if size == self._spread_size:
-            return
-        self.per = max(1, min(len(self.rows), MOST, _LARGEST_DATAGRAM // size))
-        count = len(self.rows) // self.per
-        self._spread_size, self._rest = size, np.zeros((count, _LARGEST_DATAGRAM), np.uint8)
-        vectors = self._spread_vectors = np.zeros((count, self.per + 1), np.dtype(_Vector))
-        places = self.rows.ctypes.data + np.arange(count * self.per) * self.rows.strides[0]
-        vectors["base"][:, :-1], vectors["size"][:, :-1] = places.reshape(count, self.per), size
-        vectors["base"][:, -1] = self._rest.ctypes.data + np.arange(count) * self._rest.strides[0]
-        vectors["size"][:, -1] = _LARGEST_DATAGRAM - self.per * size
-        headers = self._messages["header"][:count]
-        headers["vectors"] = vectors.ctypes.data + np.arange(count) * vectors.strides[0]
-        headers["vector_count"] = self.per + 1
 
     def receive(self, sock: socket.socket, flags: int = 0) -> int:
         """Receive as many packets as are there; returns how many.
@@ -179,26 +120,9 @@ class MessageArray:
         if not AVAILABLE:
             self.lengths[0] = sock.recv_into(self.rows[0], 0, flags)
             return 1
-        most = len(self.rows) // self.per
-        sizes = self._control_sizes
-        if sizes is not None:
-            sizes[:most] = self._control.strides[0]  # which the kernel changes
-        number = _checked(_libc.recvmmsg(sock.fileno(), ctypes.c_void_p(self._start), most, flags, None))
-        if self.segments is not None and sizes is not None:
-            control = self._control[:number]
-            several = (sizes[:number] > 0) & (control[:, 0]["level"] == socket.IPPROTO_UDP)
-            self.segments[:number] = np.where(several, control[:, 0]["segment"], 0)
-            if self.tos is not None and several.any():  # then it comes second
-                control[:, 0]["tos"] = np.where(several, control[:, 1]["tos"], control[:, 0]["tos"])
-        return number
-
-    def content(self, at: int) -> bytes:
-        """A message that was received."""
-        length = int(self.lengths[at])
-        if not self._spread_size:
-            return bytes(self.rows[at, :length].data)
-        rows = self.rows[self.per * at : self.per * (at + 1), : self._spread_size]
-        return (rows.tobytes() + bytes(self._rest[at].data))[:length]
+        if self._control_sizes is not None:
+            self._control_sizes[:] = self._control.strides[0]  # which the kernel changes
+        return _checked(_libc.recvmmsg(sock.fileno(), ctypes.c_void_p(self._start), len(self.rows), flags, None))
 
 
 def _checked(result: int) -> int:

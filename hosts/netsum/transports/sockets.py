@@ -7,6 +7,7 @@ import logging
 import os
 import select
 import socket
+import struct
 import sys
 from collections.abc import Sequence
 
@@ -21,7 +22,7 @@ from netsum.transports import mmsg, segmentation
 from netsum.transports.mmsg import MessageArray
 from netsum.transports.peer_filter import Address, accept_only
 
-BATCH = 128
+BATCH = 256
 """Most packets that one :meth:`SocketBatch.recv` returns."""
 
 BUFFER_BYTES = 8 << 20
@@ -31,6 +32,8 @@ _SLOT_BYTES = 8704  # the largest packet, one of memory in the network, and its 
 LARGE_SLOT_BYTES = (1 << 16) + 256  # several packets at a time; not a multiple of a page, for the cache
 _ADDED_BYTES = 512  # at most, by headers and the kernel, to a packet, before it rounds up to a power of two
 _APART_BYTES = 256  # that the kernel keeps about a packet elsewhere
+_LARGEST_DATAGRAM = 1 << 16
+_CONTROL_BYTES = 64  # the second byte of the IPv4 header, and the size of packets that came together
 _SEND_PATIENCE_MS = 100
 LOST = frozenset(
     {
@@ -72,12 +75,12 @@ class SocketBatch:
         self._writable.register(sock, select.POLLOUT)
         self.last_error: str | None = None
         self.carries_segments = False
-        self._segmented: _SegmentedReceiver | None = None
+        self._segmented: _SegmentReceiver | None = None
 
     def carry_segments(self) -> None:
         """Send and receive many packets of one size at a time. Raises OSError if the kernel cannot."""
         self.sock.setsockopt(socket.IPPROTO_UDP, segmentation.UDP_GRO, 1)
-        self._segmented = _SegmentedReceiver(self._incoming.tos is not None)
+        self._segmented = _SegmentReceiver(self.sock)
         self.carries_segments = True
 
     def carry_singly(self) -> None:
@@ -93,6 +96,7 @@ class SocketBatch:
                 self._send_patiently(part if framed is None else (lead + framed.prefix(sum(map(len, part))), *part))
 
     def _send_rows(self, rows: Rows, head: bytes) -> None:
+        rows = rows[self._send_segments(rows, head) if self.carries_segments and len(rows) > 1 else 0 :]
         messages = self._outgoing
         for start in range(0, len(rows), BATCH):
             some = rows[start : start + BATCH]
@@ -100,23 +104,37 @@ class SocketBatch:
             done = 0
             while done < len(some):
                 try:
-                    done += self._send_some(messages, done, len(some) - done, len(head) + rows.shape[1])
+                    done += messages.send(self.sock, done, len(some) - done)
                 except OSError:
                     self._send_patiently((head, some[done].data))
                     done += 1
 
-    def _send_some(self, messages: MessageArray, first: int, count: int, size: int) -> int:
-        """Send at least one packet of these, which are of one size; returns how many went."""
+    def _send_segments(self, rows: Rows, head: bytes) -> int:
+        """Send packets of one size many at a time; returns how many of them the kernel has taken so."""
+        width = rows.shape[1]
+        size = len(head) + width
         most = min(segmentation.MOST, segmentation.LARGEST // size)
-        if self.carries_segments and count > 1 and most > 1:
-            try:
-                return messages.send_segments(self.sock, first, count, most)
-            except OSError as error:
-                if error.errno in LOST | _WAITS:
-                    raise
-                self.carry_singly()
-                log.info("the kernel does not take several packets at a time (%s): they go one by one", error.strerror)
-        return messages.send(self.sock, first, count)
+        if most < 2:
+            return 0
+        control = ((socket.IPPROTO_UDP, segmentation.UDP_SEGMENT, struct.pack("=H", size)),)
+        flat = np.ascontiguousarray(rows).data.cast("B")
+        for start in range(0, len(rows), most):
+            end = min(start + most, len(rows))
+            packets: Packet = (flat[start * width : end * width],)
+            if head:
+                packets = [part for at in range(start, end) for part in (head, flat[at * width : (at + 1) * width])]
+            for _ in range(2):
+                try:
+                    self._send_one(packets, self._remote, control)
+                    break
+                except OSError as error:
+                    if error.errno not in LOST | _WAITS:
+                        self.carry_singly()
+                        log.info("the kernel does not take several packets at a time (%s): they go one by one", error.strerror)
+                        return start
+                    self.last_error = error.strerror  # perhaps that of packets before
+                    self._writable.poll(_SEND_PATIENCE_MS)
+        return len(rows)
 
     def send_to(self, packet: Packet, remote: Address) -> None:
         """Send one packet to this address."""
@@ -138,13 +156,13 @@ class SocketBatch:
             else:
                 return
 
-    def _send_one(self, packet: Packet, remote: Address | None) -> None:
+    def _send_one(self, packet: Packet, remote: Address | None, control: Sequence[tuple[int, int, bytes]] = ()) -> None:
         if remote is not None:
-            self.sock.sendmsg(packet, (), 0, remote)
-        elif len(packet) == 1:
+            self.sock.sendmsg(packet, control, 0, remote)
+        elif len(packet) == 1 and not control:
             self.sock.send(packet[0])
         else:
-            self.sock.sendmsg(packet)
+            self.sock.sendmsg(packet, control)
 
     def _lose(self, error: OSError, packet: Packet) -> None:
         if error.errno == errno.EMSGSIZE:
@@ -166,7 +184,7 @@ class SocketBatch:
         for _ in range(BATCH + 1):  # errors count too, so that a sender that causes them cannot keep this thread here
             try:
                 if self._segmented is not None:
-                    return self._segmented.receive(self.sock)
+                    return self._segmented.receive()
                 number = messages.receive(self.sock)
             except BlockingIOError:
                 break
@@ -194,64 +212,60 @@ def _marks(messages: MessageArray, number: int) -> NDArray[np.bool_]:
     return marks
 
 
-class _SegmentedReceiver:
-    """Receives packets of which many come at a time. While they do, and are of one size, the kernel puts each into a row of its
-    own."""
+class _SegmentReceiver:
+    """Receives packets of which many come at a time, one after the other into one buffer: packets of one size are its rows."""
 
-    def __init__(self, tos: bool) -> None:
-        self._single = MessageArray(np.zeros((BATCH, LARGE_SLOT_BYTES), np.uint8))
-        self._several = MessageArray(np.zeros((BATCH, _SLOT_BYTES), np.uint8))
-        for each in (self._single, self._several):
-            each.request_segments()
-            if tos:
-                each.request_tos()
-        self._size = 0
-        """Bytes of each packet that is expected, if many at a time are."""
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._buffer = np.zeros(BATCH * _SLOT_BYTES, np.uint8)
+        self._error: OSError | None = None  # that came after packets
 
-    def receive(self, sock: socket.socket) -> ReceiveBatch:
-        """What has come, as :meth:`MessageArray.receive`."""
-        messages = self._several if self._size else self._single
-        number = messages.receive(sock)
-        assert messages.segments is not None
-        lengths, segments = (each[:number].astype(np.int64) for each in (messages.lengths, messages.segments))
-        marks = _marks(messages, number)
-        if not self._size and not segments.any():
-            return ReceiveBatch(messages.rows[:number], lengths, int(np.count_nonzero(marks)))
-        expected = (segments == self._size) | ((segments == 0) & (lengths <= self._size))
-        if self._size and expected.all() and (lengths <= messages.per * self._size).all():
-            return self._rows(messages, lengths, marks)
-        return self._copies(messages, lengths, segments, marks)
-
-    def _rows(self, messages: MessageArray, lengths: NDArray[np.int64], marks: NDArray[np.bool_]) -> ReceiveBatch:
-        size, per, rows = self._size, messages.per, messages.rows
-        counts = np.maximum(1, -(-lengths // size))
-        total = int(counts.sum())
-        sizes = np.full(total, size, np.int64)
-        sizes[np.cumsum(counts) - 1] = lengths - (counts - 1) * size
-        if (counts == 1).all():
-            self._size, rows = 0, rows[: total * per : per]
-        elif (counts[:-1] == per).all():
-            rows = rows[:total]
-        else:
-            rows = rows[np.concatenate([per * at + np.arange(count) for at, count in enumerate(counts.tolist())])]
-        return ReceiveBatch(rows, sizes, int(counts[marks].sum()))
-
-    def _copies(
-        self, messages: MessageArray, lengths: NDArray[np.int64], segments: NDArray[np.int64], marks: NDArray[np.bool_]
-    ) -> ReceiveBatch:
-        """The packets of one batch, whatever their sizes; the next one is received accordingly."""
-        packets: list[bytes] = []
-        congested = 0
-        for at, (length, segment, mark) in enumerate(zip(lengths.tolist(), segments.tolist(), marks, strict=True)):
-            content, size = messages.content(at), segment or max(length, 1)
-            found = [content[start : start + size] for start in range(0, max(length, 1), size)]
-            packets += found
-            congested += len(found) * int(mark)
-        size = int(segments.max(initial=0))
-        self._size = size if 0 < size <= _SLOT_BYTES else 0
-        if self._size:
-            self._several.spread(size)
-        return ReceiveBatch.of(packets, congested)
+    def receive(self) -> ReceiveBatch:
+        """The waiting packets, as many as the buffer has room for. Raises OSError."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        buffer = self._buffer.data
+        found: list[tuple[int, int, int]] = []  # where each message is, its bytes, and those of each of its packets
+        short: list[tuple[int, int]] = []  # rows that are not full, and their bytes
+        place = size = rows = congested = 0
+        alike = True
+        while place <= len(buffer) - _LARGEST_DATAGRAM:
+            try:
+                length, control, _, _ = self._sock.recvmsg_into((buffer[place:],), _CONTROL_BYTES)
+            except OSError as error:
+                if not found:
+                    raise
+                if error.errno not in _WAITS:
+                    self._error = error
+                break
+            each, mark = length, False
+            for level, _, value in control:
+                if level == socket.IPPROTO_UDP:
+                    each = int.from_bytes(value, sys.byteorder)
+                else:
+                    mark = value[0] & CE == CE
+            each = max(each, 1)  # an empty packet is one, too
+            number = max(1, -(-length // each))
+            size = size or each
+            alike = alike and (each == size or (number == 1 and each < size))
+            found.append((place, length, each))
+            rows += number
+            if length != number * size:
+                short.append((rows - 1, length - (number - 1) * size))
+            congested += number * mark
+            place += number * max(each, size)
+        if not alike:
+            packets = [
+                buffer[at : min(at + each, start + length)]
+                for start, length, each in found
+                for at in range(start, start + max(length, 1), each)
+            ]
+            return ReceiveBatch.of(packets, congested)
+        sizes = np.full(rows, size, np.int64)
+        for row, length in short:
+            sizes[row] = length
+        return ReceiveBatch(self._buffer[: rows * size].reshape(rows, size), sizes, congested)
 
 
 class Datagrams(SocketBatch):
