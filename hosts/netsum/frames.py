@@ -107,6 +107,13 @@ class FrameFormat:
         udp = self._ports + struct.pack(">HH", UDP_BYTES + size, 0)
         return self._ethernet + ipv4(internet_checksum(ipv4(0))) + udp
 
+    def joint_prefix(self, size: int) -> bytes:
+        """What is in front of ``size`` bytes of several packets, of which the device makes frames: the sum of the pseudo header
+        is where it puts the UDP checksums (RFC 768)."""
+        prefix = self.prefix(size)
+        pseudo = self._addresses + struct.pack(">HH", _UDP, UDP_BYTES + size)
+        return prefix[:-2] + struct.pack(">H", internet_checksum(pseudo) ^ 0xFFFF)
+
     def payloads(self, frames: Sequence[memoryview]) -> Sequence[memoryview]:
         """The UDP payloads of those frames that are well-formed packets of this conversation from the other end."""
         if not isinstance(frames, ReceiveBatch):

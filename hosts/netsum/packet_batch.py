@@ -64,6 +64,8 @@ class ReceiveBatch(Sequence[memoryview]):
     def of(cls, packets: Sequence[bytes | memoryview], congested: int = 0) -> ReceiveBatch:
         """Copies of these packets."""
         sizes = np.array([len(packet) for packet in packets], np.int64)
+        if len(sizes) and (sizes == sizes[0]).all():
+            return cls(np.frombuffer(b"".join(packets), np.uint8).reshape(len(sizes), -1), sizes, congested)
         rows = np.zeros((len(packets), int(sizes.max(initial=0))), np.uint8)
         for row, packet in zip(rows, packets, strict=True):
             row[: len(packet)] = np.frombuffer(packet, np.uint8)

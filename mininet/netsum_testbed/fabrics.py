@@ -14,11 +14,12 @@ from netsum.descriptor import Descriptor
 from netsum.frames import FrameFormat
 from netsum.transports.base import Transport
 from netsum.transports.packet import FramesTransport, PacketTransport
+from netsum.transports.segmentation import has_large_frames
 from netsum.transports.sockets import parse_address
 from netsum_controller.cli.options import Settings
 from netsum_controller.cli.switch import chosen
 from netsum_controller.config.topologies import star
-from netsum_controller.config.topology import Topology, load_topology
+from netsum_controller.config.topology import Host, SwitchLink, Topology, load_topology
 from netsum_controller.http.api import HttpServer
 from netsum_controller.state.model import Job
 
@@ -119,13 +120,16 @@ class NamespaceFabric(Fabric):
         words: dict[str, list[str]] = {name: [] for name in self.topology.switches}
         for name, host in hosts.items():
             words[host.switch].append(f"{host.port}@{self.switch_interface(name)}")
+        places: list[Host | SwitchLink] = [*hosts.values(), *self.topology.links.values()]
         for name, link in self.topology.links.items():
             ends = self.link_interfaces(name)
             pairs.append(ends)
             for switch, port, end in zip(link.switches, link.ports, ends, strict=True):
                 words[switch].append(f"{port}@{end}")
-        mtus = [host.mtu for host in hosts.values()] + [link.mtu for link in self.topology.links.values()]
-        self._namespace = NetworkNamespace(pairs, max(mtus))
+        # A queue that holds a number of packets, and marks them, is one of single packets.
+        reads = self.switch == "embedded" and has_large_frames()
+        large = [pair for pair, place in zip(pairs, places, strict=True) if reads and place.queue is None]
+        self._namespace = NetworkNamespace(pairs, max(place.mtu for place in places), large)
         self._stack.callback(self._namespace.close)
         self._shape_links()
         for name, interfaces in words.items():

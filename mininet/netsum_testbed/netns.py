@@ -9,7 +9,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -72,10 +72,11 @@ def call_inside(namespace: Path, function: Callable[[], Result]) -> Result:
 class NetworkNamespace:
     """A namespace with the veth pairs ``(switch end, host end)``, up, with that MTU. Needs root.
 
-    Offloads are off: an AF_PACKET reader would see frames without a checksum, or several packets in one.
+    Offloads are off: an AF_PACKET reader would see frames without a checksum, or several packets in one. The pairs that are in
+    ``large`` carry large frames, which both ends must read.
     """
 
-    def __init__(self, pairs: Iterable[tuple[str, str]], mtu: int) -> None:
+    def __init__(self, pairs: Iterable[tuple[str, str]], mtu: int, large: Collection[tuple[str, str]] = ()) -> None:
         self.name = f"netsum-{os.getpid()}-{next(_numbers)}"
         run_command("ip", "netns", "add", self.name)
         try:
@@ -84,17 +85,19 @@ class NetworkNamespace:
             self.run("sysctl", "-qw", *settings)
             run_command("ip", "-n", self.name, "link", "set", "lo", "up")
             for pair in pairs:
-                self._add_pair(*pair, str(mtu))
+                self._add_pair(*pair, str(mtu), LARGE_FRAMES.split() if pair in large else ())
             self._await_links()
         except BaseException:
             self.close()
             raise
 
-    def _add_pair(self, one: str, other: str, mtu: str) -> None:
+    def _add_pair(self, one: str, other: str, mtu: str, offloads: Sequence[str]) -> None:
         add = ("ip", "-n", self.name, "link", "add", one, "mtu", mtu, "type", "veth", "peer", "name", other, "mtu", mtu)
         run_command(*add)
         for interface in (one, other):
             self.run("ethtool", "-K", interface, *(word for name in OFFLOADS for word in (name, "off")))
+            if offloads:
+                self.run("ethtool", "-K", interface, *offloads)
             run_command("ip", "-n", self.name, "link", "set", interface, "up")
 
     def _await_links(self) -> None:

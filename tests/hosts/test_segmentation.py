@@ -17,7 +17,7 @@ from netsum.frames import CE, ECT, FrameFormat
 from netsum.packet_batch import ReceiveBatch, SendBatch, congested
 from netsum.transports import PacketTransport, UdpTransport, segmentation
 from netsum.transports.sockets import BATCH, SocketBatch
-from netsum_testbed.netns import LARGE_FRAMES, NetworkNamespace, run_command
+from netsum_testbed.netns import NetworkNamespace, run_command
 
 from tests.hosts.test_transports import collect, free_ports
 from tests.threads import PATIENCE
@@ -153,10 +153,10 @@ def test_what_the_kernel_refuses_goes_one_by_one(undo: ExitStack, caplog: pytest
 @pytest.mark.root
 def test_raw_frames_that_come_as_one_are_packets(undo: ExitStack) -> None:
     """A virtual link hands over what the sender's kernel would have cut up."""
-    namespace = NetworkNamespace([("near", "far")], 9000)
+    pair = ("near", "far")
+    namespace = NetworkNamespace([pair], 9000, {pair})
     undo.callback(namespace.close)
     run_command("ip", "-n", namespace.name, "addr", "add", "10.0.0.1/24", "dev", "near")
-    namespace.run("ethtool", "-K", "near", *LARGE_FRAMES.split())
     mac = namespace.run("cat", "/sys/class/net/near/address").strip()
     far = ("02:00:00:00:00:02", "10.0.0.2", 7000)
     run_command("ip", "-n", namespace.name, "neigh", "add", far[1], "lladdr", far[0], "dev", "near")
@@ -173,17 +173,20 @@ def test_raw_frames_that_come_as_one_are_packets(undo: ExitStack) -> None:
     assert collect(receiver, len(batch)) == [b"".join(packet) for packet in batch]
     receiver.send([(b"back",)])
     assert collect(sender, 1) == [b"back"]
+    assert receiver.carries_segments
+    receiver.send(batch)
+    assert collect(sender, len(batch)) == [b"".join(packet) for packet in batch]
+    assert receiver.carries_segments, "the kernel took them as one"
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("on", [True, False])
 def test_it_depends_on_the_device(undo: ExitStack, on: bool) -> None:
     """A device without the feature would have the kernel compute all checksums."""
-    namespace = NetworkNamespace([("near", "far")], 9000)
+    pair = ("near", "far")
+    namespace = NetworkNamespace([pair], 9000, {pair} if on else ())
     undo.callback(namespace.close)
     run_command("ip", "-n", namespace.name, "addr", "add", "10.0.0.1/24", "dev", "near")
-    if on:
-        namespace.run("ethtool", "-K", "near", *LARGE_FRAMES.split())
     transport = namespace.call(lambda: UdpTransport(("10.0.0.1", 7000), ("10.0.0.2", 7000)))
     undo.callback(transport.close)
     assert transport.carries_segments == on

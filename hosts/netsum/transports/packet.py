@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from netsum.errors import NetsumError
-from netsum.frames import FrameFormat, group_mac, mac_bytes
+from netsum.frames import ETHERNET_BYTES, IPV4_BYTES, PREFIX_BYTES, FrameFormat, group_mac, mac_bytes
 from netsum.packet_batch import ReceiveBatch
 from netsum.transports.base import Packet
 from netsum.transports.loopback import Inbox, LoopbackWire
 from netsum.transports.peer_filter import Address
+from netsum.transports.segmentation import has_large_frames, has_segmentation
 from netsum.transports.sockets import LARGE_SLOT_BYTES, SocketBatch
 
 # Ethernet frames carried in UDP datagrams on loopback: a link to a switch without root and without interfaces.
@@ -59,6 +60,9 @@ _PACKET_IGNORE_OUTGOING = 23
 _PACKET_ADD_MEMBERSHIP = 1
 _PACKET_VNET_HDR = 15
 _KIND, _SEGMENT = 1, slice(4, 6)
+_OFFLOAD = struct.Struct("=BBHHHH")
+_NEEDS_CHECKSUM, _UDP_DATAGRAMS = 1, 5  # VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_UDP_L4
+_UDP_AT, _CHECKSUM_AT = ETHERNET_BYTES + IPV4_BYTES, 6
 NO_OFFLOAD: Final = bytes(10)
 """In front of each frame, a struct virtio_net_hdr: flags, kind, length of the headers, bytes of a segment, place of the
 checksum."""
@@ -66,14 +70,15 @@ _MEMBERSHIP = struct.Struct("@iHH8s")  # of a multicast address: interface, kind
 
 
 class PacketTransport(SocketBatch):
-    """Sends and receives the member's frames on ``interface``, in the network namespace of the calling thread. A virtual link may
-    bring several packets as one frame."""
+    """Sends and receives the member's frames on ``interface``, in the network namespace of the calling thread. A virtual link
+    takes and brings several packets as one frame."""
 
     def __init__(self, frame_format: FrameFormat, interface: str) -> None:
         """Raises NetsumError if the system has no AF_PACKET, OSError if there is no such interface or no permission."""
         super().__init__(packet_socket(interface), slot_bytes=LARGE_SLOT_BYTES)
         self._format = frame_format
         self._interface = interface
+        self.carries_segments = has_large_frames() and has_segmentation(self.sock, interface)
 
     def join(self, group: Address) -> None:
         """See :class:`netsum.transports.udp.Joins`."""
@@ -84,6 +89,10 @@ class PacketTransport(SocketBatch):
 
     def send(self, packets: Sequence[Packet], framed: FrameFormat | None = None, lead: bytes = NO_OFFLOAD) -> None:
         super().send(packets, framed or self._format, lead)
+
+    def _together(self, packets: memoryview, width: int, head: bytes) -> tuple[Packet, Sequence[tuple[int, int, bytes]]]:  # noqa: ARG002
+        offload = _OFFLOAD.pack(_NEEDS_CHECKSUM, _UDP_DATAGRAMS, PREFIX_BYTES, width, _UDP_AT, _CHECKSUM_AT)
+        return (offload + self._format.joint_prefix(len(packets)), packets), ()
 
     def recv(self, timeout: float | None) -> Sequence[memoryview]:
         came = super().recv(timeout)

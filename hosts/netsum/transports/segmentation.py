@@ -42,7 +42,14 @@ def is_carried(sock: socket.socket, remote: tuple[str, int]) -> bool:
         probe.connect(remote)
         device = _device_of(probe, probe.getsockname()[0])
         sock.getsockopt(socket.IPPROTO_UDP, UDP_SEGMENT)
-        return device is not None and "tx-udp-segmentation" in _active_features(probe, device)
+        return device is not None and has_segmentation(probe, device)
+    return False
+
+
+def has_segmentation(sock: socket.socket, device: str) -> bool:
+    """True if this device cuts up several datagrams, or hands them over whole; False if that cannot be found out."""
+    with suppress(OSError):
+        return "tx-udp-segmentation" in _active_features(sock, device)
     return False
 
 

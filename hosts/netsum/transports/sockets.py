@@ -116,16 +116,12 @@ class SocketBatch:
         most = min(segmentation.MOST, segmentation.LARGEST // size)
         if most < 2:
             return 0
-        control = ((socket.IPPROTO_UDP, segmentation.UDP_SEGMENT, struct.pack("=H", size)),)
         flat = np.ascontiguousarray(rows).data.cast("B")
         for start in range(0, len(rows), most):
-            end = min(start + most, len(rows))
-            packets: Packet = (flat[start * width : end * width],)
-            if head:
-                packets = [part for at in range(start, end) for part in (head, flat[at * width : (at + 1) * width])]
+            message, control = self._together(flat[start * width : (start + most) * width], width, head)
             for _ in range(2):
                 try:
-                    self._send_one(packets, self._remote, control)
+                    self._send_one(message, self._remote, control)
                     break
                 except OSError as error:
                     if error.errno not in LOST | _WAITS:
@@ -135,6 +131,13 @@ class SocketBatch:
                     self.last_error = error.strerror  # perhaps that of packets before
                     self._writable.poll(_SEND_PATIENCE_MS)
         return len(rows)
+
+    def _together(self, packets: memoryview, width: int, head: bytes) -> tuple[Packet, Sequence[tuple[int, int, bytes]]]:
+        """Packets of ``width`` bytes, each behind ``head``, as one message and its ancillary data."""
+        control = ((socket.IPPROTO_UDP, segmentation.UDP_SEGMENT, struct.pack("=H", len(head) + width)),)
+        if not head:
+            return (packets,), control
+        return [part for at in range(0, len(packets), width) for part in (head, packets[at : at + width])], control
 
     def send_to(self, packet: Packet, remote: Address) -> None:
         """Send one packet to this address."""
@@ -239,14 +242,13 @@ class _SegmentReceiver:
                 if error.errno not in _WAITS:
                     self._error = error
                 break
-            each, mark = length, False
+            each, mark = length or 1, False  # an empty packet is one, too
             for level, _, value in control:
                 if level == socket.IPPROTO_UDP:
                     each = int.from_bytes(value, sys.byteorder)
                 else:
                     mark = value[0] & CE == CE
-            each = max(each, 1)  # an empty packet is one, too
-            number = max(1, -(-length // each))
+            number = -(-length // each) or 1
             size = size or each
             alike = alike and (each == size or (number == 1 and each < size))
             found.append((place, length, each))

@@ -22,7 +22,13 @@ log = logging.getLogger("netsum_switch.ports")
 
 MESSAGE_BYTES, VECTOR_BYTES, POLL_BYTES = 64, 16, 8
 SEGMENT_CONTROL_BYTES = 24  # struct cmsghdr, the size of a segment
-BATCH = 32  # frames of a port's turn
+BATCH = 32  # messages of a port's turn
+
+
+LARGE_BATCH = 4  # the same if one is many frames, so that ports with large frames get no more than the others
+
+
+LARGE = 1 << 14  # bytes of a message that is many frames: more than a link's MTU
 
 
 QUEUE = 64  # frames that wait to be sent at a port
@@ -91,7 +97,8 @@ class Wire(IntEnum):
     HEADS = 11  # what goes before each frame
     MTU = 12  # largest frame of the link
     REFUSED = 13  # the error by which the kernel does not take several datagrams as one frame
-    END = 14
+    TURN = 14  # messages of its next turn
+    END = 15
 
 
 class WireKind(IntEnum):
@@ -249,7 +256,7 @@ class NativeIo:
         if kind != WireKind.PYTHON:
             self._hold(port.counters)
             words[Wire.COUNTERS] = ctypes.addressof(port.counters)
-            words[Wire.SEGMENTS], words[Wire.MTU] = segments, mtu
+            words[Wire.SEGMENTS], words[Wire.MTU], words[Wire.TURN] = segments, mtu, BATCH
             words[Wire.FRAMES] = self._new(QUEUE * VECTOR_BYTES).address
             words[Wire.VECTORS] = self._new(2 * QUEUE * VECTOR_BYTES).address
             words[Wire.HEADS] = self._new(QUEUE * HEAD_SPACE).address

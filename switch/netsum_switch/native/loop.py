@@ -19,6 +19,8 @@ from netsum_switch.native.io import (
     BATCH,
     CONTROL_BYTES,
     HEAD_BYTES,
+    LARGE,
+    LARGE_BATCH,
     MESSAGE_BYTES,
     POLL_BYTES,
     PORT_NUMBERS,
@@ -142,9 +144,12 @@ def _write_fetch(out: LlvmFunction) -> None:
     put(out, "%l", Loop.AT, 0)
     put(out, "%l", Loop.GOT, 0)
     put_pointer(out, "%l", Loop.WIRE, "%w")
-    got = out.value(f"call i32 @recvmmsg(i32 {descriptor(out)}, ptr {messages}, i32 {BATCH}, i32 {int(MSG_DONTWAIT)}, ptr null)")
+    most = out.resize(get(out, "%w", Wire.TURN), 64, 32)
+    got = out.value(f"call i32 @recvmmsg(i32 {descriptor(out)}, ptr {messages}, i32 {most}, i32 {int(MSG_DONTWAIT)}, ptr null)")
     with out.when(out.compare("sgt", 32, got, 0)):
         put(out, "%l", Loop.GOT, out.resize(got, 32, 64))
+        with out.when(out.compare("eq", 32, got, most)):  # unless one of these is many frames
+            put(out, "%w", Wire.TURN, BATCH)
         out.give("void")
     error = error_number(out)
     for nothing in (EAGAIN, EINTR):
@@ -193,6 +198,8 @@ def _write_next(out: LlvmFunction) -> None:
         out.copy(pointer(out, wire, Wire.PEER), out.load_pointer(message), ADDRESS_BYTES)
     received = out.load_pointer(out.load_pointer(out.offset(message, MessageOffset.VECTOR)))
     length = out.resize(out.load(out.offset(message, MessageOffset.LENGTH), 32, 4), 32, 64)
+    with out.when(out.compare("ugt", 64, length, LARGE)):
+        put(out, wire, Wire.TURN, LARGE_BATCH)
     with out.when(out.compare("ne", 64, kind, WireKind.PACKET)):
         out.line(f"call void @arrive_datagram(ptr %c, ptr %l, ptr {wire}, ptr {message}, ptr {received}, i64 {length})")
         out.give("void")

@@ -28,7 +28,7 @@ from tests.switch.harness.namespace import Namespace
 from tests.threads import PATIENCE, repeatedly
 
 LOOPBACK = ("127.0.0.1", 0)
-_NO_CHECKSUMS, _UDP_GRO = 11, 104  # SO_NO_CHECK, and linux/udp.h
+_NO_CHECKSUMS, _UDP_SEGMENT, _UDP_GRO = 11, 103, 104  # SO_NO_CHECK, and linux/udp.h
 
 
 def forwarding() -> Pipeline:
@@ -86,6 +86,29 @@ def test_ports_are_served_in_turn(undo: ExitStack, peer: socket.socket) -> None:
     assert order[: 3 * BATCH].count(3) == 2
     last = len(order) - order[::-1].index(2)
     assert order[:last].count(1) <= 3 * BATCH
+
+
+def test_a_port_with_large_messages_gets_no_larger_turn(undo: ExitStack, peer: socket.socket) -> None:
+    from netsum_switch.native.io import BATCH, LARGE_BATCH
+
+    ports = [UdpPort(number, LOOPBACK, address(peer)) for number in (1, 2, 4)]
+    if not ports[0].segments:
+        pytest.skip("this kernel has no UDP_SEGMENT")
+    size, each = 4154, 15
+    many = frame(4, src=1, size=size) * each
+    cut = [(socket.IPPROTO_UDP, _UDP_SEGMENT, struct.pack("H", size))]
+    dataplane = running(undo, forwarding(), *ports)
+    peer.sendmsg([many], cut, 0, ports[0].address)
+    for _ in range(each):
+        assert len(peer.recv(65536)) == size
+    with dataplane.lock:
+        for _ in range(3 * LARGE_BATCH):
+            peer.sendmsg([many], cut, 0, ports[0].address)
+        for _ in range(2 * BATCH):
+            peer.sendto(frame(4, src=2), ports[1].address)
+    order = [int.from_bytes(peer.recv(65536)[6:12], "big") for _ in range(3 * LARGE_BATCH * each + 2 * BATCH)]
+    first = order.index(2)
+    assert order[:first].count(1) == LARGE_BATCH * each, "then the other port has its turn"
 
 
 def test_answers_go_to_the_last_sender_whatever_runs_and_all_is_counted(undo: ExitStack, peer: socket.socket) -> None:
