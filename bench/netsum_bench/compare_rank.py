@@ -30,6 +30,8 @@ GLOO: Final = "gloo"
 GLOO_BRIDGE: Final = "gloo-bridge"
 """Gloo on the hosts' second links, which a Linux bridge joins."""
 GLOOS: Final = (GLOO, GLOO_BRIDGE)
+BRIDGE: Final = "NETSUM_BENCH_BRIDGE"
+"""The environment variable with the second link of a rank's host."""
 PATIENCE: Final = 600.0
 """Seconds that a call may take: the links are slow on purpose."""
 _DEVICES: Final = Path("/proc/self/net/dev")

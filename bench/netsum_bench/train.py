@@ -24,6 +24,7 @@ from netsum_testbed.launch import fabric_programs
 from rich.table import Table
 
 from netsum_bench.cli_options import every_switch, print_figures
+from netsum_bench.compare_rank import BRIDGE, GLOOS
 
 ENDS: Final = 300.0
 """Seconds within which a rank ends after another."""
@@ -31,10 +32,11 @@ ENDS: Final = 300.0
 
 def found_by(fabric: Fabric, job: Job, module: str, words: Sequence[object]) -> Any:
     """Run ``python -m MODULE WORDS...`` as every rank of the job, each on its own host; returns the JSON that rank 0
-    prints. Raises TestbedError if a rank failed or does not end."""
+    prints. A rank whose host is bridged has the interface in its environment. Raises TestbedError if a rank failed or does not
+    end."""
     command = [sys.executable, "-m", module, *map(str, words)]
     ranks = [
-        fabric.spawn(host, command, name=f"rank{rank}", environment=program.environment, piped=True)
+        fabric.spawn(host, command, name=f"rank{rank}", environment={**program.environment, **_bridge(fabric, host)}, piped=True)
         for rank, (host, program) in enumerate(zip(job.members, fabric_programs(fabric, job, ()), strict=True))
     ]
     line = ranks[0].stdout.readline()  # or nothing, if it fails; calls that wait for others' end in a while
@@ -44,10 +46,14 @@ def found_by(fabric: Fabric, job: Job, module: str, words: Sequence[object]) -> 
     return json.loads(line)
 
 
+def _bridge(fabric: Fabric, host: str) -> Mapping[str, str]:
+    return {BRIDGE: f"{host}-eth1"} if getattr(fabric, "bridged", False) else {}
+
+
 # DistributedDataParallel on netsum and on Gloo, in one run: step times by link rate, and whether the replicas agree.
 
 
-BACKENDS: Final = ("netsum", "gloo")
+BACKENDS: Final = ("netsum", *GLOOS)
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ def training_table(switch: str, training: Training, runs: Mapping[int, Mapping[s
     size = 0
     for rate, found in runs.items():
         size = found["gradient_bytes"]
-        for backend in BACKENDS:
+        for backend in [name for name in BACKENDS if name in found]:
             of = found[backend]
             times = [f"{of[f'{name}_ms']:.1f}" for name in ("step", "backward", "compute", "communicate")]
             equal = "equal" if found["replicas_equal"][backend] else "DIFFERENT"
@@ -107,7 +113,8 @@ def training_table(switch: str, training: Training, runs: Mapping[int, Mapping[s
 def train(switch: str, rates: tuple[int, ...], **given: Any) -> None:
     """Train with DistributedDataParallel on netsum and on Gloo, in turns: step times, and what backward hides of the sums.
 
-    Needs PyTorch. At limited rates it needs root and Mininet.
+    gloo-bridge is Gloo on wires of the same rate around a Linux bridge, with the kernel's offloads. Needs PyTorch. Bridge and
+    limited rates need root and Mininet.
     """
     if find_spec("torch") is None:
         raise TestbedError(f"PyTorch is not installed: {advice('torch')}")
@@ -122,7 +129,7 @@ def train(switch: str, rates: tuple[int, ...], **given: Any) -> None:
             topology = star(training.workers, rate_mbps=rate or None)
             with (
                 console.status(f"{name}: {rate or 'unlimited'}"),
-                open_topology(topology, name, reason, console) as fabric,
+                open_topology(topology, name, reason, console, bridged=True) as fabric,
             ):
                 runs[rate] = training.run(fabric)
         table_console().print(training_table(name, training, runs))

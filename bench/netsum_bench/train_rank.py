@@ -1,5 +1,6 @@
 """One rank of a DistributedDataParallel that is trained on netsum and on Gloo in turns, as a process:
-``python -m netsum_bench.train_rank STEPS WIDTH BATCH BUCKET_MIB``. Needs PyTorch.
+``python -m netsum_bench.train_rank STEPS WIDTH BATCH BUCKET_MIB``. Needs PyTorch. Where a Linux bridge joins the hosts, Gloo over
+it takes its turn, too.
 
 It has the environment of `netsum run`. Both replicas begin with the same weights and see the same batches; every step is done on
 one backend and then on the other, so that other load on the machine affects both alike. Rank 0 prints a line of JSON.
@@ -8,6 +9,7 @@ one backend and then on the other, so that other load on the machine affects bot
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -19,6 +21,8 @@ import torch
 from torch import distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
+
+from netsum_bench.compare_rank import BRIDGE, GLOO, GLOO_BRIDGE
 
 PATIENCE: Final = timedelta(minutes=5)
 """For a call: a rank that is gone is noticed then."""
@@ -105,7 +109,10 @@ def replicas_equal(weights: torch.Tensor, group: Any) -> bool:
 def main(steps: str, width: str, batch: str, bucket_mib: str) -> None:
     dist.init_process_group("netsum", timeout=PATIENCE)
     gloo = dist.new_group(backend="gloo", timeout=PATIENCE)
-    groups = {"netsum": dist.group.WORLD, "gloo": gloo}
+    groups = {"netsum": dist.group.WORLD, GLOO: gloo}
+    if interface := os.environ.get(BRIDGE):
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+        groups[GLOO_BRIDGE] = dist.new_group(backend="gloo", timeout=PATIENCE)
     replicas = {name: Replica(group, int(width), int(batch), float(bucket_mib)) for name, group in groups.items()}
     for number in range(UNTIMED + int(steps)):
         for replica in replicas.values():

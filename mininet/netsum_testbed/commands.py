@@ -100,8 +100,8 @@ def demo(workers: int | None, switch: str, topology_file: Path | None, steps: in
         raise TestbedError("the replicas differ: they must be equal to the last bit")
 
 
-def open_topology(topology: Topology, switch: str, reason: str | None, console: Console) -> Any:
-    """A fabric to train on: Mininet or, for a ``reason``, the loopback."""
+def open_topology(topology: Topology, switch: str, reason: str | None, console: Console, *, bridged: bool = False) -> Any:
+    """A fabric to train on: Mininet, where the hosts may be ``bridged``, too, or, for a ``reason``, the loopback."""
 
     def say(words: str) -> None:
         console.print(words, highlight=False, soft_wrap=True)
@@ -110,7 +110,7 @@ def open_topology(topology: Topology, switch: str, reason: str | None, console: 
         from netsum_testbed.mininet_fabric import MininetFabric  # noqa: PLC0415 - needs Mininet
         from netsum_testbed.switches import choose_switch  # noqa: PLC0415
 
-        return MininetFabric(topology, choose_switch(switch), say)
+        return MininetFabric(topology, choose_switch(switch), say, bridged=bridged)
     from netsum_testbed.fabrics import RootlessFabric  # noqa: PLC0415
 
     if switch == "bmv2":

@@ -102,7 +102,7 @@ class MininetFabric(Fabric):
     ) -> None:
         super().__init__(topology, switch)
         self._say = say
-        self._delay_us, self._bridged = delay_us, bridged
+        self._delay_us, self.bridged = delay_us, bridged
         self._mtus: dict[Any, int] = {}
 
     def _start_switches(self) -> None:
@@ -126,7 +126,7 @@ class MininetFabric(Fabric):
             each.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
         net.build()
         self._set_links()
-        if self._bridged:
+        if self.bridged:
             self._bridge(net)
         if self._delay_us:
             self._delay(net[DELAYS])
@@ -143,7 +143,7 @@ class MininetFabric(Fabric):
         length = common_prefix(addresses + [host.ip for host in self.topology.hosts.values()])
         if self._delay_us:
             net.addHost(DELAYS, cls=Host, ip=None, inNamespace=True)
-        if self._bridged:
+        if self.bridged:
             net.addHost(BRIDGE, cls=Host, ip=None, inNamespace=True)
         for number, (host, place) in enumerate(self.topology.hosts.items()):
             member = net.addHost(host, cls=Host, ip=f"{place.ip}/{length}", mac=place.mac, inNamespace=True)
@@ -155,7 +155,7 @@ class MininetFabric(Fabric):
                 node, port = net[DELAYS], 2 * number
             made = net.addLink(member, node, port1=0, port2=port, addr1=place.mac, **options)
             self._mtus[made] = place.mtu
-            if self._bridged:
+            if self.bridged:
                 net.addLink(member, net[BRIDGE], port1=1, port2=number, **options)
         for name, link in self.topology.links.items():
             options = self._kind(name, link.rate_mbps if limited else None)

@@ -12,6 +12,7 @@ from netsum_bench.collectives import Line
 from netsum_bench.devices import ADDER, AGGREGATE, Case, Rig, adder_rig
 from netsum_bench.switch import FORWARD, SwitchFigures, remarks
 from netsum_bench.traffic_generator import HOSTS, LANES, Blasted, Load
+from netsum_bench.train import BACKENDS
 
 from tests.full.commands import invoke
 
@@ -111,9 +112,9 @@ def test_a_training_on_netsum_and_on_gloo(switch: str) -> None:
     (run,) = found[switch]
     assert "100 Mbit/s" in said
     assert run["rate_mbps"] == 100
-    assert run["replicas_equal"] == {"netsum": True, "gloo": True}
+    assert run["replicas_equal"] == dict.fromkeys(BACKENDS, True)
     assert run["loss_difference"] < 1e-5
     assert run["copied_per_byte"] == 0
     assert run["gradient_bytes"] == 4 * (64 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10)
-    for backend in ("netsum", "gloo"):
+    for backend in BACKENDS:
         assert run[backend]["step_ms"] >= run[backend]["backward_ms"] > 0

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from netsum_bench.train import BACKENDS, Training
+from netsum_bench.train import Training
 from netsum_planner.training.advise import GLOO, MEASURED, advise, check, forecast, read
 
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "measuring.md").read_text("utf-8")
+
+BACKENDS = ("netsum", "gloo")
 
 
 def measured(switch_ms: float, gloo_ms: float) -> dict[str, Any]:
