@@ -19,9 +19,9 @@ Result = TypeVar("Result")
 
 _CLONE_NEWNET: Final = 0x40000000
 OFFLOADS: Final = ("tso", "gso", "gro", "tx", "rx")
-LARGE_FRAMES: Final = "tx on tx-udp-segmentation on"
-"""Settings of ethtool with which a link takes up to 64 KB of UDP datagrams as one frame. Its end must know how to read it, as
-the embedded switch does."""
+LARGE_FRAMES: Final = "tx on sg on tso on tx-udp-segmentation on"
+"""Settings of ethtool with which a link takes up to 64 KB of UDP datagrams, or of a TCP stream, as one frame. Its end must know
+how to read it, as the embedded switch does."""
 _PATIENCE: Final = 10.0
 """Seconds within which a link is up."""
 _libc = ctypes.CDLL(None, use_errno=True)

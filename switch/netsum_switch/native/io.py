@@ -55,7 +55,7 @@ HEAD_BYTES = 64  # of a frame that the program failed on, for the log
 NEWS = 1 << 32  # in `Wire.LOST`: not said yet
 
 
-HEAD_SPACE = 64  # for a struct virtio_net_hdr, and the headers of several datagrams in one frame
+HEAD_SPACE = 128  # for a struct virtio_net_hdr, and the headers of several packets in one frame
 
 
 SEND_AT = 256 << 10  # bytes of records at which what is queued is sent: they should not leave the cache
@@ -98,7 +98,8 @@ class Wire(IntEnum):
     MTU = 12  # largest frame of the link
     REFUSED = 13  # the error by which the kernel does not take several datagrams as one frame
     TURN = 14  # messages of its next turn
-    END = 15
+    TCP_SEGMENTS = 15  # frames of a TCP stream that the kernel takes as one
+    END = 16
 
 
 class WireKind(IntEnum):
@@ -257,6 +258,7 @@ class NativeIo:
             self._hold(port.counters)
             words[Wire.COUNTERS] = ctypes.addressof(port.counters)
             words[Wire.SEGMENTS], words[Wire.MTU], words[Wire.TURN] = segments, mtu, BATCH
+            words[Wire.TCP_SEGMENTS] = SEGMENTS if isinstance(port, PacketPort) and port.joins_tcp else 1
             words[Wire.FRAMES] = self._new(QUEUE * VECTOR_BYTES).address
             words[Wire.VECTORS] = self._new(2 * QUEUE * VECTOR_BYTES).address
             words[Wire.HEADS] = self._new(QUEUE * HEAD_SPACE).address

@@ -285,8 +285,16 @@ def put_pseudo(
     length: Register,
 ) -> None:
     """Store the sum over a pseudo header, whose addresses have so many bytes."""
+    total = _folded(out, pseudo_sum(assembly, out, addresses, size, protocol, length))
+    out.store(out.resize(total, 64, 16), place, 16)
+
+
+def pseudo_sum(
+    assembly: LlvmModule, out: LlvmFunction, addresses: Register, size: Register | int, protocol: Register, length: Register
+) -> Register:
+    """The same sum, not folded yet."""
     total = _sum16(out, addresses, size)
     for number in (protocol, length):
         value = wire.swapped(assembly, out, out.resize(number, 64, 16), 16)
         total = out.op("add", 64, total, out.resize(value, 16, 64))
-    out.store(out.resize(_folded(out, total), 64, 16), place, 16)
+    return total

@@ -4,12 +4,14 @@
     void send_all(ptr loop)
 
 What the kernel takes as one goes as one. On a UDP port, neighbors of one size are one message, which the kernel cuts up
-(UDP_SEGMENT). On an interface, datagrams of one flow and one size are one frame, with a struct virtio_net_hdr that says so. A
-veth hands it over whole, and the receiver's kernel cuts it up only if the receiver does not read it whole (UDP_GRO).
+(UDP_SEGMENT). On an interface, datagrams of one flow and one size are one frame, and so is a run of a TCP stream, with a struct
+virtio_net_hdr that says so. A veth hands it over whole, and the receiver's kernel cuts up datagrams only if the receiver does not
+read them whole (UDP_GRO).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from errno import EAGAIN, EINTR, ENETDOWN, ENOBUFS, ENODEV, ENXIO
 from socket import MSG_DONTWAIT
 
@@ -35,26 +37,29 @@ from netsum_switch.native.io import (
     put,
 )
 from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
-from netsum_switch.native.offloads import put_pseudo
-from netsum_switch.ports.offloads import HEADER, NEEDS_CHECKSUM, UDP
+from netsum_switch.native.offloads import pseudo_sum, put_pseudo
+from netsum_switch.ports.offloads import HEADER, NEEDS_CHECKSUM, TCP4, UDP
 
 _LARGEST_MESSAGE = 65000  # bytes in one datagram before it is cut up
 _GONE = (ENETDOWN, ENXIO, ENODEV)
 
-_ETHERNET, _IPV4, _UDP = 14, 20, 8
-_UDP_PROTOCOL = 17
-_HEADERS = _ETHERNET + _IPV4 + _UDP
-_FIRST_OFFLOAD = NEEDS_CHECKSUM | UDP << 8 | _HEADERS << 16  # then the size of a payload, and where the checksum is
-_CHECKSUM_AT = _ETHERNET + _IPV4 | 6 << 16
+_ETHERNET, _IPV4, _UDP, _TCP = 14, 20, 8, 20
+_TCP_PROTOCOL, _UDP_PROTOCOL = 6, 17
+_TRANSPORT = _ETHERNET + _IPV4
+_HEADERS = _TRANSPORT + _UDP  # of UDP; TCP has more
+_TCP_SEQUENCE, _TCP_WORDS, _TCP_FLAGS = _TRANSPORT + 4, _TRANSPORT + 12, _TRANSPORT + 13
+_PSH, _ACK = 8, 16
 
 
 def write_sending(assembly: LlvmModule) -> None:
     """``queue`` and ``send_all``, and what they call."""
     assembly.declare("sendmmsg", "i32 {}(i32, ptr, i32, i32)")
-    _write_joinable(assembly, assembly.function("joinable", "ptr %frame, i64 %size", "i1"))
-    _write_same_flow(assembly.function("same_flow", "ptr %one, ptr %other", "i1"))
-    _write_join(assembly, assembly.function("join", "ptr %w, i64 %first, i64 %count, i64 %total", "void"))
-    _write_run(assembly.function("run_length", "ptr %w, i64 %first, ptr %total", "i64"))
+    _write_joinable(assembly, assembly.function("joinable", "ptr %frame, i64 %size", "i64"))
+    parameters = "ptr %one, ptr %other, i64 %headers, i64 %ahead"
+    _write_same_flow(assembly, assembly.function("same_flow", parameters, "i1"))
+    parameters = "ptr %w, i64 %first, i64 %count, i64 %total, i64 %headers"
+    _write_join(assembly, assembly.function("join", parameters, "void"))
+    _write_run(assembly.function("run_length", "ptr %w, i64 %first, ptr %total, ptr %headers", "i64"))
     _write_place(assembly.function("place", "ptr %w, i64 %first, i64 %count", "void"))
     _write_gather(assembly.function("gather", "ptr %w, i64 %first", "i64"))
     _write_send(assembly.function("send_queued", "ptr %l, ptr %w", "void"))
@@ -63,39 +68,79 @@ def write_sending(assembly: LlvmModule) -> None:
 
 
 def _write_joinable(assembly: LlvmModule, out: LlvmFunction) -> None:
-    """True for a whole UDP datagram over IPv4 without options, whose lengths and IP checksum are right, whose UDP checksum is not
-    computed, and that is never fragmented, so that its identification means nothing (RFC 6864)."""
+    """Give the bytes of headers of a frame that others can follow in one large frame, else 0. It is whole, over IPv4 without
+    options, its lengths and IP checksum are right, and it is never fragmented, so that its identification means nothing (RFC
+    6864). A UDP checksum is not computed, a TCP checksum right, and TCP has payload and no flags but ACK and PSH."""
     with out.when(out.compare("ule", 64, "%size", _HEADERS)):
-        out.give("i1 false")
+        out.give("i64 0")
 
     def big(at: int) -> Register:
         return out.resize(wire.load_big(assembly, out, out.offset("%frame", at), 2), 16, 64)
 
-    start = out.op("or", 64, out.op("shl", 64, big(12), 8), out.resize(out.load(out.offset("%frame", 14), 8), 8, 64))
+    def byte(at: int) -> Register:
+        return out.resize(out.load(out.offset("%frame", at), 8), 8, 64)
+
+    start = out.op("or", 64, out.op("shl", 64, big(12), 8), byte(14))
     right = [out.compare("eq", 64, start, 0x080045), out.compare("eq", 64, big(20), 0x4000)]
-    right.append(out.compare("eq", 8, out.load(out.offset("%frame", 23), 8), _UDP_PROTOCOL))
     right.append(out.compare("eq", 64, big(16), out.op("sub", 64, "%size", _ETHERNET)))
-    right.append(out.compare("eq", 64, big(38), out.op("sub", 64, "%size", _ETHERNET + _IPV4)))
-    right.append(out.compare("eq", 64, big(40), 0))
     total: Register = "0"
-    for at in range(_ETHERNET, _ETHERNET + _IPV4, 4):
+    for at in range(_ETHERNET, _TRANSPORT, 4):
         total = out.op("add", 64, total, out.resize(out.load(out.offset("%frame", at), 32), 32, 64))
     right.append(out.compare("eq", 64, out.value(f"call i64 @folded(i64 {total})"), 0xFFFF))
+    _give_unless(out, right)
+    behind = out.op("sub", 64, "%size", _TRANSPORT)
+    with out.when(out.compare("eq", 64, byte(23), _UDP_PROTOCOL)):
+        _give_unless(out, [out.compare("eq", 64, big(38), behind), out.compare("eq", 64, big(40), 0)])
+        out.give(f"i64 {_HEADERS}")
+    _give_unless(out, [out.compare("eq", 64, byte(23), _TCP_PROTOCOL), out.compare("uge", 64, behind, _TCP)])
+    length = out.op("lshr", 64, byte(_TCP_WORDS), 2)  # of four bytes, in the upper half
+    headers = out.op("add", 64, length, _TRANSPORT)
+    right = [out.compare("eq", 64, out.op("and", 64, byte(_TCP_WORDS), 15), 0), out.compare("uge", 64, length, _TCP)]
+    right.append(out.compare("ult", 64, headers, "%size"))
+    right.append(out.compare("eq", 64, out.op("and", 64, byte(_TCP_FLAGS), 0xFF ^ _PSH), _ACK))
+    _give_unless(out, right)
+    total = out.value(f"call i64 @sum16(ptr {out.offset('%frame', _TRANSPORT)}, i64 {behind})")
+    total = out.op("add", 64, total, pseudo_sum(assembly, out, out.offset("%frame", 26), 8, str(_TCP_PROTOCOL), behind))
+    _give_unless(out, [out.compare("eq", 64, out.value(f"call i64 @folded(i64 {total})"), 0xFFFF)])
+    out.give(f"i64 {headers}")
+
+
+def _give_unless(out: LlvmFunction, right: Sequence[Register]) -> None:
+    """Give 0 unless all of these hold."""
     every = right[0]
     for each in right[1:]:
         every = out.op("and", 1, every, each)
-    out.give(f"i1 {every}")
+    with out.unless(every):
+        out.give("i64 0")
 
 
-def _write_same_flow(out: LlvmFunction) -> None:
-    """True if two joinable frames differ in length, identification and payload alone."""
-    different: Register = "0"
-    # Of the bytes from 16 on, total length and identification; of those from 24 on, the checksum of the IP header.
-    for at, bits, ignored in ((0, 128, 0), (16, 64, 0xFFFFFFFF), (24, 64, 0xFFFF), (32, 32, 0), (36, 16, 0)):
+def _write_same_flow(assembly: LlvmModule, out: LlvmFunction) -> None:
+    """True if two joinable frames with so many bytes of headers differ in length, identification and payload alone, and the other
+    one's TCP payload begins ``ahead`` bytes behind the beginning of this one's; it may have PSH."""
+    different = out.number()
+
+    def compare(at: int, bits: int, ignored: int = 0) -> None:
         one, other = (out.load(out.offset(each, at), bits) for each in ("%one", "%other"))
         found = out.op("and", bits, out.op("xor", bits, one, other), ~ignored)
-        different = out.op("or", 128, different, out.resize(found, bits, 128))
-    out.give(f"i1 {out.compare('eq', 128, different, 0)}")
+        out.store(out.op("or", 64, out.load(different, 64, 8), out.resize(found, bits, 64)), different, 64, 8)
+
+    # Of the bytes from 16 on, total length and identification; of those from 24 on, the checksum of the IP header.
+    for at, bits, ignored in ((0, 64, 0), (8, 64, 0), (16, 64, 0xFFFFFFFF), (24, 64, 0xFFFF), (32, 32, 0), (36, 16, 0)):
+        compare(at, bits, ignored)
+    with out.when(out.compare("ne", 64, "%headers", _HEADERS)):
+        compare(42, 64, _PSH << 8 * (_TCP_FLAGS - 42))  # from the acknowledgment up to the window
+        compare(52, 16)  # the urgent pointer; options follow
+        one, other = (wire.load_big(assembly, out, out.offset(each, _TCP_SEQUENCE), 4) for each in ("%one", "%other"))
+        expected = out.op("add", 32, one, out.resize("%ahead", 64, 32))
+        found = out.resize(out.op("xor", 32, expected, other), 32, 64)
+        out.store(out.op("or", 64, out.load(different, 64, 8), found), different, 64, 8)
+        options = out.op("lshr", 64, out.op("sub", 64, "%headers", _TRANSPORT + _TCP), 2)
+        with out.each(options) as index:
+            place = out.op("add", 64, out.op("shl", 64, index, 2), _TRANSPORT + _TCP)
+            one, other = (out.load(out.offset(each, place), 32) for each in ("%one", "%other"))
+            found = out.resize(out.op("xor", 32, one, other), 32, 64)
+            out.store(out.op("or", 64, out.load(different, 64, 8), found), different, 64, 8)
+    out.give(f"i1 {out.compare('eq', 64, out.load(different, 64, 8), 0)}")
 
 
 def _write_join(assembly: LlvmModule, out: LlvmFunction) -> None:
@@ -104,61 +149,94 @@ def _write_join(assembly: LlvmModule, out: LlvmFunction) -> None:
     frames, vectors = pointer(out, "%w", Wire.FRAMES), pointer(out, "%w", Wire.VECTORS)
     head = item(out, pointer(out, "%w", Wire.HEADS), "%first", HEAD_SPACE)
     first = item(out, frames, "%first", VECTOR_BYTES)
-    size = out.op("sub", 64, get(out, first, 1), _HEADERS)
-    out.store(out.op("or", 64, out.op("shl", 64, size, 32), _FIRST_OFFLOAD | (_CHECKSUM_AT & 0xFFFF) << 48), head, 64)
-    out.store(str(_CHECKSUM_AT >> 16), out.offset(head, 8), 16)
+    tcp = out.compare("ne", 64, "%headers", _HEADERS)
+    protocol = out.choose(tcp, 64, _TCP_PROTOCOL, _UDP_PROTOCOL)
+    checksum = out.choose(tcp, 64, 16, 6)
+    size = out.op("sub", 64, get(out, first, 1), "%headers")
+    offload = out.op("shl", 64, size, 32)
+    kind = out.choose(tcp, 64, NEEDS_CHECKSUM | TCP4 << 8, NEEDS_CHECKSUM | UDP << 8)
+    for part in (kind, out.op("shl", 64, "%headers", 16), str(_TRANSPORT << 48)):
+        offload = out.op("or", 64, offload, part)
+    out.store(offload, head, 64)
+    out.store(out.resize(checksum, 64, 16), out.offset(head, 8), 16)
     frame = out.offset(head, HEADER.size)
-    out.copy(frame, out.load_pointer(first), _HEADERS)
-    whole, datagram = (out.op("add", 64, "%total", more) for more in (_HEADERS, _UDP))
-    ip = _ETHERNET | 4 << 16 | _UDP_PROTOCOL << 24  # as `find_ip` gives it
+    out.copy(frame, out.load_pointer(first), "%headers")
+    whole = out.op("add", 64, "%total", "%headers")
+    behind = out.op("sub", 64, whole, _TRANSPORT)
+    ip = out.op("or", 64, out.op("shl", 64, protocol, 24), _ETHERNET | 4 << 16)  # as `find_ip` gives it
     out.line(f"call void @set_lengths(ptr {frame}, i64 {whole}, i64 {ip}, i64 0)")
-    wire.store_big(assembly, out, out.resize(datagram, 64, 16), out.offset(frame, 38), 2)
-    put_pseudo(assembly, out, out.offset(frame, 40), out.offset(frame, 26), 8, str(_UDP_PROTOCOL), datagram)
+    with out.when(tcp):
+        last = item(out, frames, out.op("sub", 64, out.op("add", 64, "%first", "%count"), 1), VECTOR_BYTES)
+        flags = out.load(out.offset(out.load_pointer(last), _TCP_FLAGS), 8)
+        out.store(flags, out.offset(frame, _TCP_FLAGS), 8)
+    with out.unless(tcp):
+        wire.store_big(assembly, out, out.resize(behind, 64, 16), out.offset(frame, 38), 2)
+    place = out.offset(out.offset(frame, _TRANSPORT), checksum)
+    put_pseudo(assembly, out, place, out.offset(frame, 26), 8, protocol, behind)
     with out.each("%count") as index:
         number = out.op("add", 64, "%first", index)
         frame, vector = item(out, frames, number, VECTOR_BYTES), item(out, vectors, number, 2 * VECTOR_BYTES)
         is_first = out.compare("eq", 64, index, 0)
         out.store_pointer(head, vector)
-        put(out, vector, 1, out.choose(is_first, 64, HEADER.size + _HEADERS, 0))
-        out.store_pointer(out.offset(out.load_pointer(frame), _HEADERS), out.offset(vector, VECTOR_BYTES))
-        put(out, vector, 3, out.op("sub", 64, get(out, frame, 1), _HEADERS))
+        put(out, vector, 1, out.choose(is_first, 64, out.op("add", 64, "%headers", HEADER.size), 0))
+        out.store_pointer(out.offset(out.load_pointer(frame), "%headers"), out.offset(vector, VECTOR_BYTES))
+        put(out, vector, 3, out.op("sub", 64, get(out, frame, 1), "%headers"))
     out.give("void")
 
 
 def _write_run(out: LlvmFunction) -> None:
-    """Give how many frames from the first one on go as one, and store their bytes: of payload, if they are one frame."""
+    """Give how many frames from the first one on go as one, and store their bytes behind ``headers`` bytes each, which are 0 in a
+    message of many frames. They are as long as the first; only the last may be shorter."""
     queue, packet = pointer(out, "%w", Wire.FRAMES), _is_packet(out)
     count, grow, other, flow, more, done = out.number("1"), *(out.label() for _ in range(5))
     first = item(out, queue, "%first", VECTOR_BYTES)
     data, size = out.load_pointer(first), get(out, first, 1)
     most = out.number(out.choose(out.compare("eq", 64, size, 0), 64, 1, get(out, "%w", Wire.SEGMENTS)))
-    own = out.choose(packet, 64, out.op("sub", 64, size, _HEADERS), size)
-    out.store(own, "%total", 64, 8)
+    out.store("0", "%headers", 64, 8)
     with out.when(packet):
-        joinable = out.value(f"call i1 @joinable(ptr {data}, i64 {size})")
-        with out.unless(out.op("and", 1, joinable, out.compare("ule", 64, size, get(out, "%w", Wire.MTU)))):
+        found = out.value(f"call i64 @joinable(ptr {data}, i64 {size})")
+        out.store(found, "%headers", 64, 8)
+        with out.when(out.compare("ugt", 64, found, _HEADERS)):
+            out.store(get(out, "%w", Wire.TCP_SEGMENTS), most, 64, 8)
+        alone = out.op("or", 1, out.compare("eq", 64, found, 0), out.compare("ugt", 64, size, get(out, "%w", Wire.MTU)))
+        with out.when(out.op("or", 1, alone, _is_pushed(out, data, found))):
             out.store("1", most, 64, 8)
+    headers = out.load("%headers", 64, 8)
+    out.store(out.op("sub", 64, size, headers), "%total", 64, 8)
     out.begin(grow)
-    length, total = out.load(count, 64, 8), out.op("add", 64, out.load("%total", 64, 8), own)
+    length, total = out.load(count, 64, 8), out.load("%total", 64, 8)
     following = out.op("add", 64, "%first", length)
     inside = out.compare("ult", 64, following, get(out, "%w", Wire.QUEUED))
-    few = out.op("and", 1, out.compare("ult", 64, length, out.load(most, 64, 8)), inside)
-    out.branch(out.op("and", 1, few, out.compare("ule", 64, total, _LARGEST_MESSAGE)), other, done)
+    out.branch(out.op("and", 1, out.compare("ult", 64, length, out.load(most, 64, 8)), inside), other, done)
     out.begin(other)
     frame = item(out, queue, following, VECTOR_BYTES)
-    out.branch(out.compare("eq", 64, get(out, frame, 1), size), flow, done)
+    own = get(out, frame, 1)
+    with_it = out.op("sub", 64, out.op("add", 64, total, own), headers)
+    fits = out.op("and", 1, out.compare("ule", 64, own, size), out.compare("ugt", 64, own, headers))
+    out.branch(out.op("and", 1, fits, out.compare("ule", 64, with_it, _LARGEST_MESSAGE)), flow, done)
     out.begin(flow)
+    pointed = out.load_pointer(frame)
     with out.when(packet):
-        pointed = out.load_pointer(frame)
-        joinable = out.value(f"call i1 @joinable(ptr {pointed}, i64 {size})")
-        alike = out.value(f"call i1 @same_flow(ptr {data}, ptr {pointed})")
-        out.branch(out.op("and", 1, joinable, alike), more, done)
+        found = out.value(f"call i64 @joinable(ptr {pointed}, i64 {own})")
+        with out.unless(out.compare("eq", 64, found, headers)):
+            out.jump(done)
+        alike = out.value(f"call i1 @same_flow(ptr {data}, ptr {pointed}, i64 {headers}, i64 {total})")
+        out.branch(alike, more, done)
     out.begin(more)
     out.increment(count)
-    out.store(total, "%total", 64, 8)
+    out.store(with_it, "%total", 64, 8)
+    with out.when(out.op("or", 1, out.compare("ult", 64, own, size), _is_pushed(out, pointed, headers))):
+        out.jump(done)
     out.jump(grow)
     out.begin(done)
     out.give(f"i64 {out.load(count, 64, 8)}")
+
+
+def _is_pushed(out: LlvmFunction, frame: Register, headers: Register) -> Register:
+    """True if a joinable frame is one of TCP with PSH, which the last one of a large frame alone may have."""
+    tcp = out.compare("ugt", 64, headers, _HEADERS)
+    flags = out.load(out.offset(frame, out.choose(tcp, 64, _TCP_FLAGS, 0)), 8)
+    return out.op("and", 1, tcp, out.compare("ne", 8, out.op("and", 8, flags, _PSH), 0))
 
 
 def _is_packet(out: LlvmFunction) -> Register:
@@ -182,13 +260,13 @@ def _write_place(out: LlvmFunction) -> None:
 
 def _write_gather(out: LlvmFunction) -> None:
     """Make messages of a queue's frames from the first one on. Gives their number."""
-    count, place, total = out.number(), out.number("%first"), out.number()
+    count, place, total, headers = out.number(), out.number("%first"), out.number(), out.number()
     head, some, after = (out.label() for _ in range(3))
     out.begin(head)
     begin = out.load(place, 64, 8)
     out.branch(out.compare("ult", 64, begin, get(out, "%w", Wire.QUEUED)), some, after)
     out.begin(some)
-    length = out.value(f"call i64 @run_length(ptr %w, i64 {begin}, ptr {total})")
+    length = out.value(f"call i64 @run_length(ptr %w, i64 {begin}, ptr {total}, ptr {headers})")
     number = out.load(count, 64, 8)
     message = item(out, pointer(out, "%w", Wire.MESSAGES), number, MESSAGE_BYTES)
     vector = item(out, pointer(out, "%w", Wire.VECTORS), begin, 2 * VECTOR_BYTES)
@@ -198,7 +276,8 @@ def _write_gather(out: LlvmFunction) -> None:
     several, packet = out.compare("ugt", 64, length, 1), _is_packet(out)
     joined = out.op("and", 1, several, packet)
     with out.when(joined):
-        out.line(f"call void @join(ptr %w, i64 {begin}, i64 {length}, i64 {out.load(total, 64, 8)})")
+        sizes = f"i64 {out.load(total, 64, 8)}, i64 {out.load(headers, 64, 8)}"
+        out.line(f"call void @join(ptr %w, i64 {begin}, i64 {length}, {sizes})")
     with out.unless(joined):
         out.line(f"call void @place(ptr %w, i64 {begin}, i64 {length})")
         with out.when(several):
@@ -244,6 +323,7 @@ def _write_send(out: LlvmFunction) -> None:
     cut = out.compare("ugt", 64, frames, 1)
     with out.when(out.op("and", 1, cut, out.negation(passing))):  # on this way they cannot be cut up
         put(out, "%w", Wire.SEGMENTS, 1)
+        put(out, "%w", Wire.TCP_SEGMENTS, 1)
         put(out, "%w", Wire.REFUSED, error)
         add(out, "%l", Loop.LEFT)
         out.jump(head)

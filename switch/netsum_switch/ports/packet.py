@@ -41,7 +41,7 @@ class PacketPort:
 
     Attributes:
         largest: bytes of a frame of the interface's MTU.
-        joins: True if the interface carries several UDP datagrams as one frame.
+        joins: True if the interface carries several UDP datagrams as one frame; ``joins_tcp``: a part of a TCP stream.
     """
 
     def __init__(self, number: int, interface: str) -> None:
@@ -67,7 +67,8 @@ class PacketPort:
             sock.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
             request = fcntl.ioctl(sock, _SIOCGIFMTU, struct.pack("16si12x", interface.encode(), 0))
             self.largest = int(struct.unpack_from("i", request, 16)[0]) + _HEADER_BYTES
-            self.joins = "tx-udp-segmentation" in active_features(sock, interface)
+            features = active_features(sock, interface)
+            self.joins, self.joins_tcp = "tx-udp-segmentation" in features, "tx-tcp-segmentation" in features
         except OSError as error:
             sock.close()
             raise PortError(f"port {number}: cannot attach to {interface}: {error.strerror}") from error

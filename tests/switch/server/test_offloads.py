@@ -13,6 +13,7 @@ from functools import cache, partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from netsum_switch.dataplane import DataPlane
 from netsum_switch.native.sending import _LARGEST_MESSAGE
 from netsum_switch.ports import offloads
 from netsum_switch.ports.base import PortCounters, enlarge_buffers
@@ -80,7 +81,9 @@ def large(head: Packet, payload: bytes, size: int | None) -> tuple[bytes, bytes]
 
 UDP_HEAD = UDP(sport=5000, dport=6000)
 TCP_HEAD = TCP(sport=5000, dport=6000, seq=0xFFFFFF00, ack=7, flags=FIN_PSH_ACK_CWR, options=[("Timestamp", (1, 2))])
+TCP_STREAM = TCP(sport=5000, dport=6000, seq=0xFFFFFF00, ack=7, window=501, flags="PA", options=[("Timestamp", (1, 2))])
 HEADS = [headers(version, transport, tags) for version in (4, 6) for transport in (UDP_HEAD, TCP_HEAD) for tags in (0, 1, 2)]
+HEADS.append(headers(4, TCP_STREAM))
 PAYLOADS = st.binary(min_size=1, max_size=3000)
 
 
@@ -106,7 +109,7 @@ class PipePort(PacketPort):
 
     def __init__(self, number: int) -> None:
         self.number, self.name, self.counters, self.down = number, f"pipe{number}", PortCounters(), False
-        self.largest, self.joins = 9514, True
+        self.largest, self.joins, self.joins_tcp = 9514, True, True
         self._sock, self.other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sock.setblocking(False)
         self.other.settimeout(PATIENCE)
@@ -197,13 +200,15 @@ class TestSwitch:
         return namespace
 
     @pytest.fixture
-    def ports(self, undo: ExitStack, namespace: Namespace) -> list[PacketPort]:
-        ports = [namespace.call(partial(PacketPort, number, f"s{number}")) for number in (1, 2)]
-        running(undo, forwarding(), *ports)
-        return ports
+    def ports(self, namespace: Namespace) -> list[PacketPort]:
+        return [namespace.call(partial(PacketPort, number, f"s{number}")) for number in (1, 2)]
 
     @pytest.fixture
-    def sender(self, undo: ExitStack, namespace: Namespace, ports: list[PacketPort]) -> socket.socket:  # noqa: ARG002
+    def dataplane(self, undo: ExitStack, ports: list[PacketPort]) -> DataPlane:
+        return running(undo, forwarding(), *ports)
+
+    @pytest.fixture
+    def sender(self, undo: ExitStack, namespace: Namespace, dataplane: DataPlane) -> socket.socket:  # noqa: ARG002
         sock = undo.enter_context(namespace.open_interface("h1"))
         sock.setsockopt(263, _PACKET_VNET_HDR, 1)
         return sock
@@ -224,10 +229,11 @@ class TestSwitch:
             frames = offloads.frames_of(header, frame)
             assert receive(receiver, len(frames)) == frames
 
-    def test_datagrams_of_one_flow_leave_as_one_frame(
-        self, sender: socket.socket, ports: list[PacketPort], receiver: PacketPort
+    @pytest.mark.parametrize("transport", [UDP_HEAD, TCP_STREAM], ids=["datagrams", "stream"])
+    def test_packets_of_one_flow_leave_as_one_frame(
+        self, transport: Packet, sender: socket.socket, ports: list[PacketPort], receiver: PacketPort
     ) -> None:
-        header, frame = large(headers(4, UDP_HEAD), bytes(at % 251 for at in range(4136 * 15)), 4136)
+        header, frame = large(headers(4, transport), bytes(at % 251 for at in range(4136 * 14 + 1000)), 4136)
         sender.sendmsg((header, frame))
         found: list[bytes] = []
         seen = []
@@ -240,7 +246,7 @@ class TestSwitch:
                 found += offloads.frames_of(data[:10], data[10:])
             raw.detach()
         assert found == offloads.frames_of(header, frame)
-        assert len(seen) < 15, "some came together"
+        assert len(seen) == 1, "all came together"
         until(lambda: ports[1].counters.tx_bytes == sum(map(len, found)))  # counted after they were sent
 
     @pytest.mark.parametrize(
@@ -257,7 +263,9 @@ class TestSwitch:
         ],
         ids=lambda change: next(iter(change)),
     )
-    def test_what_differs_stays_apart(self, change: dict[str, object], sender: socket.socket, receiver: PacketPort) -> None:
+    def test_what_differs_stays_apart(
+        self, change: dict[str, object], sender: socket.socket, dataplane: DataPlane, receiver: PacketPort
+    ) -> None:
         """Each frame comes out as it came in, whatever was before it."""
         frames = []
         for number in range(8):
@@ -267,11 +275,46 @@ class TestSwitch:
                     layer = packet[UDP] if name in ("sport", "chksum") else packet[Raw] if name == "load" else packet[IP]
                     setattr(layer, name, value)
             frames.append(bytes(packet))
-        for each in frames:
-            sender.sendmsg((offloads.NOTHING, each))
+        with dataplane.lock:  # so that they wait together
+            for each in frames:
+                sender.sendmsg((offloads.NOTHING, each))
         found = receive(receiver, len(frames))
         assert [each[-1] for each in found] == [each[-1] for each in frames]
         assert all(_but_identification(one) == _but_identification(other) for one, other in zip(found, frames, strict=True))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"seq": 1000},
+            {"ack": 8},
+            {"window": 502},
+            {"flags": "FA"},
+            {"flags": "PA"},
+            {"flags": "EA"},
+            {"urgptr": 1},
+            {"options": [("Timestamp", (1, 3))]},
+            {"options": []},
+            {"chksum": 0x1234},
+            {"reserved": 1},
+        ],
+        ids=lambda change: "-".join(map(str, next(iter(change.items())))),
+    )
+    def test_segments_that_differ_stay_apart(
+        self, change: dict[str, object], sender: socket.socket, dataplane: DataPlane, receiver: PacketPort
+    ) -> None:
+        frames = []
+        for number in range(8):
+            options = [("Timestamp", (1, 2)), ("NOP", None), ("NOP", None)]
+            segment = TCP(sport=5000, dport=6000, seq=100 * number, ack=7, window=501, flags="A", options=options)
+            if number in (3, 4, 6):
+                for name, value in change.items():
+                    setattr(segment, name, value)
+            frames.append(bytes(headers(4, segment) / Raw(bytes([number]) * 100)))
+        with dataplane.lock:  # so that they wait together
+            for each in frames:
+                sender.sendmsg((offloads.NOTHING, each))
+        found = receive(receiver, len(frames))
+        assert [_but_identification(each) for each in found] == [_but_identification(each) for each in frames]
 
     def test_a_wrong_checksum_stays_wrong(self, sender: socket.socket, receiver: PacketPort) -> None:
         packets = [headers(4, UDP(sport=5000, dport=6000, chksum=0)) / Raw(bytes(100)) for _ in range(4)]
