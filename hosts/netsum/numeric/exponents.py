@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum.numeric.compiled import kernels_for
 from netsum.numeric.fixed_point import bias, scale_bits
 from netsum.wire.schema import Lane
 
@@ -32,9 +33,21 @@ Codes = NDArray[np.uint16]
 def magnitudes(groups: Iterable[NDArray[Any]]) -> NDArray[Any]:
     """The largest magnitude of each block of numbers, which come in groups, ``(blocks, lanes)`` each; it is not finite if one of
     the block's numbers is not."""
-    most, least = np.maximum.reduce, np.minimum.reduce  # as the methods max and min, but with less around them
-    found = [np.maximum(most(rows, axis=1), -least(rows, axis=1)) for rows in groups]
+    found = [_largest(rows) for rows in groups]
     return np.concatenate(found) if len(found) > 1 else found[0]
+
+
+def _largest(rows: NDArray[Any]) -> NDArray[Any]:
+    kernels = kernels_for(rows)
+    if kernels is None or rows.dtype.kind == "u":
+        # As the methods max and min, but with less around them.
+        return np.asarray(np.maximum(np.maximum.reduce(rows, axis=1), -np.minimum.reduce(rows, axis=1)))
+    found = np.empty(len(rows), rows.dtype)
+    if rows.dtype.kind == "f":
+        kernels.largest_float(rows.view(np.uint32), found.view(np.uint32))
+    else:
+        kernels.largest_integer(rows, found)
+    return found
 
 
 def float_codes(largest: NDArray[Any]) -> Codes:

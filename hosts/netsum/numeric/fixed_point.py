@@ -25,6 +25,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum.numeric.compiled import kernels_for
 from netsum.wire.schema import Lane
 
 Array = NDArray[Any]
@@ -112,6 +113,13 @@ def _powers(shift: NDArray[np.int64], size: int) -> Any:
     return np.ldexp(_ONE[size], shift.astype(np.int32))[:, None]
 
 
+def _row_powers(shift: NDArray[np.int64]) -> NDArray[np.float32] | None:
+    """2^shift, one for each row; None if they are not all normal numbers."""
+    if np.maximum.reduce(np.abs(shift), initial=0) > _LARGEST[4]:
+        return None
+    return np.asarray(np.ldexp(_ONE[4], shift.astype(np.int32)))
+
+
 @cache
 def _power(shift: int, size: int) -> Any:
     return np.ldexp(_ONE[size], shift) if abs(shift) <= _LARGEST[size] else None
@@ -134,8 +142,14 @@ def encode_floats(
     With ``dither``, values are rounded up or down at random so that the mean over many roundings is the value (stochastic
     rounding; Gupta et al., ICML 2015); each is then off by less than one quantum instead of half a quantum.
     """
+    shift = scale_bits(lane, workers) - exponents
+    kernels = kernels_for(values, lane) if dither is None and values.dtype == np.float32 else None
+    if kernels is not None and (powers := _row_powers(shift)) is not None:
+        lanes = np.empty(values.shape, HOST_LANES[lane])
+        kernels.encode(values, powers, bias(lane, workers), lanes)
+        return lanes
     with np.errstate(under="ignore"):
-        scaled = _scaled(values, scale_bits(lane, workers) - exponents)
+        scaled = _scaled(values, shift)
     if dither is None:
         np.rint(scaled, out=scaled)
     else:
@@ -183,10 +197,16 @@ def floats(
     shift = exponents - scale_bits(lane, workers)
     if divisor is not None and _are_equal(divisor) and (by := int(divisor[0])).bit_count() == 1:
         shift, divisor = shift - (by.bit_length() - 1), None  # a power of two, by which division is exact
+    single = divisor is None and dtype == np.float32 and lane <= Lane.L32
+    sums: Array
+    kernels = kernels_for(integers, lane) if single and (out is None or out.flags.c_contiguous) else None
+    if kernels is not None and (each := _row_powers(shift)) is not None:
+        sums = np.empty(integers.shape, dtype) if out is None else out
+        kernels.decode(integers, each, sums)
+        return sums
     with np.errstate(over="ignore", under="ignore"):
-        single = divisor is None and dtype == np.float32 and lane <= Lane.L32
         if single and (powers := _powers(shift, dtype.itemsize)) is not None:
-            sums: Array = np.empty(integers.shape, dtype) if out is None else out
+            sums = np.empty(integers.shape, dtype) if out is None else out
             np.copyto(sums, integers, casting="unsafe")
             sums *= powers  # products of normal numbers, and so not rounded again
             return sums
