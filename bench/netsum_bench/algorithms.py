@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from netsum.collectives.partition import GROUP
+from netsum.core.endpoint import GROUP
 from netsum.descriptor import HOST_ALGORITHMS, Descriptor, HostAddress, SwitchAddress
 from netsum.peers.selection import PLACE_TABLE
 from netsum.text import counted
@@ -37,7 +37,7 @@ BLOCK_BYTES: Final = 4096
 
 
 @dataclass(frozen=True)
-class Trial:
+class AlgorithmTiming:
     """Options of a timing: allreduce of float32, ``iterations`` calls a turn."""
 
     workers: Sequence[int] = WORKERS
@@ -53,19 +53,19 @@ Timed = dict[tuple[int, str], list[Line]]
 """By number of workers and algorithm or switch: a line for each size."""
 
 
-def time_all(trial: Trial, switches: Sequence[str], say: Callable[[str], None]) -> Timed:
+def time_all(timing: AlgorithmTiming, switches: Sequence[str], say: Callable[[str], None]) -> Timed:
     """Time every algorithm and every switch; ``say`` is told what is being timed."""
     timed: Timed = {}
-    for workers in trial.workers:
+    for workers in timing.workers:
         turns: dict[str, list[list[Line]]] = {}
-        for turn in range(trial.turns):
-            label = f"{counted(workers, 'worker')}, turn {turn + 1} of {trial.turns}"
+        for turn in range(timing.turns):
+            label = f"{counted(workers, 'worker')}, turn {turn + 1} of {timing.turns}"
             say(f"{label}: without a switch")
-            for name, lines in time_algorithms(trial.calls(workers)).items():
+            for name, lines in time_algorithms(timing.calls(workers)).items():
                 turns.setdefault(name, []).append(lines)
             for name in switches:
                 say(f"{label}: {name}")
-                turns.setdefault(name, []).append(list(time_switch(name, trial.calls(workers))))
+                turns.setdefault(name, []).append(list(time_switch(name, timing.calls(workers))))
         for name, lines_of_turns in turns.items():
             timed[workers, name] = [_median(lines) for lines in zip(*lines_of_turns, strict=True)]
     return timed
@@ -198,14 +198,14 @@ def figures(timed: Timed) -> dict[str, object]:
 @every_switch
 @sizes_option("4K,16K,64K,256K,1M")
 @list_option("--workers", int, 1, 8, comma(WORKERS), "ranks")
-@count_option("--iterations", default=Trial.iterations, text="of each call")
-@count_option("--repetitions", default=Trial.turns, text="of everything")
+@count_option("--iterations", default=AlgorithmTiming.iterations, text="of each call")
+@count_option("--repetitions", default=AlgorithmTiming.turns, text="of everything")
 @file_option("--table", "path", text="where to write which is fastest [default: the user's state folder]")
 def algorithms(switch: str, path: Path | None, repetitions: int, **given: Any) -> None:
     """Time an allreduce of float32 by the host algorithms and through the switches."""
-    names, trial = names_of(switch), Trial(turns=repetitions, **given)
+    names, timing = names_of(switch), AlgorithmTiming(turns=repetitions, **given)
     with Console().status("starting") as status:
-        timed = time_all(trial, names, status.update)
+        timed = time_all(timing, names, status.update)
     click.echo(table(timed))
     click.echo(f"\nfastest without a switch, by bytes of a batch:\n{choice_table(timed)}")
     found = figures(timed) | machine()

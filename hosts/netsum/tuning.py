@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from netsum.collectives.partition import GROUP
+from netsum.core.endpoint import GROUP
 from netsum.descriptor import AUTO, HOST_ALGORITHMS, Descriptor
 from netsum.logs import logger_for
 from netsum.numeric.fixed_point import Array

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from netsum.collectives import call_fingerprint
-from netsum.collectives.partition import GROUP
 from netsum.communicator import Communicator
+from netsum.core.endpoint import GROUP
 from netsum.core.progress import Work
 from netsum.errors import AbortedError, InvalidTimeoutError, MismatchError, UnsupportedError
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from netsum.collectives.call import Context
 from netsum.collectives.call_fingerprint import block_count
-from netsum.collectives.partition import GROUP
 from netsum.core.blocks import Block
+from netsum.core.endpoint import GROUP
 from netsum.core.progress import Flow
 from netsum.errors import AbortedError, CallError, DesynchronizedError, MismatchError
 from netsum.numeric.exponents import CODE_LANE

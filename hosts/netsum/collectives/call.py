@@ -49,6 +49,10 @@ class Submission(Protocol):
         """The number of blocks that wait for the window."""
 
     @property
+    def group(self) -> int:
+        """The number of blocks to convert and submit at a time."""
+
+    @property
     def combiner(self) -> str:
         """The combiner: ``switch`` or ``others``."""
 

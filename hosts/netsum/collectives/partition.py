@@ -9,19 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netsum.core.endpoint import GROUP
 from netsum.numeric.fixed_point import Array, Numbers
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE
-
-GROUP: Final = 64
-"""Blocks converted at once, and those of a message between members: enough to make numpy's overhead negligible, few enough to
-stay in the cache."""
-SWITCH_GROUP: Final = 128
-"""The same where a switch combines: half a window of the default size, so that the other half is on its way meanwhile."""
 
 
 def chunked(size: int) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from netsum.collectives.abort import Verdict, give_up, take_remaining
 from netsum.collectives.call import Context
 from netsum.collectives.negotiation import Negotiation
-from netsum.collectives.partition import GROUP, SWITCH_GROUP, Layout
+from netsum.collectives.partition import Layout
 from netsum.core.blocks import Block, BlockBatch
 from netsum.core.progress import SUBMITTED, Condition, Flow
 from netsum.errors import CallError, DesynchronizedError
@@ -151,7 +151,7 @@ class BlockPipeline:
         per_chunk = per_chunk or CHUNK_BYTES // lane.bytes
         self.partition = layout.partition(context.block_bytes // CHUNK_BYTES * per_chunk, per_chunk)
         self.missed: list[int] = []
-        self._group = GROUP if context.session.combiner == "others" else SWITCH_GROUP
+        self._group = context.session.group
         context.progress.blocks += self.partition.number
 
     def groups(self) -> Iterator[range]:

@@ -19,9 +19,10 @@ from netsum.collectives.negotiation import begin_unopened, negotiate_codes
 from netsum.collectives.nonfinite import Marks, checked_codes
 from netsum.collectives.one_block import OneBlock
 from netsum.collectives.options import ReductionOptions
-from netsum.collectives.partition import GROUP, Layout
+from netsum.collectives.partition import Layout
 from netsum.collectives.pipeline import BlockGroup, BlockPipeline, send_at_once
 from netsum.collectives.residual import keeping
+from netsum.core.endpoint import GROUP
 from netsum.core.progress import Flow
 from netsum.errors import CallError
 from netsum.numeric import fixed_point

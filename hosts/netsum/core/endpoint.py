@@ -40,16 +40,23 @@ GOODBYE_REPEATS: Final = 3
 """The number of GOODBYEs of a member that leaves: nothing repeats it later."""
 
 
+GROUP: Final = 64
+"""Blocks converted at once, and those of a message between members: enough to make numpy's overhead negligible, few enough to
+stay in the cache."""
+
+
 class Endpoint(Protocol):
     """One member's endpoint in one epoch of a job.
 
     Attributes:
         stats: what was sent and received; an epoch may take over those of the one before.
         combiner: who combines: ``switch`` or ``others``.
+        group: how many blocks a call converts and submits at a time.
     """
 
     stats: Stats
     combiner: str
+    group: int
 
     @property
     def base(self) -> int:

@@ -80,6 +80,10 @@ class JobSession:
         return self.endpoint.queued
 
     @property
+    def group(self) -> int:
+        return self.endpoint.group
+
+    @property
     def combiner(self) -> str:
         return self.endpoint.combiner
 

@@ -39,7 +39,7 @@ from netsum.core.blocks import (
     ordinary,
 )
 from netsum.core.congestion import CongestionWindow
-from netsum.core.endpoint import Waits
+from netsum.core.endpoint import GROUP, Waits
 from netsum.core.priority_backoff import PriorityBackoff
 from netsum.core.retransmit import Retransmitter
 from netsum.descriptor import Descriptor
@@ -61,6 +61,8 @@ from netsum.wire.schema import (
     Status,
 )
 
+LARGEST_GROUP: Final = 256
+"""Blocks submitted at a time: half a window, so that the other half is on its way meanwhile, and at most this many."""
 _RETRIED: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER})
 
 
@@ -80,6 +82,7 @@ class SwitchEndpoint:
         self._contributions = Contributions(descriptor)
         self._first_id = descriptor.first_block_id
         self._size = descriptor.window
+        self.group = max(GROUP, min(self._size // 2, LARGEST_GROUP))
         self._largest = descriptor.block_bytes
         self._join_deadline = join_deadline
         self._degrade = descriptor.block_exp_ms > 0

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from netsum.core.blocks import ID_MASK, Block, BlockRejected, CallMismatch, fits, id_distance, is_of
-from netsum.core.endpoint import GOODBYE_REPEATS, WAIT_SLICE
+from netsum.core.endpoint import GOODBYE_REPEATS, GROUP, WAIT_SLICE
 from netsum.descriptor import AUTO, PLAN, Descriptor, is_chain
 from netsum.errors import MismatchError
 from netsum.peers.batch import BatchMessage, RankBatch, unpack
@@ -51,6 +51,7 @@ class PeerEndpoint:
     """One member's endpoint in one epoch of a job without a switch (an :class:`netsum.core.endpoint.Endpoint`)."""
 
     combiner = "others"
+    group = GROUP
     needs_background_progress = True
 
     def __init__(self, descriptor: Descriptor, stats: Stats | None = None) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 from netsum.collectives.call_fingerprint import FIRST_CODES
-from netsum.collectives.partition import GROUP
+from netsum.core.endpoint import GROUP
 from netsum.descriptor import HOST_ALGORITHMS
 from netsum.peers.schedules import make_plan, two_trees
 from netsum.wire.schema import EVERYONE, MAX_WORKERS

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from netsum.collectives.partition import GROUP
+from netsum.core.endpoint import GROUP
 from netsum.descriptor import IP_UDP_BYTES
 from netsum.peers.wire import FRAME, HEAD, MESSAGE, RECORD
 from netsum.wire.schema import CHUNK_BYTES, HEADER_BYTES, MAX_CHUNKS

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from netsum.collectives.partition import GROUP
 from netsum.core.blocks import Block, id_distance
 from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.descriptor import Descriptor
@@ -181,8 +180,6 @@ SendContribution = Callable[[Contribution, bool], None]
 Over = Callable[["PacketHost"], None]
 
 _OPENING: Final = memoryview(bytes(CHUNK_BYTES))
-_MOST: Final = GROUP
-"""A call submits more blocks when fewer than this wait for the window."""
 
 
 class PacketHost:
@@ -239,8 +236,8 @@ class PacketHost:
             self._over(self)
 
     def _refill(self) -> None:
-        while self._left and self.window.queued < _MOST:
-            group = min(self._left, GROUP)
+        while self._left and self.window.queued < self.window.group:
+            group = min(self._left, self.window.group)
             self._left -= group
             self.window.submit_all(list(self._blocks(group)))
 

@@ -1,4 +1,4 @@
-"""Ranks that an error may name, and what it may say: every kind of false blame is detected, and true blame accepted."""
+"""Ranks that an error may name, and what it may say: every kind of false attribution is detected, and a true one accepted."""
 
 from __future__ import annotations
 
