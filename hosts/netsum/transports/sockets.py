@@ -23,7 +23,7 @@ from netsum.transports.mmsg import MessageArray
 from netsum.transports.peer_filter import Address, accept_only
 
 BATCH = 256
-"""Most packets that one :meth:`SocketBatch.recv` returns."""
+"""Most messages that one :meth:`SocketBatch.recv` takes; each is a packet, or many."""
 
 BUFFER_BYTES = 8 << 20
 """Size of the socket buffers to ask for: more than a window of the largest blocks, so that the kernel drops none."""
@@ -179,7 +179,7 @@ class SocketBatch:
         self.last_error = error.strerror
 
     def recv(self, timeout: float | None) -> Sequence[memoryview]:
-        """The waiting datagrams, at most :data:`BATCH`; see :meth:`netsum.transports.base.Transport.recv`."""
+        """The waiting packets, of at most :data:`BATCH` messages; see :meth:`netsum.transports.base.Transport.recv`."""
         messages = self._incoming
         if timeout != 0:
             # Rounded up: a timeout of less than a millisecond must not become a busy loop.
@@ -233,7 +233,7 @@ class _SegmentReceiver:
         short: list[tuple[int, int]] = []  # rows that are not full, and their bytes
         place = size = rows = congested = 0
         alike = True
-        while place <= len(buffer) - _LARGEST_DATAGRAM:
+        while place <= len(buffer) - _LARGEST_DATAGRAM and len(found) < BATCH:
             try:
                 length, control, _, _ = self._sock.recvmsg_into((buffer[place:],), _CONTROL_BYTES)
             except OSError as error:
