@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from netsum.wire.codec import parse_header
 from tests.hosts.calls import good, on_each
 from tests.hosts.network import MemoryNetwork, descriptor
 from tests.hosts.stragglers import AgingNetwork
+from tests.threads import PATIENCE
 
 
 @pytest.fixture
@@ -107,6 +109,14 @@ def used_before(outcomes: Sequence[Any]) -> bool:
     return all(isinstance(each, DesynchronizedError) and "used before" in str(each) for each in outcomes)
 
 
+def check_used_before(communicators: Sequence[Communicator]) -> None:
+    """Of a call of these, the first one's ends with the error about a used file, and the others' do not end."""
+    works = [comm.allreduce_async(np.full(700, 20 + comm.rank)) for comm in communicators]
+    with pytest.raises(DesynchronizedError, match="used before"):
+        works[0].wait(PATIENCE)
+    assert not any(work.done() for work in works[1:])
+
+
 @pytest.mark.parametrize("calls", [1, 3, 40])  # 40: the slots have come round
 def test_a_second_run_with_the_same_files_gets_an_error_and_no_result(files: Files, calls: int) -> None:
     assert good(on_each(files.come(range(3)), lambda comm: sums(comm, 10, calls)))[0] == 33
@@ -116,9 +126,7 @@ def test_a_second_run_with_the_same_files_gets_an_error_and_no_result(files: Fil
 def test_processes_of_two_runs_at_once_never_share_a_sum(files: Files) -> None:
     old = files.come(range(3))
     assert good(on_each(old, lambda comm: sums(comm, 10)))[0] == 33
-    outcomes = on_each([*files.come([0]), *old[1:]], lambda comm: sums(comm, 20, timeout=0.5))
-    assert used_before(outcomes[:1])
-    assert all(isinstance(each, CallTimeoutError) for each in outcomes[1:])
+    check_used_before([*files.come([0]), *old[1:]])
 
 
 def test_a_process_that_came_alone_leaves_its_file_good(files: Files) -> None:
@@ -132,18 +140,29 @@ def test_what_a_dead_run_has_left_in_an_open_block_is_not_the_next_ones(files: F
     deliver = files.network._deliver
     first_id = files.network.descriptors[0].first_block_id
 
+    opened = threading.Event()
+
     def only_the_first_block(rank: int) -> Callable[[bytes], None]:
         send = deliver(rank)
-        return lambda data: send(data) if rank == 0 or parse_header(data).block_id == first_id else None
+
+        def pass_on(data: bytes) -> None:
+            first = parse_header(data).block_id == first_id
+            if rank == 0 or first:
+                send(data)
+            if rank == 0 and not first:
+                opened.set()
+
+        return pass_on
 
     files.network._deliver = only_the_first_block  # type: ignore[method-assign]
-    assert all(
-        isinstance(each, CallTimeoutError) for each in on_each(files.come(range(3)), lambda comm: sums(comm, 10, timeout=0.3))
-    )
+    died = files.come(range(3))
+    for comm in died:
+        comm.allreduce_async(np.full(700, 10 + comm.rank))
+    assert opened.wait(PATIENCE)
+    for comm in died:
+        comm.close()
     files.network._deliver = deliver  # type: ignore[method-assign]
-    outcomes = on_each(files.come(range(3)), lambda comm: sums(comm, 20, timeout=0.5))
-    assert used_before(outcomes[:1])
-    assert all(isinstance(each, CallTimeoutError) for each in outcomes[1:])
+    check_used_before(files.come(range(3)))
 
 
 def test_one_run_with_files_loses_nothing_on_a_bad_network() -> None:

@@ -91,8 +91,8 @@ def test_mininet(mininet: MininetFabric) -> None:
     assert "1 received" not in mininet.net["h1"].cmd(f"ping -c1 -W1 -M do -s {9001 - 28} 10.0.0.2")
     for host, end in (("h1", "h1-eth0"), ("s1", "s1-eth2")):
         features = mininet.net[host].cmd(f"ethtool -k {end}")
-        assert "tcp-segmentation-offload: off" in features
         large = "on" if mininet.switch == "embedded" and has_large_frames() else "off"
+        assert f"tcp-segmentation-offload: {large}" in features
         assert f"tx-checksumming: {large}" in features
         assert f"tx-udp-segmentation: {large}" in features
         assert "rate 1Gbit" in mininet.net[host].cmd(f"tc class show dev {end}")
