@@ -108,8 +108,8 @@ class FrameFormat:
         return self._ethernet + ipv4(internet_checksum(ipv4(0))) + udp
 
     def joint_prefix(self, size: int) -> bytes:
-        """What is in front of ``size`` bytes of several packets, of which the device makes frames: the sum of the pseudo header
-        is where it puts the UDP checksums (RFC 768)."""
+        """The 42 bytes in front of ``size`` bytes of several packets, of which the device makes frames: the sum of the pseudo
+        header is where it puts the UDP checksums (RFC 768)."""
         prefix = self.prefix(size)
         pseudo = self._addresses + struct.pack(">HH", _UDP, UDP_BYTES + size)
         return prefix[:-2] + struct.pack(">H", internet_checksum(pseudo) ^ 0xFFFF)

@@ -53,7 +53,7 @@ class RttEstimator:
         self.shortest = min(self.srtt, self._lowest)
 
     def _estimate(self, rtt: float, times: int = 1) -> None:
-        """What this many steps of RFC 6298 with one sample come to, as a sum."""
+        """Take this many steps of RFC 6298 with one sample, in closed form."""
         if self.srtt is None:
             self.srtt, self._rttvar = rtt, rtt / 2
         else:

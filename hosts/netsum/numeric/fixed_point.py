@@ -108,16 +108,15 @@ def _powers(shift: NDArray[np.int64], size: int) -> Any:
     """2^shift as floats of this size, as an operand; None if they are not all normal numbers."""
     if _are_equal(shift):
         return _power(int(shift[0]), size)
+    powers = _row_powers(shift, size)
+    return None if powers is None else powers[:, None]
+
+
+def _row_powers(shift: NDArray[np.int64], size: int) -> Array | None:
+    """The same, one for each row."""
     if np.maximum.reduce(np.abs(shift), initial=0) > _LARGEST[size]:
         return None
-    return np.ldexp(_ONE[size], shift.astype(np.int32))[:, None]
-
-
-def _row_powers(shift: NDArray[np.int64]) -> NDArray[np.float32] | None:
-    """2^shift, one for each row; None if they are not all normal numbers."""
-    if np.maximum.reduce(np.abs(shift), initial=0) > _LARGEST[4]:
-        return None
-    return np.asarray(np.ldexp(_ONE[4], shift.astype(np.int32)))
+    return np.asarray(np.ldexp(_ONE[size], shift.astype(np.int32)))
 
 
 @cache
@@ -144,7 +143,7 @@ def encode_floats(
     """
     shift = scale_bits(lane, workers) - exponents
     kernels = kernels_for(values, lane) if dither is None and values.dtype == np.float32 else None
-    if kernels is not None and (powers := _row_powers(shift)) is not None:
+    if kernels is not None and (powers := _row_powers(shift, 4)) is not None:
         lanes = np.empty(values.shape, HOST_LANES[lane])
         kernels.encode(values, powers, bias(lane, workers), lanes)
         return lanes
@@ -200,7 +199,7 @@ def floats(
     single = divisor is None and dtype == np.float32 and lane <= Lane.L32
     sums: Array
     kernels = kernels_for(integers, lane) if single and (out is None or out.flags.c_contiguous) else None
-    if kernels is not None and (each := _row_powers(shift)) is not None:
+    if kernels is not None and (each := _row_powers(shift, 4)) is not None:
         sums = np.empty(integers.shape, dtype) if out is None else out
         kernels.decode(integers, each, sums)
         return sums

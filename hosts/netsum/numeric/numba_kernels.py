@@ -1,5 +1,5 @@
 """Conversions of float32 and 32-bit lanes in one pass each, compiled by numba: the extra ``fast``. Import this module by
-:func:`netsum.numeric.compiled.kernels` only. Arrays have a row for each block."""
+:func:`netsum.numeric.compiled.kernels_for` only. Arrays have a row for each block."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from netsum.errors import CommunicatorError
 from netsum.fork_guard import fork_guarded
-from netsum.frames import CE, FrameFormat
+from netsum.frames import CE, FrameFormat, is_congested
 from netsum.packet_batch import Packet, ReceiveBatch, Rows, SendBatch
 from netsum.transports import mmsg, segmentation
 from netsum.transports.mmsg import MessageArray
@@ -119,7 +119,7 @@ class SocketBatch:
         flat = np.ascontiguousarray(rows).data.cast("B")
         for start in range(0, len(rows), most):
             message, control = self._together(flat[start * width : (start + most) * width], width, head)
-            for _ in range(2):
+            for last in (False, True):
                 try:
                     self._send_one(message, self._remote, control)
                     break
@@ -128,7 +128,8 @@ class SocketBatch:
                         self.carry_singly()
                         log.info("the kernel does not take several packets at a time (%s): they go one by one", error.strerror)
                         return start
-                    self.last_error = error.strerror  # perhaps that of packets before
+                    if last or error.errno in LOST:  # perhaps that of packets before
+                        self.last_error = error.strerror
                     self._writable.poll(_SEND_PATIENCE_MS)
         return len(rows)
 
@@ -247,7 +248,7 @@ class _SegmentReceiver:
                 if level == socket.IPPROTO_UDP:
                     each = int.from_bytes(value, sys.byteorder)
                 else:
-                    mark = value[0] & CE == CE
+                    mark = is_congested(value[0])
             number = -(-length // each) or 1
             size = size or each
             alike = alike and (each == size or (number == 1 and each < size))

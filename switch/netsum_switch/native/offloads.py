@@ -292,7 +292,7 @@ def put_pseudo(
 def pseudo_sum(
     assembly: LlvmModule, out: LlvmFunction, addresses: Register, size: Register | int, protocol: Register, length: Register
 ) -> Register:
-    """The same sum, not folded yet."""
+    """The sum over a pseudo header, not folded yet."""
     total = _sum16(out, addresses, size)
     for number in (protocol, length):
         value = wire.swapped(assembly, out, out.resize(number, 64, 16), 16)
