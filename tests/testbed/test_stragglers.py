@@ -34,7 +34,8 @@ def test_in_mininet(netsum: Start, switch: str) -> None:
     assert jobs[2:] == [("wait", None, 0.4), ("degrade", "accept", 0.4), ("degrade", "carry", 0.4)]
     for training in said["trainings"]:
         assert training["max_weight_difference"] == 0
-        assert training["blocks"] >= 3 * 12 * 50
+        # A straggler that comes back after the switch has forgotten what it missed skips those steps; no other rank does.
+        assert training["blocks"] >= (2 if training["resyncs"] else 3) * 12 * 50
         assert training["iteration_ms_mean"] > 0
         assert (training["slept_s"] > 0) == (training["probability"] > 0)
         if training["job"] == "wait":
