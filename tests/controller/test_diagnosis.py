@@ -9,7 +9,7 @@ import pytest
 from netsum.wire.schema import BlockState, Outcome
 from netsum_controller import Controller, JobSpec
 from netsum_controller.entries.aggregation import COUNTER, indices
-from netsum_controller.monitoring.job_status import NEIGHBORS
+from netsum_controller.monitoring.collector import NEIGHBORS
 from netsum_controller.state.model import Job, Late
 
 from tests.controller.fake_switch import FakeSwitch

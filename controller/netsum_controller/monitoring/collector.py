@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from netsum.wire.schema import BlockState
@@ -29,6 +30,9 @@ MOST = 128
 """Most records read for a job besides the probes: a query takes about 0.4 ms. In a larger window only every second, third, ...
 record is read."""
 
+NEIGHBORS = 512
+"""Most slots that are read to explain one block: a host that asks has only seconds, and a job may have thousands of slots."""
+
 Query = Callable[[Iterable[int]], dict[int, BlockRecord]]
 """Slots -> their records, as :meth:`netsum_controller.p4runtime.client.SwitchClient.query_records`."""
 
@@ -51,6 +55,26 @@ class RecordSample:
         return 0 if self.newest is None else self.newest + 1
 
 
+@dataclass(frozen=True)
+class JobSample:
+    """What a switch knows of a job: ``outcomes`` since it was created, packets and bytes by source id, and records."""
+
+    outcomes: Mapping[str, int]
+    traffic: Mapping[int, tuple[int, int]]
+    found: RecordSample
+
+
+def read_job(
+    client: SwitchClient, job: Job, traffic: Mapping[MemberEntry, tuple[int, int]], read: Callable[[Job, int], RecordSample]
+) -> JobSample:
+    """Read a job on one of its switches, of whose members ``traffic`` is known; ``read`` gets the job and where its slots
+    begin."""
+    outcomes, part = client.read_outcomes(job.job_id), job.part(client.name)
+    assert part is not None, "a job has a part on every switch of its trees"
+    by_source = {entry.src_id: counts for entry, counts in traffic.items() if entry.job_id == job.job_id}
+    return JobSample(outcomes, by_source, read(job, part.slot_base))
+
+
 def sample(job: Job, slot_base: int, query: Query) -> RecordSample:
     """The records of a job that can be open, on a switch where its slots begin at ``slot_base``. (A root that makes every n-th
     block's result has only those; a switch with members has all.)
@@ -67,6 +91,12 @@ def sample(job: Job, slot_base: int, query: Query) -> RecordSample:
     stride = -(-(end - first) // MOST)
     slots = (slot_base + (job.epoch.first_block_id + ahead) % job.slots for ahead in range(first, end, stride))
     return RecordSample(probes | _of_epoch(job, query(slots)), stride)
+
+
+def every_record(job: Job, slot_base: int, query: Query, around: int | None = None) -> RecordSample:
+    """All records of a job, one query a slot; with many slots those of at most :data:`NEIGHBORS` blocks ``around`` this one."""
+    first, count = (0, job.slots) if around is None or job.slots <= NEIGHBORS else (around - NEIGHBORS // 2, NEIGHBORS)
+    return RecordSample(_of_epoch(job, query(slot_base + (first + offset) % job.slots for offset in range(count))))
 
 
 def _of_epoch(job: Job, records: dict[int, BlockRecord]) -> dict[int, BlockRecord]:
@@ -258,10 +288,9 @@ class JobCollector:
         return SwitchView(switch, True, now - began, at=now, jobs=views, ports=ports, regions=regions)
 
     def _job(self, client: SwitchClient, job: Job, traffic: Mapping[MemberEntry, tuple[int, int]], at: float) -> JobView:
-        outcomes = client.read_outcomes(job.job_id)
-        part = job.part(client.name)
-        assert part is not None
-        found = sample(job, part.slot_base, lambda slots: client.query_records(slots, self._patience))
+        query = partial(client.query_records, timeout=self._patience)
+        read = read_job(client, job, traffic, partial(sample, query=query))
+        found = read.found
         place = (client.name, job.name)
         memory = self._memory.get(place)
         if memory is None or memory.epoch != job.epoch.number:
@@ -269,18 +298,17 @@ class JobCollector:
             memory = self._memory[place] = _Memory(job.epoch.number, later)
         here = [seat for seat in job.epoch.seats if home_of(job, seat.rank) == client.name]
         _count_waits(here, found, memory)
-        by_source = {entry.src_id: counts for entry, counts in traffic.items() if entry.job_id == job.job_id}
         opened = [record for record in found.records.values() if record.state is BlockState.OPEN]
         members = []
         for seat in here:
-            member = _member(job, seat, found, opened, by_source, memory)
+            member = _member(job, seat, found, opened, read.traffic, memory)
             if member.presence is Presence.JOINED and _is_silent(member, found, memory, at):
                 member = replace(member, presence=Presence.SILENT)
             members.append(member)
         return JobView(
             job=job,
             at=at,
-            outcomes=outcomes,
+            outcomes=read.outcomes,
             blocks=found.begun,
             open_blocks=len(opened) * found.stride,
             oldest=max((record.age_ms for record in opened), default=0.0) / 1000,

@@ -9,7 +9,7 @@ from netsum.text import counted
 from netsum.wire.schema import BlockState, Role
 
 from netsum_controller.config.topology import Topology
-from netsum_controller.entries import BlockRecord, JobEntry, MemberEntry
+from netsum_controller.entries import BlockRecord, JobEntry
 from netsum_controller.monitoring.paths import Path, refused_checksums
 from netsum_controller.planning.items import home_of
 from netsum_controller.planning.trees import Trees, block_exp_us
@@ -21,12 +21,13 @@ SCANS_LATE = 4
 
 @dataclass(frozen=True)
 class SwitchState:
-    """The part of a job on a switch: the records of its epoch by slot from 0, packets and bytes by member entry, outcomes, and
-    what it has dropped by port. ``lost`` says that the switch does not run our program, ``trouble`` why it does not answer."""
+    """The part of a job on a switch: the records of its epoch by how many blocks they are after its first, packets and bytes by
+    source id, outcomes, and what it has dropped by port. ``lost`` says that the switch does not run our program, ``trouble`` why
+    it does not answer."""
 
     entry: JobEntry | None = None
     records: Mapping[int, BlockRecord] = field(default_factory=dict)
-    traffic: Mapping[MemberEntry, tuple[int, int]] = field(default_factory=dict)
+    traffic: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     outcomes: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[int, int] = field(default_factory=dict)
     lost: bool = False
@@ -63,11 +64,7 @@ def stragglers(
     """The members in ``waited`` (rank -> oldest block that waits for it), by rank, each with its likely cause. ``waiting`` is
     what members have told that they wait for."""
     first = job.epoch.first_block_id
-    records = {
-        name: [((record.block_id - first) % SERIAL, record) for record in state.records.values()]
-        for name, state in states.items()
-    }
-    newest = max((ahead for own in records.values() for ahead, _ in own), default=None)
+    newest = max((ahead for state in states.values() for ahead in state.records), default=None)
     found = []
     for seat in job.epoch.members:
         switch = home_of(job, seat.rank)
@@ -75,20 +72,18 @@ def stragglers(
         if seat.rank not in waited or home is None or home.trouble:
             continue
         block = waited[seat.rank]
-        counts = {entry.src_id: both for entry, both in home.traffic.items() if isinstance(entry, MemberEntry)}
-        own = [ahead for ahead, record in records[switch] if record.seen >> seat.src_id & 1]
-        last = max(own, default=None)
+        last = max((ahead for ahead, record in home.records.items() if record.seen >> seat.src_id & 1), default=None)
         behind = None if last is None or newest is None else newest - last
-        packets, octets = counts.get(seat.src_id, (0, 0))
+        packets, octets = home.traffic.get(seat.src_id, (0, 0))
         host = topology.hosts.get(seat.host)
         dropped = 0 if host is None else home.dropped.get(host.port, 0)
         path = Path(topology, seat, switch, packets, octets, dropped, waiting.get(seat.rank))
-        record = next((each for _, each in records[switch] if each.block_id == block), None)
-        if seat.src_id not in counts and seat.joined and not seat.left:
+        ahead = (block - first) % SERIAL
+        if seat.src_id not in home.traffic and seat.joined and not seat.left:
             cause = f"is missing in the tables of switch {switch}: `netsum reconcile` puts it back"
         else:
             others = {rank: report for rank, report in waiting.items() if rank != seat.rank}
-            cause = _cause(job, path, (block - first) % SERIAL, record, last, behind, home.outcomes, others)
+            cause = _cause(job, path, ahead, home.records.get(ahead), last, behind, home.outcomes, others)
         last_block = None if last is None else (first + last) % SERIAL
         found.append(Straggler(seat.rank, seat.src_id, seat.host, block, last_block, behind, packets, cause))
     return found

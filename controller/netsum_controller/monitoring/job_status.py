@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from netsum.descriptor import SWITCH
@@ -13,6 +14,7 @@ from netsum_controller.context import ControllerContext
 from netsum_controller.entries import BlockRecord, JobEntry, MemberEntry
 from netsum_controller.errors import SwitchError
 from netsum_controller.jobs.transaction import open_clients, switches_of
+from netsum_controller.monitoring.collector import every_record, read_job
 from netsum_controller.monitoring.diagnosis import (
     Straggler,
     SwitchState,
@@ -27,9 +29,6 @@ from netsum_controller.p4runtime.client import SwitchClient
 from netsum_controller.planning.items import home_of, job_trees, present
 from netsum_controller.planning.trees import Trees
 from netsum_controller.state.model import SERIAL, Job, Seat
-
-NEIGHBORS = 512
-"""Most slots that are read to explain one block: a host that asks has only seconds, and a job may have thousands of slots."""
 
 
 @dataclass(frozen=True)
@@ -191,27 +190,18 @@ def _look(context: ControllerContext, job: Job, switch: str, block: int | None) 
 
 
 def _read(context: ControllerContext, client: SwitchClient, job: Job, switch: str, block: int | None) -> SwitchState:
-    part = job.part(switch)
-    assert part is not None
     entries = [item for item in client.read_items() if isinstance(item, JobEntry) and item.job_id == job.job_id]
-    slots = [part.slot_base + offset for offset in range(job.slots)]
-    if block is not None and job.slots > NEIGHBORS:
-        start = block - NEIGHBORS // 2
-        slots = [part.slot_base + (start + offset) % job.slots for offset in range(NEIGHBORS)]
-    records = client.query_records(slots, 10.0 + len(slots) / 200)
+    query = partial(client.query_records, timeout=10.0 + job.slots / 200)
+    sample = read_job(client, job, client.read_member_traffic(), partial(every_record, query=query, around=block))
     hosts = [context.topology.hosts.get(seat.host) for seat in job.epoch.members]
     ports = [host.port for host in hosts if host is not None and host.switch == switch]
     return SwitchState(
         entry=entries[0] if entries else None,
-        records={slot - part.slot_base: record for slot, record in records.items() if _is_of(job, record)},
-        traffic={entry: both for entry, both in client.read_member_traffic().items() if entry.job_id == job.job_id},
-        outcomes=client.read_outcomes(job.job_id),
+        records=sample.found.records,
+        traffic=sample.traffic,
+        outcomes=sample.outcomes,
         dropped={port: counts.dropped for port, counts in client.read_ports(ports).items()} if ports else {},
     )
-
-
-def _is_of(job: Job, record: BlockRecord) -> bool:
-    return record.epoch == job.epoch.number and record.state is not BlockState.EMPTY
 
 
 @dataclass(frozen=True)
@@ -226,15 +216,15 @@ class _Search:
         """Every block that is in flight on some switch, the oldest first."""
         first = self.job.epoch.first_block_id
         found = {
-            record.block_id for state in self.states.values() for record in state.records.values() if record.state in IN_PROGRESS
+            ahead for state in self.states.values() for ahead, record in state.records.items() if record.state in IN_PROGRESS
         }
-        return [self.report(block) for block in sorted(found, key=lambda block: (block - first) % SERIAL)]
+        return [self.report((first + ahead) % SERIAL) for ahead in sorted(found)]
 
     def report(self, block: int) -> BlockReport:
         job, root = self.job, self.trees.roots[block % self.trees.stripes]
-        part, newest = job.part(root), self._in_slot(root, block)
+        part = job.part(root)
         assert part is not None
-        later = newest is not None and 0 < (newest.block_id - block) % SERIAL < SERIAL // 2
+        later = self._is_recycled(root, block)
         records = {name: there for name in self.states if (there := self._record(name, block)) is not None}
         missing, in_flight = ([], []) if later else self._missing(root, block)
         shown = records.get(root) or next(iter(records.values()), None)
@@ -256,12 +246,18 @@ class _Search:
             in_flight=tuple(in_flight),
         )
 
-    def _in_slot(self, switch: str, block: int) -> BlockRecord | None:
-        return self.states[switch].records.get(block % self.job.slots) if switch in self.states else None
+    def _ahead(self, block: int) -> int:
+        return (block - self.job.epoch.first_block_id) % SERIAL
+
+    def _is_recycled(self, switch: str, block: int) -> bool:
+        """Whether the block's slot holds a later block."""
+        ahead, state = self._ahead(block), self.states.get(switch)
+        later = () if state is None else (each - ahead for each in state.records if each > ahead)
+        return any(distance % self.job.slots == 0 for distance in later)
 
     def _record(self, switch: str, block: int) -> BlockRecord | None:
-        record = self._in_slot(switch, block)
-        return record if record is not None and record.block_id == block else None
+        state = self.states.get(switch)
+        return None if state is None else state.records.get(self._ahead(block))
 
     def _missing(self, switch: str, block: int) -> tuple[list[int], list[tuple[str, str]]]:
         """Ranks below a switch that have not contributed, and the edges on which partial sums are on their way. Below a switch
