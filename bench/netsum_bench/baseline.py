@@ -68,7 +68,7 @@ def pass_on(*ends: str) -> None:
             here, there = following[descriptor]
             count = received.receive(here, socket.MSG_DONTWAIT)
             if (size := int(received.lengths[0])) != sent.rows.shape[1]:
-                sent.show(rows[:, :size])
+                sent.set_rows(rows[:, :size])
             sent.send_all(there, count)
 
 

@@ -115,11 +115,11 @@ class BackgroundRequest(Generic[Answer]):
             self._error = error
         self._over.set()
 
-    def answered(self, timeout: float = 0.0) -> bool:
+    def done(self, timeout: float = 0.0) -> bool:
         """True if the answer comes within ``timeout`` seconds."""
         return self._over.wait(max(0.0, timeout))
 
-    def answer(self) -> Answer:
+    def result(self) -> Answer:
         """The answer, or raises the error that came instead."""
         if self._error is not None:
             raise self._error

@@ -73,7 +73,7 @@ def pytest_runtest_setup() -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the controller may take long to say whom a block waits for. How long a hung one is waited for is for
     ``tests/hosts/test_timeouts.py``, and for the files that override this."""
-    monkeypatch.setattr(recovery, "ANSWER", PATIENCE)
+    monkeypatch.setattr(recovery, "REPLY_TIMEOUT", PATIENCE)
     monkeypatch.setattr(controller_client, "_DIAGNOSIS_TIMEOUT", PATIENCE)
 
 

@@ -50,7 +50,7 @@ class Member:
         self.congestion.lost(self.in_flight)
 
     def wakes(self) -> float:
-        return self.congestion.until
+        return self.congestion.paced_until
 
 
 class Reno:

@@ -168,13 +168,13 @@ def test_into_out_and_in_place() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_out_is_written_before_the_end_only_if_x_survives_an_error(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rooms: list[Any] = []
-    room_for = BlockPipeline.room_for
+    result_for = BlockPipeline.result_for
 
     def noted(sender: BlockPipeline, *given: Any) -> Any:
-        rooms.append(room_for(sender, *given))
+        rooms.append(result_for(sender, *given))
         return rooms[-1]
 
-    monkeypatch.setattr(BlockPipeline, "room_for", noted)
+    monkeypatch.setattr(BlockPipeline, "result_for", noted)
     x, out = np.ones((2, 300), dtype)
     with ranks(1) as (comm,):
         assert comm.allreduce(x, out=out) is out

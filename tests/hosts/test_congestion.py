@@ -54,7 +54,7 @@ def test_within_its_limits_whatever_happens(most: int, history: list[tuple[str, 
     assert min(MIN_WINDOW, most) <= window.window <= most
     assert 0 <= window.share <= 1
     assert window.room(now, most, RTT) <= 0
-    later = max(now, window.until) + 1.0
+    later = max(now, window.paced_until) + 1.0
     assert window.room(later, 0, RTT) >= 1, "nothing is held back for ever"
 
 
@@ -64,7 +64,7 @@ def test_where_nothing_is_congested_nothing_is_held_back(most: int, results: lis
     for number, wait in results:
         now += wait
         window.arrived(number)
-        assert (window.room(now, 0, RTT), window.until) == (most, 0.0)
+        assert (window.room(now, 0, RTT), window.paced_until) == (most, 0.0)
 
 
 @given(st.integers(2, 256), events)

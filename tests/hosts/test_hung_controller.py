@@ -12,7 +12,7 @@ from netsum import controller_http
 from netsum.core import progress, recovery, session
 from netsum.core.blocks import Block
 from netsum.core.progress import Flow, ProgressEngine, Work
-from netsum.core.recovery import SPREAD, InactivityTimer, Recovery
+from netsum.core.recovery import JITTER, InactivityTimer, Recovery
 from netsum.core.session import JobSession
 from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.transports import InMemoryTransport
@@ -74,7 +74,7 @@ class Rank(InMemoryTransport):
 
 
 class Network:
-    """A switch, which takes one packet after the other, and ranks in one thread. ``hang`` is their question to the controller."""
+    """A switch, which takes one packet after the other, and ranks in one thread. ``hang`` is their query to the controller."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -87,7 +87,7 @@ class Network:
         self.ranks = [Rank(self, rank) for rank in range(RANKS)]
 
     def hang(self, _epoch: int, _stopped: object) -> NoReturn:
-        raise AssertionError("questions are never asked on a thread")
+        raise AssertionError("queries are never asked on a thread")
 
     def at(self, when: float, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (when, next(self._numbers), event))
@@ -139,13 +139,13 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     made = Network(clock)
 
     class Unanswered(controller_http.BackgroundRequest[Any]):
-        """A question to a controller that accepts connections and says nothing."""
+        """A query to a controller that accepts connections and says nothing."""
 
         def __init__(self, ask: Callable[[], Any]) -> None:  # noqa: ARG002
             self.begun = clock.now
             made.asked.append(clock.now)
 
-        def answered(self, timeout: float = 0.0) -> bool:
+        def done(self, timeout: float = 0.0) -> bool:
             clock.now += timeout
             return False
 
@@ -160,14 +160,14 @@ def test_a_call_of_255_ranks_waits_for_its_ranks_alone(network: Network) -> None
 
 
 def test_silent_ranks_ask_one_after_the_other() -> None:
-    """Of 255 ranks that fall silent at once, the first asks soon after a second, and no moment has many questions."""
+    """Of 255 ranks that fall silent at once, the first asks soon after a second, and no moment has many queries."""
     asking: list[float] = []
     ranks = [InactivityTimer(RANKS, seed=seed) for seed in range(RANKS)]
     for rank in ranks:
-        rank.too_long(0, 0.0, waiting=True)
+        rank.expired(0, 0.0, waiting=True)
     for tick in range(400):
-        asking += [tick / 100 for rank in ranks if rank.too_long(0, tick / 100, waiting=True)]
+        asking += [tick / 100 for rank in ranks if rank.expired(0, tick / 100, waiting=True)]
     first = asking[:RANKS]
-    assert 1.0 <= first[0] < 1.0 + 10 * SPREAD
-    assert max(first) <= 1.0 + RANKS * SPREAD + 0.01
+    assert 1.0 <= first[0] < 1.0 + 10 * JITTER
+    assert max(first) <= 1.0 + RANKS * JITTER + 0.01
     assert max(asking.count(when) for when in set(asking)) <= 8

@@ -23,7 +23,7 @@ def test_what_later_packets_have_overtaken_is_lost() -> None:
 def test_roots_do_not_overtake_each_other() -> None:
     """Blocks take turns between two roots; one of them is slow."""
     overtaking = RackDetector((0, 1, 0, 1))
-    assert [overtaking.way(block) for block in range(6)] == [0, 1, 0, 1, 0, 1]
+    assert [overtaking.path(block) for block in range(6)] == [0, 1, 0, 1, 0, 1]
     orders = send(overtaking, 40)
     overtaking.arrived(0, orders[-1])
     assert not overtaking.too_young(orders[0])
@@ -36,14 +36,14 @@ def test_roots_do_not_overtake_each_other() -> None:
 
 def test_weights_may_be_uneven() -> None:
     overtaking = RackDetector((0, 0, 0, 1))
-    assert [overtaking.way(block) for block in (0, 2, 3, 7, (1 << 32) - 1)] == [0, 0, 1, 1, 1]
+    assert [overtaking.path(block) for block in (0, 2, 3, 7, (1 << 32) - 1)] == [0, 0, 1, 1, 1]
 
 
-def test_doubts_tell_only_when_they_are_believed() -> None:
+def test_ambiguous_results_count_only_once_resolved() -> None:
     overtaking = RackDetector()
     orders = send(overtaking, 10)
-    overtaking.perhaps(0, orders[-1])
-    assert (overtaking.doubtful, overtaking.overtaken(0, orders[0])) == (True, False)
-    overtaking.believe()
-    assert (overtaking.doubtful, overtaking.overtaken(0, orders[0])) == (False, True)
+    overtaking.arrived_ambiguously(0, orders[-1])
+    assert (overtaking.ambiguous, overtaking.overtaken(0, orders[0])) == (True, False)
+    overtaking.resolve()
+    assert (overtaking.ambiguous, overtaking.overtaken(0, orders[0])) == (False, True)
     assert overtaking.overtaken(0, orders[0])

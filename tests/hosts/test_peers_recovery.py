@@ -25,7 +25,7 @@ from tests.threads import until
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "PATIENCE", 0.1)
-    monkeypatch.setattr(recovery, "LOOK", 0.1)
+    monkeypatch.setattr(recovery, "POLL_INTERVAL", 0.1)
 
 
 class Training:
@@ -108,7 +108,7 @@ def test_the_switch_dies_in_the_middle_and_another_comes(algorithm: str, window:
 def asks(comm: Communicator) -> None:
     """Make a member ask as if it had heard nothing for long."""
     assert comm._recovery is not None
-    comm._recovery.wonder()
+    comm._recovery.note_inactivity()
 
 
 class BadNetwork(MovingNetwork):
@@ -190,13 +190,13 @@ def test_waiting_for_a_rank_asks_now_and_then_and_changes_nothing() -> None:
 
 def test_silence_is_asked_about_less_and_less() -> None:
     quiet = InactivityTimer()
-    assert not quiet.too_long(3, 0.0, waiting=True)
-    asked = [now / 100 for now in range(10_000) if quiet.too_long(3, now / 100, waiting=True)]
+    assert not quiet.expired(3, 0.0, waiting=True)
+    asked = [now / 100 for now in range(10_000) if quiet.expired(3, now / 100, waiting=True)]
     pauses = np.diff([0.0, *asked])
     assert pauses[0] == pytest.approx(recovery.PATIENCE)
     assert (np.diff(pauses) > -0.02).all()
     assert pauses[-1] == pytest.approx(MAX_PATIENCE, abs=0.02)
-    assert not quiet.too_long(4, 200.0, waiting=True), "a result has come"
-    assert not quiet.too_long(4, 300.0, waiting=False), "no rank waits"
-    assert not quiet.too_long(4, 300.05, waiting=True)
-    assert quiet.too_long(4, 300.0 + PATIENCE, waiting=True)
+    assert not quiet.expired(4, 200.0, waiting=True), "a result has come"
+    assert not quiet.expired(4, 300.0, waiting=False), "no rank waits"
+    assert not quiet.expired(4, 300.05, waiting=True)
+    assert quiet.expired(4, 300.0 + PATIENCE, waiting=True)

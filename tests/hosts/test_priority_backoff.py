@@ -21,22 +21,22 @@ def test_without_a_job_to_back_off_for() -> None:
     for step in range(20):
         rule.on_result(False, 0.001 * step)
         assert rule.room(0.001 * step) == WINDOW
-        assert rule.until == 0.0
+        assert rule.paused_until == 0.0
 
 
 def test_one_block_after_a_pause() -> None:
     rule = PriorityBackoff(WINDOW)
     rule.on_result(True, 1.0)
-    assert rule.until == 1.0 + SHORTEST_PAUSE
+    assert rule.paused_until == 1.0 + SHORTEST_PAUSE
     assert rule.room(1.0) == 0
-    assert rule.room(rule.until) == 1
+    assert rule.room(rule.paused_until) == 1
 
 
 def test_what_was_under_way_makes_no_pause_longer() -> None:
     rule = PriorityBackoff(WINDOW)
     for late in range(WINDOW):
         rule.on_result(True, 1.0 + late * SHORTEST_PAUSE / WINDOW)
-    assert rule.until == 1.0 + SHORTEST_PAUSE
+    assert rule.paused_until == 1.0 + SHORTEST_PAUSE
 
 
 def test_pauses_double_up_to_the_longest() -> None:
@@ -44,8 +44,8 @@ def test_pauses_double_up_to_the_longest() -> None:
     now = 1.0
     for _ in range(6):
         rule.on_result(True, now)
-        pauses.append(round(rule.until - now, 6))
-        now = rule.until + 0.001  # the block that asks, and its answer
+        pauses.append(round(rule.paused_until - now, 6))
+        now = rule.paused_until + 0.001  # the block that asks, and its answer
     assert pauses == [0.005, 0.01, 0.02, 0.04, 0.04, 0.04]
     assert pauses[-1] == LONGEST_PAUSE
 
@@ -54,7 +54,7 @@ def test_no_pause_makes_a_rank_late() -> None:
     rule = PriorityBackoff(WINDOW, block_exp_ms=8.0)
     for now in (1.0, 2.0, 3.0):
         rule.on_result(True, now)
-        assert rule.until == now + 0.002
+        assert rule.paused_until == now + 0.002
 
 
 def test_a_free_way_ends_the_pause_and_doubles_the_window_in_a_round_trip() -> None:
@@ -77,7 +77,7 @@ def test_pauses_begin_short_again(window: int) -> None:
         rule.on_result(True, now)
     rule.on_result(False, 3.0)
     rule.on_result(True, 4.0)
-    assert rule.until == 4.0 + SHORTEST_PAUSE
+    assert rule.paused_until == 4.0 + SHORTEST_PAUSE
 
 
 @given(st.integers(1, 64), st.lists(st.tuples(st.booleans(), st.floats(0.0, 0.1))))
@@ -88,8 +88,8 @@ def test_never_more_than_the_window_and_never_for_ever(window: int, results: lis
         rule.on_result(backoff, now)
         assert 0 <= rule.room(now) <= window
         assert rule.room(now) >= 1 or backoff
-        assert rule.until <= now + LONGEST_PAUSE
-        assert rule.room(max(now, rule.until)) >= 1, "the pause has an end"
+        assert rule.paused_until <= now + LONGEST_PAUSE
+        assert rule.room(max(now, rule.paused_until)) >= 1, "the pause has an end"
 
 
 class Busy(Simulation):

@@ -19,7 +19,7 @@ from netsum import (
     UnknownRankError,
 )
 from netsum.core.blocks import BlockRejected
-from netsum.core.recovery import PAUSE, Recovery, RejoinReport, Stopped
+from netsum.core.recovery import QUERY_INTERVAL, Recovery, RejoinReport, Stopped
 from netsum.transports import InMemoryTransport
 from netsum.wire.schema import Outcome
 
@@ -75,7 +75,7 @@ def test_whom_the_controller_waits_for_is_in_the_timeout() -> None:
         began = time.monotonic()
         with pytest.raises(CallTimeoutError, match=r"ranks \[1\] must still rejoin"):
             communicators[0].allreduce(np.ones(10), timeout=1.5)
-        assert 2 <= network.asked <= (time.monotonic() - began) / PAUSE + 2, "neither once nor in a busy loop"
+        assert 2 <= network.asked <= (time.monotonic() - began) / QUERY_INTERVAL + 2, "neither once nor in a busy loop"
 
 
 def test_a_controller_that_is_away_is_asked_again() -> None:
@@ -114,12 +114,12 @@ class Asked:
     """A recovery whose controller answers from a list: a descriptor, or the error that it raises."""
 
     def __init__(self, *answers: Descriptor | Exception) -> None:
-        self.questions: list[tuple[int, RejoinReport]] = []
+        self.queries: list[tuple[int, RejoinReport]] = []
         self._answers = list(answers)
         self.recovery = Recovery(descriptor(0, 2), self._ask, lambda _descriptor: InMemoryTransport())
 
     def _ask(self, epoch: int, report: RejoinReport) -> Descriptor:
-        self.questions.append((epoch, report))
+        self.queries.append((epoch, report))
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -131,8 +131,8 @@ ASKED = (Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.ST
 
 def test_only_what_a_new_epoch_explains_is_asked_about() -> None:
     for outcome in Outcome:
-        assert Asked().recovery.begin(BlockRejected(0, outcome)) is (outcome in ASKED)
-    assert not Asked().recovery.begin(BlockRejected(0, 99))
+        assert Asked().recovery.note_refusal(BlockRejected(0, outcome)) is (outcome in ASKED)
+    assert not Asked().recovery.note_refusal(BlockRejected(0, 99))
     assert not Asked().recovery.due(1e9)
 
 
@@ -140,23 +140,23 @@ def test_only_what_a_new_epoch_explains_is_asked_about() -> None:
 def test_the_controller_may_know_of_nothing_yet(reason: Outcome) -> None:
     asked = Asked(descriptor(0, 2), NotReadyError("rank 1 must still rejoin"), descriptor(0, 2, epoch=8, resumes=7))
     recovery = asked.recovery
-    assert recovery.begin(BlockRejected(3, reason))
+    assert recovery.note_refusal(BlockRejected(3, reason))
     assert recovery.due(1.0)
     assert recovery.request(4711, 1.0) is None
     assert "knows of no change" in recovery.reason
     assert not recovery.due(2.0), "asked again only when refused again"
-    assert recovery.begin(BlockRejected(3, reason))
-    assert not recovery.due(1.0 + PAUSE / 2)
-    assert recovery.due(1.0 + PAUSE)
+    assert recovery.note_refusal(BlockRejected(3, reason))
+    assert not recovery.due(1.0 + QUERY_INTERVAL / 2)
+    assert recovery.due(1.0 + QUERY_INTERVAL)
     assert recovery.request(4711, 1.2) is None
     assert recovery.reason == "rank 1 must still rejoin"
-    assert recovery.due(1.2 + PAUSE)
+    assert recovery.due(1.2 + QUERY_INTERVAL)
     new = recovery.request(4712, 1.4)
     assert new is not None
     recovery.resumed(new)
     assert (recovery.descriptor.epoch, recovery.reason) == (8, "")
     assert not recovery.due(9.0)
-    assert asked.questions == [(7, None)] * 3
+    assert asked.queries == [(7, None)] * 3
 
 
 def resuming(epoch: int, retry: float = 0.1) -> NotReadyError:
@@ -169,11 +169,11 @@ def resuming(epoch: int, retry: float = 0.1) -> NotReadyError:
 def test_a_rank_stops_when_it_is_told_of_the_next_epoch_and_then_reports() -> None:
     asked = Asked(resuming(8), resuming(8), NotReadyError("no answer"), resuming(9), descriptor(0, 2, epoch=9, resumes=7))
     recovery = asked.recovery
-    assert recovery.begin(BlockRejected(3, Outcome.UNKNOWN_JOB))
+    assert recovery.note_refusal(BlockRejected(3, Outcome.UNKNOWN_JOB))
     recovery.request(4711, 1.0)
     assert (recovery.stopped, recovery.due(1.0)) == (True, True), "its report is not put off"
     recovery.request(4711, 1.0)
-    assert not recovery.due(1.0 + PAUSE / 2)
+    assert not recovery.due(1.0 + QUERY_INTERVAL / 2)
     recovery.request(4712, 1.2)  # a result has arrived since
     assert (recovery.stopped, recovery.due(1.3)) == (True, True), "the controller has its report, whether it answers or not"
     recovery.request(4712, 1.4)
@@ -183,7 +183,7 @@ def test_a_rank_stops_when_it_is_told_of_the_next_epoch_and_then_reports() -> No
     recovery.resumed(new)
     assert (recovery.stopped, recovery.due(9.0)) == (False, False)
     reports = [Stopped(8, 4711), Stopped(8, 4712), Stopped(8, 4712), Stopped(9, 4713)]
-    assert asked.questions == [(7, stopped) for stopped in (None, *reports)]
+    assert asked.queries == [(7, stopped) for stopped in (None, *reports)]
 
 
 def test_a_rank_whose_question_is_open_goes_on() -> None:
@@ -195,7 +195,7 @@ def test_a_rank_whose_question_is_open_goes_on() -> None:
         raise resuming(8)
 
     recovery = Recovery(descriptor(0, 2), ask, lambda _descriptor: InMemoryTransport())
-    recovery.wonder()
+    recovery.note_inactivity()
     assert recovery.request(4711, 1.0) is None
     assert told.wait(PATIENCE)
     assert not recovery.stopped
@@ -206,7 +206,7 @@ def test_a_rank_whose_question_is_open_goes_on() -> None:
 @pytest.mark.parametrize("reason", [Outcome.STALE, Outcome.OUT_OF_WINDOW])
 def test_what_no_epoch_explains_ends_it(reason: Outcome) -> None:
     recovery = Asked(descriptor(0, 2)).recovery
-    assert recovery.begin(BlockRejected(3, reason))
+    assert recovery.note_refusal(BlockRejected(3, reason))
     with pytest.raises(CommunicatorError, match="of this epoch"):
         recovery.request(4711, 1.0)
 
@@ -214,7 +214,7 @@ def test_what_no_epoch_explains_ends_it(reason: Outcome) -> None:
 @pytest.mark.parametrize("error", [DesynchronizedError("gone"), EvictedError("out"), UnknownRankError("deleted")])
 def test_the_controllers_last_word_comes_through(error: Exception) -> None:
     recovery = Asked(error).recovery
-    assert recovery.begin(BlockRejected(3, Outcome.UNKNOWN_JOB))
+    assert recovery.note_refusal(BlockRejected(3, Outcome.UNKNOWN_JOB))
     with pytest.raises(type(error)):
         recovery.request(4711, 1.0)
 

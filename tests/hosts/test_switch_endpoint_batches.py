@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from netsum.core.blocks import Block, BlockBatch, BlockRejected, CallMismatch, ordinary
+from netsum.core.blocks import Block, BlockBatch, BlockRejected, CallMismatch, is_ordinary
 from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.packet_batch import ReceiveBatch, Rows
 from netsum.wire.codec import Header, pack_header, parse_header
@@ -249,9 +249,9 @@ def test_the_property_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a partial result counted as ordinary, the endpoints would differ."""
 
     def careless(header: Header, size: int) -> bool:
-        return ordinary(header._replace(degraded=0, age_op=AgeOp.NORMAL), size)
+        return is_ordinary(header._replace(degraded=0, age_op=AgeOp.NORMAL), size)
 
-    monkeypatch.setattr("netsum.core.switch_endpoint.ordinary", careless)
+    monkeypatch.setattr("netsum.core.switch_endpoint.is_ordinary", careless)
     stories = [Story(seed) for seed in range(200)]
     with pytest.raises(AssertionError):
         sum(story.play() for story in stories)

@@ -14,7 +14,7 @@ from netsum import CallTimeoutError, NotReadyError, Work
 from netsum.core import recovery
 from netsum.core.blocks import Block
 from netsum.core.progress import CallProgress
-from netsum.core.recovery import ANSWER, InactivityTimer, RejoinReport, TimeoutDiagnosis
+from netsum.core.recovery import REPLY_TIMEOUT, InactivityTimer, RejoinReport, TimeoutDiagnosis
 from netsum.core.switch_endpoint import SwitchEndpoint
 from netsum.peers import messenger
 from netsum.peers.peer_endpoint import PeerEndpoint
@@ -44,8 +44,8 @@ class Hung:
         self._hang((epoch, report), 1.0)
         raise NotReadyError("the controller does not answer: timed out")
 
-    def _hang(self, question: object, limit: float) -> None:
-        self.asked.append(question)
+    def _hang(self, query: object, limit: float) -> None:
+        self.asked.append(query)
         self.over.wait(limit if self.limit else 60.0)
 
     open_transport = join_anew = group = None
@@ -68,21 +68,21 @@ def test_a_hung_controller_makes_no_rank_blame_a_present_one(hung: Hung) -> None
 
     outcomes = once_known(attempt, 2.5)
     assert hung.asked, "nothing has come for a second: is there a new epoch?"
-    assert all(isinstance(question, tuple) for question in hung.asked), "it knows nothing of blocks without a switch"
+    assert all(isinstance(query, tuple) for query in hung.asked), "it knows nothing of blocks without a switch"
     for outcome in outcomes:
         assert isinstance(outcome, CallTimeoutError)
         assert outcome.missing == (3,), str(outcome)
 
 
 def test_a_hung_controller_does_not_keep_a_timeout_back(hung: Hung, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "ANSWER", 0.1)
+    monkeypatch.setattr(recovery, "REPLY_TIMEOUT", 0.1)
     hung.limit = False
     with closing_all(MemoryNetwork(2).communicators(explain=hung.explain, membership=hung)) as communicators:
         (outcome,) = on_each(communicators[:1], lambda comm: comm.barrier(timeout=1.5))
         assert isinstance(outcome, CallTimeoutError)
         assert outcome.missing == ()
         assert "whom it waits for is not known: the controller does not answer" in str(outcome)
-        assert {type(question) for question in hung.asked} == {int, tuple}
+        assert {type(query) for query in hung.asked} == {int, tuple}
 
 
 class Slow(Around):
@@ -139,19 +139,19 @@ def waiting(timeout: float) -> tuple[Work[Any], SwitchEndpoint, InactivityTimer]
     endpoint.poll(0.0)
     work: Work[Any] = Work(None, iter(()), 0, timeout)  # type: ignore[arg-type]
     work.deadline = timeout
-    silence = InactivityTimer()
-    silence.too_long(endpoint.base, 0.0, waiting=True)
-    return work, endpoint, silence
+    inactivity = InactivityTimer()
+    inactivity.expired(endpoint.base, 0.0, waiting=True)
+    return work, endpoint, inactivity
 
 
 def test_who_does_not_answer_ahead_of_the_deadline_is_not_waited_for(hung: Hung) -> None:
-    work, endpoint, silence = waiting(60.0)
+    work, endpoint, inactivity = waiting(60.0)
     one = TimeoutDiagnosis(hung.explain)
-    one.foresee(work, endpoint, silence, 60.0 - ANSWER - 0.1)
+    one.query_early(work, endpoint, inactivity, 60.0 - REPLY_TIMEOUT - 0.1)
     assert not hung.asked
-    for now in (60.0 - ANSWER, 59.0):
-        one.foresee(work, endpoint, silence, now)
-    error = one.error(work, endpoint, silence, 60.0)
+    for now in (60.0 - REPLY_TIMEOUT, 59.0):
+        one.query_early(work, endpoint, inactivity, now)
+    error = one.error(work, endpoint, inactivity, 60.0)
     assert hung.asked == [4096]
     assert (error.block_id, error.missing) == (4096, ())
     assert "not known" in str(error)
@@ -159,21 +159,21 @@ def test_who_does_not_answer_ahead_of_the_deadline_is_not_waited_for(hung: Hung)
 
 def test_who_answers_is_asked_again_at_the_end() -> None:
     answers = [("waiting for rank 1", (1,)), ("waiting for rank 2", (2,))]
-    work, endpoint, silence = waiting(60.0)
+    work, endpoint, inactivity = waiting(60.0)
     one = TimeoutDiagnosis(lambda _block: answers.pop(0))
-    one.foresee(work, endpoint, silence, 58.0)
+    one.query_early(work, endpoint, inactivity, 58.0)
     assert one._early is not None
-    assert one._early.answered(10.0)
-    assert one.error(work, endpoint, silence, 60.0).missing == (2,)
+    assert one._early.done(10.0)
+    assert one.error(work, endpoint, inactivity, 60.0).missing == (2,)
 
 
 def test_no_diagnosis_is_requested_while_results_come() -> None:
-    work, endpoint, silence = waiting(60.0)
-    silence.too_long(7, 59.5, waiting=True)
+    work, endpoint, inactivity = waiting(60.0)
+    inactivity.expired(7, 59.5, waiting=True)
     one = TimeoutDiagnosis(lambda _block: ("waiting for rank 1", (1,)))
-    one.foresee(work, endpoint, silence, 60.0)
+    one.query_early(work, endpoint, inactivity, 60.0)
     assert one._early is None
-    assert one.error(work, endpoint, silence, 60.0).missing == ()
+    assert one.error(work, endpoint, inactivity, 60.0).missing == ()
 
 
 class Peers:

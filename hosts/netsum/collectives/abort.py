@@ -46,7 +46,7 @@ def take_remaining(context: Context, call: int, begun: int, op: Op, lane: Lane) 
         context.session.send_mismatch()
         raise MismatchError(
             "a rank has given the call up, and the ranks cannot agree on how many blocks it had: "
-            f"their calls differed, too; this rank's is {context.progress.call or 'wrong'}"
+            f"their calls differed, too; this rank's is {context.progress.text or 'wrong'}"
         )
     results = yield from abort(context, range(begun, blocks), op, lane)
     yield lambda: len(results) == blocks - begun

@@ -71,7 +71,7 @@ class Context:
     Attributes:
         session: takes the call's blocks.
         gen: the call's generation number.
-        call: what the call is and how many blocks it has, which these carry if there is no opening block to say that; else 0.
+        call_fingerprint: of what the call is and how many blocks it has, which these carry if there is no opening block; else 0.
         whole: what the call is part of (:func:`part_of`), which the ranks compare too.
         degrade: blocks of this job age out, unless the call is ``no_aging``.
         contribute: whether this rank contributes; if not, it takes part but adds nothing.
@@ -84,7 +84,7 @@ class Context:
     workers: int
     block_bytes: int
     gen: int
-    call: int = field(default=0, kw_only=True)
+    call_fingerprint: int = field(default=0, kw_only=True)
     whole: Fingerprint = field(default=(), kw_only=True)
     degrade: bool = False
     no_aging: bool = False

@@ -80,7 +80,7 @@ def exchange(context: Context, fingerprint: tuple[object, ...], parts: Sequence[
             else:
                 group = pipeline.submit_empty(numbers, source=part.source, more=left > 0)
             groups.append((group, pipeline, part.source, result if given is None else None))
-            yield pipeline.room()
+            yield pipeline.window_has_room()
     yield SUBMITTED
     bereft: set[int] = set()
     for group, pipeline, source, result in groups:

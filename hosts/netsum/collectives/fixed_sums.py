@@ -198,5 +198,5 @@ def exact_sum(
     pipeline.verdict.raise_failure(None)
     result = np.zeros(len(blocks), array.dtype)
     for group in groups:
-        pipeline.store(group, lanes, result)
+        pipeline.decode(group, lanes, result)
     return pipeline.partition.parts(result)

@@ -49,13 +49,13 @@ class Negotiation:
         """``opening`` is how this rank's first block begins, ``call`` the call in words."""
         self._own = own
         self._opening = opening
-        self._call = call
+        self._text = call
         self.values: Codes = np.zeros(len(own), np.uint16)
         self.missing = 0
         self.first: Codes | None = None
         self.verdict = Verdict()
         self.answered = False
-        self.call = 0  # of the first block's result
+        self.result_fingerprint = 0  # of the first block's result
         self.differ = False  # the first block's result has arrived and says that the ranks made different calls
         self.members: int | None = None  # that were in the first block
         self.late = False
@@ -70,7 +70,7 @@ class Negotiation:
         self.late |= header.age_op == AgeOp.LATE
         self.no_contributor = not header.data_cnt
         self.members = header.worker_cnt
-        self.call = header.call_fingerprint
+        self.result_fingerprint = header.call_fingerprint
         if len(payload) >= CHUNK_BYTES:
             alike = payload[: len(self._opening)] == self._opening
             if len(self._own) or not alike:
@@ -100,12 +100,12 @@ class Negotiation:
             self.values[:head] = self.first[FINGERPRINT_LANES : FINGERPRINT_LANES + head]
 
     def _different(self) -> str:
-        ours = f"this rank's is {self._call}"
+        ours = f"this rank's is {self._text}"
         if self.first is None:
             others = "the others' are not known"
         elif (theirs := other_call(self.first[:FINGERPRINT_LANES], np.frombuffer(self._opening, CODE_WIRE))) is None:
             others = "the others made several"
-        elif theirs == truncated(self._call):
+        elif theirs == truncated(self._text):
             others = "another rank's has other options, or counts"
         else:
             others = f"another rank's is {theirs}"
@@ -164,13 +164,13 @@ def begin_unopened(context: Context, fingerprint: Fingerprint, blocks: int, expo
     another call. Only for jobs that wait for every rank: elsewhere a late rank learns from the opening what the others do."""
     own = CallFingerprint.of(fingerprint + context.whole)
     state = 0 if exponents is None else zlib.crc32(exponents.astype("<i8", copy=False).data)
-    context.progress.call, context.call = own.text, header_fingerprint(own.digest ^ state, blocks)
+    context.progress.text, context.call_fingerprint = own.text, header_fingerprint(own.digest ^ state, blocks)
 
 
 def _open(context: Context, fingerprint: Fingerprint, codes: Codes, own_error: CallError | None) -> Negotiation:
     """Submit the first block of a call. Its result tells whether all ranks make the same call."""
     opening, _, text = CallFingerprint.of(fingerprint + context.whole)
-    context.progress.call, context.progress.opening = text, 1
+    context.progress.text, context.progress.opening = text, 1
     agreed = Negotiation(codes, opening, text)
     agreed.abstains = not context.contribute
     block = Block(context.gen, Op.MAX, CODE_LANE, no_aging=context.no_aging)
@@ -198,7 +198,7 @@ def negotiate(context: Context, fingerprint: Fingerprint, codes: Codes, own_erro
     agreed = _open(context, fingerprint, codes, own_error)
     yield lambda: agreed.answered
     if agreed.verdict.highest == Status.ABORT:
-        yield from take_remaining(context, agreed.call, 1, Op.MAX, CODE_LANE)
+        yield from take_remaining(context, agreed.result_fingerprint, 1, Op.MAX, CODE_LANE)
     agreed.check(own_error)
     agreed.missing = _submit_codes(context, codes, min(len(codes), FIRST_CODES), agreed)
     if context.session.combiner == "others":  # a message of codes would wait behind those of data, at each of its steps

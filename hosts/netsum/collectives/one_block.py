@@ -80,7 +80,7 @@ class OneBlock:
         """Send the block; ends when it has its result."""
         context = self._context
         block = Block(context.gen, Op.SUM, self._form.lane, self._encoded(), no_aging=context.no_aging, final=True)
-        block.call_fingerprint, block.on_result = context.call, self._record_result
+        block.call_fingerprint, block.on_result = context.call_fingerprint, self._record_result
         context.session.submit(block)
         yield lambda: self._header is not None
         if (header := self._header) is not None and header.status == Status.ABORT:

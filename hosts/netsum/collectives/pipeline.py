@@ -170,7 +170,7 @@ class BlockPipeline:
         """The flow that sends a padded array (:meth:`BlockPartition.padded`) and returns its result, also padded, in the
         lanes' dtype. With ``skip_zeros``, blocks that are zeros on every rank are not sent. With ``settle``, blocks in which a
         rank has a NaN or an infinity are sent last, after its flow, which agrees on them."""
-        result = self.room_for(array, lanes.dtype)
+        result = self.result_for(array, lanes.dtype)
         pending: deque[BlockGroup] = deque()
         for group_numbers in self.groups():
             yield agreed.known(group_numbers)
@@ -185,7 +185,7 @@ class BlockPipeline:
                 rows = np.where(abstained[:, None], np.zeros(1, rows.dtype), rows)
             final = group_numbers.stop == self.partition.number
             pending.append(self.submit(lanes.encode(rows, numbers), numbers, abstained=abstained, final=final))
-            yield self.room()
+            yield self.window_has_room()
             self._receive(pending, lanes, result)
         if settle is not None:
             yield agreed.complete
@@ -196,7 +196,7 @@ class BlockPipeline:
             for first in range(0, len(unsettled), self._group):
                 numbers = unsettled[first : first + self._group]
                 pending.append(self.submit(lanes.encode(self.partition.rows(array, numbers), numbers), numbers))
-                yield self.room()
+                yield self.window_has_room()
                 self._receive(pending, lanes, result)
         yield SUBMITTED
         while pending:
@@ -205,7 +205,7 @@ class BlockPipeline:
         self.verdict.raise_failure(None)
         return result
 
-    def room_for(self, array: Array, dtype: np.dtype[Any]) -> Array:
+    def result_for(self, array: Array, dtype: np.dtype[Any]) -> Array:
         """Room for the result of a padded array: the caller's ``out`` if possible. Zeros where this rank gets none."""
         if self.partition.owned(self._context.rank, ()) is not None:
             return np.zeros(len(array), dtype)
@@ -225,12 +225,12 @@ class BlockPipeline:
             group = pending.popleft()
             self.finish(group)
             if self.verdict.highest == Status.OK:
-                self.store(group, lanes, result)
+                self.decode(group, lanes, result)
 
-    def store(self, group: BlockGroup, lanes: Lanes, result: Array) -> None:
-        self.put(group, result, lambda out: lanes.decode(group.lanes, group.numbers, group.data_cnt, group.worker_cnt, out))
+    def decode(self, group: BlockGroup, lanes: Lanes, result: Array) -> None:
+        self.write(group, result, lambda out: lanes.decode(group.lanes, group.numbers, group.data_cnt, group.worker_cnt, out))
 
-    def put(self, group: BlockGroup, result: Array, decode: Callable[[Array | None], Array]) -> None:
+    def write(self, group: BlockGroup, result: Array, decode: Callable[[Array | None], Array]) -> None:
         """Put a group's values into the result: where ``decode`` makes them, if it takes the place that it is offered."""
         out = self.partition.view(result, group.numbers) if group.owned is None else None
         if (rows := decode(out)) is not out:
@@ -242,7 +242,7 @@ class BlockPipeline:
         group.report_to(self._context.report, overflowed=self._context.contribute)
         self.missed += group.missed()
 
-    def room(self) -> Condition:
+    def window_has_room(self) -> Condition:
         """The condition that the window has taken most of what was submitted, so that the next group can be converted."""
         session = self._context.session
         return lambda: session.queued < self._group
@@ -269,7 +269,7 @@ class BlockPipeline:
         rows[:, HEADER_BYTES:].view(WIRE_LANES[self.lane])[:] = lanes
         like = Block(self._context.gen, self.op, self.lane, rows[0, HEADER_BYTES:].data, no_aging=self._context.no_aging)
         like.dest, like.more, like.source = self.partition.owner[numbers[0]], more, source
-        like.call_fingerprint = self._context.call
+        like.call_fingerprint = self._context.call_fingerprint
         like.floats, like.number = self._floats, int(numbers[0])  # floats are never left out
         if self._floats and not self._context.session.by_chain:
             raise DesynchronizedError("the job's members no longer add floats, in the middle of a call with scale='float'")
@@ -325,7 +325,7 @@ def send_at_once(context: Context, pipeline: BlockPipeline, encode: Encode, erro
         begun, final = numbers.stop, numbers.stop == pipeline.partition.number
         groups.append(pipeline.submit(lanes, numbers, statuses, final=final))
         if not final:
-            yield pipeline.room()
+            yield pipeline.window_has_room()
     yield lambda: not sum([group.missing for group in groups])
     if (call := groups[0].aborted) is not None:
         yield from take_remaining(context, call, begun, pipeline.op, pipeline.lane)

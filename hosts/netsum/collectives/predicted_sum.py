@@ -111,7 +111,7 @@ class _PredictedSum:
         mean = options.op == "mean"
         lanes = FloatLanes(lane, context.workers, array.dtype, self._exponents_of, mean, self._dither)
         self._lanes = lanes if options.residual is None else keeping(lanes, partition, options.residual)
-        self.result = self.pipeline.room_for(self._blocks, array.dtype)
+        self.result = self.pipeline.result_for(self._blocks, array.dtype)
 
     def _exponents_of(self, numbers: Numbers) -> NDArray[np.int64]:
         return pick(self.exponents, numbers)
@@ -148,7 +148,7 @@ class _PredictedSum:
             self.pipeline.partition.blank(integers, group.numbers)
             largest.append(magnitudes([integers]).astype(np.float64))
             values = partial(self._lanes.values, integers, group.numbers, group.worker_cnt)
-            self.pipeline.put(group, self.result, values)
+            self.pipeline.write(group, self.result, values)
             refused += group.statuses
         sums = np.concatenate(largest)
         doubtful = (sums < smallest) & (self.exponents > LOWEST)
@@ -181,7 +181,7 @@ class _PredictedSum:
             rows = self.pipeline.partition.rows(self._blocks, numbers)
             group = self.pipeline.submit(self._lanes.encode(rows, numbers), numbers)
             yield group.complete
-            self.pipeline.store(group, self._lanes, self.result)
+            self.pipeline.decode(group, self._lanes, self.result)
 
     def note_quantum(self) -> None:
         largest = int(self.exponents.max())

@@ -174,7 +174,7 @@ class InFlight:
         """The blocks, if they are alike."""
         return self.blocks if self.packet is None and isinstance(self.blocks, BlockBatch) else None
 
-    def alone(self, serial: int) -> InFlight:
+    def split_off(self, serial: int) -> InFlight:
         """One of the blocks, which from now on is no longer like the others."""
         if (batch := self.batch) is None:
             return self
@@ -225,12 +225,12 @@ class Contributions:
 # Checks whether a result can belong to a block.
 
 
-def is_of(block: Block, header: Header) -> bool:
+def is_same_call(block: Block, header: Header) -> bool:
     """True if a packet is about this block's call, not one that another rank has made in its place."""
     return header.gen_id == block.gen and header.call_fingerprint == block.call_fingerprint
 
 
-def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -> bool:
+def is_plausible(block: Block, header: Header, room: int, workers: int, degrade: bool) -> bool:
     """True if a result with status OK and ``room`` bytes after its header can be this block's: the same operation, a plausible
     number of workers (fewer in a job that ``degrade``s), and not cut off."""
     size = header.payload_bytes
@@ -247,7 +247,7 @@ def fits(block: Block, header: Header, room: int, workers: int, degrade: bool) -
     )
 
 
-def ordinary(header: Header, size: int) -> bool:
+def is_ordinary(header: Header, size: int) -> bool:
     """True if a result with ``size`` bytes after its header is OK and whole, and every rank is in it."""
     return header.status == Status.OK and not header.degraded and header.age_op == AgeOp.NORMAL and size == header.payload_bytes
 
@@ -263,7 +263,7 @@ def is_early(header: Header) -> bool:
     return bool(header.early) and header.status == Status.OK
 
 
-class Copies:
+class EarlyPayloads:
     """A payload for each block, kept until a result says that every rank has answered, and that it has this payload.
 
     A rank gets payloads of blocks that it has not come to yet. They are less than two windows ahead of its oldest: a rank that

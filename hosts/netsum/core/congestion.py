@@ -38,7 +38,7 @@ AHEAD: Final = 1.25
 
 class CongestionWindow:
     """``window`` is how many blocks may be in flight, ``share`` the average share of marked results in a window of them that has
-    some. No block may leave before ``until`` (seconds), which is 0.0 while none has to wait for its turn."""
+    some. No block may leave before ``paced_until`` (seconds), which is 0.0 while none has to wait for its turn."""
 
     def __init__(self, most: int) -> None:
         """``most`` is the job's window."""
@@ -51,7 +51,7 @@ class CongestionWindow:
         self._round = most  # what it still lacks
         self._credit = 0.0  # blocks that may leave now
         self._filled = 0.0  # when it was last increased
-        self.until = 0.0
+        self.paced_until = 0.0
 
     def limit(self, most: int) -> None:
         """From now on the window is at most this large."""
@@ -110,7 +110,7 @@ class CongestionWindow:
     def room(self, now: float, in_flight: int, rtt: float | None) -> int:
         """The number of blocks that may leave now, with ``in_flight`` in flight; ``rtt`` is a round trip in seconds, if known."""
         room = int(self.window) - in_flight
-        self.until = 0.0
+        self.paced_until = 0.0
         if self.window >= self._most or not rtt:
             self._filled, self._credit = now, self.window
             return room
@@ -118,7 +118,7 @@ class CongestionWindow:
         self._credit = min(self._credit + rate * (now - self._filled), burst)
         self._filled = now
         if room > self._credit:
-            self.until = now + max((1 - self._credit % 1) / rate, SHORTEST)
+            self.paced_until = now + max((1 - self._credit % 1) / rate, SHORTEST)
         return min(room, int(self._credit))
 
     def sent(self, number: int) -> None:

@@ -21,8 +21,8 @@ LONGEST_PAUSE: Final = 0.04
 
 
 class PriorityBackoff:
-    """The number of blocks that may be in flight. None is sent before ``until`` (seconds), which is 0.0 when there is no job
-    to give way to."""
+    """The number of blocks that may be in flight. None is sent before ``paused_until`` (seconds), which is 0.0 when there is no
+    job to give way to."""
 
     def __init__(self, window: int, block_exp_ms: float = 0.0) -> None:
         """``block_exp_ms`` is 0 in a job whose blocks do not age."""
@@ -30,7 +30,7 @@ class PriorityBackoff:
         self._window = window
         self._limit = window
         self._pause = 0.0
-        self.until = 0.0
+        self.paused_until = 0.0
 
     def narrow(self, window: int) -> None:
         """Limit the blocks in flight to ``window``: what is to be no more than the job's window."""
@@ -41,13 +41,13 @@ class PriorityBackoff:
         """Count a result, with or without ``backoff``, or ``number`` results without."""
         if not backoff:
             self._limit = min(self._limit + number, self._window)
-            self._pause = self.until = 0.0
+            self._pause = self.paused_until = 0.0
             return
-        if now >= self.until:  # else the block was in flight when the pause began
+        if now >= self.paused_until:  # else the block was in flight when the pause began
             self._pause = min(2 * self._pause or SHORTEST_PAUSE, self._longest)
-            self.until = now + self._pause
+            self.paused_until = now + self._pause
         self._limit = 1
 
     def room(self, now: float) -> int:
         """Blocks that may be in progress now; 0 in a pause."""
-        return self._limit if now >= self.until else 0
+        return self._limit if now >= self.paused_until else 0

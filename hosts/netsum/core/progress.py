@@ -56,10 +56,10 @@ def nested(flow: Flow) -> Flow:
 
 @dataclass
 class CallProgress:
-    """The ``call`` in words, the id of its ``first`` block, its number of ``opening`` blocks, in which the ranks agree, and of
-    ``blocks`` of data, of which ``skipped`` are not sent. What is not known yet is empty or 0."""
+    """The call in words (``text``), the id of its ``first`` block, its number of ``opening`` blocks, in which the ranks agree,
+    and of ``blocks`` of data, of which ``skipped`` are not sent. What is not known yet is empty or 0."""
 
-    call: str = ""
+    text: str = ""
     first: int | None = None
     opening: int = 0
     blocks: int = 0
@@ -68,10 +68,10 @@ class CallProgress:
     def describe(self, base: int) -> str:
         """The progress of the call if every result below block ``base`` is held; only the call if its size is not known."""
         if self.first is None or not self.blocks:
-            return self.call
+            return self.text
         held = max(0, id_distance(base, self.first))  # 0: an earlier call is in progress
         done = min(max(0, held - self.opening) + self.skipped * (held > self.opening), self.blocks)
-        return f"{self.call}: {done:,} of {self.blocks:,} blocks done"
+        return f"{self.text}: {done:,} of {self.blocks:,} blocks done"
 
 
 class Work(Generic[Result]):
@@ -254,9 +254,9 @@ class ProgressEngine(Generic[AnyWork]):
         self._background: BackgroundProgress | None = None
         self._failure: BaseException | None = None
         self._closed = False
-        self._batch = 0  # how many packets came last
-        self._unseen = False  # whether there is anything that flows may not have seen
-        self._attend()
+        self._last_batch = 0  # how many packets came last
+        self._events_pending = False  # whether there is anything that flows may not have seen
+        self._start_background()
 
     @property
     def busy(self) -> bool:
@@ -271,7 +271,7 @@ class ProgressEngine(Generic[AnyWork]):
             if self._closed:
                 raise ClosedError(f"the {self._session.name} is closed")
             self._works.append(work)
-            self._unseen = True
+            self._events_pending = True
             if background and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
                 self._thread.start()
@@ -317,8 +317,8 @@ class ProgressEngine(Generic[AnyWork]):
         session = self._session
         try:
             if session.recover():
-                self._attend()
-            if self._unseen:
+                self._start_background()
+            if self._events_pending:
                 self._advance()
             due = session.next_deadline()
             if due is not None and due <= time.monotonic():
@@ -337,8 +337,8 @@ class ProgressEngine(Generic[AnyWork]):
             raise
 
     def _receive(self, patience: float) -> None:
-        self._unseen = True
-        self._batch = self._session.receive(patience)
+        self._events_pending = True
+        self._last_batch = self._session.receive(patience)
         self._advance()
 
     def _patience(self, until: float | None) -> float:
@@ -354,14 +354,14 @@ class ProgressEngine(Generic[AnyWork]):
         for moment in (session.next_deadline(), until, *[work.deadline for work in works]):
             if moment is not None and moment < end:
                 end = moment
-        if self._batch < session.awaited // _SHARES and rtt and end > now:
+        if self._last_batch < session.awaited // _SHARES and rtt and end > now:
             time.sleep(min(rtt / _SHARES, end - now))
             now = time.monotonic()
         return max(0.0, end - now)
 
     def _advance(self) -> None:
         """Resume flows until none can continue; start the next one once the one before has submitted everything."""
-        self._unseen = False
+        self._events_pending = False
         works, moved = self._works, True
         while moved and works:
             moved = False
@@ -407,7 +407,7 @@ class ProgressEngine(Generic[AnyWork]):
         while works and works[0].over:
             works.popleft()
 
-    def _attend(self) -> None:
+    def _start_background(self) -> None:
         if self._session.needs_background_progress and self._background is None:
             self._background = BackgroundProgress(self._progress, self._session.fileno)
 

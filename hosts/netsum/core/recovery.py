@@ -1,4 +1,4 @@
-"""Recovery when results stop: it queries the controller, recovers or fails the calls, and explains timeouts."""
+"""Recovery when results stop: query the controller, continue in another epoch or fail the calls, and explain timeouts."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from netsum.errors import CallTimeoutError, CommunicatorError, NetsumError, NotR
 from netsum.transports.base import Transport
 from netsum.wire.schema import Outcome
 
-# Notices when a member receives nothing new: the job may have moved on without it.
+# When a member receives nothing new, the job may have moved on without it.
 
 
 PATIENCE: Final = 1.0
-"""Seconds that a block waits for its result before the controller is asked."""
+"""Seconds that a block waits for its result before the controller is queried."""
 MAX_PATIENCE: Final = 4.0
-SPREAD: Final = 0.01
-"""Seconds for each rank of the job, up to which a rank waits longer, at random: otherwise all ranks would ask at once."""
-LOOK: Final = 5.0
-"""Seconds between two questions that one member asks for all in a job without a switch, where no member is refused."""
+JITTER: Final = 0.01
+"""Seconds for each rank of the job, up to which a rank waits longer, at random: otherwise all ranks would query at once."""
+POLL_INTERVAL: Final = 5.0
+"""Seconds between two queries of one member for all in a job without a switch, where no member is refused."""
 
 
 class InactivityTimer:
-    """Tells when to ask: after a while without results, then after twice as long, up to a cap. ``moved`` is when the last
-    awaited result arrived, or the waiting began."""
+    """The timer of the queries: after a while without results, then after twice as long, up to a cap. ``last_progress`` is when
+    the last awaited result arrived, or the waiting began."""
 
     def __init__(self, ranks: int = 0, seed: int | None = None) -> None:
         """``ranks`` of the job."""
-        self.moved = 0.0
+        self.last_progress = 0.0
         self._base = -1
         self._since = 0.0
         self._patience = PATIENCE
-        self._spread = ranks * SPREAD
+        self._spread = ranks * JITTER
         self._random = random.Random(seed)
         self._extra = self._random.uniform(0.0, self._spread)
-        self._looked = time.monotonic()
+        self._polled = time.monotonic()
 
-    def too_long(self, base: int, now: float, *, waiting: bool) -> bool:
-        """True if the caller should ask now. All results below ``base`` are held; ``waiting`` says whether more are awaited."""
+    def expired(self, base: int, now: float, *, waiting: bool) -> bool:
+        """True if the caller should query now. All results below ``base`` are held; ``waiting`` says whether more are awaited."""
         if base != self._base or not waiting:
             self._base, self._since, self._patience = base, now, PATIENCE
-            self.moved = now
+            self.last_progress = now
             return False
         if now - self._since < self._patience + self._extra:
             return False
@@ -55,11 +55,11 @@ class InactivityTimer:
         self._extra = self._random.uniform(0.0, self._spread)
         return True
 
-    def look(self, now: float) -> bool:
-        """True if the caller should ask although nothing is amiss, because a job without a switch may have been given one."""
-        if now - self._looked < LOOK:
+    def poll_due(self, now: float) -> bool:
+        """True if the caller should query although nothing is amiss, because a job without a switch may have been given one."""
+        if now - self._polled < POLL_INTERVAL:
             return False
-        self._looked = now
+        self._polled = now
         return True
 
 
@@ -69,90 +69,97 @@ class InactivityTimer:
 # answers no rank. As long as results arrive, no rank is late: the call was too large for its timeout.
 
 
-STILL: Final = 1.0
+LATE_AFTER: Final = 1.0
 """Seconds without a result (or half the call's timeout, if that is less) after which a rank counts as late."""
-ANSWER: Final = 3.0
-"""Seconds that the controller has to say whom a block waits for."""
+REPLY_TIMEOUT: Final = 3.0
+"""Seconds that the controller has to reply for whom a block waits."""
 
 
 class TimeoutDiagnosis:
-    """Explains one communicator's timeouts. ``explain(block_id)`` asks the controller whom a block waits for."""
+    """Explains one communicator's timeouts. ``explain(block_id)`` queries the controller for whom a block waits."""
 
     def __init__(self, explain: Callable[[int], BlockedOn] | None) -> None:
         self._explain = explain
         self._early: BackgroundRequest[BlockedOn] | None = None
 
-    def foresee(self, work: Work[Any], endpoint: Endpoint, silence: InactivityTimer, now: float) -> None:
-        """Ask ahead of the deadline, if there is time: no call then waits for a controller that does not answer."""
-        if work.timeout is None or work.deadline is None or work.timeout < 2 * ANSWER or now < work.deadline - ANSWER:
+    def query_early(self, work: Work[Any], endpoint: Endpoint, inactivity: InactivityTimer, now: float) -> None:
+        """Query ahead of the deadline, if there is time: no call then waits for a controller that does not answer."""
+        if (
+            work.timeout is None
+            or work.deadline is None
+            or work.timeout < 2 * REPLY_TIMEOUT
+            or now < work.deadline - REPLY_TIMEOUT
+        ):
             return
-        if self._early is None and self._waits(work, endpoint, silence, now):
+        if self._early is None and self._waits(work, endpoint, inactivity, now):
             self._early = self._request(endpoint, now)
 
-    def _waits(self, work: Work[Any], endpoint: Endpoint, silence: InactivityTimer, now: float) -> bool:
+    def _waits(self, work: Work[Any], endpoint: Endpoint, inactivity: InactivityTimer, now: float) -> bool:
         assert work.timeout is not None
-        return endpoint.base < endpoint.next_serial and now - silence.moved >= min(STILL, work.timeout / 2)
+        return endpoint.base < endpoint.next_serial and now - inactivity.last_progress >= min(LATE_AFTER, work.timeout / 2)
 
     def _request(self, endpoint: Endpoint, now: float) -> BackgroundRequest[BlockedOn] | None:
         explain, block = self._explain, endpoint.block_id(endpoint.base)
         return None if explain is None or endpoint.explain(now) is not None else BackgroundRequest(lambda: explain(block))
 
-    def error(self, work: Work[Any], endpoint: Endpoint, silence: InactivityTimer, now: float) -> CallTimeoutError:
-        """The error of a call that has timed out; waits for the controller's answer, at most :data:`ANSWER`."""
+    def error(self, work: Work[Any], endpoint: Endpoint, inactivity: InactivityTimer, now: float) -> CallTimeoutError:
+        """The error of a call that has timed out; waits for the reply, at most :data:`REPLY_TIMEOUT`."""
         within = f"within {work.timeout:g} s"
         progress = work.progress.describe(endpoint.block_id(endpoint.base))
         if endpoint.base == endpoint.next_serial:
             return CallTimeoutError("; ".join(filter(None, [f"the call did not end {within}", progress])))
         block = endpoint.block_id(endpoint.base)
-        sentence, missing = self._whom(work, endpoint, silence, now)
+        sentence, missing = self._blocked_on(work, endpoint, inactivity, now)
         reasons = [f"no result for block {block} (generation {work.gen}) {within}", progress, sentence]
         if not endpoint.stats.packets_received:
             reasons.append(f"nothing at all has come from the {endpoint.combiner}")
         return CallTimeoutError("; ".join(filter(None, reasons)), block, missing)
 
-    def _whom(self, work: Work[Any], endpoint: Endpoint, silence: InactivityTimer, now: float) -> BlockedOn:
-        if not self._waits(work, endpoint, silence, now):
+    def _blocked_on(self, work: Work[Any], endpoint: Endpoint, inactivity: InactivityTimer, now: float) -> BlockedOn:
+        if not self._waits(work, endpoint, inactivity, now):
             return "results were still arriving: it needs more time", ()
         known = endpoint.explain(now)
         if known is not None:
             return known
         early, self._early = self._early, None
-        if early is not None and not early.answered():
+        if early is not None and not early.done():
             return _UNKNOWN
-        question = self._request(endpoint, now)  # the early answer may no longer be true
-        if question is None:
+        query = self._request(endpoint, now)  # the early reply may no longer be true
+        if query is None:
             return "", ()
-        return question.answer() if question.answered(ANSWER) else _UNKNOWN
+        return query.result() if query.done(REPLY_TIMEOUT) else _UNKNOWN
 
 
 _UNKNOWN: Final[BlockedOn] = ("whom it waits for is not known: the controller does not answer", ())
 
 
-# When the switch suddenly refuses a member or falls silent, the member asks the controller what has become of the job.
+# When the switch suddenly refuses a member or falls silent, the member queries the controller for the job's state.
 #
 # A switch that has restarted knows no job. The controller installs the job again in a new epoch that *resumes* the old
 # one: every rank reports the first block whose result it lacks, and all continue from the lowest, using the
 # contributions that they kept (docs/protocol.md, "Epochs"). If no switch is left, the members combine in that epoch
 # themselves.
 #
-# A question changes nothing: until it is answered, however long that takes, the rank sends as before. Only once it has
-# been told that another epoch is about to resume its own does it stop, and report: so what it reports stays true.
+# A query changes nothing: until it is answered, however long that takes, the rank sends as before. Only once it has
+# a reply says that another epoch is about to resume its own does it stop, and report: so what it reports stays true.
 
 
-ASKABLE: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.OUT_OF_WINDOW})
+RECOVERABLE: Final = frozenset(
+    {Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT, Outcome.STALE, Outcome.OUT_OF_WINDOW}
+)
 """Refusals that a new epoch may explain."""
-_LASTING: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT})
+_AFTER_RESTART: Final = frozenset({Outcome.UNKNOWN_JOB, Outcome.NOT_MEMBER, Outcome.WRONG_PORT})
 """Of these, the ones that a restarted switch may send before the controller has noticed the restart."""
-PAUSE: Final = 0.1
-"""Least seconds between two questions."""
-BRIEF: Final = 0.02
-"""Seconds for which a rank that is refused waits for an answer on the spot: most come at once."""
-LONGEST: Final = 2.0
-"""Seconds after which a question is abandoned, even if an answer trickles in byte by byte."""
+QUERY_INTERVAL: Final = 0.1
+"""Least seconds between two queries."""
+INLINE_WAIT: Final = 0.02
+"""Seconds for which a rank that is refused waits for the reply before it goes on: most come at once."""
+QUERY_TIMEOUT: Final = 2.0
+"""Seconds after which a query is abandoned, even if its reply trickles in byte by byte."""
 
 
 class Stopped(NamedTuple):
-    """The report of a rank that has stopped: it was told of ``next_epoch``, which is to resume its own, and ``needs`` is the
+    """The report of a rank that has stopped: a reply named ``next_epoch``, which is to resume its own, and ``needs`` is the
     first block whose result it lacks."""
 
     next_epoch: int
@@ -171,7 +178,7 @@ class Recovery:
         request: Callable[[int, RejoinReport], Descriptor],
         open_transport: Callable[[Descriptor], Transport],
     ) -> None:
-        """``request(epoch, report)`` asks the controller once. It returns the current descriptor, or raises
+        """``request(epoch, report)`` queries the controller once. It returns the current descriptor, or raises
         :class:`NotReadyError` if there is none yet, or the error that ends the communicator. ``report`` is
         the member's report or, as long as it goes on, what it waits for."""
         self.descriptor = descriptor
@@ -179,22 +186,22 @@ class Recovery:
         self._request = request
         self._open = open_transport
         self._refusal: BlockRejected | None = None
-        self._question: BackgroundRequest[Descriptor] | None = None
-        self._about: BlockRejected | None = None  # what the question was asked for
-        self._wonders = False
+        self._pending: BackgroundRequest[Descriptor] | None = None
+        self._cause: BlockRejected | None = None  # of the query, if a refusal was
+        self._inactive = False
         self._next_epoch: int | None = None  # which is about to resume this one
         self._next = 0.0
 
-    def begin(self, refusal: BlockRejected) -> bool:
-        """True if this refusal is worth a question; :meth:`due` then says when."""
-        if refusal.reason not in ASKABLE:
+    def note_refusal(self, refusal: BlockRejected) -> bool:
+        """Note a refusal. True if a new epoch may explain it: then a query is :meth:`due`."""
+        if refusal.reason not in RECOVERABLE:
             return False
         self._refusal = refusal
         return True
 
-    def wonder(self) -> None:
-        """Nothing has arrived for a while, which is worth a question too."""
-        self._wonders = True
+    def note_inactivity(self) -> None:
+        """Note that nothing has arrived for a while, for which a query is due, too."""
+        self._inactive = True
 
     @property
     def stopped(self) -> bool:
@@ -203,50 +210,50 @@ class Recovery:
         return self._next_epoch is not None
 
     def due(self, now: float) -> bool:
-        """True if the caller should ask now, or to look for an answer."""
-        return self._question is not None or (self._is_in_doubt and now >= self._next)
+        """True if the caller should call :meth:`request` now."""
+        return self._pending is not None or (self._is_uncertain and now >= self._next)
 
     @property
-    def _is_in_doubt(self) -> bool:
-        return self._refusal is not None or self._wonders or self.stopped
+    def _is_uncertain(self) -> bool:
+        return self._refusal is not None or self._inactive or self.stopped
 
     def request(self, needs: int, now: float, waits: Waits | None = None) -> Descriptor | None:
-        """Ask once, or look for the answer. Returns the descriptor of the epoch to continue in; None if there is no answer
+        """Query, or take the reply if it has come. Returns the descriptor of the epoch to continue in; None if there is no reply
         yet, or nothing has changed. Raises the error that ends the communicator."""
-        question = self._question
-        if question is None:
-            epoch, self._about = self.descriptor.epoch, self._refusal
+        query = self._pending
+        if query is None:
+            epoch, self._cause = self.descriptor.epoch, self._refusal
             report = waits if self._next_epoch is None else Stopped(self._next_epoch, needs)
-            question = self._question = BackgroundRequest(lambda: self._request(epoch, report))
-            if self._about is not None or self.stopped:  # else there are packets to send and to receive
-                question.answered(BRIEF)
-        if not question.answered() and time.monotonic() - question.begun < LONGEST:
+            query = self._pending = BackgroundRequest(lambda: self._request(epoch, report))
+            if self._cause is not None or self.stopped:  # else there are packets to send and to receive
+                query.done(INLINE_WAIT)
+        if not query.done() and time.monotonic() - query.begun < QUERY_TIMEOUT:
             return None
-        self._question = None
-        return self._received(question, now)
+        self._pending = None
+        return self._received(query, now)
 
-    def _received(self, question: BackgroundRequest[Descriptor], now: float) -> Descriptor | None:
-        refusal = self._about
-        self._next = now + PAUSE
+    def _received(self, query: BackgroundRequest[Descriptor], now: float) -> Descriptor | None:
+        refusal = self._cause
+        self._next = now + QUERY_INTERVAL
         try:
-            if not question.answered():
+            if not query.done():
                 raise NotReadyError("the controller does not answer")
-            answer = question.answer()
+            answer = query.result()
         except NotReadyError as error:
             self.reason = str(error)
-            self._wonders = error.retry > 0  # else it is away, and may be back before anything happens
+            self._inactive = error.retry > 0  # else it is away, and may be back before anything happens
             if error.next_epoch in (None, self._next_epoch):
-                self._next = now + max(PAUSE, error.retry)
+                self._next = now + max(QUERY_INTERVAL, error.retry)
             else:  # stop, and report
                 self._next_epoch, self._next = error.next_epoch, now
             return None
-        self._wonders, self._next_epoch = False, None
+        self._inactive, self._next_epoch = False, None
         if answer.epoch != self.descriptor.epoch:
             return answer
         if refusal is None:
             self.reason = ""
-            return None  # a refusal that came since is another question
-        if refusal.reason not in _LASTING:
+            return None  # a refusal that came since is another query
+        if refusal.reason not in _AFTER_RESTART:
             raise CommunicatorError(f"the switch refuses block {refusal.serial} of this epoch: {refusal}")
         self.reason = f"the switch refuses this rank ({_name(refusal)}), and the controller knows of no change"
         self._refusal = None
@@ -255,8 +262,8 @@ class Recovery:
     def resumed(self, descriptor: Descriptor) -> Transport:
         """Move to the new epoch; returns its transport. The old one must be closed."""
         self.descriptor = descriptor
-        self._refusal, self._wonders, self._next_epoch = None, False, None
-        self._question = None
+        self._refusal, self._inactive, self._next_epoch = None, False, None
+        self._pending = None
         self.reason = ""
         try:
             return self._open(descriptor)

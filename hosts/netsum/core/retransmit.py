@@ -33,7 +33,7 @@ class RttEstimator:
         self._lowest = float("inf")  # since the last time that the estimate learnt, or of what it learnt then
 
     def begin_anew(self, rtt: float) -> None:
-        """Forget everything and begin with this sample, because the way has changed."""
+        """Forget everything and begin with this sample, because the path has changed."""
         self.srtt, self._samples, self._lowest = None, 0, float("inf")
         self.learn(rtt)
 
@@ -66,7 +66,7 @@ class RttEstimator:
 # Which packets were overtaken by later ones, and so are probably lost (RACK, RFC 8985, with a count of packets for its
 # reordering window). Pure.
 #
-# Only packets on the same way are compared: the blocks of a job with several roots take different switches, and a
+# Only packets on the same path are compared: the blocks of a job with several roots take different switches, and a
 # slower switch has lost nothing.
 
 
@@ -82,15 +82,15 @@ class RackDetector:
         is one root."""
         self._roots = tuple(roots) or (0,)
         self.stripes = len(self._roots)  # blocks in a row that take every path
-        ways = max(self._roots) + 1
-        self._late = REORDERING * ways  # the ways take turns
+        paths = max(self._roots) + 1
+        self._late = REORDERING * paths  # the paths take turns
         self._count = 0
-        self._newest = [-1] * ways  # by way, the latest transmission that got a result
-        self._doubt = [-1] * ways  # the same, if the result may be for an earlier transmission of the block
-        self._doubts = False  # whether there may be such
+        self._newest = [-1] * paths  # by path, the latest transmission that got a result
+        self._ambiguous = [-1] * paths  # the same, if the result may be for an earlier transmission of the block
+        self._any_ambiguous = False  # whether there may be such
 
-    def way(self, block_id: int) -> int:
-        """The way that a block takes."""
+    def path(self, block_id: int) -> int:
+        """The path that a block takes."""
         return self._roots[block_id % len(self._roots)]
 
     def next_order(self, number: int = 1) -> int:
@@ -99,31 +99,33 @@ class RackDetector:
         self._count += number
         return first
 
-    def arrived(self, way: int, order: int) -> None:
-        self._newest[way] = max(self._newest[way], order)
+    def arrived(self, path: int, order: int) -> None:
+        self._newest[path] = max(self._newest[path], order)
 
-    def perhaps(self, way: int, order: int) -> None:
+    def arrived_ambiguously(self, path: int, order: int) -> None:
         """A block's result has arrived, but perhaps for an earlier transmission."""
-        self._doubt[way] = max(self._doubt[way], order)
-        self._doubts = True
+        self._ambiguous[path] = max(self._ambiguous[path], order)
+        self._any_ambiguous = True
 
     @property
-    def doubtful(self) -> bool:
+    def ambiguous(self) -> bool:
         """True if a result that may be for an earlier transmission would tell something new."""
-        return self._doubts and any(doubt > newest for doubt, newest in zip(self._doubt, self._newest, strict=True))
+        return self._any_ambiguous and any(
+            ambiguous > newest for ambiguous, newest in zip(self._ambiguous, self._newest, strict=True)
+        )
 
-    def believe(self) -> None:
+    def resolve(self) -> None:
         """Assume that those results were for the latest transmission."""
-        self._newest = [max(both) for both in zip(self._doubt, self._newest, strict=True)]
-        self._doubts = False
+        self._newest = [max(both) for both in zip(self._ambiguous, self._newest, strict=True)]
+        self._any_ambiguous = False
 
     def too_young(self, order: int) -> bool:
         """True if neither this transmission nor any later one can have been overtaken."""
         return order + self._late > max(self._newest)
 
-    def overtaken(self, way: int, order: int) -> bool:
-        """True if a transmission was overtaken on its way."""
-        return order + self._late <= self._newest[way]
+    def overtaken(self, path: int, order: int) -> bool:
+        """True if a transmission was overtaken on its path."""
+        return order + self._late <= self._newest[path]
 
 
 # Which blocks are sent again, and when. Pure: the clock is passed in.
@@ -153,18 +155,18 @@ class Sent(Protocol):
 
 
 class Retransmitter:
-    """``again`` are the serials to be sent again, in this order; ``deadline`` is when the timer expires (None: it does not run).
-    After :meth:`look`, ``due`` of them are due, whatever else holds blocks back, and ``stalled`` says that nothing has come
+    """``queue`` has the serials to be sent again, in this order; ``deadline`` is when the timer expires (None: it does not run).
+    After :meth:`on_timer`, ``due`` of them are due, whatever else holds blocks back, and ``stalled`` says that nothing has come
     after what the timer repeated before. ``next_order(number)`` is the order of the next transmission, of which ``number`` are
     numbered."""
 
     def __init__(self, block_id: Callable[[int], int], roots: Sequence[int]) -> None:
         self._block_id = block_id
         self._repeated: set[int] = set()  # serials that the timer has repeated
-        self._twice = 0  # how many of those got a second result since a block got its own at the first try
-        self.trip = RttEstimator()
+        self._spurious = 0  # how many of those got a second result since a block got its own at the first try
+        self.rtt = RttEstimator()
         # Seconds between results, if the timer did not expire meanwhile: what was lost comes when it lets it. A short one counts,
-        # since stragglers lengthen them; not the shortest, since results on two ways may come together.
+        # since stragglers lengthen them; not the shortest, since results on two paths may come together.
         self._gaps: deque[float] = deque(maxlen=SAMPLES)
         self._waited = False  # for a result, to learn such a time
         self.begin_anew(roots)
@@ -173,7 +175,7 @@ class Retransmitter:
         """Nothing is in progress; the ``roots`` may have changed."""
         self._overtaking = RackDetector(roots)
         self.next_order = self._overtaking.next_order
-        self.again: dict[int, None] = {}
+        self.queue: dict[int, None] = {}
         self.deadline: float | None = None
         self._backoff = 1
         self.due, self.stalled = 0, False
@@ -184,32 +186,32 @@ class Retransmitter:
     @property
     def spurious_rto(self) -> bool:
         """True if the timer is faster than a round trip. (The network may have duplicated a few results.)"""
-        return self._twice > 8
+        return self._spurious > 8
 
     def start(self, now: float, pause: float | None = None) -> None:
         if pause is None:
-            pause = max(self.trip.rto, min(GAPS * self._gap, MAX_ESTIMATE))
+            pause = max(self.rtt.rto, min(GAPS * self._gap, MAX_ESTIMATE))
         self.deadline = now + min(pause * self._backoff, MAX_RTO)
 
-    def look(self, sent: Mapping[int, Sent], now: float) -> int:
+    def on_timer(self, sent: Mapping[int, Sent], now: float) -> int:
         """If the timer has expired, repeat what seems overtaken, or else the oldest block, or all if the last repeat was needed
         (a whole flight was lost). Returns how many seem overtaken."""
         self.due, self.stalled = 0, False
         if self.deadline is None or now < self.deadline:
             return 0
         self.deadline, self._latest, self.due, found = None, None, 1, 0
-        if self._overtaking.doubtful:
-            self._overtaking.believe()
+        if self._overtaking.ambiguous:
+            self._overtaking.resolve()
             found = self.find_overtaken(sent)
-            if self.again:
-                self._repeated.update(self.again)
+            if self.queue:
+                self._repeated.update(self.queue)
                 return found
         self.stalled = self._needed and not self.spurious_rto
         self._backoff = 1 if self.stalled else min(2 * self._backoff, 1 << 16)
         self._needed = False
         oldest = sorted(sent) if self.stalled else [min(sent)] if sent else []
-        self.again = {**dict.fromkeys(oldest), **self.again}
-        self._repeated.update(self.again)
+        self.queue = {**dict.fromkeys(oldest), **self.queue}
+        self._repeated.update(self.queue)
         return found
 
     def find_overtaken(self, sent: Mapping[int, Sent]) -> int:
@@ -219,13 +221,13 @@ class Retransmitter:
             order = flight.order + serial
             if self._overtaking.too_young(order):
                 break
-            if serial not in self.again and self._overtaking.overtaken(self._way(serial), order):
+            if serial not in self.queue and self._overtaking.overtaken(self._path(serial), order):
                 found += 1
-                self.again[serial] = None
+                self.queue[serial] = None
         return found
 
-    def _way(self, serial: int) -> int:
-        return self._overtaking.way(self._block_id(serial)) if self._overtaking.stripes > 1 else 0
+    def _path(self, serial: int) -> int:
+        return self._overtaking.path(self._block_id(serial)) if self._overtaking.stripes > 1 else 0
 
     def arrived(self, first: int, number: int, sent: Sent, now: float, *, others: bool) -> None:
         """``number`` results of a flight have arrived, from the serial ``first`` on. Restart the timer if ``others`` are waited
@@ -234,49 +236,49 @@ class Retransmitter:
         first_try, rtt, last = sent.tries == 1, now - sent.time, first + number - 1
         if number > 1:
             for serial in range(max(first, last - self._overtaking.stripes), last):
-                self._overtaking.arrived(self._way(serial), sent.order + serial)
-            self.trip.learn(rtt, number - 1)
-        way, order = self._way(last), sent.order + last
+                self._overtaking.arrived(self._path(serial), sent.order + serial)
+            self.rtt.learn(rtt, number - 1)
+        path, order = self._path(last), sent.order + last
         if first_try:
             if self.spurious_rto:
-                self.trip.begin_anew(rtt)
-            self._twice, self._needed = 0, False
+                self.rtt.begin_anew(rtt)
+            self._spurious, self._needed = 0, False
         if not self.spurious_rto:
             self._backoff = 1
             if not first_try:
                 self._needed = True
-                self._overtaking.perhaps(way, order)
+                self._overtaking.arrived_ambiguously(path, order)
         if first_try and self._latest is not None and now > self._latest:
             self._gaps.append(now - self._latest)
         self.deadline, self._latest = None, now if others else None
         if others:
-            self.start(now, self._doubt(rtt) if self._overtaking.doubtful else None)
+            self.start(now, self._ambiguity_wait(rtt) if self._overtaking.ambiguous else None)
         if first_try:
-            self._overtaking.arrived(way, order)
-            self.trip.learn(rtt)
+            self._overtaking.arrived(path, order)
+            self.rtt.learn(rtt)
 
     @property
     def _gap(self) -> float:
         return sorted(self._gaps)[len(self._gaps) // 4] if self._gaps else 0.0
 
-    def _doubt(self, rtt: float) -> float:
+    def _ambiguity_wait(self, rtt: float) -> float:
         """The seconds to wait for more after a repeated block's result, which came ``rtt`` after the block was first sent: a
         round trip, and as long as the next result takes on a slow link. Where that is not known, once as long as this one
         took."""
         gap = GAPS * self._gap
         if not self._gaps and not self._waited:
             self._waited, gap = True, min(1.5 * rtt, MAX_ESTIMATE)
-        return max(self.trip.srtt or 0.0, gap)
+        return max(self.rtt.srtt or 0.0, gap)
 
-    def gone(self, serial: int, sent: Sent, now: float, *, others: bool) -> None:
+    def lost(self, serial: int, sent: Sent, now: float, *, others: bool) -> None:
         """A block that was waited for is gone. More may be, which only repeating the ``others`` can tell."""
         self._backoff = 1
         self._needed |= sent.tries > 1
-        self._overtaking.arrived(self._way(serial), sent.order + serial)
-        self.deadline = now + (self.trip.srtt or self.trip.rto) if others else None
+        self._overtaking.arrived(self._path(serial), sent.order + serial)
+        self.deadline = now + (self.rtt.srtt or self.rtt.rto) if others else None
 
-    def came_twice(self, serial: int) -> None:
-        self._twice += serial in self._repeated
+    def duplicate(self, serial: int) -> None:
+        self._spurious += serial in self._repeated
 
     def forget(self, end: int) -> None:
         """Blocks up to this serial are no longer kept."""

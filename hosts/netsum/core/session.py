@@ -13,7 +13,7 @@ from netsum.core.blocks import Block, BlockRejected, CallMismatch, id_distance
 from netsum.core.endpoint import GOODBYE_REPEATS, BlockedOn, Endpoint
 from netsum.core.endpoint_factory import resume_endpoint
 from netsum.core.progress import CallProgress, Work
-from netsum.core.recovery import ANSWER, InactivityTimer, Recovery, TimeoutDiagnosis
+from netsum.core.recovery import REPLY_TIMEOUT, InactivityTimer, Recovery, TimeoutDiagnosis
 from netsum.errors import (
     CallTimeoutError,
     DesynchronizedError,
@@ -180,13 +180,13 @@ class JobSession:
         if not works and not self.endpoint.polls_controller:
             return  # nothing is waited for
         endpoint, recovery = self.endpoint, self._recovery
-        late = self._inactivity.too_long(endpoint.base, now, waiting=endpoint.base < endpoint.next_serial)
-        if recovery is not None and (late or (endpoint.polls_controller and self._inactivity.look(now))):
-            recovery.wonder()
+        late = self._inactivity.expired(endpoint.base, now, waiting=endpoint.base < endpoint.next_serial)
+        if recovery is not None and (late or (endpoint.polls_controller and self._inactivity.poll_due(now))):
+            recovery.note_inactivity()
         for work in works:
-            if work.over or work.deadline is None or now < work.deadline - ANSWER:
+            if work.over or work.deadline is None or now < work.deadline - REPLY_TIMEOUT:
                 continue
-            self._diagnosis.foresee(work, endpoint, self._inactivity, now)
+            self._diagnosis.query_early(work, endpoint, self._inactivity, now)
             if now >= work.deadline:
                 error = self._diagnosis.error(work, endpoint, self._inactivity, now)
                 error.add(recovery.reason if recovery is not None else "")
@@ -201,7 +201,7 @@ class JobSession:
             raise MismatchError(
                 f"block {block}: another rank made a different call, or failed in this one; {self._own_call(block)}"
             ) from None
-        if self._recovery is not None and self._recovery.begin(rejection):
+        if self._recovery is not None and self._recovery.note_refusal(rejection):
             self._log.requests(block, str(rejection))
             return
         reason = rejection.reason
@@ -218,7 +218,7 @@ class JobSession:
 
     def _own_call(self, block: int) -> str:
         """The call of this rank that a block belongs to, in words."""
-        begun = [call.call for call in self._calls if call.call and id_distance(block, call.first or 0) >= 0]
+        begun = [call.text for call in self._calls if call.text and id_distance(block, call.first or 0) >= 0]
         return f"this rank's is {begun[-1]}" if begun else "this rank has not begun one"
 
     def abort(self) -> None:

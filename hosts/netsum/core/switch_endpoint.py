@@ -30,13 +30,13 @@ from netsum.core.blocks import (
     BlockRejected,
     CallMismatch,
     Contributions,
-    Copies,
+    EarlyPayloads,
     InFlight,
-    fits,
     id_distance,
     is_early,
-    is_of,
-    ordinary,
+    is_ordinary,
+    is_plausible,
+    is_same_call,
 )
 from netsum.core.congestion import CongestionWindow
 from netsum.core.endpoint import GROUP, Waits
@@ -90,11 +90,11 @@ class SwitchEndpoint:
         self._sent: dict[int, InFlight] = {}
         self._kept: deque[InFlight] = deque()  # all with blocks from base - W on, also those in progress
         self._held: set[int] = set()  # held beyond `base`
-        self._copies = Copies(self._size)
+        self._early = EarlyPayloads(self._size)
         self._retransmitter = Retransmitter(self.block_id, descriptor.roots)
         self.base = self.prefix = self.received_end = self.next_serial = self.submitted = 0
         self.active_size = self._workers - len(descriptor.evicted)
-        self._way = PriorityBackoff(self._size, descriptor.block_exp_ms)
+        self._backoff = PriorityBackoff(self._size, descriptor.block_exp_ms)
         self._congestion = CongestionWindow(self._size)
         self.stats = Stats()
 
@@ -136,7 +136,7 @@ class SwitchEndpoint:
             kept[-1].end = first
         self._sent.clear()
         self._held.clear()
-        self._copies.clear()
+        self._early.clear()
         self._retransmitter.begin_anew(roots)
         self.stats.resumes += 1
         return True
@@ -155,13 +155,13 @@ class SwitchEndpoint:
     def poll(self, now: float) -> Sequence[Packet]:
         """First repeat blocks that have timed out, then send new ones as far as the window allows."""
         packets = SendBatch()
-        self.stats.fast_retransmissions += self._retransmitter.look(self._sent, now)
+        self.stats.fast_retransmissions += self._retransmitter.on_timer(self._sent, now)
         if self._retransmitter.stalled:
             self._congestion.stalled()
-        room = self._congestion.room(now, self._in_flight, self._retransmitter.trip.shortest)
-        if self._retransmitter.again:
+        room = self._congestion.room(now, self._in_flight, self._retransmitter.rtt.shortest)
+        if self._retransmitter.queue:
             room -= self._repeat_all(max(room, self._retransmitter.due), packets)
-        room = min(room, self._way.room(now) - len(self._sent), self.base + self._size - self.next_serial)
+        room = min(room, self._backoff.room(now) - len(self._sent), self.base + self._size - self.next_serial)
         while room > 0 and self._queue:
             room -= self._begin(room, now, packets)
         number = packets.number
@@ -178,12 +178,12 @@ class SwitchEndpoint:
     @property
     def _in_flight(self) -> int:
         """The number of blocks that have been sent and are not about to be repeated."""
-        again = self._retransmitter.again
+        again = self._retransmitter.queue
         return len(self._sent) - (sum(serial in self._sent for serial in again) if again else 0)
 
     def _repeat_all(self, most: int, packets: SendBatch) -> int:
         """Retransmit blocks that are due, at most ``most``; returns their number."""
-        number, again = 0, self._retransmitter.again
+        number, again = 0, self._retransmitter.queue
         for serial in list(again):
             if serial in self._sent:
                 if number >= most:
@@ -200,7 +200,7 @@ class SwitchEndpoint:
             self._congestion.lost(self._in_flight)
 
     def _repeat(self, serial: int, packets: SendBatch) -> None:
-        sent = self._sent.pop(serial).alone(serial)
+        sent = self._sent.pop(serial).split_off(serial)
         assert sent.packet is not None
         self.stats.retransmissions += 1
         sent.tries += 1
@@ -237,7 +237,7 @@ class SwitchEndpoint:
     leave = progress
 
     def apply(self, settings: Settings) -> None:
-        self._way.narrow(settings.window)
+        self._backoff.narrow(settings.window)
 
     def limit_to_buffer(self, holds: Callable[[int], int]) -> None:
         self._congestion.limit(holds(HEADER_BYTES + self._largest))
@@ -254,10 +254,10 @@ class SwitchEndpoint:
         """Always None: only the controller can read the switch's records."""
 
     def next_deadline(self) -> float | None:
-        if self._way.until and self.queued and not self._sent:
-            return self._way.until
-        deadline, paced = self._retransmitter.deadline, self._congestion.until
-        if not paced or not (self.queued or self._retransmitter.again):
+        if self._backoff.paused_until and self.queued and not self._sent:
+            return self._backoff.paused_until
+        deadline, paced = self._retransmitter.deadline, self._congestion.paced_until
+        if not paced or not (self.queued or self._retransmitter.queue):
             return deadline
         return paced if deadline is None else min(deadline, paced)
 
@@ -297,16 +297,16 @@ class SwitchEndpoint:
         serial = self._serial(header.block_id)
         if is_early(header):
             rows = packets.alike(at, self._size)
-            self._copies.put(serial, header, rows, self.base, self.stats)
+            self._early.put(serial, header, rows, self.base, self.stats)
             return len(rows)
         sent = self._sent.get(serial)
         if sent is None:
             self._not_waited_for(serial, header)
             return 1
         like = sent.like(serial)
-        of_it = is_of(like, header)
+        of_it = is_same_call(like, header)
         if of_it and header.status == Status.OK:
-            if fits(like, header, size - HEADER_BYTES, self._workers, self._degrade):
+            if is_plausible(like, header, size - HEADER_BYTES, self._workers, self._degrade):
                 return self._take_results(serial, sent, header, packets, at, now)
             self.stats.malformed += 1
         elif not of_it and header.status not in GIVING_UP:  # which may have another fingerprint
@@ -325,8 +325,8 @@ class SwitchEndpoint:
         follow, take the results of those too that are in the next packets."""
         size = int(packets.sizes[at]) - HEADER_BYTES
         batch = sent.batch
-        if batch is not None and not (ordinary(header, size) and not self._retransmitter.spurious_rto):
-            sent, batch = self._alone(serial), None
+        if batch is not None and not (is_ordinary(header, size) and not self._retransmitter.spurious_rto):
+            sent, batch = self._split_off(serial), None
         rows = packets.rows[at : at + 1]
         if batch is not None and serial == self.base:
             rows, number = packets.alike(at, sent.end - serial), 1
@@ -340,14 +340,14 @@ class SwitchEndpoint:
         for_me = header.dest in (EVERYONE, self._rank)
         notice = for_me and header.status == Status.OK and header.data_cnt and not payloads.shape[1]
         if notice and not (like.op == Op.COPY and like.payload):  # a COPY's source needs no copy of its own
-            payloads = self._copies.of(serial, header, len(rows))
+            payloads = self._early.of(serial, header, len(rows))
             if not len(payloads):
-                self._fetch(serial)
+                self._request_result(serial)
                 return 1
         number, stats = len(payloads), self.stats
         self._retransmitter.arrived(serial, number, sent, now, others=len(self._sent) > number)
-        stats.rtt = self._retransmitter.trip.srtt or 0.0
-        self._way.on_result(bool(header.backoff), now, number)
+        stats.rtt = self._retransmitter.rtt.srtt or 0.0
+        self._backoff.on_result(bool(header.backoff), now, number)
         stats.backoffs += header.backoff * number
         if not header.degraded and header.status == Status.OK:
             self.active_size = header.worker_cnt
@@ -364,15 +364,15 @@ class SwitchEndpoint:
         self._settle(serial, number)
         return number
 
-    def _alone(self, serial: int) -> InFlight:
+    def _split_off(self, serial: int) -> InFlight:
         """A block that is waited for, which from now on is no longer like the others."""
-        self._sent[serial] = alone = self._sent[serial].alone(serial)
+        self._sent[serial] = alone = self._sent[serial].split_off(serial)
         return alone
 
     def _not_waited_for(self, serial: int, header: Header) -> None:
         if 0 <= serial < self.next_serial:
             self.stats.duplicates += 1
-            self._retransmitter.came_twice(serial)
+            self._retransmitter.duplicate(serial)
         elif self._degrade and serial >= self.next_serial and header.status in MEMBER_STATUSES:
             self.stats.ahead += 1
             self.received_end = max(self.received_end, serial + 1)
@@ -391,7 +391,7 @@ class SwitchEndpoint:
         elif header.status == Status.MISMATCH:
             raise CallMismatch(serial)
         elif header.status == Status.AGAIN:
-            self._fetch(serial)
+            self._request_result(serial)
         else:
             self.stats.malformed += 1
 
@@ -406,23 +406,23 @@ class SwitchEndpoint:
 
     def _lose(self, serial: int, now: float) -> None:
         """The others went on without us and the result is gone."""
-        sent = self._alone(serial)
+        sent = self._split_off(serial)
         self.stats.lost += 1
-        self._retransmitter.gone(serial, sent, now, others=len(self._sent) > 1)
+        self._retransmitter.lost(serial, sent, now, others=len(self._sent) > 1)
         block = sent.block(serial)
         block.delivered = True
         if block.on_lost is not None:
             block.on_lost()
         self._settle(serial)
 
-    def _fetch(self, serial: int) -> None:
+    def _request_result(self, serial: int) -> None:
         """The result is in the slot but did not fit into the packet that announced it: repeat with one that has room."""
-        sent = self._alone(serial)
+        sent = self._split_off(serial)
         self.stats.notices += 1
         block = sent.block(serial)
         if not block.payload:
             sent.packet = self._contributions.packet(self.block_id(serial), block, self._largest)
-        self._retransmitter.again[serial] = None
+        self._retransmitter.queue[serial] = None
 
     def _settle(self, serial: int, number: int = 1) -> None:
         """Mark ``number`` blocks as done, from ``serial`` on."""
@@ -436,7 +436,7 @@ class SwitchEndpoint:
                 self._held.remove(self.base)
                 self.base += 1
             self.prefix = max(self.prefix, self.base)
-            self._copies.forget(range(serial, self.base))
+            self._early.forget(range(serial, self.base))
             while self._kept[0].end <= self.base - self._size:
                 self._kept.popleft()
             self._retransmitter.forget(self.base - self._size)

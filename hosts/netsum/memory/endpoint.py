@@ -133,7 +133,7 @@ class Shared:
         return header._replace(client=client, sequence=sequence) if note_positions else None
 
 
-WAYS: Final = 16
+PATHS: Final = 16
 """Shards are told apart modulo this number, to find out which packet has overtaken which."""
 COME_AGAIN: Final = 0.002
 """Seconds before an instruction is sent again that was told to come again; doubled up to SLOWEST."""
@@ -150,26 +150,26 @@ class MemoryEndpoint:
 
     def __init__(self, shards: int = 1, new_client: Callable[[], int] = lambda: secrets.randbits(63) + 1) -> None:
         """``shards`` is how many parts the memory is in; ``new_client`` gives the client a number that no other client has."""
-        self._ways = min(shards, WAYS)
+        self._paths = min(shards, PATHS)
         self._new_client = new_client
         self._queue: deque[InstructionRun] = deque()
         self._sent: dict[int, Flight] = {}  # in the order of transmission
         self._ring = np.zeros((CLIENT_WINDOW, MAX_MESSAGE), np.uint8)
         self._sizes = np.zeros(CLIENT_WINDOW, np.int64)
-        self._way = np.zeros(CLIENT_WINDOW, np.int64)
+        self._path = np.zeros(CLIENT_WINDOW, np.int64)
         self._flight = np.zeros(CLIENT_WINDOW, np.int64)  # the flight's number; 0: not in progress
         self._flights = 0
         self._later: dict[int, tuple[float, float]] = {}  # sent again at this time; the pause
         self._shared = Shared()
         self._positions: dict[int, NDArray[np.uint64]] = {}
         self._congestion = CongestionWindow(CLIENT_WINDOW)
-        self._retransmitter = Retransmitter(self._way_of, range(self._ways))
+        self._retransmitter = Retransmitter(self._path_of, range(self._paths))
         self.client = new_client()
         self.base = self.next = 1  # all below `base` are complete; the next one to be sent
         self.stats = MemoryStats()
 
-    def _way_of(self, sequence: int) -> int:
-        return int(self._way[sequence % CLIENT_WINDOW])
+    def _path_of(self, sequence: int) -> int:
+        return int(self._path[sequence % CLIENT_WINDOW])
 
     @property
     def idle(self) -> bool:
@@ -193,14 +193,14 @@ class MemoryEndpoint:
     def poll(self, now: float) -> Sequence[Packet]:
         """The packets to send now."""
         packets, repeating = SendBatch(), self._retransmitter
-        self.stats.fast_retransmissions += repeating.look(self._sent, now)
+        self.stats.fast_retransmissions += repeating.on_timer(self._sent, now)
         if repeating.stalled:
             self._congestion.stalled()
         elif repeating.due and self._sent:
             self._look_behind()
         self._come_again(now)
-        room = self._congestion.room(now, len(self._sent) - len(repeating.again), repeating.trip.shortest)
-        if repeating.again:
+        room = self._congestion.room(now, len(self._sent) - len(repeating.queue), repeating.rtt.shortest)
+        if repeating.queue:
             room -= self._repeat_all(max(room, repeating.due), packets)
         room = min(room, self._free())
         while room > 0 and self._queue:
@@ -221,9 +221,9 @@ class MemoryEndpoint:
             if self._sent:
                 return 0
             self.client, self.base, self.next = self._new_client(), 1, 1
-            trip = self._retransmitter.trip
-            self._retransmitter = Retransmitter(self._way_of, range(self._ways))
-            self._retransmitter.trip = trip
+            rtt = self._retransmitter.rtt
+            self._retransmitter = Retransmitter(self._path_of, range(self._paths))
+            self._retransmitter.rtt = rtt
         return self.base + CLIENT_WINDOW - self.next
 
     def _look_behind(self) -> None:
@@ -234,16 +234,16 @@ class MemoryEndpoint:
         if oldest in pushes:
             other = min(self._sent.keys() - set(pushes), default=oldest)
             behind = sorted({oldest, pushes[0], other})
-            self._retransmitter.again = {**dict.fromkeys(behind), **self._retransmitter.again}
+            self._retransmitter.queue = {**dict.fromkeys(behind), **self._retransmitter.queue}
             self._retransmitter.due = len(behind)
 
     def _come_again(self, now: float) -> None:
         for sequence in [sequence for sequence, (due, _) in self._later.items() if now >= due]:
             self._later[sequence] = (float("inf"), self._later[sequence][1])
-            self._retransmitter.again[sequence] = None
+            self._retransmitter.queue[sequence] = None
 
     def _repeat_all(self, most: int, packets: SendBatch) -> int:
-        number, again = 0, self._retransmitter.again
+        number, again = 0, self._retransmitter.queue
         for sequence in list(again):
             if sequence in self._sent:
                 if number >= most:
@@ -290,8 +290,8 @@ class MemoryEndpoint:
         flight = Flight(run, run.begun, sequence, now, self._retransmitter.next_order(number) - sequence, self._number())
         slots = slice(slot, slot + number)
         self._sizes[slots], self._flight[slots] = size, flight.number
-        if self._ways > 1:
-            self._way[slots] = run.shards(number) % np.uint64(self._ways)
+        if self._paths > 1:
+            self._path[slots] = run.shards(number) % np.uint64(self._paths)
         self._sent.update(dict.fromkeys(range(sequence, sequence + number), flight))
         self._shared.sent(run, number, sequence)
         self.next += number
@@ -306,8 +306,8 @@ class MemoryEndpoint:
         moments = [due for due, _ in self._later.values()]
         if self._retransmitter.deadline is not None:
             moments.append(self._retransmitter.deadline)
-        if self._congestion.until and (self._queue or self._retransmitter.again):
-            moments.append(self._congestion.until)
+        if self._congestion.paced_until and (self._queue or self._retransmitter.queue):
+            moments.append(self._congestion.paced_until)
         return min(moments, default=None)
 
     def receive(self, packets: Sequence[memoryview], now: float) -> None:
@@ -394,7 +394,7 @@ class MemoryEndpoint:
             known = header.sequence < self.next
             stats.duplicates += known
             stats.malformed += not known
-            self._retransmitter.came_twice(header.sequence)
+            self._retransmitter.duplicate(header.sequence)
         elif header.instruction != flight.run.instruction:
             stats.malformed += 1
         else:
@@ -439,7 +439,7 @@ class MemoryEndpoint:
     def _complete(self, first: int, number: int, flight: Flight, now: float) -> None:
         """Replies to ``number`` instructions have arrived, from ``first`` on."""
         self._retransmitter.arrived(first, number, flight, now, others=len(self._sent) > number)
-        self.stats.rtt = self._retransmitter.trip.srtt or 0.0
+        self.stats.rtt = self._retransmitter.rtt.srtt or 0.0
         self._congestion.arrived(number)
         flight.run.task.left -= number
         self._settle(range(first, first + number))
@@ -453,9 +453,9 @@ class MemoryEndpoint:
                 self._later.pop(sequence, None)
         while self.base < self.next and self.base not in self._sent:
             self.base += 1
-        if len(self._retransmitter.again):
+        if len(self._retransmitter.queue):
             for sequence in sequences:
-                self._retransmitter.again.pop(sequence, None)
+                self._retransmitter.queue.pop(sequence, None)
 
     def give_up(self, task: Task) -> tuple[str, int, str, int] | None:
         """No caller waits for this task any more. Returns of its first instruction that had no reply: region, address,

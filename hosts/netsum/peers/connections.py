@@ -64,7 +64,7 @@ class PeerSession:
         self._kept: deque[bytes] = deque()  # messages that the other end is not known to have
         self._first = 0  # number of the first of these
         self._sent = 0  # how many of them are sent
-        self._trip = RttEstimator()
+        self._rtt = RttEstimator()
         self._timed: tuple[int, float] | None = None  # the acknowledgment awaited, and since when
         self._expected = 0  # number of the next message to arrive
         self._early: dict[int, bytes] = {}
@@ -122,8 +122,8 @@ class PeerSession:
             self._first += 1
             self._sent -= 1
         if self._timed is not None and self._first >= self._timed[0]:
-            self._trip.learn(now - self._timed[1])
-            self._stats.rtt = self._trip.srtt or 0.0
+            self._rtt.learn(now - self._timed[1])
+            self._stats.rtt = self._rtt.srtt or 0.0
             self._timed = None
         if head.flags & Flag.AGAIN:
             self._stats.retransmissions += self._sent

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from netsum.core.blocks import ID_MASK, Block, BlockRejected, CallMismatch, fits, id_distance, is_of
+from netsum.core.blocks import ID_MASK, Block, BlockRejected, CallMismatch, id_distance, is_plausible, is_same_call
 from netsum.core.endpoint import GOODBYE_REPEATS, GROUP, WAIT_SLICE
 from netsum.descriptor import AUTO, PLAN, Descriptor, is_chain
 from netsum.errors import MismatchError
@@ -283,7 +283,7 @@ class PeerEndpoint:
         if header.status != Status.OK:
             return True
         brings = header.data_cnt > 0 and header.dest in (EVERYONE, self._rank)
-        ours = is_of(block, header) and fits(block, header, size, len(self._ranks), degrade=True)
+        ours = is_same_call(block, header) and is_plausible(block, header, size, len(self._ranks), degrade=True)
         return ours and (size > 0) == brings
 
     def abort_outstanding(self, status: Status) -> list[Frame]:  # noqa: ARG002 - there is only one reason

@@ -33,7 +33,7 @@ class Incoming:
         self._next = FIRST
         self._missing: dict[int, None] = {}  # in ascending order
         self._gaps: list[Gap] = []  # found since they were last asked for
-        self._trip = RttEstimator()
+        self._rtt = RttEstimator()
         self._queried_at: float | None = None
         self._pause = 0.0
 
@@ -68,10 +68,10 @@ class Incoming:
     def answered(self, now: float, *, again: bool = True) -> None:
         """The other end is there."""
         if again and self._queried_at is not None and self.unanswered <= 1:  # else it may answer an earlier question
-            self._trip.learn(now - self._queried_at)
+            self._rtt.learn(now - self._queried_at)
         if again:
             self._queried_at = None
-        self.last_received, self.unanswered, self._pause = now, 0, self._trip.rto
+        self.last_received, self.unanswered, self._pause = now, 0, self._rtt.rto
         self.due = now + self._pause
 
     def gaps(self, now: float) -> list[Gap]:
@@ -85,7 +85,7 @@ class Incoming:
         """The numbers to ask for once more because nothing has come for long, although this member is ``waiting``: all that is
         missing, and one packet that may have come last."""
         if not waiting or self.due is None:
-            self._pause = self._trip.rto
+            self._pause = self._rtt.rto
             self.due = now + self._pause if waiting else None
             return []
         if now < self.due:

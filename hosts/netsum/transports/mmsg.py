@@ -77,7 +77,7 @@ class MessageArray:
         self._control: NDArray[Any] = np.zeros(count, _CONTROL)
         self.tos: NDArray[np.uint8] | None = None
         self._control_sizes: NDArray[Any] | None = None
-        self.show(rows)
+        self.set_rows(rows)
 
     def request_tos(self) -> None:
         """Receive the second byte of each packet's IPv4 header, too, from a socket that has IP_RECVTOS."""
@@ -87,7 +87,7 @@ class MessageArray:
             headers["control"] = self._control.ctypes.data + np.arange(len(self._messages)) * size
             self._control_sizes = headers["control_size"]
 
-    def show(self, rows: NDArray[np.uint8], head: bytes = b"") -> None:
+    def set_rows(self, rows: NDArray[np.uint8], head: bytes = b"") -> None:
         """Take these rows instead, at most as many as the first, with ``head`` before each."""
         self.rows, self._head = rows, np.frombuffer(head or b"\0", np.uint8)
         count, size = rows.shape

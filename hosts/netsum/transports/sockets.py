@@ -100,7 +100,7 @@ class SocketBatch:
         messages = self._outgoing
         for start in range(0, len(rows), BATCH):
             some = rows[start : start + BATCH]
-            messages.show(some, head)
+            messages.set_rows(some, head)
             done = 0
             while done < len(some):
                 try:
