@@ -55,7 +55,7 @@ class Membership(Protocol):
         """Open the link to the switch, or to the other members."""
 
     def rejoin(self, epoch: int, report: RejoinReport) -> Descriptor:
-        """Ask what has become of the epoch; ``report`` is this rank's report, or what it waits for."""
+        """Query what has become of the epoch; ``report`` is this rank's report, or what it waits for."""
 
     def join_anew(self, deadline: float) -> Descriptor:
         """Take the rank again as a new process, which begins a new epoch."""

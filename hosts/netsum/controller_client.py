@@ -1,4 +1,4 @@
-"""The controller's HTTP API for one rank of one job: join, rejoin, leave, and ask whom a block waits for."""
+"""The controller's HTTP API for one rank of one job: join, rejoin, leave, and find out whom a block waits for."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class ControllerClient(ControllerRequests):
     def rejoin(
         self, epoch: int, report: RejoinReport, link: Mapping[str, str] | None = None, peer: str | None = None
     ) -> Descriptor:
-        """Ask once what has become of this rank's epoch; ``report`` is its report, or what it waits for. ``link`` and ``peer``
-        are as in :meth:`join`. Raises :class:`NotReadyError` (ask again), :class:`DesynchronizedError` (it cannot be continued),
+        """Query once what has become of this rank's epoch; ``report`` is its report, or what it waits for. ``link`` and ``peer``
+        are as in :meth:`join`. Raises :class:`NotReadyError` (try again), :class:`DesynchronizedError` (it cannot be continued),
         :class:`EvictedError`, or what :meth:`join` raises."""
         reported = {} if report is None else report._asdict()
         body = {"rank": self._rank, "instance": self._instance, "epoch": epoch, **reported}
@@ -85,7 +85,7 @@ class ControllerClient(ControllerRequests):
         return {**body, **{name: value for name, value in more.items() if value is not None}}
 
     def join(self, link: Mapping[str, str] | None, deadline: float, peer: str | None = None) -> Descriptor:
-        """Ask until the controller gives a descriptor, or until the deadline. ``link`` is how this rank reaches its switch,
+        """Query until the controller gives a descriptor, or until the deadline. ``link`` is how this rank reaches its switch,
         ``peer`` the HOST:PORT at which the other members reach it."""
         body = self._with({"rank": self._rank, "instance": self._instance}, link, peer)
         return self.until(deadline, lambda left: Descriptor.from_dict(self.request("POST", "/join", body, left)))
@@ -108,7 +108,7 @@ class ControllerClient(ControllerRequests):
             names = "; ".join(f"rank {each['rank']} ({each.get('host', '?')}){causes.get(each['rank'], '')}" for each in missing)
             trouble = "; ".join(map(str, answer.get("trouble", [])))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException) as error:
-            return f"the controller could not be asked why ({plain(error)})", ()
+            return f"the controller could not be queried for why ({plain(error)})", ()
         if ranks:
             return f"waiting for {names}", ranks
         return trouble or _STATES.get(state, f"the block is {state} at the switch"), ()

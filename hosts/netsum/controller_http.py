@@ -90,7 +90,7 @@ def open_url(request: urllib.request.Request | str, timeout: float, trust: ssl.S
     return opener.open(request, timeout=timeout)
 
 
-# A question to the controller, asked on a thread of its own: a controller that hangs must not hold up the member's
+# A query to the controller, on a thread of its own: a controller that hangs must not hold up the member's
 # traffic.
 
 
@@ -98,7 +98,7 @@ Answer = TypeVar("Answer")
 
 
 class BackgroundRequest(Generic[Answer]):
-    """Asked on construction, at ``begun`` (``time.monotonic()``)."""
+    """Sent on construction, at ``begun`` (``time.monotonic()``)."""
 
     def __init__(self, request: Callable[[], Answer]) -> None:
         self.begun = time.monotonic()
@@ -106,7 +106,7 @@ class BackgroundRequest(Generic[Answer]):
         self._over = threading.Event()
         self._answer: Answer
         self._error: Exception | None = None
-        threading.Thread(target=self._run, name="netsum question", daemon=True).start()
+        threading.Thread(target=self._run, name="netsum query", daemon=True).start()
 
     def _run(self) -> None:
         try:
@@ -126,7 +126,7 @@ class BackgroundRequest(Generic[Answer]):
         return self._answer
 
 
-# Questions to the controller's HTTP API.
+# Queries to the controller's HTTP API.
 
 
 REQUEST_TIMEOUT: Final = 10.0
@@ -144,7 +144,7 @@ _REFUSALS: Final[dict[int, type[NetsumError]]] = {
 
 
 class ControllerRequests:
-    """Asks about one thing of a controller's; ``about`` is its name in errors."""
+    """Queries about one thing of a controller's; ``about`` is its name in errors."""
 
     def __init__(self, url: str, token: str | None, controller: str, about: str) -> None:
         """``url`` is the thing's own, ``controller`` the controller's."""
@@ -163,7 +163,7 @@ class ControllerRequests:
             return json.load(answer)
 
     def until(self, deadline: float, request: Callable[[float], Answer]) -> Answer:
-        """Ask until there is an answer, or until the deadline; ``request`` gets the seconds that it may take."""
+        """Query until there is an answer, or until the deadline; ``request`` gets the seconds that it may take."""
         pause = _FIRST_RETRY
         with LongWait(self._about, f"the controller at {self.controller} has not answered yet") as waits:
             while True:
@@ -179,7 +179,7 @@ class ControllerRequests:
                 pause = min(2 * pause, _SLOWEST_RETRY)
 
     def once(self, request: Callable[[], Answer]) -> Answer:
-        """Ask once. Raises :class:`NotReadyError` if asking again may help, and otherwise what the controller's refusal means."""
+        """Query once. Raises :class:`NotReadyError` if a later query may help, else what the controller's refusal means."""
         try:
             return request()
         except urllib.error.HTTPError as error:

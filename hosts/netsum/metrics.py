@@ -48,7 +48,7 @@ COUNTERS: Final = {
     "backoffs": ("netsum_backoff_results", "Results that asked to give way to a job of a higher priority."),
     "congested": ("netsum_congested_packets", "Packets received that a congested link had marked."),
     "stored": ("netsum_stored_bytes", "Bytes of results and partial sums written to this host's memory."),
-    "reads": ("netsum_reads", "Questions for packets of chains that did not come."),
+    "reads": ("netsum_reads", "Queries for packets of chains that did not come."),
     "resumes": ("netsum_resumes", "Switch restarts survived."),
 }
 """Field of :class:`netsum.Stats` -> name (without ``_total``) and help."""

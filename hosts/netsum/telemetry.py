@@ -68,7 +68,7 @@ class MemberLog:
         self._log.info("resync: joining again, together with all other ranks")
 
     def requests(self, block: int, reason: str) -> None:
-        self._log.info("the switch refuses block %d (%s): asking the controller", block, reason, extra={"block": block})
+        self._log.info("the switch refuses block %d (%s): querying the controller", block, reason, extra={"block": block})
 
     def resumed(self, descriptor: Descriptor) -> None:
         block = descriptor.first_block_id

@@ -218,7 +218,7 @@ def test_members_do_not_make_room(serve: Callable[..., Raw], controller: Control
 def test_a_question_that_missing_waits_for_is_dropped(
     serve: Callable[..., Raw], controller: Controller, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    """Members give a question up and ask again while a command has the lock; the last question need not wait for the others."""
+    """Members give a query up and ask again while a command has the lock; the last query need not wait for the others."""
     answered: list[str] = []
 
     def note(where: object, name: str) -> None:
@@ -236,19 +236,19 @@ def test_a_question_that_missing_waits_for_is_dropped(
     descriptor = controller.join("resnet", TOKEN, 0, "a")
     who = {"rank": 0, "instance": "a", "epoch": descriptor.epoch}
     asked = {"join": {"rank": 0, "instance": "b"}, "rejoin": who, "groups": {**who, "label": "some", "ranks": [0]}}
-    question = request(action.removeprefix("re"), asked.get(action))
+    query = request(action.removeprefix("re"), asked.get(action))
     raw = serve()
     with ExitStack() as stack:
         with controller.context.store.lock:
             answered.clear()
             dead = [raw.open() for _ in range(5)]
             for connection in dead:
-                connection.sendall(question)
+                connection.sendall(query)
             until(lambda: raw.places() == [None] * 5)  # all have come as far as the lock, or nearly
             for connection in dead:
                 connection.close()
             living = stack.enter_context(raw.open())
-            living.sendall(question)
+            living.sendall(query)
             until(lambda: raw.places() == [None])  # nor do the dead take up places
         status, answer = raw.answer(living)
     assert (status, len(answered)) == (200, 1), answer

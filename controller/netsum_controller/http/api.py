@@ -288,7 +288,7 @@ class _Handler(BoundedHandler):
             return self.membership.join(name, token, rank, instance, link, progress, peer).to_dict()
 
     def _turn(self) -> AbstractContextManager[None]:
-        """The state lock for a question. Its caller gives up while others have the lock, and asks again; were all its questions
+        """The state lock for a query. Its caller gives up while others have the lock, and asks again; were all its queries
         answered, those of others would wait for answers that no client reads."""
         return self.context.store.lock.while_wanted(self.is_awaited)
 

@@ -1,4 +1,4 @@
-"""gRPC channels to P4Runtime servers, and the one question that needs no arbitration: which program runs."""
+"""gRPC channels to P4Runtime servers, and the one query that needs no arbitration: which program runs."""
 
 from __future__ import annotations
 

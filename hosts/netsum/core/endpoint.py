@@ -88,7 +88,7 @@ class Endpoint(Protocol):
 
     @property
     def polls_controller(self) -> bool:
-        """True if this member asks the controller now and then, on behalf of all, even if nothing is amiss."""
+        """True if this member queries the controller now and then, on behalf of all, even if nothing is amiss."""
 
     @property
     def by_chain(self) -> bool:

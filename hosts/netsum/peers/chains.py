@@ -183,9 +183,9 @@ class Chains:
             if rank not in gone and not link.settled(rank)
         ]
 
-    def silent(self, questions: int) -> tuple[int, ...]:
-        """The ranks that have left at least this many questions unanswered."""
-        return tuple(sorted({rank for (rank, _), link in self._incoming.items() if link.unanswered >= questions}))
+    def silent(self, queries: int) -> tuple[int, ...]:
+        """The ranks that have left at least this many queries unanswered."""
+        return tuple(sorted({rank for (rank, _), link in self._incoming.items() if link.unanswered >= queries}))
 
     # Packets
 

@@ -12,7 +12,7 @@ from netsum.peers.wire import FRAME, HEAD, RANK, Flag, rank_of
 from netsum.stats import Stats
 
 QUERY_FIRST: Final = 0.05
-"""Seconds of waiting before every member is queried for its progress; each further question waits twice as long, ..."""
+"""Seconds of waiting before every member is queried for its progress; each further query waits twice as long, ..."""
 QUERY_AFTER: Final = 0.25
 """... up to this."""
 _IDS: Final = 1 << 32
@@ -37,7 +37,7 @@ class Messenger:
         self.gone: set[int] = set()
         """Ranks that have left."""
         self.unanswered = dict.fromkeys(peers, 0)
-        """The number of questions that each rank has left unanswered. (While this process was stopped, it asked none.)"""
+        """The number of queries that each rank has left unanswered. (While this process was stopped, it asked none.)"""
         self._ends = {rank: PeerSession(algorithm, stats) for rank in self.unanswered}
         self._flags = 0
         self._query_at: float | None = None

@@ -32,8 +32,8 @@ from netsum.wire.schema import EVERYONE, Outcome, Status
 
 LINGER: Final = 2.0
 """Seconds that a leaving member waits for the others to acknowledge what it has sent."""
-QUESTIONS: Final = 3
-"""A rank counts as missing when it has left this many questions in a row unanswered ..."""
+UNANSWERED_QUERIES: Final = 3
+"""A rank counts as missing when it has left this many queries in a row unanswered ..."""
 SILENT: Final = 1.0
 """... and, if something was received from it before, has been silent for this many seconds."""
 
@@ -166,7 +166,7 @@ class PeerEndpoint:
                 raise CallMismatch(self.base)
 
     def next_deadline(self) -> float | None:
-        # Other questions can wait for the next poll.
+        # Other queries can wait for the next poll.
         return None if self.chains is None else self.chains.next_deadline()
 
     def _begin(self) -> None:
@@ -321,7 +321,7 @@ class PeerEndpoint:
         """Nothing: the members tell each other."""
 
     def explain(self, now: float) -> tuple[str, tuple[int, ...]]:
-        """Names only ranks that have said they have not reached the oldest block, that leave questions unanswered, or that have
+        """Names only ranks that have said they have not reached the oldest block, that leave queries unanswered, or that have
         left."""
         others = [rank for rank in self._ranks if rank != self._rank]
         causes = {rank: cause for rank in others if (cause := self._cause(rank, now))}
@@ -330,7 +330,7 @@ class PeerEndpoint:
         if causes:
             words = [f"rank {rank}, {cause}" for rank, cause in causes.items()]
             return "waiting for " + "; ".join(words), tuple(causes)
-        silent = () if self.chains is None else self.chains.silent(QUESTIONS)  # those that answer by TCP
+        silent = () if self.chains is None else self.chains.silent(UNANSWERED_QUERIES)  # those that answer by TCP
         if silent:
             who = ", ".join(map(str, silent))
             return f"waiting for rank {who}, whose packets of chains (UDP) do not come here", silent
@@ -351,7 +351,7 @@ class PeerEndpoint:
         behind = at is None or self._serial(at) <= self.base
         if rank in messenger.gone:
             return "which has left" if behind else ""
-        if messenger.unanswered[rank] >= QUESTIONS:
+        if messenger.unanswered[rank] >= UNANSWERED_QUERIES:
             if received is None:
                 return "from which nothing has come"
             if now - received > SILENT:

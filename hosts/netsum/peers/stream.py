@@ -13,18 +13,18 @@ Kept = TypeVar("Kept")
 FIRST: Final = 1
 """The number of the first packet; numbers count modulo 2^32."""
 EVERYTHING: Final = ID_MASK
-"""The last number of a question that asks for everything that was sent."""
+"""The last number of a query that asks for everything that was sent."""
 BURST: Final = 16
-"""Most packets that are repeated for one question."""
+"""Most packets that are repeated for one query."""
 MOST_PAUSE: Final = 0.25
-"""Seconds between two questions at most; each waits twice as long as the one before."""
+"""Seconds between two queries at most; each waits twice as long as the one before."""
 
 Gap = tuple[int, int]
 """The first and the last number that are missing."""
 
 
 class Incoming:
-    """The receiving end. ``due`` is when silence becomes too long; ``unanswered`` counts the questions since something came."""
+    """The receiving end. ``due`` is when silence becomes too long; ``unanswered`` counts the queries since something came."""
 
     def __init__(self) -> None:
         self.due: float | None = None
@@ -67,7 +67,7 @@ class Incoming:
 
     def answered(self, now: float, *, again: bool = True) -> None:
         """The other end is there."""
-        if again and self._queried_at is not None and self.unanswered <= 1:  # else it may answer an earlier question
+        if again and self._queried_at is not None and self.unanswered <= 1:  # else it may answer an earlier query
             self._rtt.learn(now - self._queried_at)
         if again:
             self._queried_at = None

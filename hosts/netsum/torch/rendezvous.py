@@ -66,7 +66,7 @@ def is_local(address: str) -> bool:
 
 
 def meeting(client: ControllerClient, peer: str | None = None) -> Meeting:
-    """Ask the controller; ``peer`` is this host's address if the user has said it. Raises what
+    """Query the controller; ``peer`` is this host's address if the user has said it. Raises what
     :meth:`ControllerClient.members` raises, or JoinError."""
     members = client.members(time.monotonic() + PATIENCE)
     for each in members:
