@@ -32,6 +32,7 @@ from netsum.errors import (
     CommunicatorError,
     DesynchronizedError,
     InvalidTimeoutError,
+    RankLeftError,
     ResultLostError,
     UnsupportedError,
 )
@@ -93,7 +94,7 @@ class Communicator(Reductions, Exchanges):
         self.timeout = seconds(timeout)
         self._explain = explain
         self._membership = membership
-        self._leave = leave
+        self._leave = _once(leave)
         self.watchers: list[Watcher] = []
         """Called after every call, on the thread that drives it: they must be quick and raise nothing."""
         self._log = MemberLog(descriptor.job, descriptor.rank)
@@ -107,7 +108,7 @@ class Communicator(Reductions, Exchanges):
         self._recovery = Recovery(descriptor, membership.rejoin, membership.open_transport) if membership is not None else None
         endpoint = open_endpoint(descriptor, join_deadline if membership is None else 0.0)
         self._session = JobSession(endpoint, transport, self._explain, self._recovery, self._log)
-        self._engine: ProgressEngine[Work[Any]] = ProgressEngine(self._session)
+        self._engine: ProgressEngine[Work[Any]] = ProgressEngine(self._session, on_close=self._leave)
         self._block_bytes = descriptor.block_bytes
         self._degrades = descriptor.block_exp_ms > 0
         self._gen = 0
@@ -268,15 +269,18 @@ class Communicator(Reductions, Exchanges):
             raise CommunicatorError("this communicator was not joined through a controller; join again with new descriptors")
         self._log.resync()
         while True:
+            self._engine.on_close = None  # this rank stays a member
             self._engine.close()
             descriptor = self._membership.join_anew(deadline)
             self._enter(descriptor, self._membership.open_transport(descriptor), deadline)
             try:
                 return self._share(state, progress, deadline)
-            except (AbortedError, ResultLostError, DesynchronizedError) as error:
+            except (AbortedError, ResultLostError, DesynchronizedError, RankLeftError) as error:
                 # A rank came back even later, and the last to come decides the epoch. Or, in a job that degrades, the others
-                # went on until results that this rank lacks were gone. Or the rank whose state was to be taken was evicted.
+                # went on until results that this rank lacks were gone. Or the rank whose state was to be taken was evicted, or
+                # one has left that may be started again.
                 if time.monotonic() >= deadline:
+                    self._engine.on_close = None
                     self._engine.close()
                     raise CallTimeoutError(f"the ranks did not resynchronize within {timeout:g} s: {error}") from error
 
@@ -357,15 +361,13 @@ class Communicator(Reductions, Exchanges):
         self._endpoint.stats.redone += blocks
 
     def close(self) -> None:
-        """Leave the job. Calls in progress raise ClosedError. May be called twice. In a forked process it does nothing, since
-        the rank belongs to the parent."""
+        """Leave the job; the end of the program does it, too. Calls in progress raise ClosedError. May be called twice. In a
+        forked process it does nothing, since the rank belongs to the parent."""
         if not self._engine.fork_guard.here:
             return
         self._engine.close()
         self._log.closed(self.stats)
-        leave, self._leave = self._leave, None
-        if leave is not None:
-            leave()
+        self._leave()
 
     def __enter__(self) -> Self:
         return self
@@ -375,6 +377,12 @@ class Communicator(Reductions, Exchanges):
 
     def __repr__(self) -> str:
         return f"<Communicator {self._descriptor.job!r} rank {self.rank} of {self.size}>"
+
+
+def _once(action: Callable[[], None] | None) -> Callable[[], None]:
+    """The action, for the first call only."""
+    pending = [action] if action is not None else []
+    return lambda: pending.pop()() if pending else None
 
 
 def wait_all(works: Iterable[Work[Any]]) -> list[Any]:

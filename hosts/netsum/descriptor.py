@@ -122,7 +122,7 @@ class Descriptor:
     If ``block_exp_ms`` is above 0, the job degrades: a block that waits longer is closed once ``quorum`` workers are in it.
     If several switches make results, ``roots`` says which of them (numbered from 0) makes those of each stripe; a block's
     stripe is its id modulo their number. ``resumes`` is the epoch that this one continues, from ``first_block_id`` on.
-    ``evicted`` are the ranks that were evicted.
+    ``evicted`` are the ranks that were evicted. ``left`` are those that have left a job that waits for all.
 
     ``algorithm`` says who combines: "switch", or the members themselves by this algorithm ("auto": whichever suits the size;
     "plan:FILE": as the file says).
@@ -152,6 +152,7 @@ class Descriptor:
     roots: tuple[int, ...] = ()
     resumes: int | None = None
     evicted: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
     algorithm: str = SWITCH
     peers: tuple[str, ...] = ()
     peer_key: str = ""
@@ -228,6 +229,7 @@ class Descriptor:
             known["host"] = HostAddress(**data["host"])
             known["link"] = MemberLink(**data.get("link", {}))
             known["evicted"] = tuple(int(rank) for rank in data.get("evicted", ()))
+            known["left"] = tuple(int(rank) for rank in data.get("left", ()))
             known["roots"] = tuple(int(root) for root in data.get("roots", ()))
             known["algorithm"] = str(data.get("algorithm", SWITCH))
             known["peers"] = tuple(str(address) for address in data.get("peers", ()))

@@ -16,6 +16,7 @@
     │   ├── DegradedError                 results are partial, and the caller asked for an exception (on_late="raise")
     │   ├── ResultLostError               results were gone before this rank asked for them; `resync()` brings it back
     │   ├── CallTimeoutError              no result in time (also a TimeoutError); names the block and the missing ranks
+    │   │   └── RankLeftError             no result ever: a rank that has left is waited for
     │   ├── MismatchError                 the ranks made different calls; raised on every rank, ends the communicator
     │   └── InstructionRejectedError      memory in the network rejected an instruction; names region, address and reason
     │       ├── UnknownRegionError        nothing is at that address (also a LookupError)
@@ -170,6 +171,11 @@ class CallTimeoutError(CallError, TimeoutError):
         """Append to the message, unless the reason is empty."""
         if reason:
             self.args = (f"{self.args[0]}; {reason}",)
+
+
+class RankLeftError(CallTimeoutError):
+    """The call can never end: it waits for ranks (``missing``) that have left the job, because they closed their communicators or
+    their programs ended. Raised as soon as this rank knows."""
 
 
 class MismatchError(CallError):

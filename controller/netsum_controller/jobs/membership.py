@@ -29,7 +29,7 @@ from netsum_controller.jobs.groups import close_if_left, open_group
 from netsum_controller.jobs.lifecycle import start_aging, token_hash, token_is
 from netsum_controller.jobs.rejoin import Progress, happened, rejoin, some_ranks
 from netsum_controller.observability import about
-from netsum_controller.state.model import Job, JobState, Rejoin, Seat, Waiting
+from netsum_controller.state.model import Job, JobState, Late, Rejoin, Seat, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -266,6 +266,7 @@ def describe(context: ControllerContext, job: Job, rank: int, link: MemberLink |
         quorum=job.quorum_now,
         roots=job.epoch.shape.ways,
         evicted=job.epoch.evicted,
+        left=tuple(seat.rank for seat in job.epoch.members if seat.left) if job.late is Late.WAIT else (),
         algorithm=job.combines,
         peers=peers,
         peer_key="" if job.by_switch else job.epoch.peer_key,

@@ -252,8 +252,8 @@ class _Search:
     def _is_recycled(self, switch: str, block: int) -> bool:
         """Whether the block's slot holds a later block."""
         ahead, state = self._ahead(block), self.states.get(switch)
-        later = () if state is None else (each - ahead for each in state.records if each > ahead)
-        return any(distance % self.job.slots == 0 for distance in later)
+        distances = () if state is None else ((each - ahead) % SERIAL for each in state.records)
+        return any(0 < distance < SERIAL // 2 and not distance % self.job.slots for distance in distances)
 
     def _record(self, switch: str, block: int) -> BlockRecord | None:
         state = self.states.get(switch)

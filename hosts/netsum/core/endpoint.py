@@ -148,5 +148,8 @@ class Endpoint(Protocol):
     def waits(self) -> Waits | None:
         """The description of what this rank waits for, if another rank can make use of it."""
 
+    def left_behind(self) -> tuple[int, ...]:
+        """The ranks that the oldest block waits for and that have left, as far as this member knows."""
+
     def explain(self, now: float) -> BlockedOn | None:
         """The ranks the oldest block waits for, as far as this member knows. None: only the controller can tell."""

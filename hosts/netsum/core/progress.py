@@ -22,6 +22,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from netsum.core.blocks import id_distance
 from netsum.core.endpoint import LONE_SLICE, WAIT_SLICE
 from netsum.errors import CallError, CallTimeoutError, ClosedError, CommunicatorError, MismatchError, NetsumError
+from netsum.exit_hooks import close_at_exit
 from netsum.fork_guard import ForkGuard
 from netsum.report import Report
 from netsum.settings import seconds
@@ -242,8 +243,12 @@ class BackgroundProgress:
 class ProgressEngine(Generic[AnyWork]):
     """Drives the calls of one session. Thread-safe."""
 
-    def __init__(self, session: Session[AnyWork], thread_name: str = "netsum") -> None:
+    def __init__(
+        self, session: Session[AnyWork], thread_name: str = "netsum", on_close: Callable[[], None] | None = None
+    ) -> None:
+        """``on_close`` is called when the session has been closed."""
         self.fork_guard = ForkGuard()
+        self.on_close = on_close
         self._session = session
         self._thread_name = thread_name
         self._works: deque[AnyWork] = deque()
@@ -257,6 +262,7 @@ class ProgressEngine(Generic[AnyWork]):
         self._last_batch = 0  # how many packets came last
         self._events_pending = False  # whether there is anything that flows may not have seen
         self._start_background()
+        close_at_exit(self)
 
     @property
     def busy(self) -> bool:
@@ -449,8 +455,8 @@ class ProgressEngine(Generic[AnyWork]):
             work.finish(error=raised)
 
     def close(self) -> None:
-        """End calls in progress with ClosedError and close the session. May be called twice; has no effect in a forked
-        process."""
+        """End calls in progress with ClosedError and close the session. The end of the process does it, too. May be called twice;
+        has no effect in a forked process."""
         if not self.fork_guard.here:
             return
         with self._gate:
@@ -465,6 +471,8 @@ class ProgressEngine(Generic[AnyWork]):
         if self._background is not None:
             self._background.stop()
         self._session.close()
+        if self.on_close is not None:
+            self.on_close()
 
 
 def _words(error: BaseException) -> str:

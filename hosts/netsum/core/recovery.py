@@ -12,7 +12,7 @@ from netsum.core.blocks import BlockRejected
 from netsum.core.endpoint import BlockedOn, Endpoint, Waits
 from netsum.core.progress import Work
 from netsum.descriptor import Descriptor
-from netsum.errors import CallTimeoutError, CommunicatorError, NetsumError, NotReadyError
+from netsum.errors import CallTimeoutError, CommunicatorError, NetsumError, NotReadyError, RankLeftError
 from netsum.transports.base import Transport
 from netsum.wire.schema import Outcome
 
@@ -81,6 +81,8 @@ class TimeoutDiagnosis:
     def __init__(self, explain: Callable[[int], BlockedOn] | None) -> None:
         self._explain = explain
         self._early: BackgroundRequest[BlockedOn] | None = None
+        self._late: tuple[tuple[int, tuple[int, ...]], BackgroundRequest[BlockedOn]] | None = None
+        """The query for a block, after these ranks had left."""
 
     def query_early(self, work: Work[Any], endpoint: Endpoint, inactivity: InactivityTimer, now: float) -> None:
         """Query ahead of the deadline, if there is time: no call then waits for a controller that does not answer."""
@@ -129,6 +131,33 @@ class TimeoutDiagnosis:
             return "", ()
         return query.result() if query.done(REPLY_TIMEOUT) else _UNKNOWN
 
+    def left_behind(self, endpoint: Endpoint, now: float, recovery: Recovery | None) -> RankLeftError | None:
+        """The error of the calls in flight, if their oldest block waits for ranks that have left the job. A member that says
+        goodbye may only be about to join again: the controller knows, and is queried in the background."""
+        if endpoint.base == endpoint.next_serial:
+            return None
+        missing, block = endpoint.left_behind(), endpoint.block_id(endpoint.base)
+        if recovery is not None:
+            left = recovery.left
+            if not {*missing} <= {*left}:
+                recovery.note_inactivity()
+            elif left and not missing:
+                missing = self._missing(endpoint, block, now, left)
+            missing = tuple(rank for rank in missing if rank in left)
+        if not missing:
+            return None
+        ranks = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+        have = "have" if len(missing) > 1 else "has"
+        return RankLeftError(f"waiting for {ranks}, which {have} left the job: block {block} never gets a result", block, missing)
+
+    def _missing(self, endpoint: Endpoint, block: int, now: float, left: tuple[int, ...]) -> tuple[int, ...]:
+        """The ranks that a block waits for by the switch's record, once after these ranks have ``left``; none before the
+        reply."""
+        if self._late is None or self._late[0] != (block, left):
+            query = self._request(endpoint, now)
+            self._late = None if query is None else ((block, left), query)
+        return self._late[1].result()[1] if self._late is not None and self._late[1].done() else ()
+
 
 _UNKNOWN: Final[BlockedOn] = ("whom it waits for is not known: the controller does not answer", ())
 
@@ -170,7 +199,8 @@ RejoinReport = Stopped | Waits | None
 
 
 class Recovery:
-    """``descriptor`` is that of this member's epoch; ``reason`` says what the member waits for, if anything."""
+    """``descriptor`` is that of this member's epoch; ``reason`` says what the member waits for, if anything; ``left`` are the
+    ranks that have left the epoch, by the last reply."""
 
     def __init__(
         self,
@@ -183,6 +213,7 @@ class Recovery:
         the member's report or, as long as it goes on, what it waits for."""
         self.descriptor = descriptor
         self.reason = ""
+        self.left: tuple[int, ...] = ()
         self._request = request
         self._open = open_transport
         self._refusal: BlockRejected | None = None
@@ -250,6 +281,7 @@ class Recovery:
         self._inactive, self._next_epoch = False, None
         if answer.epoch != self.descriptor.epoch:
             return answer
+        self.left = answer.left
         if refusal is None:
             self.reason = ""
             return None  # a refusal that came since is another query
@@ -264,7 +296,7 @@ class Recovery:
         self.descriptor = descriptor
         self._refusal, self._inactive, self._next_epoch = None, False, None
         self._pending = None
-        self.reason = ""
+        self.reason, self.left = "", ()
         try:
             return self._open(descriptor)
         except NetsumError:

@@ -183,6 +183,9 @@ class JobSession:
         late = self._inactivity.expired(endpoint.base, now, waiting=endpoint.base < endpoint.next_serial)
         if recovery is not None and (late or (endpoint.polls_controller and self._inactivity.poll_due(now))):
             recovery.note_inactivity()
+        if works and (left := self._diagnosis.left_behind(endpoint, now, recovery)) is not None:
+            left.add(works[0].progress.describe(endpoint.block_id(endpoint.base)))
+            yield works[0], left
         for work in works:
             if work.over or work.deadline is None or now < work.deadline - REPLY_TIMEOUT:
                 continue

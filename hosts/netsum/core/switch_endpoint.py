@@ -250,6 +250,10 @@ class SwitchEndpoint:
         octets = batch.rows.shape[1] if batch is not None else sum(memoryview(part).nbytes for part in packet or ())
         return Waits(self.block_id(self.base), sent.tries, octets)
 
+    def left_behind(self) -> tuple[int, ...]:
+        """None: only the controller knows who has left."""
+        return ()
+
     def explain(self, now: float) -> None:
         """Always None: only the controller can read the switch's records."""
 

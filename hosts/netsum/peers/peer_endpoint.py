@@ -320,6 +320,16 @@ class PeerEndpoint:
     def waits(self) -> None:
         """Nothing: the members tell each other."""
 
+    def left_behind(self) -> tuple[int, ...]:
+        if not self.messenger.gone or self.base == self.next_serial:
+            return ()
+        return tuple(rank for rank in self._ranks if rank in self.messenger.gone and self._is_behind(rank))
+
+    def _is_behind(self, rank: int) -> bool:
+        """True if a rank has not begun the oldest block, as far as it has told."""
+        at = self.messenger.others_at.get(rank)
+        return at is None or self._serial(at) <= self.base
+
     def explain(self, now: float) -> tuple[str, tuple[int, ...]]:
         """Names only ranks that have said they have not reached the oldest block, that leave queries unanswered, or that have
         left."""
@@ -347,8 +357,7 @@ class PeerEndpoint:
     def _cause(self, rank: int, now: float) -> str:
         """The reason why a rank is known to hold up the oldest block; "" if it is not."""
         messenger = self.messenger
-        received, at = messenger.last_received(rank), messenger.others_at.get(rank)
-        behind = at is None or self._serial(at) <= self.base
+        received, behind = messenger.last_received(rank), self._is_behind(rank)
         if rank in messenger.gone:
             return "which has left" if behind else ""
         if messenger.unanswered[rank] >= UNANSWERED_QUERIES:

@@ -22,6 +22,7 @@ from netsum.communicator import Communicator
 from netsum.core.progress import BackgroundProgress
 from netsum.descriptor import ALGORITHMS
 from netsum.errors import CallError, CallTimeoutError, ClosedError, JoinError, UnsupportedError
+from netsum.exit_hooks import close_at_exit
 from netsum.numeric.fixed_point import Array
 from netsum.peers.messenger import Messenger
 from netsum.peers.transport import PeerSocket, PeerTransport
@@ -177,6 +178,7 @@ class PointToPoint:
             self._messenger = Messenger(others, _ALGORITHM, 0, Stats())
             self._most = message_bytes(own.block_bytes) - ENVELOPE.size
             self._background = BackgroundProgress(self._progress, self._transport.fileno)
+            close_at_exit(self)
 
     def _post(self, rank: int, envelope: Envelope, data: bytes = b"") -> None:
         self._messenger.post(rank, ENVELOPE.pack(*envelope) + data)
