@@ -37,8 +37,9 @@ def test_in_mininet(netsum: Start, switch: str) -> None:
         # A straggler that comes back after the switch has forgotten what it missed skips those steps; no other rank does.
         assert training["blocks"] >= (2 if training["resyncs"] else 3) * 12 * 50
         assert training["iteration_ms_mean"] > 0
-        assert (training["slept_s"] > 0) == (training["probability"] > 0)
-        if training["job"] == "wait":
+        assert training["probability"] > 0 or training["slept_s"] == 0
+        if training["job"] == "wait":  # elsewhere a straggler that is far behind catches up instead of sleeping
+            assert (training["slept_s"] > 0) == (training["probability"] > 0)
             assert training["degraded"] == training["missed"] == training["sat_out"] == training["resyncs"] == 0
     # A job that waits leaves no rank out: all learn the same.
     assert said["trainings"][0]["accuracy"] == said["trainings"][2]["accuracy"]
