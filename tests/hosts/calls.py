@@ -67,11 +67,11 @@ def allreduce(communicators: list[Communicator], arrays: Sequence[Any], **option
     return on_each(communicators, lambda comm: comm.allreduce(arrays[comm.rank], **options))
 
 
-def once_known(attempt: Callable[[float], list[Any]], timeout: float = 0.5) -> list[Any]:
-    """Return the outcomes of ``attempt(timeout)``, once each of them knows whom the call waits for. On a busy machine half a
-    second may be too short for the members to have heard from each other, so the timeout doubles."""
+def once_known(attempt: Callable[[float], list[Any]], timeout: float = 0.5, words: str = "") -> list[Any]:
+    """Return the outcomes of ``attempt(timeout)``, once each of them knows whom the call waits for, and has these ``words``. On a
+    busy machine half a second may be too short for the members to have heard from each other, so the timeout doubles."""
     outcomes = attempt(timeout)
-    while any("not known" in str(outcome) for outcome in outcomes):
+    while any("not known" in str(outcome) or words not in str(outcome) for outcome in outcomes):
         timeout *= 2
         assert timeout < PATIENCE, outcomes
         outcomes = attempt(timeout)
