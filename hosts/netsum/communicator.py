@@ -269,8 +269,7 @@ class Communicator(Reductions, Exchanges):
             raise CommunicatorError("this communicator was not joined through a controller; join again with new descriptors")
         self._log.resync()
         while True:
-            self._engine.on_close = None  # this rank stays a member
-            self._engine.close()
+            self._end_epoch()
             descriptor = self._membership.join_anew(deadline)
             self._enter(descriptor, self._membership.open_transport(descriptor), deadline)
             try:
@@ -280,9 +279,13 @@ class Communicator(Reductions, Exchanges):
                 # went on until results that this rank lacks were gone. Or the rank whose state was to be taken was evicted, or
                 # one has left that may be started again.
                 if time.monotonic() >= deadline:
-                    self._engine.on_close = None
-                    self._engine.close()
+                    self._end_epoch()
                     raise CallTimeoutError(f"the ranks did not resynchronize within {timeout:g} s: {error}") from error
+
+    def _end_epoch(self) -> None:
+        """Close the engine; this rank stays a member."""
+        self._engine.on_close = None
+        self._engine.close()
 
     def _share(self, state: tuple[Array, ...], progress: int, deadline: float) -> int:
         def largest(number: int) -> int:

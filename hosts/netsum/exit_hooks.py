@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
+import logging
 import sys
 from collections.abc import Callable
 from itertools import count
@@ -11,6 +11,8 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from netsum.fork_guard import in_child
+
+log = logging.getLogger("netsum.exit")
 
 
 class Closable(Protocol):
@@ -37,8 +39,10 @@ def close_at_exit(opened: Closable) -> None:
 def _close_all() -> None:
     for number in sorted(_open, reverse=True):
         if (opened := _open.pop(number, None)) is not None:
-            with contextlib.suppress(Exception):
+            try:
                 opened.close()
+            except Exception as error:
+                log.warning("what the program had not closed could not be closed at its end: %s", error)
 
 
 in_child(_registered.clear)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from netsum import JoinError
 from netsum.torch import group_init
 from torch import distributed
 
-from tests.threads import PATIENCE
+from tests.threads import PATIENCE, until
 from tests.torch.conftest import FABRICS, PROGRAMS, Run
 
 pytestmark = pytest.mark.torch
@@ -36,13 +38,26 @@ def store(monkeypatch: pytest.MonkeyPatch) -> distributed.TCPStore:
     return served
 
 
-def test_a_fast_rank_waits_for_the_new_group(store: distributed.TCPStore) -> None:
+@pytest.fixture
+def polls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between looks at a store."""
+    made: list[float] = []
+
+    def sleep(pause: float) -> None:
+        made.append(pause)
+        time.sleep(pause)
+
+    monkeypatch.setattr(group_init, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    return made
+
+
+def test_a_fast_rank_waits_for_the_new_group(store: distributed.TCPStore, polls: list[float]) -> None:
     """Rank 0's store is the launcher's, say: it has the keys of the group before."""
     known = group_init._seen[0]
     other = distributed.TCPStore("127.0.0.1", store.port, timeout=timedelta(seconds=PATIENCE))
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(group_init._generation, other, 1, PATIENCE)
-        assert not waits.done()
+        until(lambda: len(polls) > 2)
         store.set("netsum", "another")
         assert waits.result(PATIENCE) == "another"
     assert known != group_init._seen[0] == b"another"
@@ -62,25 +77,25 @@ def test_a_store_that_ends_is_an_error_at_once(store: distributed.TCPStore) -> N
         group_init._generation(store, 1, 0.0)
 
 
-def test_a_rank_that_leaves_waits_for_the_end_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_leaves_waits_for_the_end_of_the_store(monkeypatch: pytest.MonkeyPatch, polls: list[float]) -> None:
     monkeypatch.setattr(group_init, "STORE_PATIENCE", PATIENCE)
     served = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     other = distributed.PrefixStore("group", distributed.TCPStore("127.0.0.1", served.port))
     other.set("netsum", "a generation")
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(group_init._await_end, other, "a generation")
-        assert not waits.done()
+        until(lambda: len(polls) > 2)
         del served
         waits.result(PATIENCE)
 
 
-def test_or_for_the_next_group_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_leaves_waits_for_the_next_group_in_the_store(monkeypatch: pytest.MonkeyPatch, polls: list[float]) -> None:
     """torch goes on with the same server while anything of the process has it."""
     monkeypatch.setattr(group_init, "STORE_PATIENCE", PATIENCE)
     served = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     served.set("netsum", "a generation")
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(group_init._await_end, distributed.TCPStore("127.0.0.1", served.port), "a generation")
-        assert not waits.done()
+        until(lambda: len(polls) > 2)
         served.set("netsum", "the next")
         waits.result(PATIENCE)

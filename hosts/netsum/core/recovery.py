@@ -134,16 +134,16 @@ class TimeoutDiagnosis:
     def left_behind(self, endpoint: Endpoint, now: float, recovery: Recovery | None) -> RankLeftError | None:
         """The error of the calls in flight, if their oldest block waits for ranks that have left the job. A member that says
         goodbye may only be about to join again: the controller knows, and is queried in the background."""
-        if endpoint.base == endpoint.next_serial:
+        missing = endpoint.left_behind()
+        left = missing if recovery is None else recovery.left
+        if not (missing or left) or endpoint.base == endpoint.next_serial:
             return None
-        missing, block = endpoint.left_behind(), endpoint.block_id(endpoint.base)
-        if recovery is not None:
-            left = recovery.left
-            if not {*missing} <= {*left}:
-                recovery.note_inactivity()
-            elif left and not missing:
-                missing = self._missing(endpoint, block, now, left)
-            missing = tuple(rank for rank in missing if rank in left)
+        block = endpoint.block_id(endpoint.base)
+        if recovery is not None and not {*missing} <= {*left}:
+            recovery.note_inactivity()
+        elif not missing:
+            missing = self._missing(endpoint, block, now, left)
+        missing = tuple(rank for rank in missing if rank in left)
         if not missing:
             return None
         ranks = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
