@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from functools import partial
+from itertools import permutations
 from types import SimpleNamespace
 
 import pytest
@@ -29,13 +31,54 @@ def test_under_torchrun_the_store_is_its_own(run_ranks: Run) -> None:
     run_ranks(PROGRAMS / "generations.py", 3, torchrun=True)
 
 
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> distributed.TCPStore:
-    """Rank 0's, in which a group has been opened that this rank has known."""
-    monkeypatch.setattr(group_init, "_seen", [b""])
-    served = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=PATIENCE))
-    assert group_init._generation(served, 0, PATIENCE) == group_init._seen[0].decode()
-    return served
+def meet(store: distributed.Store, order: Sequence[int]) -> list[group_init.Rendezvous]:
+    """The ranks meet; each begins when those before it in the ``order`` have written a key. By rank."""
+    with ThreadPoolExecutor(len(order)) as pool:
+        found = {}
+        for begun, rank in enumerate(order):
+            found[rank] = pool.submit(group_init._meet, writes := Writes(store), rank, len(order))
+            until(partial(len, writes.made), f"{begun + 1} ranks have begun")
+        return [found[rank].result(PATIENCE) for rank in sorted(found)]
+
+
+class Writes:
+    """A store that lists the keys that a rank has written."""
+
+    def __init__(self, store: distributed.Store) -> None:
+        self.get, self.check = store.get, store.check
+        self._store = store
+        self.made: list[str] = []
+
+    def set(self, key: str, value: str) -> None:
+        self._store.set(key, value)
+        self.made.append(key)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_the_keys_of_an_earlier_group_mislead_no_rank(order: tuple[int, ...]) -> None:
+    """torchrun keeps the store while it restarts the processes."""
+    store = distributed.HashStore()
+    names = [{rendezvous.name for rendezvous in meet(store, order)} for _ in range(3)]
+    assert [len(each) for each in names] == [1, 1, 1]
+    assert len(set.union(*names)) == 3
+
+
+def test_one_netsum_rank_for_all_ranks_counts_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NETSUM_RANK", "1")
+    assert {tuple(rendezvous.members) for rendezvous in meet(distributed.HashStore(), range(3))} == {(0, 1, 2)}
+
+
+class Ended:
+    """A store whose process is gone."""
+
+    def set(self, _key: str, _value: str) -> None:
+        raise distributed.DistNetworkError("Connection reset by peer")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_store_that_ends_is_an_error_at_once(rank: int) -> None:
+    with pytest.raises(JoinError, match=r"Connection reset by peer.*call barrier\(\) before destroy_process_group\(\)"):
+        group_init._meet(Ended(), rank, 2)
 
 
 @pytest.fixture
@@ -51,37 +94,11 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
-def test_a_fast_rank_waits_for_the_new_group(store: distributed.TCPStore, polls: list[float]) -> None:
-    """Rank 0's store is the launcher's, say: it has the keys of the group before."""
-    known = group_init._seen[0]
-    other = distributed.TCPStore("127.0.0.1", store.port, timeout=timedelta(seconds=PATIENCE))
-    with ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(group_init._generation, other, 1, PATIENCE)
-        until(lambda: len(polls) > 2)
-        store.set("netsum", "another")
-        assert waits.result(PATIENCE) == "another"
-    assert known != group_init._seen[0] == b"another"
-
-
-class Ended:
-    """A store whose process is gone."""
-
-    def get(self, _key: str) -> bytes:
-        raise distributed.DistNetworkError("Connection reset by peer")
-
-
-def test_a_store_that_ends_is_an_error_at_once(store: distributed.TCPStore) -> None:
-    with pytest.raises(JoinError, match=r"Connection reset by peer.*call barrier\(\) before destroy_process_group\(\)"):
-        group_init._generation(Ended(), 1, PATIENCE)
-    with pytest.raises(JoinError, match="rank 0 has not opened its process group within 0 s"):
-        group_init._generation(store, 1, 0.0)
-
-
 def test_a_rank_that_leaves_waits_for_the_end_of_the_store(monkeypatch: pytest.MonkeyPatch, polls: list[float]) -> None:
     monkeypatch.setattr(group_init, "STORE_PATIENCE", PATIENCE)
     served = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     other = distributed.PrefixStore("group", distributed.TCPStore("127.0.0.1", served.port))
-    other.set("netsum", "a generation")
+    other.set("netsum/current", "a generation")
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(group_init._await_end, other, "a generation")
         until(lambda: len(polls) > 2)
@@ -93,9 +110,9 @@ def test_a_rank_that_leaves_waits_for_the_next_group_in_the_store(monkeypatch: p
     """torch goes on with the same server while anything of the process has it."""
     monkeypatch.setattr(group_init, "STORE_PATIENCE", PATIENCE)
     served = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    served.set("netsum", "a generation")
+    served.set("netsum/current", "a generation")
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(group_init._await_end, distributed.TCPStore("127.0.0.1", served.port), "a generation")
         until(lambda: len(polls) > 2)
-        served.set("netsum", "the next")
+        served.set("netsum/current", "the next")
         waits.result(PATIENCE)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import secrets
 import threading
 import time
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from torch import distributed
 
@@ -25,6 +24,8 @@ PATIENCE: Final = 60.0
 """Seconds that joining may take. The timeout that torch gives is for calls: half an hour, or a moment."""
 STORE_PATIENCE: Final = 5.0
 """Seconds for which a rank that leaves waits for the end of the store that another rank's process serves."""
+POLL: Final = 0.005
+"""Seconds between looks at the store."""
 
 
 @dataclass
@@ -34,20 +35,11 @@ class JoinedJob:
     comm: Communicator
     members: Sequence[int]
     """The rank in the job of each of torch's ranks."""
-    generation: str
-    """A name that no earlier default group has had (:func:`_generation`)."""
-    store: Any
-    """torch's."""
+    after: Callable[[], None] | None = None
+    """Called once the job is left."""
     whole: bool = False
     """True if a process group of all ranks has ``comm`` itself."""
     users: int = 0
-    opened: Counter[str] = field(default_factory=Counter)
-    stores: Counter[str] = field(default_factory=Counter)
-
-    def label(self, name: str) -> str:
-        """The label of a new group: torch may give a name again once the group is gone."""
-        self.opened[name] += 1
-        return hashlib.blake2b(f"{name}/{self.opened[name]}".encode(), digest_size=16).hexdigest()
 
 
 _jobs: list[JoinedJob] = []  # none, or the one
@@ -64,18 +56,19 @@ def open_group(options: Any, own: Any = None) -> ProcessGroup:
     first = not ranks  # the default group
     rank, size = (options.group_rank, options.group_size) if first else (distributed.get_rank(), _world_size())
     with as_torch_raises(), _lock:
-        job = _jobs[0] if _jobs else _join(rank, size, options.store, first, PATIENCE)
+        met = _meet(options.store, options.group_rank, options.group_size)
+        after = partial(_await_end, options.store, met.name) if first and rank else None
+        job = _jobs[0] if _jobs else _join(rank, met.members if first else range(size), after)
         try:
-            name, members = str(options.group_id), [job.members[each] for each in ranks or range(size)]
-            comm = _communicator(job, members, name, PATIENCE)
+            members = [job.members[each] for each in ranks or range(size)]
+            comm = _communicator(job, members, met.name)
             job.users += 1
-            job.stores[name] += 1
-            store = distributed.PrefixStore(f"{job.generation}/{job.stores[name]}", options.store)
 
             def another() -> Communicator:
-                return job.comm.group(members, job.label(f"{name}/callbacks"))
+                return job.comm.group(members, f"{met.name}/callbacks")
 
-            return ProcessGroup(comm, store, options.timeout, name, _release, another)
+            store = distributed.PrefixStore(met.name, options.store)
+            return ProcessGroup(comm, store, options.timeout, str(options.group_id), _release, another)
         except BaseException:
             _close_if_unused(job)
             raise
@@ -86,47 +79,78 @@ def _world_size() -> int:
     return size
 
 
-def _join(rank: int, size: int, store: Any, first: bool, timeout: float) -> JoinedJob:
-    generation = _generation(store, rank, timeout) if first else ""
-    members = _members(distributed.PrefixStore(generation, store), rank, size) if first else range(size)
-    comm = join(rank=members[rank], timeout=timeout)
-    if comm.size != size:
+def _join(rank: int, members: Sequence[int], after: Callable[[], None] | None) -> JoinedJob:
+    comm = join(rank=members[rank], timeout=PATIENCE)
+    if comm.size != len(members):
         comm.close()
         raise JoinError(
-            f"torch's world has {size} ranks (WORLD_SIZE), job {comm.descriptor.job!r} has {comm.size}: "
+            f"torch's world has {len(members)} ranks (WORLD_SIZE), job {comm.descriptor.job!r} has {comm.size}: "
             "start as many processes as the job has members"
         )
-    _jobs.append(JoinedJob(comm, members, generation, store))
+    _jobs.append(JoinedJob(comm, members, after))
     return _jobs[0]
 
 
-_KEY: Final = "netsum"
-_seen: Final[list[bytes]] = [b""]  # the generation before
+class Rendezvous(NamedTuple):
+    """The ranks of a process group, all of which open it now."""
+
+    name: str
+    """A name that no other rendezvous has had."""
+    members: Sequence[int]
+    """By torch's rank, the rank in the job: NETSUM_RANK where each process has its own, else torch's. A launcher may number the
+    processes as it likes (Ray does), but a switch knows a member by its host."""
 
 
-def _generation(store: Any, rank: int, timeout: float) -> str:
-    """A name that rank 0 gives this default group in the store. A rank that is fast may still find the store of the group
-    before, which ends with rank 0's part in that group, or keys of it. Raises JoinError, at once when that store ends."""
-    deadline = time.monotonic() + timeout
-    if rank == 0:
-        store.set(_KEY, secrets.token_hex(8))
+_CURRENT: Final = "netsum/current"  # the name of the last rendezvous in this store
+
+
+def _meet(store: Any, rank: int, size: int) -> Rendezvous:
+    """Wait in torch's store until every rank opens this process group. Raises JoinError, at once when the store ends.
+
+    The store may have the keys of an earlier process group with this name: torchrun's outlives the processes that it restarts,
+    and a rank may be fast and find the store of the group before. So each rank has a fresh token, rank 0 replies to the token
+    with the name of this rendezvous, and waits for each rank to confirm it, while a later token may replace a rank's.
+    """
+    token = secrets.token_hex(8)
     try:
-        while (found := bytes(store.get(_KEY))) == _seen[0] and time.monotonic() < deadline:
-            time.sleep(0.005)
+        if rank:
+            store.set(f"netsum/token/{rank}", token)
+            name = store.get(f"netsum/reply/{token}").decode()
+            store.set(f"{name}/rank/{rank}", os.environ.get("NETSUM_RANK") or str(rank))
+        else:
+            name = token
+            store.set(_CURRENT, name)
+            _await_ranks(store, range(1, size), name)
+            said = [
+                os.environ.get("NETSUM_RANK") or "0",
+                *(store.get(f"{name}/rank/{other}").decode() for other in range(1, size)),
+            ]
+            own = [int(each) for each in said if each.isdigit()]
+            members = own if sorted(own) == list(range(size)) else range(size)
+            store.set(f"{name}/members", ",".join(map(str, members)))
+        return Rendezvous(name, [int(each) for each in store.get(f"{name}/members").decode().split(",")])
     except RuntimeError as error:
-        raise JoinError(f"torch's store, where the ranks meet, does not answer ({error}){_AGAIN if _seen[0] else ''}") from None
-    if found == _seen[0]:
-        raise JoinError(f"rank 0 has not opened its process group within {timeout:g} s")
-    _seen[0] = found
-    return found.decode()
+        raise JoinError(
+            f"the ranks have not met in torch's store ({error}): one of them has not opened this process group, or rank 0 has "
+            "ended; where another group follows, call barrier() before destroy_process_group()"
+        ) from None
 
 
-_AGAIN: Final = "; if it was that of an earlier process group, call barrier() before destroy_process_group()"
+def _await_ranks(store: Any, ranks: Sequence[int], name: str) -> None:
+    """Reply to the last token of each rank until it confirms."""
+    replied: dict[int, str] = {}
+    while waited := [rank for rank in ranks if rank not in replied or not store.check([f"{name}/rank/{rank}"])]:
+        for rank in waited:
+            token = store.get(f"netsum/token/{rank}").decode()
+            if token != replied.get(rank):
+                store.set(f"netsum/reply/{token}", name)
+                replied[rank] = token
+        time.sleep(POLL)
 
 
-def _await_end(store: Any, generation: str) -> None:
+def _await_end(store: Any, name: str) -> None:
     """Wait until rank 0's process no longer serves this store, or uses it for its next process group, so that this rank's next
-    one does not find the store of the generation before."""
+    one does not find the store of the one before."""
     inner = store
     while isinstance(inner, distributed.PrefixStore):
         inner = inner.underlying_store
@@ -134,24 +158,15 @@ def _await_end(store: Any, generation: str) -> None:
         return
     deadline = time.monotonic() + STORE_PATIENCE
     with contextlib.suppress(RuntimeError):
-        while bytes(store.get(_KEY)).decode() == generation and time.monotonic() < deadline:
-            time.sleep(0.005)
+        while store.get(_CURRENT).decode() == name and time.monotonic() < deadline:
+            time.sleep(POLL)
 
 
-def _members(store: Any, rank: int, size: int) -> list[int]:
-    """By torch's rank, the rank in the job: NETSUM_RANK where each process has its own, else torch's. A launcher may number the
-    processes as it likes (Ray does), but a switch knows a member by its host."""
-    store.set(f"member/{rank}", os.environ.get("NETSUM_RANK") or str(rank))
-    said = [store.get(f"member/{each}").decode() for each in range(size)]
-    own = [int(each) for each in said if each.isdigit()]
-    return own if sorted(own) == list(range(size)) else list(range(size))
-
-
-def _communicator(job: JoinedJob, ranks: Sequence[int], name: str, timeout: float) -> Communicator:
+def _communicator(job: JoinedJob, ranks: Sequence[int], label: str) -> Communicator:
     if not job.whole and list(ranks) == list(range(job.comm.size)):
         job.whole = True
         return job.comm
-    return job.comm.group(ranks, job.label(name), timeout=timeout)
+    return job.comm.group(ranks, label, timeout=PATIENCE)
 
 
 def _release(comm: Communicator) -> None:
@@ -168,5 +183,5 @@ def _close_if_unused(job: JoinedJob) -> None:
     if job.users <= 0:
         _jobs.clear()
         job.comm.close()
-        if job.generation and job.comm.rank != job.members[0]:
-            _await_end(job.store, job.generation)
+        if job.after is not None:
+            job.after()
