@@ -56,6 +56,7 @@ class Caller:
         self.sock.connect(("127.0.0.1", port))
         self.sock.settimeout(LOST)
         self.lanes, self.client, self.sequence = lanes, self.random.randrange(1 << 64), 0
+        self.sent = 0
         self.waiting: dict[int, tuple[int, bytes, float]] = {}
         self.fetched: dict[int, list[int]] = {lane: [] for lane in range(lanes)}
 
@@ -70,6 +71,7 @@ class Caller:
         self.put(data)
 
     def put(self, data: bytes) -> None:
+        self.sent += 1
         with suppress(OSError):  # no peer is there
             self.sock.send(data)
 
