@@ -36,6 +36,11 @@ def close_at_exit(opened: Closable) -> None:
             util.Finalize(None, _close_all, exitpriority=0)  # a process of multiprocessing may end without atexit
 
 
+def still_open() -> list[Closable]:
+    """Return what is to be closed at the end of the process."""
+    return [opened for reference in _open.valuerefs() if (opened := reference()) is not None]
+
+
 def _close_all() -> None:
     for number in sorted(_open, reverse=True):
         if (opened := _open.pop(number, None)) is not None:

@@ -17,6 +17,7 @@ from netsum.errors import JoinError
 from netsum.logs import configure
 from netsum.membership import ControllerMembership, JoinOptions, check_algorithm
 from netsum.settings import Environment, seconds
+from netsum.status_signal import print_status_on_signal
 from netsum.transports.base import Transport
 
 
@@ -58,6 +59,7 @@ def join(
     """
     environment = Environment.read()
     configure(environment.log, environment.log_level)
+    print_status_on_signal()
     given_rank, rank = rank, environment.rank if rank is None else rank
     deadline = time.monotonic() + seconds(timeout)
     token = token or environment.token

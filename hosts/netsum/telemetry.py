@@ -51,6 +51,7 @@ class MemberLog:
     """The log of one member. Frequent events are logged only now and then."""
 
     def __init__(self, job: str | None, rank: int | None, seldom: Seldom | None = None) -> None:
+        self.member = f"job {job}, rank {rank}"
         self._log: FieldLogger = logger_for(job, rank)
         self._seldom = seldom or Seldom()
         self._open = False

@@ -18,15 +18,13 @@ from netsum_controller.cli.options import Algorithm
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from netsum_testbed.interrupts import end_on_signals
+from netsum_testbed.interrupts import end_on_signals, interrupted_code
 from netsum_testbed.switches import choose_switch, usable_switches
 
 Decorator = Callable[[Any], Any]
 
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds that a thread keeps the interpreter: the ranks are threads, and a result must not wait long for one."""
-INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C, as a shell has it."""
 
 
 def switch_option(auto: str = "simple_switch_grpc if it is on PATH (and root), else the embedded one") -> Decorator:
@@ -154,11 +152,12 @@ class Totals:
 
     @property
     def exit_code(self) -> int:
-        """0 if all went well, 1 if something was wrong or nothing was tried, 130 if Ctrl-C ended the run."""
+        """0 if all went well, 1 if something was wrong or nothing was tried, 130 if Ctrl-C ended the run, 143 or 129 if
+        SIGTERM or SIGHUP did."""
         if self.failures:
             return 1
         if self.interrupted:
-            return INTERRUPTED
+            return interrupted_code()
         return 0 if self.made else 1
 
     def figures(self) -> dict[str, Any]:
@@ -193,7 +192,8 @@ class Screen:
 
 @contextmanager
 def running(totals: Totals, console: Console | None = None) -> Iterator[Screen]:
-    """Wrap a run: Ctrl-C ends it, the totals are printed as the last line, and the program exits with their code."""
+    """Wrap a run: Ctrl-C, SIGTERM and SIGHUP end it, the totals are printed as the last line, and the program exits with their
+    code."""
     end_on_signals()
     console = console or table_console()
     bar = Progress(

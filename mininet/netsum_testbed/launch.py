@@ -6,6 +6,7 @@ import io
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -33,7 +34,7 @@ from netsum_testbed.commands import MAX_WORKERS, WORKERS, choose_topology, open_
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
 from netsum_testbed.free_ports import hold_address
-from netsum_testbed.interrupts import end_on_signals
+from netsum_testbed.interrupts import end_on_signals, handled_by
 from netsum_testbed.side_by_side import ChildProgram, ProgramFailed, run_side_by_side
 
 # `netsum run --memory FILE`: memory devices beside the ranks, and the regions that the program opens.
@@ -89,7 +90,8 @@ def command_line(words: Sequence[str]) -> list[str]:
 
 
 def _has_netsum(python: str) -> bool:
-    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('netsum') is None)"
+    # A clone of the repository that lies in the current folder is found, too, as a namespace package.
+    code = "import importlib.util, sys; found = importlib.util.find_spec('netsum'); sys.exit(not (found and found.origin))"
     return not subprocess.run([python, "-c", code], capture_output=True, check=False).returncode
 
 
@@ -172,6 +174,8 @@ def join_environment(client: ControllerClient, job: str, token: str) -> dict[str
 
 
 JOB: Final = "run"
+PASSED_ON: Final = (signal.SIGUSR1,)
+"""Signals that the ranks get from this command."""
 ANSWERS: Final = 10.0
 """Seconds within which a running controller must answer."""
 
@@ -210,21 +214,22 @@ def run(context: click.Context, /, command: tuple[str, ...], attach: str | None,
     """Run a program as the ranks of a job: brings up a fabric, the controller and the job, and one process for each rank.
 
     In the program `netsum.join()` joins the job, and torch's env:// works. Each line that a rank prints has the rank in front.
-    The first rank that fails ends all, with its exit code. A SCRIPT.py runs with the Python of netsum; put `--` before a
-    COMMAND, which PATH finds.
+    The first rank that fails ends all, with its exit code. SIGUSR1 makes the ranks print what they wait for. A SCRIPT.py runs
+    with the Python of netsum; put `--` before a COMMAND, which PATH finds.
     """
     _require_sense(context, attach)
     words = command_line(command)
     end_on_signals()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # whatever a rank prints
-    try:
-        if attach is None:
-            _run_in_fabric(words, options)
-        else:
-            _run_attached(words, attach, options["job"], options["token"], options["ranks"])
-    except ProgramFailed as error:
-        raise explain_failure(error) from None
+    with handled_by(lambda *_: None, PASSED_ON):  # while there are no ranks
+        try:
+            if attach is None:
+                _run_in_fabric(words, options)
+            else:
+                _run_attached(words, attach, options["job"], options["token"], options["ranks"])
+        except ProgramFailed as error:
+            raise explain_failure(error) from None
 
 
 def _require_sense(context: click.Context, attach: str | None) -> None:
@@ -259,7 +264,7 @@ def _run_in_fabric(command: Sequence[str], options: Mapping[str, Any]) -> None:
         kind = "rootless" if fabric.rootless else "Mininet"
         ranks = counted(workers, "rank")
         console.print(f"{topology.name}: {fabric.switch} switch and {ranks}, {kind}: up", highlight=False)
-        run_side_by_side(programs)
+        run_side_by_side(programs, PASSED_ON)
 
 
 def _hosts(options: Mapping[str, Any], devices: int) -> tuple[Topology, int, Sequence[str]]:
@@ -287,4 +292,4 @@ def _run_attached(command: Sequence[str], url: str, job: str | None, token: str 
     assert token is not None
     client = ControllerClient.from_options(job, 0, token, url)
     members = client.members(time.monotonic() + ANSWERS)
-    run_side_by_side(attached_programs(members, ranks, join_environment(client, job, token), command))
+    run_side_by_side(attached_programs(members, ranks, join_environment(client, job, token), command), PASSED_ON)

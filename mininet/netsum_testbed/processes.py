@@ -11,11 +11,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Final
 
+from netsum.status_signal import handles
 from netsum_controller.config.topology import Topology
 
 from netsum_testbed.errors import TestbedError
@@ -114,6 +115,21 @@ class Child:
         if self._output is None:
             return ""
         return "\n".join(self._output.read_text(errors="replace").strip().splitlines()[-lines:])
+
+    def pass_on(self, number: signal.Signals) -> bool:
+        """Send the signal to those processes of its group that handle it: it may end others. Returns False if none does."""
+        handling = [pid for pid in self._group() if handles(pid, number)]
+        for pid in handling:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return bool(handling)
+
+    def _group(self) -> Iterator[int]:
+        if self._process.returncode is None:
+            for name in os.listdir("/proc"):
+                with contextlib.suppress(ValueError, ProcessLookupError):
+                    if os.getpgid(pid := int(name)) == self.pid:
+                        yield pid
 
     def terminate(self) -> None:
         """Ask it to end without waiting, so that several can end at the same time before each is stopped."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import socket
 import sys
 import threading
@@ -22,7 +23,7 @@ from netsum_controller.monitoring.switch_monitor import DEAD_AFTER
 
 from netsum_testbed.errors import TestbedError
 from netsum_testbed.fabric import Fabric
-from netsum_testbed.interrupts import interrupts_held
+from netsum_testbed.interrupts import SIGNALED, interrupted_code, interrupts_held
 from netsum_testbed.launch import search_path
 from netsum_testbed.mininet_fabric import MininetFabric
 from netsum_testbed.mininet_parts import CLI, lg, output
@@ -134,6 +135,14 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
         if sys.stdin.isatty():
             super().initReadline()
 
+    def cmdloop(self, intro: str | None = None) -> None:
+        """Mininet takes every interrupt for Ctrl-C, after which it goes on."""
+        try:
+            super().cmdloop(intro)
+        except KeyboardInterrupt:
+            _exit_unless_ctrl_c()
+            raise
+
     def do_all(self, line: str) -> None:
         """Run a command on every host of the job at once; Ctrl-C ends it. Usage: all COMMAND"""
         if not line.strip():
@@ -179,7 +188,14 @@ def _quiet_interrupt() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        _exit_unless_ctrl_c()
         output("\n")
+
+
+def _exit_unless_ctrl_c() -> None:
+    """SIGTERM and SIGHUP end the testbed."""
+    if interrupted_code() != SIGNALED + signal.SIGINT:
+        sys.exit(interrupted_code())
 
 
 def _copy(host: str, said: IO[str]) -> None:

@@ -10,14 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Final
+from typing import IO, TypeVar
 
 from netsum_testbed.errors import TestbedError
-from netsum_testbed.interrupts import interrupts_deferred, interrupts_held, raise_if_interrupted
+from netsum_testbed.interrupts import SIGNALED, handled_by, interrupts_deferred, interrupts_held, raise_if_interrupted
 from netsum_testbed.processes import STOPS, Child
-
-SIGNALED: Final = 128
-"""A process that a signal has ended counts as failed with this plus the signal's number, as in a shell."""
 
 
 @dataclass(frozen=True)
@@ -46,28 +43,33 @@ class ProgramFailed(TestbedError):
         return self
 
 
-def run_side_by_side(programs: Sequence[ChildProgram]) -> None:
+def run_side_by_side(programs: Sequence[ChildProgram], passed_on: Sequence[signal.Signals] = ()) -> None:
     """Run them until all have ended. The first failure ends the others, and so does an interrupt; nothing that they started in
-    their process groups is left. Call it from the main thread.
+    their process groups is left. Signals that are ``passed_on`` go to those of their processes that handle them. Call it from the
+    main thread.
 
     Raises :class:`ProgramFailed`, or :class:`OSError` if our own output cannot be written.
     """
-    events: queue.SimpleQueue[_Running | OSError] = queue.SimpleQueue()
+    events: queue.SimpleQueue[_Running | OSError | signal.Signals] = queue.SimpleQueue()
     width = max(len(program.tag) for program in programs)
     lock = threading.Lock()
     running: list[_Running] = []
     try:
-        with interrupts_deferred():  # one that is half started could not be ended
-            for program in programs:
-                running.append(_Running(program, width, lock, events.put))
-        left = set(running)
-        while left:
-            event = _next(events)
-            if isinstance(event, OSError):
-                raise event
-            left.discard(event)
-            if code := event.finish():
-                raise ProgramFailed(event.program.name, code, event.last_words)
+        with handled_by(lambda number, _frame: events.put(signal.Signals(number)), passed_on):
+            with interrupts_deferred():  # one that is half started could not be ended
+                for program in programs:
+                    running.append(_Running(program, width, lock, events.put))
+            left = set(running)
+            while left:
+                event = _next(events)
+                if isinstance(event, OSError):
+                    raise event
+                if isinstance(event, signal.Signals):
+                    _pass_on(event, [each for each in running if each in left])
+                    continue
+                left.discard(event)
+                if code := event.finish():
+                    raise ProgramFailed(event.program.name, code, event.last_words)
     finally:
         with interrupts_held():
             for each in running:
@@ -76,7 +78,17 @@ def run_side_by_side(programs: Sequence[ChildProgram]) -> None:
                 each.finish()
 
 
-def _next(events: queue.SimpleQueue[_Running | OSError]) -> _Running | OSError:
+def _pass_on(number: signal.Signals, running: Sequence[_Running]) -> None:
+    for each in running:
+        if not each.child.pass_on(number):
+            why = f"it does not handle {number.name} (a rank does from netsum.join() on)"
+            print(f"netsum: not passed on to {each.program.name}: {why}", file=sys.stderr, flush=True)
+
+
+Event = TypeVar("Event")
+
+
+def _next(events: queue.SimpleQueue[Event]) -> Event:
     while True:
         raise_if_interrupted()
         try:

@@ -90,15 +90,16 @@ def test_ctrl_c_ends_in_the_json_line(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 @pytest.mark.full
-def test_ctrl_c_ends_the_command_in_the_json_line() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_command_in_the_json_line(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "netsum_testbed.verify", *EMBEDDED.split(), "--duration", "100"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     lines = [process.stdout.readline()]  # it says when it has begun
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     rest, _ = process.communicate(timeout=PATIENCE)
     lines += rest.splitlines()
-    assert shell_code(process.returncode) == 130, lines
+    assert shell_code(process.returncode) == 128 + number, lines
     assert json.loads(lines[-1])["interrupted"] is True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -87,6 +88,16 @@ def test_nothing_is_said_to_be_on_an_index() -> None:
     texts = [path for path in files() if path.suffix in {".py", ".md", ""} and path != Path(__file__)]
     wrong = [name_of(path) for path in texts if re.search(r"pip install ['\"]?netsum(?!\{)", path.read_text("utf-8", "replace"))]
     assert not wrong, "say `pip install '.[EXTRA]'`, or ask netsum.extras.advice"
+
+
+def test_a_script_beside_a_clone_in_a_folder_called_netsum_imports_the_library(tmp_path: Path) -> None:
+    """Not the clone itself, as a namespace package, which an editable installation's own finder comes behind."""
+    (tmp_path / "netsum").symlink_to(ROOT)
+    (tmp_path / "train.py").write_text("import netsum, netsum_cli; print(netsum.__version__)", "utf-8")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [sys.executable, "train.py"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"{netsum.__version__}\n", ""), "run scripts/setup"
 
 
 def built(kind: str, source: Path, out: Path) -> Path:

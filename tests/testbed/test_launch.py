@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -17,6 +18,7 @@ from netsum_testbed.launch import attached_programs, command_line, explain_failu
 from netsum_testbed.side_by_side import ProgramFailed
 
 from tests.testbed.conftest import ROOT, Start
+from tests.threads import until
 
 MEMBERS = [{"rank": rank, "host": f"h{rank + 1}", "evicted": rank == 1} for rank in range(4)]
 NO_JOB: dict[str, Any] = dict.fromkeys(("late", "block_exp", "quorum", "window", "algorithm"))
@@ -49,6 +51,17 @@ def test_a_command_is_what_the_callers_path_and_environment_have(tmp_path: Path,
     bare = tmp_path / "bare" / "python"
     with pytest.raises(TestbedError, match=f"^{bare} has no netsum: {bare} -m pip install {ROOT}; or run a SCRIPT.py"):
         command_line([str(bare), "x.py"])
+
+
+def test_a_clone_in_the_current_folder_is_not_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "netsum").symlink_to(ROOT)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n', "utf-8")  # without its packages
+    python.chmod(0o755)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TestbedError, match="python has no netsum"):
+        command_line([str(python), "x.py"])
 
 
 def test_a_rank_that_cannot_import_netsum_is_told_how() -> None:
@@ -142,14 +155,67 @@ def test_the_first_failure_ends_all_on_the_embedded_switch(netsum: Start, script
     assert command.lines[-1] == "netsum: rank 1 (h2) failed with exit code 1: gives up"
 
 
-def test_interrupted_on_the_embedded_switch(netsum: Start) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_on_the_embedded_switch(netsum: Start, number: signal.Signals) -> None:
+    """As a shell shows it: 130, 143 and 129."""
     words = ["bash", "-c", "echo rank $RANK of $NETSUM_JOB; sleep 1000 & wait"]
     command = netsum("run", "-n", "2", "--rootless", "--job", "mine", "--algorithm", "ring", "--", *words)
     for rank in (0, 1):
         command.wait_for(f"{rank}| rank {rank} of mine")
-    command.process.send_signal(signal.SIGINT)
-    command.ends(130)
+    command.process.send_signal(number)
+    command.ends(128 + number)
     assert command.lines[-1] == "netsum: interrupted"
+
+
+def test_nohup_stays_in_force(netsum: Start, tmp_path: Path) -> None:
+    """For the ranks too."""
+    until_told = f"grep SigIgn /proc/self/status; until test -e {tmp_path}/end; do sleep 0.1; done"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup starts a command
+    try:
+        command = netsum("run", "-n", "1", "--rootless", "--algorithm", "ring", "--", "sh", "-c", until_told)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    command.wait_for("0| SigIgn:")
+    (line,) = [line for line in command.lines if "SigIgn" in line]
+    assert int(line.split()[-1], 16) >> (signal.SIGHUP - 1) & 1, line
+    command.process.send_signal(signal.SIGHUP)
+    (tmp_path / "end").touch()
+    command.ends()
+
+
+WAITS = """\
+import sys, netsum, pathlib, time
+with netsum.join() as comm:
+    comm.barrier()
+    print("goes on", flush=True)
+    while comm.rank == 1 and not pathlib.Path(sys.argv[1]).exists():
+        time.sleep(0.05)
+    comm.barrier(timeout=600)
+"""
+
+
+def test_sigusr1_shows_what_each_rank_waits_for(netsum: Start, tmp_path: Path) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text(WAITS, "utf-8")
+    command = netsum("run", "-n", "2", "--rootless", str(script), str(tmp_path / "end"))
+    for rank in (0, 1):
+        command.wait_for(f"{rank}| goes on")
+    waiting = re.compile(
+        r"0\| netsum: job run, rank 0: barrier, in progress for [\d.]+ s; no result for block \d+ .*rank 1 \(h2\)"
+    )
+
+    def shown() -> int:
+        return sum("| netsum: job run, rank " in line for line in command.lines)
+
+    while not any(waiting.match(line) for line in command.lines):  # it is known once the call has waited for a while
+        both = shown() + 2
+        command.process.send_signal(signal.SIGUSR1)
+        until(lambda: shown() >= both, "a line of each rank")  # noqa: B023 - called at once
+    assert "1| netsum: job run, rank 1: no call is in progress" in command.lines
+    for rank in (0, 1):
+        assert any(line.startswith(f"{rank}| ") and "waits.py" in line for line in command.lines), "its stack"
+    (tmp_path / "end").touch()
+    command.ends()
 
 
 @pytest.mark.full

@@ -84,6 +84,14 @@ def test_interrupt_while_hosts_work(netsum: Start, switch: str) -> None:
     command.ends()
 
 
+@pytest.mark.full
+def test_sigterm_ends_it_while_hosts_work(netsum: Start, switch: str) -> None:
+    command = netsum("testbed", "--workers", "2", "--switch", switch, commands=["all echo started; sleep 1000"])
+    command.wait_for("h2| started")
+    command.process.send_signal(signal.SIGTERM)
+    command.ends(143)
+
+
 def test_not_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without root the command ends with one clear sentence."""
     monkeypatch.setattr("os.geteuid", lambda: 1000)

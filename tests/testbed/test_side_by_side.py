@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 from netsum_testbed.side_by_side import ChildProgram, ProgramFailed, run_side_by_side
 
-from tests.threads import until
+from tests.threads import meanwhile, until
 
 
 def python(name: str, code: str) -> ChildProgram:
@@ -61,6 +63,29 @@ def test_nothing_is_left_in_a_programs_process_group(tmp_path: Path, monkeypatch
     run_side_by_side([ChildProgram("rank 0", "0", ["bash", "-c", stubborn])])
     pid = int((tmp_path / "pid").read_text())
     until(lambda: dead(pid))  # it is killed; the kernel may take a moment
+
+
+def test_a_signal_is_passed_on_to_those_that_handle_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also to a child of a shell, which the signal would end; and a program that it would end goes on."""
+    handles = f"""if True:
+        import signal
+        signal.signal(signal.SIGUSR1, lambda *_: open({str(tmp_path / "got")!r}, "w").close())
+        open({str(tmp_path / "ready")!r}, "w").close()
+        signal.pause()
+        print("goes on")
+    """
+    shell = ChildProgram("rank 0", "0", ["sh", "-c", 'trap "" TERM; "$@"; exit $?', "sh", sys.executable, "-c", handles])
+    other = ChildProgram("rank 1", "1", ["sh", "-c", f"until test -e {tmp_path}/got; do sleep 0.05; done"])
+
+    def send() -> None:
+        until((tmp_path / "ready").exists)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    with meanwhile(send):
+        run_side_by_side([shell, other], [signal.SIGUSR1])
+    out, err = capfd.readouterr()
+    assert out == "0| goes on\n"
+    assert err == "netsum: not passed on to rank 1: it does not handle SIGUSR1 (a rank does from netsum.join() on)\n"
 
 
 def dead(pid: int) -> bool:

@@ -75,9 +75,10 @@ def main(arguments: list[str] | None = None, program: str = "netsum") -> Any:
         help_of = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else None
         _say(error.format_message() + (f" (see `{help_of} --help`)" if help_of else ""))
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
         _say("interrupted")
-        sys.exit(INTERRUPTED)
+        interrupt = error.__cause__ if isinstance(error, click.Abort) else error  # click wraps it
+        sys.exit(getattr(interrupt, "exit_code", INTERRUPTED))  # a command that also handles other signals says which it was
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output left; Python would complain about flushing
         sys.exit(1)

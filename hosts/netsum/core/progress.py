@@ -11,6 +11,7 @@ drives them in the background as long as calls are outstanding.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import threading
 import time
@@ -98,7 +99,8 @@ class Work(Generic[Result]):
         self.progress = CallProgress() if progress is None else progress
         self.flow = flow
         self.gen = gen
-        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self.begun = time.monotonic()
+        self.deadline = None if timeout is None else self.begun + timeout
         self.timeout = timeout
         self.waiting: Condition | None = None
         self.submitting = not self.independent
@@ -201,6 +203,10 @@ class Session(Protocol[AnyWork]):
     def overdue(self, works: Sequence[AnyWork], now: float) -> Iterable[tuple[AnyWork, CallTimeoutError]]:
         """The calls whose time is over, with the errors that say so. ``works`` are all in progress."""
 
+    def status(self, works: Sequence[AnyWork], now: float) -> Callable[[], str]:
+        """Return a function that says in a sentence what the calls in progress (``works``) wait for. It may query the controller
+        for that, so call it on a thread of its own."""
+
     def abort(self) -> None:
         """Tell the other ranks that this one can finish none of its calls."""
 
@@ -261,6 +267,7 @@ class ProgressEngine(Generic[AnyWork]):
         self._closed = False
         self._last_batch = 0  # how many packets came last
         self._events_pending = False  # whether there is anything that flows may not have seen
+        self._status_wanted = False
         self._start_background()
         close_at_exit(self)
 
@@ -268,6 +275,14 @@ class ProgressEngine(Generic[AnyWork]):
     def busy(self) -> bool:
         """True if a call is in progress."""
         return bool(self._works)
+
+    def print_status(self) -> None:
+        """Print to standard error what the calls in progress wait for, as soon as the thread that drives them gets to it. Prints
+        nothing if the session has ended."""
+        if self._works:
+            self._status_wanted = True
+        elif not self._closed and self._failure is None:
+            _print(self._session.status((), time.monotonic()))
 
     def start(self, work: AnyWork, *, background: bool) -> AnyWork:
         """Begin a call, after all earlier ones. With ``background``, a thread drives it too. Raises ClosedError."""
@@ -332,6 +347,10 @@ class ProgressEngine(Generic[AnyWork]):
             session.send(time.monotonic())
             self._receive(self._patience(until) if wait else 0.0)
             self._time_out(time.monotonic())  # last, for the same reason
+            if self._status_wanted:
+                self._status_wanted = False
+                sentence = session.status(list(self._works), time.monotonic())
+                threading.Thread(target=_print, args=(sentence,), name="netsum status", daemon=True).start()
         except NetsumError as error:
             self._fail(error)
         except OSError as error:
@@ -477,3 +496,8 @@ class ProgressEngine(Generic[AnyWork]):
 
 def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+def _print(sentence: Callable[[], str]) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"netsum: {sentence()}\n".encode())

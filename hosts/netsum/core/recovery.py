@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from netsum.controller_http import BackgroundRequest
@@ -112,9 +113,7 @@ class TimeoutDiagnosis:
             return CallTimeoutError("; ".join(filter(None, [f"the call did not end {within}", progress])))
         block = endpoint.block_id(endpoint.base)
         sentence, missing = self._blocked_on(work, endpoint, inactivity, now)
-        reasons = [f"no result for block {block} (generation {work.gen}) {within}", progress, sentence]
-        if not endpoint.stats.packets_received:
-            reasons.append(f"nothing at all has come from the {endpoint.combiner}")
+        reasons = [f"no result for block {block} (generation {work.gen}) {within}", progress, sentence, _nothing_came(endpoint)]
         return CallTimeoutError("; ".join(filter(None, reasons)), block, missing)
 
     def _blocked_on(self, work: Work[Any], endpoint: Endpoint, inactivity: InactivityTimer, now: float) -> BlockedOn:
@@ -130,6 +129,21 @@ class TimeoutDiagnosis:
         if query is None:
             return "", ()
         return query.result() if query.done(REPLY_TIMEOUT) else _UNKNOWN
+
+    def status(self, work: Work[Any], endpoint: Endpoint, inactivity: InactivityTimer, now: float) -> Callable[[], str]:
+        """Return a function that says what a call waits for; it queries the controller, if only that knows."""
+        block, silent = endpoint.block_id(endpoint.base), now - inactivity.last_progress
+        reasons = [f"{work.progress.describe(block) or 'a call'}, in progress for {now - work.begun:.1f} s"]
+        query: Callable[[], BlockedOn] | None = None
+        if endpoint.base < endpoint.next_serial:
+            reasons += [f"no result for block {block} (generation {work.gen}) for {silent:.1f} s", _nothing_came(endpoint)]
+            if silent >= LATE_AFTER:
+                known, explain = endpoint.explain(now), self._explain
+                if known is not None:
+                    reasons.append(known[0])
+                elif explain is not None:
+                    query = partial(explain, block)
+        return lambda: "; ".join(filter(None, [*reasons, query()[0] if query is not None else ""]))
 
     def left_behind(self, endpoint: Endpoint, now: float, recovery: Recovery | None) -> RankLeftError | None:
         """The error of the calls in flight, if their oldest block waits for ranks that have left the job. A member that says
@@ -157,6 +171,10 @@ class TimeoutDiagnosis:
             query = self._request(endpoint, now)
             self._late = None if query is None else ((block, left), query)
         return self._late[1].result()[1] if self._late is not None and self._late[1].done() else ()
+
+
+def _nothing_came(endpoint: Endpoint) -> str:
+    return "" if endpoint.stats.packets_received else f"nothing at all has come from the {endpoint.combiner}"
 
 
 _UNKNOWN: Final[BlockedOn] = ("whom it waits for is not known: the controller does not answer", ())

@@ -22,6 +22,7 @@ from netsum.errors import (
     RejectedError,
 )
 from netsum.telemetry import MemberLog
+from netsum.text import counted
 from netsum.transports.base import Transport
 from netsum.transports.sockets import packets_held
 from netsum.wire.schema import Outcome, Status
@@ -192,10 +193,23 @@ class JobSession:
             self._diagnosis.query_early(work, endpoint, self._inactivity, now)
             if now >= work.deadline:
                 error = self._diagnosis.error(work, endpoint, self._inactivity, now)
-                error.add(recovery.reason if recovery is not None else "")
-                if link := getattr(self._transport, "last_error", None):
-                    error.add(f"the link's last error: {link}")
+                for reason in self._reasons():
+                    error.add(reason)
                 yield work, error
+
+    def _reasons(self) -> list[str]:
+        """What else is known of a call that gets no result; some may be empty."""
+        link = getattr(self._transport, "last_error", None)
+        return [self._recovery.reason if self._recovery is not None else "", f"the link's last error: {link}" if link else ""]
+
+    def status(self, works: Sequence[Work[Any]], now: float) -> Callable[[], str]:
+        member = self._log.member
+        if not works:
+            return lambda: f"{member}: no call is in progress"
+        oldest, *later = works
+        sentence = self._diagnosis.status(oldest, self.endpoint, self._inactivity, now)
+        reasons = [*self._reasons(), f"{counted(len(later), 'call')} after it" if later else ""]
+        return lambda: f"{member}: {'; '.join(filter(None, [sentence(), *reasons]))}"
 
     def _rejected(self, rejection: BlockRejected | CallMismatch) -> None:
         """Begin recovery if a new epoch may explain it; else raise the error of all calls."""

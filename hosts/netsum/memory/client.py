@@ -14,6 +14,7 @@ from netsum.core.progress import CallProgress, Condition, Flow, ProgressEngine, 
 from netsum.errors import CallTimeoutError
 from netsum.memory.endpoint import MemoryEndpoint, MemoryStats
 from netsum.memory.run import InstructionRun, Task
+from netsum.text import counted
 from netsum.transports.base import Transport
 from netsum.transports.peer_filter import Address
 from netsum.transports.udp import Joins
@@ -157,6 +158,13 @@ class MemorySession:
             if link := getattr(self.transport, "last_error", None):
                 text += f"; the link's last error: {link}"
             yield work, CallTimeoutError(text)
+
+    def status(self, works: Sequence[MemoryWork], now: float) -> Callable[[], str]:
+        text = "no call is in progress"
+        if works:
+            text = f"{counted(len(works), 'call')} in progress, the oldest for {now - works[0].begun:.1f} s, "
+            text += f"{counted(works[0].task.left, 'instruction')} without a reply"
+        return lambda: f"{self.name}: {text}"
 
     def failed(self, error: BaseException) -> None:
         """Nothing to note: each call raises it."""
