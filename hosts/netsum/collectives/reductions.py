@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from netsum.collectives.arguments import as_array, check_root, rows_to_each, write_out, wrong_out
 from netsum.collectives.call import Call, Caller, Context, collective, in_background
-from netsum.collectives.elementwise import lanewise, product
+from netsum.collectives.elementwise import gathered_sum, lanewise, product
 from netsum.collectives.fixed_sums import agreed_sum, chained_sum, exact_sum, integer_sum
 from netsum.collectives.history import Fingerprint, History
 from netsum.collectives.negotiation import NO_CODES, negotiate
@@ -48,7 +48,11 @@ def reduce_array(context: Context, name: str, array: Array, layout: Layout, opti
         array = np.zeros_like(array)
     error = context.error
     if options.exact:
-        parts = yield from exact_sum(context, array, layout, fingerprint, error, mean=options.op == "mean")
+        mean = options.op == "mean"
+        if array.dtype == np.float64:
+            parts = yield from gathered_sum(context, name, array, layout, mean=mean)
+        else:
+            parts = yield from exact_sum(context, array, layout, fingerprint, error, mean=mean)
         return _checked(context, parts, options, error)
     if options.scale == "float":
         parts = yield from chained_sum(context, array, layout, options, fingerprint, error)
@@ -112,9 +116,9 @@ class Reductions(Caller):
                 quantum grows as below, with w = ``bits``. Default: 32, or 64 for float64.
             rounding: ``nearest``, or ``stochastic``: up or down at random, so that errors cancel out over many calls; an element
                 of the sum is then off by less than n quanta. The same on all ranks.
-            exact: True: a sum or mean of float32 or float16 is the true one, rounded once: the same whatever the number and
-                order of ranks. NaN and infinities are added as IEEE 754 says. Meant for losses, norms and small layers: it moves
-                ten times the bytes of float32.
+            exact: True: a sum or mean of floats is the true one, rounded once: the same whatever the number and order of ranks.
+                NaN and infinities are added as IEEE 754 says. Meant for losses, norms and small layers: it moves ten times the
+                bytes of float32, and float64 is gathered and added by Python on every rank.
             residual: array of floats of x's shape, for a sum or mean of floats: gets what rounding has kept out of this rank's
                 contribution. Added to the next ``x``, it makes the errors of few bits cancel out (error feedback).
             nonfinite: what becomes of a NaN or an infinity in floats, the same on all ranks. ``raise``: NotFiniteError.
@@ -183,6 +187,7 @@ class Reductions(Caller):
         op: str = "sum",
         out: Array | None = None,
         *,
+        exact: bool = False,
         nonfinite: str = "raise",
         on_late: str = "accept",
         timeout: float | None = None,
@@ -194,7 +199,7 @@ class Reductions(Caller):
         into the others.
         """
         array = as_array(x)
-        options = self._options(array, op, nonfinite, on_late)
+        options = self._options(array, op, exact, nonfinite, on_late)
         check_root(root, self.size)
         error = wrong_out(out, array.shape, array.dtype) if self.rank == root else None
 
@@ -215,6 +220,7 @@ class Reductions(Caller):
         out: Array | None = None,
         *,
         counts: Sequence[int] | None = None,
+        exact: bool = False,
         nonfinite: str = "raise",
         on_late: str = "accept",
         timeout: float | None = None,
@@ -227,7 +233,7 @@ class Reductions(Caller):
         each block of the others' parts.
         """
         array = np.atleast_1d(as_array(x))
-        options = self._options(array, op, nonfinite, on_late)
+        options = self._options(array, op, exact, nonfinite, on_late)
         rows = rows_to_each(counts, len(array), self.size)
         shape = (rows[self.rank], *array.shape[1:])
         error = wrong_out(out, shape, array.dtype)
@@ -249,9 +255,9 @@ class Reductions(Caller):
 
     reduce_scatter_async = in_background(reduce_scatter)
 
-    def _options(self, array: Array, op: str, nonfinite: str, on_late: str) -> ReductionOptions:
+    def _options(self, array: Array, op: str, exact: bool, nonfinite: str, on_late: str) -> ReductionOptions:
         if on_late == "carry" or op == "product":
             what = "on_late='carry'" if on_late == "carry" else "op='product'"
             raise UnsupportedError(f"{what} is for allreduce, whose result every rank gets")
-        given = ReductionOptions(op, nonfinite=nonfinite, on_late=on_late)
+        given = ReductionOptions(op, exact=exact, nonfinite=nonfinite, on_late=on_late)
         return given.check(array, workers=self.size, degrade=self._degrades)

@@ -1,6 +1,7 @@
 """Floats as integers wide enough for the whole range of their type, so that the switch's sum of them is the true sum.
 
-A float32 is m * 2^-149 with an integer m below 2^277, a float16 m * 2^-24 with m below 2^40. A host cuts m into digits of D bits
+A float32 is m * 2^-149 with an integer m below 2^277, a float16 m * 2^-24 with m below 2^40, a bfloat16 m * 2^-133 with m below
+2^261. A host cuts m into digits of D bits
 and sends each, with m's sign, in a lane of 64 bits of its own, as in any sum of integers (:mod:`netsum.numeric.fixed_point`); D
 is such that no lane carries into the next. Sums of digits, times their powers, are the true sum, which is rounded once. That is
 Kulisch's superaccumulator, in words that overlap as Neal's do ("Fast exact summation using small and large superaccumulators",
@@ -49,11 +50,12 @@ class _Format:
 
 
 _FORMATS: Final = {
+    "bfloat16": _Format(np.dtype(np.uint16), 7, 255, -133),
     "float16": _Format(np.dtype(np.uint16), 10, 31, -24),
     "float32": _Format(np.dtype(np.uint32), 23, 255, -149),
 }
 TYPES: Final = frozenset(_FORMATS)
-"""Names of the types whose exact sums can be had."""
+"""Names of the types that have digits; a float64 would need more than a chunk has room for."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class ExactLanes:
         """Views of chunks: digits ``(chunks, per_chunk, digits)``, and counters ``(chunks, lanes)``."""
         first = self.per_chunk * self.digits
         counters = -(-self.per_chunk // _SHARING)
-        return chunks[:, :first].reshape(len(chunks), self.per_chunk, -1), chunks[:, first : first + counters]
+        return chunks[:, :first].reshape(len(chunks), self.per_chunk, self.digits), chunks[:, first : first + counters]
 
     def _to_digits(self, values: Array) -> NDArray[np.int64]:
         """A new axis of digits, zeros for what is not finite."""
@@ -167,8 +169,7 @@ class ExactLanes:
             over = max(magnitude.bit_length() - _DOUBLE, 0)
             odd = magnitude >> over | (rest > 0 or magnitude & ((1 << over) - 1) > 0)  # as in _rounded
             found.append(math.copysign(math.ldexp(odd, over + least - below), 1 if total >= 0 else -1))
-        with np.errstate(over="ignore", under="ignore"):
-            return np.array(found, np.float64).reshape(shape).astype(self.dtype)
+        return _nearest(np.array(found, np.float64).reshape(shape), self.dtype)
 
     def _from_digits(self, digits: NDArray[np.int64], divisor: NDArray[np.int64] | None) -> Array:
         """The numbers nearest to the sums of digits, or to those over the divisor; ties go to the even one."""
@@ -237,8 +238,20 @@ def _rounded(digits: NDArray[np.int64], width: int, least: int, inexact: NDArray
         exponent = np.where(here, least + index * width + drop.astype(np.int64), exponent)
         filled = np.where(here, filled + take, filled)
     window |= sticky.astype(np.uint64)
+    return _nearest(np.ldexp(window.astype(np.float64), exponent.astype(np.int32)), dtype)
+
+
+def _nearest(odd: NDArray[np.float64], dtype: np.dtype[Any]) -> Array:
+    """The numbers of the type nearest to those that :func:`_rounded` says, which are rounded to odd."""
     with np.errstate(over="ignore", under="ignore"):
-        return np.ldexp(window.astype(np.float64), exponent.astype(np.int32)).astype(dtype)
+        if type_name(dtype) != "bfloat16":
+            return odd.astype(dtype)
+        # ml_dtypes rounds to float32 and then once more, so what it gets must be rounded to odd as a float32.
+        single = odd.astype(np.float32)
+        bits = single.view(np.uint32)
+        bits -= np.abs(single) > np.abs(odd)
+        bits |= single != odd
+        return single.astype(dtype)
 
 
 def _bit_length(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
