@@ -11,6 +11,8 @@
 ``NETSUM_DESCRIPTOR``   a descriptor file instead of a controller; ``{rank}`` in it stands for the rank
 ``NETSUM_TIMEOUT``      seconds that one call may take, default 60
 ``NETSUM_ALGORITHM``    in a job without a switch: ``ring`` and so on, or ``plan:FILE`` (docs/hosts.md), the same on every rank
+``NETSUM_SUM``          in torch's process groups: ``exact`` float sums, or ``agreed`` (default)
+``NETSUM_AS``           backends whose process groups in torch run on netsum: ``gloo``, ``nccl``, or both with a comma
 ``NETSUM_PEER``         address of this host for the other members, HOST or HOST:PORT (in a job without a switch)
 ``NETSUM_HOST``         this host's name in the topology (for :func:`netsum.memory.open` on a rootless fabric)
 ``NETSUM_LOG``          print the library's log to stderr: ``text``, or ``json``, an object a line
@@ -98,6 +100,10 @@ RANKS: Final = ("NETSUM_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_R
 MPI) and SLURM. SLURM's is last: what a job step starts, such as mpirun, has it in its environment too."""
 
 
+SUMS: Final = ("agreed", "exact")
+"""How floats are summed in torch's process groups: with a scale that the ranks agree on for each block, or exactly."""
+
+
 @dataclass(frozen=True)
 class Environment:
     """The variables above, read once; None if unset."""
@@ -109,6 +115,7 @@ class Environment:
     descriptor: str | None = None
     timeout: float = DEFAULT_CALL_TIMEOUT
     algorithm: str | None = None
+    sum: str = SUMS[0]
     peer: str | None = None
     host: str | None = None
     log: str | None = None
@@ -126,6 +133,7 @@ class Environment:
             descriptor=source.get("NETSUM_DESCRIPTOR") or None,
             timeout=_seconds(source, "NETSUM_TIMEOUT") or DEFAULT_CALL_TIMEOUT,
             algorithm=_algorithm(source),
+            sum=_one_of(source, "NETSUM_SUM", SUMS) or SUMS[0],
             peer=source.get("NETSUM_PEER") or None,
             host=source.get("NETSUM_HOST") or None,
             log=_one_of(source, "NETSUM_LOG", FORMATS),

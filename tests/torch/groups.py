@@ -15,13 +15,13 @@ PATIENCE = timedelta(seconds=60)
 
 
 @contextmanager
-def process_groups(workers: int, **options: Any) -> Iterator[list[Any]]:
+def process_groups(workers: int, *, exact: bool = False, **options: Any) -> Iterator[list[Any]]:
     """A process group for each rank of a new job, shut down at the end."""
     from netsum.torch import ProcessGroup
     from torch.distributed import HashStore
 
     with ranks(workers, **options) as communicators:
-        groups = [ProcessGroup(comm, HashStore(), PATIENCE) for comm in communicators]
+        groups = [ProcessGroup(comm, HashStore(), PATIENCE, exact=exact) for comm in communicators]
         try:
             yield groups
         finally:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import permutations
-from types import SimpleNamespace
 
 import pytest
 from netsum import JoinError
@@ -81,38 +79,51 @@ def test_a_store_that_ends_is_an_error_at_once(rank: int) -> None:
         group_init._meet(Ended(), rank, 2)
 
 
+class Looks(distributed.PrefixStore):  # type: ignore[misc]
+    """A rank's view of a store, which counts how often it looks."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__("group", distributed.TCPStore("127.0.0.1", port))
+        self.set("netsum/current", "a group")
+        self.looks = 0
+
+    def get(self, key: str) -> bytes:
+        self.looks += 1
+        found: bytes = super().get(key)
+        return found
+
+
 @pytest.fixture
-def polls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between looks at a store."""
-    made: list[float] = []
-
-    def sleep(pause: float) -> None:
-        made.append(pause)
-        time.sleep(pause)
-
-    monkeypatch.setattr(group_init, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
-    return made
-
-
-def test_a_rank_that_leaves_waits_for_the_end_of_the_store(monkeypatch: pytest.MonkeyPatch, polls: list[float]) -> None:
+def served(monkeypatch: pytest.MonkeyPatch) -> list[distributed.TCPStore]:
+    """The store that rank 0's process serves."""
     monkeypatch.setattr(group_init, "STORE_PATIENCE", PATIENCE)
-    served = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    other = distributed.PrefixStore("group", distributed.TCPStore("127.0.0.1", served.port))
-    other.set("netsum/current", "a generation")
+    return [distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)]
+
+
+def test_a_rank_that_leaves_waits_for_the_end_of_the_store(
+    served: list[distributed.TCPStore], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(group_init, "LOOK", PATIENCE)
+    store = Looks(served[0].port)
     with ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(group_init._await_end, other, "a generation")
-        until(lambda: len(polls) > 2)
-        del served
+        waits = pool.submit(group_init._await_end, store, "a group")
+        with pytest.raises(TimeoutError):
+            waits.result(0.2)
+        served.clear()
         waits.result(PATIENCE)
+    assert store.looks == 0
+    assert "TCPStore" not in capfd.readouterr().err, "torch has no reason for a warning"
+    group_init._await_end(store, "a group")  # it has ended before
 
 
-def test_a_rank_that_leaves_waits_for_the_next_group_in_the_store(monkeypatch: pytest.MonkeyPatch, polls: list[float]) -> None:
+def test_a_rank_that_leaves_waits_for_the_next_group_in_the_store(
+    served: list[distributed.TCPStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """torch goes on with the same server while anything of the process has it."""
-    monkeypatch.setattr(group_init, "STORE_PATIENCE", PATIENCE)
-    served = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    served.set("netsum/current", "a generation")
+    monkeypatch.setattr(group_init, "LOOK", 0.001)
+    store = Looks(served[0].port)
     with ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(group_init._await_end, distributed.TCPStore("127.0.0.1", served.port), "a generation")
-        until(lambda: len(polls) > 2)
-        served.set("netsum/current", "the next")
+        waits = pool.submit(group_init._await_end, store, "a group")
+        until(lambda: store.looks > 2)
+        store.set("netsum/current", "the next")
         waits.result(PATIENCE)

@@ -45,7 +45,8 @@ CASES += [(op, dtype) for dtype in INTEGERS for op in ("SUM", "MIN", "MAX", "BAN
 CASES += [(op, "bool") for op in ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")]
 
 
-def test_reductions_of_every_type_and_operation() -> None:
+@pytest.mark.parametrize("exact", [False, True])
+def test_reductions_of_every_type_and_operation(exact: bool) -> None:
     import torch
     from torch.distributed import ReduceOp
     from torch.distributed import distributed_c10d as c10d
@@ -68,7 +69,7 @@ def test_reductions_of_every_type_and_operation() -> None:
             got.append((every, root, mine))
         return got
 
-    with process_groups(RANKS) as groups:
+    with process_groups(RANKS, exact=exact) as groups:
         outcomes = on_each_group(groups, call)
     for index, (op, dtype) in enumerate(CASES):
         tensors = [given(dtype, rank) for rank in range(RANKS)]

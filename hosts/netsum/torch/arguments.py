@@ -19,14 +19,27 @@ from netsum.numeric.fixed_point import Array
 
 
 @contextmanager
-def as_torch_raises() -> Iterator[None]:
-    """Raise netsum's errors as what callers of torch.distributed expect, a RuntimeError; netsum's own is its ``__cause__``."""
+def as_torch_raises(world: Sequence[int] = ()) -> Iterator[None]:
+    """Raise netsum's errors as what callers of torch.distributed expect, a RuntimeError; netsum's own is its ``__cause__``.
+    ``world``: the rank in torch's world of each rank that an error may name, if it is another number."""
     try:
         yield
     except (NetsumError, TimeoutError) as error:
         # By these words the users of other backends know a timeout, torchft's tests among them.
         timed_out = "Timed out waiting: " if isinstance(error, TimeoutError) else ""
-        raise distributed.DistBackendError(f"netsum: {type(error).__name__}: {timed_out}{error}") from error
+        raise distributed.DistBackendError(
+            f"netsum: {type(error).__name__}: {timed_out}{error}{_in_world(error, world)}"
+        ) from error
+
+
+_MOST_NAMED: Final = 16
+
+
+def _in_world(error: Exception, world: Sequence[int]) -> str:
+    ranks = getattr(error, "missing", ()) or range(len(world))
+    if not world or len(ranks) > _MOST_NAMED:
+        return ""
+    return f"; in the world, {', '.join(f'rank {rank} of this group is rank {world[rank]}' for rank in ranks)}"
 
 
 # torch's reductions as netsum's.

@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
 from torch import distributed
 
+from netsum.collectives.options import ARITHMETIC
 from netsum.communicator import Communicator
 from netsum.numeric.fixed_point import Array
-from netsum.torch.arguments import Tensors
+from netsum.settings import SUMS, Environment
+from netsum.torch.arguments import Tensors, as_torch_raises
+from netsum.torch.monitored_barrier import MonitoredBarrier
 from netsum.torch.numpy_view import After
 from netsum.torch.p2p import PointToPoint
 from netsum.torch.work import Done, Futures, Pending, Work
 
 # What every process group of netsum is: what torch asks about it, how it makes calls, and its end.
+
+
+@dataclass(frozen=True)
+class Options:
+    """netsum's own options of a process group, for torch's ``pg_options``. A group of ``new_group`` without any has those of the
+    default group."""
+
+    sum: str
+    """``agreed`` or ``exact``, the same on all ranks: with ``exact``, sums and means of floats are the true ones, rounded once
+    (docs/hosts.md). They cost ten times the bytes."""
+
+    def __post_init__(self) -> None:
+        if self.sum not in SUMS:
+            raise ValueError(f"sum is {self.sum!r}, not one of {', '.join(SUMS)}")
+
+    @classmethod
+    def read(cls) -> Options:
+        """Those of the environment: ``NETSUM_SUM``. Raises JoinError."""
+        return cls(Environment.read().sum)
 
 
 class RankGroup(distributed.ProcessGroup):  # type: ignore[misc]
@@ -32,16 +56,20 @@ class RankGroup(distributed.ProcessGroup):  # type: ignore[misc]
         name: str = "",
         release: Callable[[Communicator], None] = Communicator.close,
         another: Callable[[], Communicator] | None = None,
+        exact: bool = False,
+        world: Sequence[int] = (),
     ) -> None:
         """``store`` is torch's for this group: in it the ranks find each other for send and receive. ``timeout`` bounds each
         call; ``release`` is called with ``comm`` once, when the group is shut down. ``another`` makes a second communicator over
-        the same ranks, for calls from callbacks."""
+        the same ranks, for calls from callbacks. ``exact``: sums and means of floats are.
+        ``world``: the rank in torch's world of each rank, if they are not all of it."""
         super().__init__(comm.rank, comm.size)
         self.comm = comm
         self.reduced = 0
         """Bytes of the tensors that were reduced so far."""
         self.copied = 0
         """Bytes that were copied for that, since numpy cannot share the memory of every tensor."""
+        self._exact = exact
         self._store = store
         self._timeout = timeout
         self._name, self._description = name, ""
@@ -51,6 +79,8 @@ class RankGroup(distributed.ProcessGroup):  # type: ignore[misc]
         self._another = another
         self._side: Communicator | None = None
         self._p2p = PointToPoint(comm, store, name)
+        self._monitored = MonitoredBarrier(self._p2p, comm.rank, comm.size)
+        self._raises = partial(as_torch_raises, world)
 
     # What torch asks about a group.
 
@@ -137,10 +167,13 @@ class RankGroup(distributed.ProcessGroup):  # type: ignore[misc]
             return self._side
 
     def _work(self, calls: list[Pending], tensors: Tensors, after: After) -> Work:
-        return Work(self._futures, calls, list(tensors), after)
+        return Work(self._futures, calls, list(tensors), after, self._raises)
 
-    def _nonfinite(self) -> str:
-        return "propagate" if self.comm.descriptor.block_exp_ms == 0 else "raise"
+    def _arithmetic(self, op: str) -> dict[str, Any]:
+        """The options of a reduction. A NaN or an infinity is passed on, as GradScaler expects; a job that degrades cannot do
+        that."""
+        nonfinite = "propagate" if self.comm.descriptor.block_exp_ms == 0 else "raise"
+        return {"nonfinite": nonfinite, "exact": True} if self._exact and op in ARITHMETIC else {"nonfinite": nonfinite}
 
     def _table(self, row: list[int], opts: Any) -> Array:
         """Every rank's row of numbers, such as its sizes: what netsum wants to know and torch does not say."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from torch import distributed
@@ -17,7 +20,10 @@ from torch import distributed
 from netsum.communicator import Communicator
 from netsum.errors import JoinError
 from netsum.join import join
+from netsum.logs import NAME
 from netsum.torch.arguments import as_torch_raises
+from netsum.torch.backend import replaced
+from netsum.torch.group import Options
 from netsum.torch.process_group import ProcessGroup
 
 PATIENCE: Final = 60.0
@@ -25,7 +31,9 @@ PATIENCE: Final = 60.0
 STORE_PATIENCE: Final = 5.0
 """Seconds for which a rank that leaves waits for the end of the store that another rank's process serves."""
 POLL: Final = 0.005
-"""Seconds between looks at the store."""
+"""Seconds between looks at the store while a group is opened."""
+LOOK: Final = 1.0
+"""Seconds between looks at the store while a rank waits for its end."""
 
 
 @dataclass
@@ -35,6 +43,8 @@ class JoinedJob:
     comm: Communicator
     members: Sequence[int]
     """The rank in the job of each of torch's ranks."""
+    options: Options
+    """Those of the group for which the job was joined."""
     after: Callable[[], None] | None = None
     """Called once the job is left."""
     whole: bool = False
@@ -49,16 +59,16 @@ _lock: Final = threading.Lock()
 
 
 def open_group(options: Any, own: Any = None) -> ProcessGroup:
-    """The process group that torch asks for; ``own`` are netsum's own options, of which there are none."""
-    if own is not None:
-        raise TypeError(f"pg_options is a {type(own).__name__}, and netsum takes none")
+    """The process group that torch asks for; ``own`` are netsum's own options."""
+    if own is not None and not isinstance(own, Options):
+        raise TypeError(f"pg_options is a {type(own).__name__}, and netsum takes a netsum.torch.Options")
     ranks = list(options.global_ranks_in_group)
     first = not ranks  # the default group
     rank, size = (options.group_rank, options.group_size) if first else (distributed.get_rank(), _world_size())
     with as_torch_raises(), _lock:
         met = _meet(options.store, options.group_rank, options.group_size)
         after = partial(_await_end, options.store, met.name) if first and rank else None
-        job = _jobs[0] if _jobs else _join(rank, met.members if first else range(size), after)
+        job = _jobs[0] if _jobs else _join(rank, met.members if first else range(size), own or Options.read(), after)
         try:
             members = [job.members[each] for each in ranks or range(size)]
             comm = _communicator(job, members, met.name)
@@ -67,8 +77,9 @@ def open_group(options: Any, own: Any = None) -> ProcessGroup:
             def another() -> Communicator:
                 return job.comm.group(members, f"{met.name}/callbacks")
 
+            exact = (own or job.options).sum == "exact"
             store = distributed.PrefixStore(met.name, options.store)
-            return ProcessGroup(comm, store, options.timeout, str(options.group_id), _release, another)
+            return ProcessGroup(comm, store, options.timeout, str(options.group_id), _release, another, exact, ranks)
         except BaseException:
             _close_if_unused(job)
             raise
@@ -79,7 +90,7 @@ def _world_size() -> int:
     return size
 
 
-def _join(rank: int, members: Sequence[int], after: Callable[[], None] | None) -> JoinedJob:
+def _join(rank: int, members: Sequence[int], own: Options, after: Callable[[], None] | None) -> JoinedJob:
     comm = join(rank=members[rank], timeout=PATIENCE)
     if comm.size != len(members):
         comm.close()
@@ -87,8 +98,16 @@ def _join(rank: int, members: Sequence[int], after: Callable[[], None] | None) -
             f"torch's world has {len(members)} ranks (WORLD_SIZE), job {comm.descriptor.job!r} has {comm.size}: "
             "start as many processes as the job has members"
         )
-    _jobs.append(JoinedJob(comm, members, after))
+    _log_replaced()
+    _jobs.append(JoinedJob(comm, members, own, after))
     return _jobs[0]
+
+
+@cache
+def _log_replaced() -> None:
+    """Write to the log, once, which backends netsum replaces."""
+    if names := replaced():
+        logging.getLogger(NAME).info("NETSUM_AS: process groups of %s run on netsum", " and ".join(names))
 
 
 class Rendezvous(NamedTuple):
@@ -154,12 +173,20 @@ def _await_end(store: Any, name: str) -> None:
     inner = store
     while isinstance(inner, distributed.PrefixStore):
         inner = inner.underlying_store
-    if not isinstance(inner, distributed.TCPStore) or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    launchers = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if launchers or not isinstance(inner, distributed.TCPStore) or sys.is_finalizing():
         return
     deadline = time.monotonic() + STORE_PATIENCE
-    with contextlib.suppress(RuntimeError):
-        while store.get(_CURRENT).decode() == name and time.monotonic() < deadline:
-            time.sleep(POLL)
+    with contextlib.suppress(OSError, RuntimeError), socket.create_connection((inner.host, inner.port), STORE_PATIENCE) as server:
+        # torch prints a warning, with a stack, if the server ends while a rank looks at the store. So a connection shows the end.
+        server.settimeout(LOOK)
+        while time.monotonic() < deadline:
+            try:
+                server.recv(1)
+                return
+            except TimeoutError:
+                if store.get(_CURRENT).decode() != name:
+                    return
 
 
 def _communicator(job: JoinedJob, ranks: Sequence[int], label: str) -> Communicator:

@@ -28,7 +28,8 @@ from netsum.peers.messenger import Messenger
 from netsum.peers.transport import PeerSocket, PeerTransport
 from netsum.peers.wire import Flag, message_bytes
 from netsum.stats import Stats
-from netsum.torch.p2p_wire import ENVELOPE, Envelope, MessageKind, Receiving, Request, Sending, Unexpected
+from netsum.text import counted
+from netsum.torch.p2p_wire import ENVELOPE, Envelope, MessageKind, Receiving, Request, Sending, Unexpected, element_type
 
 SHORT: Final = 16 << 10
 """Bytes of a message that is sent without asking."""
@@ -67,11 +68,12 @@ class PointToPoint:
 
     def send(self, rank: int, tag: int, array: Array, timeout: float) -> Request:
         """Send the array's bytes. ``array`` must not change until the request is done: they are out, or on their way."""
-        data = array.view(np.uint8)
+        self._check_rank(rank)
+        data, name = array.view(np.uint8), element_type(array)
         request = Request(self._rank, f"rank {rank} to receive", time.monotonic() + timeout)
         if rank == self._rank:
             with self._lock:
-                self._arrive(Unexpected(rank, tag, len(data), data=data.tobytes()))
+                self._arrive(Unexpected(rank, tag, len(data), name, data=data.tobytes()))
             request.finish()
             return request
         self._ready()
@@ -80,24 +82,26 @@ class PointToPoint:
             self._numbers += 1
             sending = Sending(rank, self._numbers, data, request)
             if len(data) <= SHORT:
-                self._post(rank, Envelope(MessageKind.EAGER, tag, sending.number, len(data)), data.tobytes())
+                self._post(rank, Envelope(MessageKind.EAGER, tag, sending.number, len(data), name.encode()), data.tobytes())
                 request.finish()
             else:
                 self._sendings[rank, sending.number] = sending
-                self._post(rank, Envelope(MessageKind.RTS, tag, sending.number, len(data)))
+                self._post(rank, Envelope(MessageKind.RTS, tag, sending.number, len(data), name.encode()))
         self._progress()
         return request
 
     def receive(self, rank: int | None, tag: int, array: Array, timeout: float) -> Request:
         """Receive a message of the array's size from ``rank`` (None: from any rank) into it. The request's value is the
         sender."""
+        if rank is not None:
+            self._check_rank(rank)
         who = "any rank" if rank is None else f"rank {rank}"
         request = Request(rank, f"{who} to send", time.monotonic() + timeout)
         if rank != self._rank:
             self._ready()
         with self._lock:
             self._check()
-            receiving = Receiving(rank, tag, array.view(np.uint8), request)
+            receiving = Receiving(rank, tag, array.view(np.uint8), element_type(array), request)
             found = next((each for each in self._unexpected if receiving.wants(each)), None)
             if found is None:
                 self._open.append(receiving)
@@ -107,6 +111,10 @@ class PointToPoint:
         if rank != self._rank:
             self._progress()
         return request
+
+    def _check_rank(self, rank: int) -> None:
+        if not 0 <= rank < self._size:
+            raise UnsupportedError(f"there is no rank {rank}: the group has {counted(self._size, 'rank')}, numbered from 0")
 
     def _check(self) -> None:
         if self._closed:
@@ -124,12 +132,13 @@ class PointToPoint:
 
     def _take(self, receiving: Receiving, message: Unexpected) -> None:
         """Begin to fill the tensor with the message; it was asked for, or has come whole."""
-        fits = message.size == len(receiving.into)
+        fits = (message.size, message.type) == (len(receiving.into), receiving.type)
         if not fits:
             receiving.request.finish(
                 CallError(
-                    f"rank {message.source} sends {message.size} bytes (tag {message.tag}), and the tensor to receive "
-                    f"into has {len(receiving.into)}: both must have the same number of elements and the same type"
+                    f"rank {message.source} sends {message.size} bytes of {message.type} (tag {message.tag}), and the tensor to "
+                    f"receive into has {len(receiving.into)} of {receiving.type}: both must have the same number of elements and "
+                    "the same type"
                 )
             )
         elif message.data is not None:
@@ -143,16 +152,16 @@ class PointToPoint:
 
     def _handle(self, source: int, text: bytes) -> None:
         envelope, data = Envelope(*ENVELOPE.unpack_from(text)), memoryview(text)[ENVELOPE.size :]
-        key = source, envelope.number
+        key, name = (source, envelope.number), envelope.type.rstrip(b"\0").decode()
         if envelope.kind == MessageKind.EAGER:
-            self._arrive(Unexpected(source, envelope.tag, envelope.size, envelope.number, bytes(data)))
+            self._arrive(Unexpected(source, envelope.tag, envelope.size, name, envelope.number, bytes(data)))
         elif envelope.kind == MessageKind.RTS:
-            self._arrive(Unexpected(source, envelope.tag, envelope.size, envelope.number))
+            self._arrive(Unexpected(source, envelope.tag, envelope.size, name, envelope.number))
         elif envelope.kind == MessageKind.CTS and key in self._sendings:
             self._cleared.append(self._sendings.pop(key))
         elif envelope.kind == MessageKind.REJECT and key in self._sendings:
             sending = self._sendings.pop(key)
-            sending.request.finish(CallError(f"rank {source} receives into a tensor of another size"))
+            sending.request.finish(CallError(f"rank {source} receives into a tensor of another size or type"))
         elif envelope.kind == MessageKind.DATA and key in self._filling and self._filling[key].fill(envelope.size, data):
             self._filling.pop(key).request.finish(value=source)
 

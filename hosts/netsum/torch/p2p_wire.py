@@ -17,21 +17,28 @@ class MessageKind(IntEnum):
     EAGER = 0  # a whole message
     RTS = 1  # request to send: a message of this size waits for a tensor
     CTS = 2  # clear to send
-    REJECT = 3  # the tensor has another size
+    REJECT = 3  # the tensor has another size or type
     DATA = 4  # bytes of a message that was cleared
 
 
-ENVELOPE: Final = struct.Struct(">BqQQ")
+ENVELOPE: Final = struct.Struct(">BqQQ16s")
 
 
 class Envelope(NamedTuple):
     """The head of a message: its kind; torch's tag; the message's number, which the sender gives it; the message's size in bytes,
-    or where this part begins."""
+    or where this part begins; the name of its elements' type."""
 
     kind: int
     tag: int
     number: int
     size: int = 0
+    type: bytes = b""
+
+
+def element_type(array: Array) -> str:
+    """The name of the type of a tensor's elements, from the array that it is lent as."""
+    name: str = (array.dtype.names or (array.dtype.name,))[0]
+    return name.removeprefix("torch.")
 
 
 class Request:
@@ -77,6 +84,7 @@ class Unexpected:
     source: int
     tag: int
     size: int
+    type: str
     number: int = 0
     data: bytes | None = None
 
@@ -88,6 +96,7 @@ class Receiving:
     rank: int | None
     tag: int
     into: Array
+    type: str
     request: Request
     source: int | None = None
     filled: int = 0

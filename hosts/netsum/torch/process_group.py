@@ -8,6 +8,7 @@ without a thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,6 @@ from netsum.torch.arguments import (
     Operation,
     Tensors,
     agreed_counts,
-    as_torch_raises,
     check_elements,
     check_one_each,
     check_one_type,
@@ -39,14 +39,14 @@ from netsum.torch.work import Done, Pending, Work
 class ProcessGroup(RankGroup):
     """A process group of torch over the ranks of a communicator."""
 
-    # Reductions. A NaN or an infinity is passed on, as GradScaler expects; a job that degrades cannot do that.
+    # Reductions.
 
-    def _reduction(self, method: str, opts: Any, *arguments: Any, **options: Any) -> Pending:
-        return self._call(method, opts, *arguments, nonfinite=self._nonfinite(), **options)
+    def _reduction(self, method: str, opts: Any, op: str, array: Array, *arguments: Any, **options: Any) -> Pending:
+        return self._call(method, opts, array, *arguments, op, **self._arithmetic(op), **options)
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.AllreduceOptions()
-        with as_torch_raises():
+        with self._raises():
             with self._checks("allreduce", opts, len(tensors)):
                 operations = [operation(opts.reduceOp, tensor.dtype) for tensor in tensors]
                 for tensor, op in zip(tensors, operations, strict=True):
@@ -56,7 +56,7 @@ class ProcessGroup(RankGroup):
             calls = [
                 self._allreduce_sparse(tensor, op, opts)
                 if own is None
-                else self._reduction("allreduce", opts, op.prepare(own.array), op.name, out=own.array, many=tensors)
+                else self._reduction("allreduce", opts, op.name, op.prepare(own.array), out=own.array, many=tensors)
                 for tensor, op, own in zip(tensors, operations, lent, strict=True)
             ]
             return self._work(calls, tensors, giving_back([own for own in lent if own is not None]))
@@ -65,14 +65,14 @@ class ProcessGroup(RankGroup):
 
     def _allreduce_sparse(self, tensor: Tensor, op: Operation, opts: Any) -> Pending:
         """Made at once, since what is sent depends on what the ranks say first."""
-        result = reduce_sparse(self._lane(), tensor, op.name, nonfinite=self._nonfinite(), timeout=self._seconds(opts))
+        result = reduce_sparse(self._lane(), tensor, op.name, timeout=self._seconds(opts), **self._arithmetic(op.name))
         with torch.no_grad():
             tensor.copy_(result)
         return Done(None)
 
     def reduce(self, tensors: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.ReduceOptions()
-        with as_torch_raises():
+        with self._raises():
             with self._checks("reduce", opts):
                 (tensor,) = tensors
                 op, own = operation(opts.reduceOp, tensor.dtype), self._lend(tensor)
@@ -80,14 +80,14 @@ class ProcessGroup(RankGroup):
             out = own.array if self.rank() == opts.rootRank else None
             array = op.prepare(own.array)
             if op.name == "product":  # every rank computes it anyway
-                call = self._reduction("allreduce", opts, array, op.name, out=out)
+                call = self._reduction("allreduce", opts, op.name, array, out=out)
             else:
-                call = self._reduction("reduce", opts, array, opts.rootRank, op.name, out=out)
+                call = self._reduction("reduce", opts, op.name, array, opts.rootRank, out=out)
             return self._work([call], tensors, giving_back([own] if out is not None else []))
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
         opts = opts or c10d.ReduceScatterOptions()
-        with as_torch_raises():
+        with self._raises():
             with self._checks("reduce_scatter", opts, len(outputs)):
                 for output, parts in zip(outputs, inputs, strict=True):
                     check_one_each(parts, self.size(), "reduce_scatter")
@@ -103,7 +103,7 @@ class ProcessGroup(RankGroup):
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.ReduceScatterOptions()
-        with as_torch_raises():
+        with self._raises():
             with self._checks("reduce_scatter", opts, len(outputs)):
                 for output, given in zip(outputs, inputs, strict=True):
                     check_one_type([output, given], "reduce_scatter")
@@ -130,11 +130,11 @@ class ProcessGroup(RankGroup):
             if op.name == "product":
                 if len(set(rows)) > 1:
                     check_same_counts(self._table(rows, opts))
-                whole = self._reduction("allreduce", opts, array, op.name, many=outputs)
+                whole = self._reduction("allreduce", opts, op.name, array, many=outputs)
                 calls.append(_Then(whole, partial(_copy_part, own.array, sum(rows[: self.rank()]))))
             else:
                 given = op.prepare(array)
-                calls.append(self._reduction("reduce_scatter", opts, given, op.name, out=own.array, counts=rows, many=outputs))
+                calls.append(self._reduction("reduce_scatter", opts, op.name, given, out=own.array, counts=rows, many=outputs))
         return self._work(calls, outputs, giving_back(lent))
 
     def _lend(self, tensor: Tensor) -> Lent:
@@ -147,7 +147,7 @@ class ProcessGroup(RankGroup):
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.BroadcastOptions()
-        with as_torch_raises():
+        with self._raises():
             with self._checks("broadcast", opts, len(tensors)):
                 lent = [lend(tensor) for tensor in tensors]
             calls = [self._call("broadcast", opts, own.array, opts.rootRank, out=own.array, many=tensors) for own in lent]
@@ -155,7 +155,7 @@ class ProcessGroup(RankGroup):
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.AllgatherOptions()
-        with as_torch_raises():
+        with self._raises():
             with self._checks("all_gather", opts, len(inputs)):
                 for parts, given in zip(outputs, inputs, strict=True):
                     check_one_each(parts, self.size(), "all_gather")
@@ -176,7 +176,7 @@ class ProcessGroup(RankGroup):
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.AllgatherOptions()
-        with as_torch_raises():
+        with self._raises():
             with self._checks("all_gather", opts, len(outputs)):
                 for output, given in zip(outputs, inputs, strict=True):
                     check_one_type([output, given], "all_gather")
@@ -190,7 +190,7 @@ class ProcessGroup(RankGroup):
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.GatherOptions()
-        with as_torch_raises():
+        with self._raises():
             with self._checks("gather", opts):
                 (given,) = inputs
                 parts = outputs[0] if self.rank() == opts.rootRank else []
@@ -204,7 +204,7 @@ class ProcessGroup(RankGroup):
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
         opts = opts or c10d.ScatterOptions()
-        with as_torch_raises():
+        with self._raises():
             with self._checks("scatter", opts):
                 (output,) = outputs
                 own = lend(output)
@@ -223,7 +223,7 @@ class ProcessGroup(RankGroup):
     ) -> Work:
         """Sizes are rows along the first axis, one for each rank; empty ones stand for equal parts, on all ranks or on none."""
         opts = opts or c10d.AllToAllOptions()
-        with as_torch_raises():
+        with self._raises():
             with self._checks("all_to_all", opts):
                 check_one_type([output, given], "all_to_all")
                 sent = elements_by_rank(given, input_sizes, self.size(), "input")
@@ -237,7 +237,7 @@ class ProcessGroup(RankGroup):
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         opts = opts or c10d.AllToAllOptions()
-        with as_torch_raises():
+        with self._raises():
             with self._checks("all_to_all", opts):
                 check_one_each(inputs, self.size(), "all_to_all")
                 check_one_each(outputs, self.size(), "all_to_all")
@@ -249,19 +249,24 @@ class ProcessGroup(RankGroup):
 
     def barrier(self, opts: Any = None) -> Work:
         opts = opts or c10d.BarrierOptions()
-        with as_torch_raises():
+        with self._raises():
             return self._work([self._call("barrier", opts)], [], _nothing)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        with self._raises():
+            seconds = (self._timeout if timeout is None else timeout).total_seconds()
+            self._monitored.wait(seconds, wait_all_ranks=wait_all_ranks)
 
     # Messages.
 
     def send(self, tensors: Tensors, rank: int, tag: int = 0) -> Work:
-        with as_torch_raises():
+        with self._raises():
             (tensor,) = tensors
             request = self._p2p.send(rank, tag, lend(tensor).array, self._timeout.total_seconds())
             return self._work([request], tensors, _nothing)
 
     def recv(self, tensors: Tensors, rank: int | None, tag: int = 0) -> Work:
-        with as_torch_raises():
+        with self._raises():
             (tensor,) = tensors
             own = lend(tensor)
             request = self._p2p.receive(rank, tag, own.array, self._timeout.total_seconds())

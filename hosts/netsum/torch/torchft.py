@@ -23,6 +23,7 @@ from netsum.errors import CallTimeoutError, CommunicatorError, MismatchError, Un
 from netsum.join import join
 from netsum.telemetry import CallEnd
 from netsum.torch.arguments import as_torch_raises
+from netsum.torch.group import Options
 from netsum.torch.group_init import PATIENCE
 from netsum.torch.process_group import ProcessGroup
 
@@ -46,7 +47,7 @@ class ProcessGroupNetsum(ProcessGroupWrapper):  # type: ignore[misc]
             comm = self._meet(store, rank, world_size)
         self._error = None
         comm.watchers.append(self._watch)
-        return ProcessGroup(comm, store, self._timeout, self.getBackendName())
+        return ProcessGroup(comm, store, self._timeout, self.getBackendName(), exact=Options.read().sum == "exact")
 
     def _meet(self, store: Any, rank: int, size: int) -> Communicator:
         """The group of this quorum's members."""

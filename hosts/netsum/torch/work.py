@@ -7,6 +7,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
@@ -133,12 +134,14 @@ class Work(distributed.Work):  # type: ignore[misc]
         calls: Sequence[Pending],
         tensors: list[Tensor],
         after: Callable[[list[Any]], None],
+        raises: Callable[[], AbstractContextManager[None]] = as_torch_raises,
     ) -> None:
         super().__init__()
         self._futures = futures
         self._calls = calls
         self._tensors = tensors
         self._after: Callable[[list[Any]], None] | None = after
+        self._raises = raises
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._future: Any = None
@@ -151,7 +154,7 @@ class Work(distributed.Work):  # type: ignore[misc]
         return True
 
     def _take(self, seconds: float | None = None) -> None:
-        with as_torch_raises():
+        with self._raises():
             self._finish([call.wait(seconds) for call in self._calls])
 
     def _finish(self, results: list[Any]) -> None:

@@ -20,6 +20,7 @@ from netsum_testbed.launch import fabric_programs
 from netsum_testbed.side_by_side import ChildProgram, run_side_by_side
 
 from tests.system.conformance import torchft_worker
+from tests.system.conformance.worker import GLOO
 
 # Which of torch's tests are for netsum, and which of these cannot be.
 
@@ -29,23 +30,20 @@ OTHERS: Final = re.compile("cuda|nccl|gpu|gloo|monitored|profil")
 
 UNSUPPORTED: Final = {
     "test_SyncBatchNorm_process_group": "needs torchvision",
-    "test_accumulate_gradients_no_sync": "makes its model only for backends that are called gloo, nccl or mpi",
-    "test_accumulate_gradients_no_sync_allreduce_hook": "the same",
-    "test_accumulate_gradients_no_sync_allreduce_with_then_hook": "the same",
-    "test_accumulate_gradients_no_sync_grad_is_view": "the same",
     "test_barrier_timeout_full_group": "tests the words of gloo and nccl",
     "test_barrier_timeout_global": "the same; begins anew at an address that torch's launcher sets",
     "test_barrier_timeout_group": "the same",
     "test_batch_isend_irecv_mixed_backend_err": "needs NCCL",
     "test_batch_isend_irecv_op_err": "needs a GPU",
-    "test_sparse_all_reduce_sum": "torch runs it on gloo alone; tests/torch has its like",
 }
 """Why a test that is for netsum is not run."""
+AS_GLOO: Final = re.compile("no_sync|monitored_barrier_(?!allreduce)|batch_isend_irecv_gloo|sparse_all_reduce_sum$")
+"""Tests that torch runs only where the backend is called gloo: netsum is, with NETSUM_AS."""
 
 
 def chosen(names: list[str]) -> list[str]:
     """Those of torch's tests that are run."""
-    return [name for name in names if not OTHERS.search(name) and name not in UNSUPPORTED]
+    return [name for name in names if not OTHERS.search(name) and not AS_GLOO.search(name) and name not in UNSUPPORTED]
 
 
 ROOT: Final = Path(__file__).parents[3]
@@ -61,7 +59,8 @@ WORKER: Final = ("-m", "tests.system.conformance.worker")
 @click.argument("tests", nargs=-1)
 def conformance(tests: tuple[str, ...]) -> None:
     """Run torch's own tests of torch.distributed, and torchft's of its process group, on netsum: those TESTS, or all that are for
-    netsum. The names of torchft's begin with torchft:.
+    netsum. The names of torchft's begin with torchft:, and those that torch runs only on a backend called gloo with
+    gloo:, since netsum runs them under that name (NETSUM_AS).
 
     Four ranks on the embedded switch, without root. What is not supported is listed by name, with the reason: our own, or that
     with which torch skips the test. The last line is one JSON object; the exit code is 1 if a test fails.
@@ -73,8 +72,12 @@ def conformance(tests: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory(prefix="netsum-torch-") as folder, RootlessFabric(star(RANKS)) as fabric:
         if ours or not tests:
             _run_torchft(fabric, folder, ours)
-        if len(ours) < len(tests) or not tests:
-            _run_torch(fabric, folder, [name for name in tests if name not in ours])
+        others = [name for name in tests if name not in ours]
+        as_gloo = [name for name in others if name.startswith(GLOO)]
+        if len(as_gloo) < len(others) or not tests:
+            _run_torch(fabric, folder, [name for name in others if name not in as_gloo])
+        if as_gloo or not tests:
+            _run_torch(fabric, folder, [name.removeprefix(GLOO) for name in as_gloo], gloo=True)
         results = _results(Path(folder))
     unsupported = {} if tests else dict(UNSUPPORTED)
     unsupported |= {name: why for name, (came, why) in results.items() if came == "skipped"}
@@ -96,12 +99,16 @@ def _run_torchft(fabric: RootlessFabric, folder: str, names: list[str]) -> None:
     fabric.delete_job(job.name)
 
 
-def _run_torch(fabric: RootlessFabric, folder: str, names: list[str]) -> None:
+def _run_torch(fabric: RootlessFabric, folder: str, names: list[str], *, gloo: bool = False) -> None:
+    backend = "gloo" if gloo else "netsum"
+    own = Path(folder, backend)
     for name in FOLDERS:
-        Path(folder, name).mkdir()
-    job = fabric.create_job(JobSpec(name="conformance", members=tuple(fabric.topology.hosts)))
-    words = [sys.executable, *WORKER, folder, *(names or chosen(_every(folder)))]
+        (own / name).mkdir(parents=True)
+    job = fabric.create_job(JobSpec(name=f"conformance-{backend}", members=tuple(fabric.topology.hosts)))
+    names = names or (list(filter(AS_GLOO.search, _every(folder))) if gloo else chosen(_every(folder)))
+    words = ["env", f"NETSUM_AS={backend if gloo else ''}", sys.executable, *WORKER, str(own), *names]
     run_side_by_side(fabric_programs(fabric, job, words))
+    fabric.delete_job(job.name)
 
 
 def _every(folder: str) -> list[str]:
@@ -114,7 +121,7 @@ def _results(folder: Path) -> dict[str, tuple[str, str]]:
     """By test, what came of it on all ranks together: the worst, and why."""
     worst = ["passed", "skipped", "failed"]
     results: dict[str, tuple[str, str]] = {}
-    for file in sorted(folder.glob("results.*")):
+    for file in sorted(folder.glob("**/results.*")):
         for line in file.read_text("utf-8").splitlines():
             name, came, why = json.loads(line)
             before = results.get(name, ("passed", ""))

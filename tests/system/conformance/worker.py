@@ -16,14 +16,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-BACKEND: Final = "netsum"
+BACKEND: Final = os.environ.get("NETSUM_AS") or "netsum"
+GLOO: Final = "gloo:"
+"""Before the names of tests that are run under the name gloo."""
 TIMEOUT: Final = timedelta(seconds=120)
 FEATURES: Final = ("ddp", "subgroup")
 """Of those by which torch's tests ask what a backend can."""
 
 
 def suite(folder: str) -> Any:
-    """torch's class of tests, told that there is a backend called netsum."""
+    """torch's class of tests, told that there is a backend of this name."""
     os.environ.update(BACKEND=BACKEND, TEMP_DIR=folder)
     from torch.testing._internal.common_distributed import DistTestCases
     from torch.testing._internal.distributed import distributed_test
@@ -70,6 +72,7 @@ def main(folder: str, names: list[str]) -> None:
     store = dist.FileStore(str(Path(folder, "store")), size)
     with Path(folder, f"results.{rank}").open("w", buffering=1, encoding="utf-8") as results:
         for name in names:
+            shown = f"{GLOO if BACKEND == 'gloo' else ''}{name}"
             own = dist.PrefixStore(name, store)
             dist.init_process_group(BACKEND, store=own, rank=rank, world_size=size, timeout=TIMEOUT)
             test = tests(name)
@@ -80,9 +83,9 @@ def main(folder: str, names: list[str]) -> None:
             dist.barrier()
             set_rng_seed(0)  # alike on all ranks, as in a process of its own
             came, why = outcome(getattr(test, name))
-            results.write(json.dumps([name, came, why]) + "\n")
+            results.write(json.dumps([shown, came, why]) + "\n")
             if rank == 0:
-                print(f"{name}: {came}", flush=True)
+                print(f"{shown}: {came}", flush=True)
             if dist.is_initialized():
                 dist.destroy_process_group()
 

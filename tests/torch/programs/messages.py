@@ -1,12 +1,15 @@
 """Send and receive, groups, and the end: three ranks or more."""
 
 import threading
+from datetime import timedelta
 
 import pytest
 import torch
+from netsum.torch import monitored_barrier
 from torch import distributed as dist
 
 LONG = 300_000  # elements: many letters
+MOMENT = timedelta(seconds=0.2)
 
 dist.init_process_group("netsum")
 rank, size = dist.get_rank(), dist.get_world_size()
@@ -63,9 +66,20 @@ elif rank == 1:
         dist.recv(torch.empty(LONG - 1), 0)
     dist.recv(torch.empty(2), 0)
 
+# So are types of the same size; and a rank that is not there is an error at once.
+if rank == 0:
+    dist.send(torch.ones(2), 1, tag=5)
+elif rank == 1:
+    with pytest.raises(RuntimeError, match=r"8 bytes of float32 \(tag 5\).*has 8 of int32: both must .* the same type"):
+        dist.recv(torch.empty(2, dtype=torch.int32), 0, tag=5)
+for call in (dist.isend, dist.irecv):
+    with pytest.raises(RuntimeError, match=f"there is no rank {size}: the group has {size} ranks, numbered from 0"):
+        call(torch.empty(1), size)
+
 # Groups: overlapping, in another order, of one rank; calls and messages of all of them are in flight at once.
 low, high = dist.new_group([0, 1]), dist.new_group(list(range(1, size)))
 turned = dist.new_group(list(reversed(range(size))), sort_ranks=False)
+short = dist.new_group(list(range(1, size)), timeout=MOMENT)
 alone = [dist.new_group([each]) for each in range(size)][rank]
 mine = [group for group, ranks in ((low, [0, 1]), (high, range(1, size)), (turned, range(size))) if rank in ranks]
 sums = [torch.ones(3) for _ in [*mine, alone]]
@@ -81,24 +95,54 @@ if rank in (1, 2):
     tensor = torch.tensor([float(rank)])
     (dist.send if rank == 1 else dist.recv)(tensor, 3 - rank, group=high)
     assert tensor.item() == 1
+
+# Errors in a group name the ranks of the world, too.
+if rank == 1:
+    with pytest.raises(RuntimeError, match=r"rank 1 to send.*; in the world, rank 1 of this group is rank 2"):
+        dist.irecv(torch.empty(1), 2, group=short, tag=98).wait()
+dist.barrier()
+
+# A barrier that names the ranks that do not reach it, by netsum's name and by torch's.
 with pytest.raises(ValueError, match="GLOO"):
     dist.monitored_barrier()
+monitored_barrier()
+monitored_barrier(high, wait_all_ranks=True)
+if rank != 1:
+    own = "Rank 0 timed out in" if rank == 0 else f"Rank {rank} successfully reached"
+    with pytest.raises(RuntimeError, match=f"{own} monitoredBarrier.*: Rank 1 failed to pass monitoredBarrier"):
+        monitored_barrier(timeout=MOMENT if rank == 0 else None)
+dist.barrier()
+if rank == 0:
+    with pytest.raises(RuntimeError, match=f"Ranks {', '.join(map(str, range(1, size)))} failed to pass"):
+        monitored_barrier(timeout=MOMENT, wait_all_ranks=True)
+dist.barrier()
+if rank:
+    with pytest.raises(RuntimeError, match=f"Rank {rank} reached monitoredBarrier too late"):
+        monitored_barrier()
+if rank == 1:  # which had missed the one before, so that this is the late one
+    with pytest.raises(RuntimeError, match="Rank 1 reached monitoredBarrier too late"):
+        monitored_barrier()
+monitored_barrier()
 
 # Objects, as checkpoints and data loaders exchange them.
 objects = [None] * size
 dist.all_gather_object(objects, {"rank": rank})
 assert objects == [{"rank": each} for each in range(size)]
 
+
 # The end: nothing is left, a rank that has left is named, and a new beginning is possible.
-threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("netsum")]
-assert threads, "point-to-point messages have one"
+def threads() -> list[str]:
+    """netsum's, but for the one that prints the status of the process."""
+    return [each.name for each in threading.enumerate() if each.name.startswith("netsum") and each.name != "netsum status"]
+
+
+assert threads(), "point-to-point messages have one"
 if rank == 0:
     leaver = dist.irecv(torch.empty(1), 1, tag=99)
     with pytest.raises(RuntimeError, match=r"rank 1 to send, which has left"):
         leaver.wait()
 dist.destroy_process_group()
-left = [thread.name for thread in threading.enumerate() if thread.name.startswith("netsum")]
-assert not left, left
+assert not threads(), threads()
 dist.init_process_group("cpu:netsum")
 tensor = torch.ones(2)
 dist.all_reduce(tensor)
