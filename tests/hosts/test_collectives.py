@@ -158,6 +158,11 @@ def test_into_out_and_in_place() -> None:
         table[:] = rank
         comm.all_gather(table[2:], out=table)
         assert table.tolist() == [0.0, 0.0, 1.0, 1.0]
+        table[:] = rank + 1
+        assert comm.broadcast(table, out=table) is table
+        assert table.tolist() == [1.0] * 4
+        swapped = np.zeros(4, ">f8")
+        assert comm.broadcast(table + rank, root=1, out=swapped).tolist() == [2.0] * 4
 
     with ranks(2) as communicators:
         for outcome in on_each(communicators, run):
@@ -211,6 +216,42 @@ def test_results_are_new_arrays_and_what_was_given_may_change_afterwards() -> No
             for outcome in on_each(communicators, run):
                 assert not isinstance(outcome, BaseException), outcome
                 assert not any((result == 77).any() for result in outcome if result is not None)
+
+
+def test_an_array_for_each_rank() -> None:
+    def run(comm: Communicator) -> None:
+        rank = comm.rank
+        sizes = (2000, 3, 0)  # elements of each rank
+        mine = np.arange(float(sizes[rank])) + 10 * rank
+        out = [np.zeros(size) for size in sizes]
+        assert comm.all_gather_list(mine, out) is out
+        assert [each.tolist() for each in out] == [
+            (np.arange(float(size)) + 10 * each).tolist() for each, size in enumerate(sizes)
+        ]
+        out[rank][:] = -1  # in place: this rank's own, and, which is copied first, another's
+        comm.all_gather_list(out[rank], out)
+        assert [set(each.tolist()) for each in out] == [{-1.0}, {-1.0}, set()]
+        same = [np.full(2, float(rank)) for _ in range(3)]
+        comm.all_gather_list(same[0], [same[1], same[2], same[0]] if rank == 1 else same)
+        whole = np.concatenate([same[1], same[2], same[0]] if rank == 1 else same)
+        assert whole.tolist() == [0, 0, 1, 1, 2, 2]
+        counts = [[1, 2, 0], [4, 5, 6], [0, 0, 1500]]
+        given = [np.full((count, 2), 10 * rank + to, np.int16) for to, count in enumerate(counts[rank])]
+        for each in given:
+            each.flags.writeable = False
+        taken = [np.zeros((counts[source][rank], 2), np.int16) for source in range(3)]
+        assert comm.all_to_all_list_async(given, taken, counts=counts).wait() is taken
+        assert [set(each.reshape(-1).tolist()) for each in taken] == [
+            {10 * source + rank} if counts[source][rank] else set() for source in range(3)
+        ]
+        equal = [np.full(2, 10 * rank + to) for to in range(3)]
+        comm.all_to_all_list(equal, equal)  # in place
+        assert [each.tolist() for each in equal] == [[10 * source + rank] * 2 for source in range(3)]
+
+    with ranks(3) as communicators:
+        for outcome in on_each(communicators, run):
+            if outcome is not None:
+                raise outcome
 
 
 def test_calls_begun_and_waited_for_later() -> None:

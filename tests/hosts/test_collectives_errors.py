@@ -46,6 +46,19 @@ UNSUPPORTED: dict[str, tuple[Call, str]] = {
     "no matrix": (lambda comm: comm.all_to_all(X, counts=[3, 3]), "2 x 2 matrix"),
     "a matrix of fractions": (lambda comm: comm.all_to_all(X, counts=np.full((2, 2), 1.5)), "2 x 2 matrix"),
     "a negative matrix": (lambda comm: comm.all_to_all(X, counts=[[7, -1], [3, 3]]), "2 x 2 matrix"),
+    "too few arrays": (lambda comm: comm.all_gather_list(X, [np.zeros(6, "f4")]), "2 numbers of rows"),
+    "an array of other rows": (
+        lambda comm: comm.all_gather_list(X, [np.zeros(6, "f4"), np.zeros((6, 2), "f4")]),
+        r"the array for rank 1 is float32 \(6, 2\), not float32 \(6,\)",
+    ),
+    "an array that is read-only": (
+        lambda comm: comm.all_gather_list(X, [X.copy(), READ_ONLY]),
+        "the array for the rows of rank 1 is not C-contiguous, or read-only",
+    ),
+    "one array too many": (
+        lambda comm: comm.all_to_all_list([X[:2]] * 3, [X[:3].copy()] * 2),
+        "there must be 2 arrays.*there are 3",
+    ),
     "objects": (lambda comm: comm.broadcast(np.array([None])), "holds objects"),
     "out of another type": (lambda comm: comm.broadcast(X, out=np.zeros(6)), "out is float64"),
     "out of another shape": (

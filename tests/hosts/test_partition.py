@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from netsum.collectives.partition import BlockPartition, Layout, chunked
+from netsum.numeric.fixed_point import Array
 from netsum.wire.schema import CHUNK_BYTES, EVERYONE
 
 Made = tuple[list[int], list[int], int, int, BlockPartition]
@@ -21,19 +22,45 @@ def cuts(draw: st.DrawFn) -> Made:
     return counts, owners, width, lane_bytes, Layout(counts, owners).partition(width, CHUNK_BYTES // lane_bytes)
 
 
+def filled(counts: list[int], width: int) -> Array:
+    """All blocks of the numbers from 1 on, each segment filled up with zeros."""
+    rows, first = [np.zeros((0, width), np.int64)], 1
+    for count in counts:
+        segment = np.zeros(-(-count // width) * width, np.int64)
+        segment[:count] = np.arange(first, first + count)
+        rows.append(segment.reshape(-1, width))
+        first += count
+    return np.concatenate(rows)
+
+
 @given(cuts())
-def test_segments_come_back_and_padding_is_zero(made: Made) -> None:
+def test_rows_are_filled_up_with_zeros_and_come_back(made: Made) -> None:
     counts, _, width, _, partition = made
     flat = np.arange(1, sum(counts) + 1)
-    padded = partition.padded(flat)
-    assert np.array_equal(np.concatenate(partition.parts(padded)), flat)
-    assert [len(part) for part in partition.parts(padded)] == counts
-    if len(counts) > 1:
-        assert len(padded) == partition.number * width
-        assert np.array_equal(padded[padded != 0], flat)
-        rows = np.full((partition.number, width), 1)
-        partition.blank(rows, range(partition.number))
-        assert np.array_equal(rows.reshape(-1) == 0, padded == 0)
+    every = range(partition.number)
+    rows = partition.rows(flat, every)
+    assert np.array_equal(rows, filled(counts, width))
+    back = np.zeros_like(flat)
+    partition.place(back, rows, every)
+    assert np.array_equal(back, flat)
+    if partition.number:
+        ones = np.full((partition.number, width), 1)
+        partition.blank(ones, every)
+        assert np.array_equal(ones == 0, rows == 0)
+
+
+@given(cuts(), st.integers(0, 3))
+def test_a_rank_has_room_for_what_it_gets(made: Made, rank: int) -> None:
+    counts, owners, _, _, partition = made
+    flat = np.arange(1, sum(counts) + 1)
+    span, every = partition.span(rank), range(partition.number)
+    result = np.zeros(span.stop - span.start, np.int64)
+    partition.place(result, partition.rows(flat, every), every, partition.owned(rank, every), span.start)
+    for owner, part, whole in zip(owners, partition.parts(result, rank), np.split(flat, np.cumsum(counts)[:-1]), strict=True):
+        if owner in (EVERYONE, rank):
+            assert np.array_equal(part, whole)
+        elif len(part):
+            assert not part.any()  # between two that it gets
 
 
 @given(cuts())
@@ -58,16 +85,22 @@ def test_a_block_belongs_to_one_segment_and_is_as_long_as_it_needs_to_be(made: M
 @given(cuts(), st.data())
 def test_rows_are_the_arrays_own_where_it_has_all_of_them(made: Made, data: st.DataObject) -> None:
     counts, _, width, _, partition = made
-    padded = partition.padded(np.arange(1, sum(counts) + 1))
+    flat = np.arange(1, sum(counts) + 1)
     first = data.draw(st.integers(0, partition.number))
     numbers = range(first, data.draw(st.integers(first, partition.number)))
-    rows, there = partition.rows(padded, numbers), partition.view(padded, numbers)
-    assert (there is None) == (numbers.stop * width > len(padded))
-    assert np.shares_memory(rows, padded) == (there is not None and len(numbers) > 0)
-    copy = np.zeros_like(padded)
+    rows, there = partition.rows(flat, numbers), partition.view(flat, numbers)
+    expected = filled(counts, width)[numbers.start : numbers.stop]
+    assert np.array_equal(rows, expected)
+    assert (there is None) == (not expected.all())
+    assert np.shares_memory(rows, flat) == (there is not None and len(numbers) > 0)
+    picked = np.array(numbers)[:: data.draw(st.integers(1, 3))]
+    if len(picked):
+        assert np.array_equal(partition.rows(flat, picked), filled(counts, width)[picked])
+        assert np.array_equal(partition.only(flat, picked), np.where(np.isin(flat, filled(counts, width)[picked]), flat, 0))
+    copy = np.zeros_like(flat)
     partition.place(copy, rows, numbers)
-    part = slice(numbers.start * width, numbers.stop * width)
-    assert np.array_equal(copy[part], padded[part])
+    assert np.array_equal(partition.rows(copy, numbers), expected)
+    assert copy.sum() == expected.sum()
 
 
 @given(cuts(), st.integers(0, 3))

@@ -129,9 +129,9 @@ def test_a_forked_process_shows_itself() -> None:
     fork = """
 comm = join()
 if not (child := os.fork()):
+    say(os.getpid())
     os.read(0, 1)
     os._exit(0)
-say(child)
 say(os.waitpid(child, 0)[1])
 while True:
     signal.pause()

@@ -43,7 +43,7 @@ KINDS: dict[str, Call] = {
 WRONG: dict[str, tuple[Call, type[Exception]]] = {
     "type": (lambda comm: comm.allreduce(SHORT * 1j), UnsupportedError),
     "type of a predicted call": (lambda comm: comm.allreduce(SHORT > 2, scale="predicted"), UnsupportedError),
-    "type of an exact call": (lambda comm: comm.allreduce(np.ones(50), exact=True), UnsupportedError),
+    "type of an exact call": (lambda comm: comm.allreduce(SHORT * 1j, exact=True), UnsupportedError),
     "not an array": (lambda comm: comm.allreduce([[1.0], [2.0, 3.0]], scale="predicted"), ValueError),
     "masked": (lambda comm: comm.allreduce(np.ma.masked_less(SHORT, 3)), UnsupportedError),
     "operation": (lambda comm: comm.allreduce(SHORT, "median"), UnsupportedError),

@@ -92,6 +92,19 @@ def wrong_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Unsuppo
     return None
 
 
+def check_arrays(arrays: Sequence[Array], counts: Sequence[int], like: Array, *, out: bool = False) -> None:
+    """Raise UnsupportedError if these are not arrays with these numbers of rows like those of ``like``; the ones of ``out`` must
+    also be contiguous and writeable."""
+    if len(arrays) != len(counts):
+        raise UnsupportedError(f"there must be {len(counts)} arrays, one for each rank; there are {len(arrays)}")
+    for rank, (each, count) in enumerate(zip(arrays, counts, strict=True)):
+        shape = (count, *like.shape[1:])
+        if (each.shape, each.dtype) != (shape, like.dtype):
+            raise UnsupportedError(f"the array for rank {rank} is {each.dtype} {each.shape}, not {like.dtype} {shape}")
+        if out and not (each.flags.c_contiguous and each.flags.writeable):
+            raise UnsupportedError(f"the array for the rows of rank {rank} is not C-contiguous, or read-only")
+
+
 def write_out(out: Array | None, flow: Callable[[Context], Flow], x: Array | None = None) -> Callable[[Context], Flow]:
     """The flow, with its result written into ``out`` if there is one: at the end, or given ``x``, the values that go into it, as
     it arrives, unless the two share memory."""

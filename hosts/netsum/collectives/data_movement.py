@@ -8,6 +8,7 @@ nothing could replace the source's bytes.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike
 from netsum.collectives.arguments import (
     as_array,
     as_rows,
+    check_arrays,
     check_plain,
     check_root,
     rows_by_rank,
@@ -29,11 +31,11 @@ from netsum.collectives.arguments import (
 from netsum.collectives.call import Call, Caller, Context, collective, in_background
 from netsum.collectives.negotiation import NO_CODES, negotiate, ranks_present
 from netsum.collectives.partition import Layout
-from netsum.collectives.pipeline import BlockPipeline
+from netsum.collectives.pipeline import BlockGroup, BlockPipeline
 from netsum.core.progress import SUBMITTED, Flow
-from netsum.errors import AbortedError, ResultLostError, UnsupportedError
+from netsum.errors import AbortedError, CallError, ResultLostError, UnsupportedError
 from netsum.numeric.fixed_point import Array
-from netsum.wire.schema import EVERYONE, Lane, Op
+from netsum.wire.schema import EVERYONE, Lane, Op, Status
 
 
 class Part(NamedTuple):
@@ -44,11 +46,54 @@ class Part(NamedTuple):
     size: int
 
 
-def exchange(context: Context, fingerprint: tuple[object, ...], parts: Sequence[Part], mine: Sequence[Array]) -> Flow:
+class _Arrivals:
+    """Blocks in flight, in the order in which they were submitted, and where their bytes go."""
+
+    def __init__(self) -> None:
+        self._groups: deque[tuple[BlockGroup, BlockPipeline, int, Array | None]] = deque()
+        self._failed: list[BlockPipeline] = []
+        self.bereft: set[int] = set()
+        """Sources that were evicted before they had sent their part."""
+
+    def add(self, group: BlockGroup, pipeline: BlockPipeline, source: int, result: Array | None) -> None:
+        """``result`` is None if this rank does not get the bytes, or has them."""
+        self._groups.append((group, pipeline, source, result))
+
+    def receive(self) -> None:
+        """Take the complete groups, in order."""
+        while self._groups and self._groups[0][0].complete():
+            group, pipeline, source, result = self._groups.popleft()
+            pipeline.finish(group)
+            if pipeline.verdict.highest != Status.OK:
+                self._failed.append(pipeline)
+            elif not group.data_cnt.all():
+                self.bereft.add(source)
+            elif result is not None:
+                pipeline.partition.place(result, group.lanes, group.numbers)
+
+    def rest(self) -> Flow:
+        """The flow that waits for all groups, or raises the first failure."""
+        while self._groups or self._failed:
+            for pipeline in self._failed:
+                pipeline.verdict.raise_failure(None)
+            self._failed.clear()
+            if self._groups:
+                yield self._groups[0][0].complete
+            self.receive()
+
+
+def exchange(
+    context: Context,
+    fingerprint: tuple[object, ...],
+    parts: Sequence[Part],
+    mine: Sequence[Array],
+    into: Sequence[Array | None] | None = None,
+) -> Flow:
     """The flow of an exchange; returns each part's bytes, or None for a part that this rank neither has nor gets. Parts from or
     for ranks that were evicted earlier are left out on every rank; AbortedError if no part is left.
 
     ``mine`` are the parts whose source is this rank, in order, as flat arrays of uint8. A rank's parts for itself are not sent.
+    ``into`` has an array of uint8 for each part that this rank gets from another one; default: a new one.
     """
     agreed = yield from negotiate(context, fingerprint, NO_CODES)
     there = yield from ranks_present(context, agreed)
@@ -59,19 +104,21 @@ def exchange(context: Context, fingerprint: tuple[object, ...], parts: Sequence[
     rank = context.rank
     own = iter(mine)
     results: list[Array | None] = []
-    groups = []
+    arrivals = _Arrivals()
     pipelines = [
         None if gone or _stays(context, part) else BlockPipeline(context, Layout.whole(part.size, part.dest), Op.COPY, Lane.L8)
         for part, gone in zip(parts, left_out, strict=True)
     ]
     left = sum(pipeline.partition.number for pipeline in pipelines if pipeline is not None)
-    for part, pipeline in zip(parts, pipelines, strict=True):
+    for index, (part, pipeline) in enumerate(zip(parts, pipelines, strict=True)):
         given = next(own) if part.source == rank else None
         if pipeline is None:
             results.append(given)
             continue
-        wanted = part.dest in (EVERYONE, rank)
-        result = given if given is not None else np.empty(part.size, np.uint8) if wanted else None
+        result = given
+        if given is None and part.dest in (EVERYONE, rank):
+            result = None if into is None else into[index]
+            result = np.empty(part.size, np.uint8) if result is None else result
         results.append(result)
         for numbers in pipeline.groups():
             left -= len(numbers)
@@ -79,32 +126,62 @@ def exchange(context: Context, fingerprint: tuple[object, ...], parts: Sequence[
                 group = pipeline.submit(pipeline.partition.rows(given, numbers), numbers, source=rank, more=left > 0)
             else:
                 group = pipeline.submit_empty(numbers, source=part.source, more=left > 0)
-            groups.append((group, pipeline, part.source, result if given is None else None))
+            arrivals.add(group, pipeline, part.source, result if given is None else None)
             yield pipeline.window_has_room()
+            arrivals.receive()
     yield SUBMITTED
-    bereft: set[int] = set()
-    for group, pipeline, source, result in groups:
-        yield group.complete
-        pipeline.finish(group)
-        pipeline.verdict.raise_failure(None)
-        if not group.data_cnt.all():
-            bereft.add(source)
-        elif result is not None:
-            pipeline.partition.place(result, group.lanes, group.numbers)
+    yield from arrivals.rest()
     if context.report.lost:
         # Even if a rank was evicted: what the lost results held is not known.
         raise ResultLostError(context.report)
-    if bereft:
+    if arrivals.bereft:
         # The block finished without a payload: the switch does not wait for a member that was evicted.
-        raise AbortedError(f"rank {min(bereft)} was evicted before it had sent its part")
+        raise AbortedError(f"rank {min(arrivals.bereft)} was evicted before it had sent its part")
     return results
 
 
-def join_rows(parts: Sequence[Array | None], counts: Sequence[int], like: Array) -> Array:
-    """A new array of all ranks' parts one after the other, ``counts`` rows each, without those that were left out."""
-    there = [rank for rank, part in enumerate(parts) if part is not None]
+class GatheredRows:
+    """Rows of all ranks one after the other, ``counts`` of each, as they arrive: in the caller's ``context.out`` if possible."""
+
+    def __init__(self, context: Context, counts: Sequence[int], like: Array) -> None:
+        shape, whole = (sum(counts), *like.shape[1:]), context.out
+        if whole is None or (whole.shape, whole.dtype) != (shape, like.dtype):
+            whole = np.empty(shape, like.dtype)
+        self._context, self._counts, self._whole = context, counts, whole
+        self.room = np.split(as_bytes(whole), np.cumsum(counts)[:-1] * row_bytes(like))
+        """A flat array of uint8 for each rank's."""
+
+    def joined(self, parts: Sequence[Array | None]) -> Array:
+        """All rows; without those of the ranks that were left out, a new array."""
+        rows = [part for part in parts if part is not None]
+        if len(rows) < len(parts):
+            count = sum(count for count, part in zip(self._counts, parts, strict=True) if part is not None)
+            return np.concatenate(rows).view(self._whole.dtype).reshape(count, *self._whole.shape[1:])
+        _copy_own(self.room, rows)
+        self._context.filled = self._whole is self._context.out
+        return self._whole
+
+
+def _copy_own(rooms: Sequence[Array], parts: Sequence[Array]) -> None:
+    """Copy the parts that were not sent, which are not in their room yet."""
+    for room, part in zip(rooms, parts, strict=True):
+        if part is not room:
+            room[...] = part
+
+
+def _fill(context: Context, out: Sequence[Array], parts: Sequence[Array | None], rooms: Sequence[Array]) -> Sequence[Array]:
+    """``out``, whose bytes are the ``rooms``. Raises CallError if parts were left out."""
     rows = [part for part in parts if part is not None]
-    return np.concatenate(rows).view(like.dtype).reshape(sum(counts[rank] for rank in there), *like.shape[1:])
+    if len(rows) < len(parts):
+        gone = ", ".join(map(str, context.report.evicted))
+        raise CallError(f"out has an array for each rank, and the result lacks the rows of rank {gone}, which was evicted")
+    _copy_own(rooms, rows)
+    return out
+
+
+def _apart(array: Array, out: Sequence[Array]) -> Array:
+    """The array; a copy if it would be overwritten while it is sent."""
+    return array.copy() if any(np.may_share_memory(array, other) for other in out) else array
 
 
 def _stays(context: Context, part: Part) -> bool:
@@ -124,11 +201,31 @@ def row_bytes(array: Array) -> int:
 def gather_rows(context: Context, name: str, array: Array, counts: Sequence[int], shape: tuple[int, ...] | None = None) -> Flow:
     """The flow that brings all ranks' rows to every rank, in the order of ranks. ``counts``: how many rows each rank has;
     ``shape``: what the ranks compare, if that is not the shape of a row."""
+    gathered = GatheredRows(context, counts, array)
+    return gathered.joined((yield from _gather(context, name, array, counts, gathered.room, shape)))
+
+
+def _gather(
+    context: Context,
+    name: str,
+    array: Array,
+    counts: Sequence[int],
+    into: Sequence[Array],
+    shape: tuple[int, ...] | None = None,
+) -> Flow:
     size = row_bytes(array)
     parts = [Part(rank, EVERYONE, count * size) for rank, count in enumerate(counts)]
     fingerprint = (name, array.dtype, array.shape[1:] if shape is None else shape, tuple(counts))
-    got = yield from exchange(context, fingerprint, parts, [as_bytes(array)])
-    return join_rows(got, counts, array)
+    return (yield from exchange(context, fingerprint, parts, [as_bytes(array)], into))
+
+
+def _all_to_all(context: Context, matrix: Array, like: Array, mine: Sequence[Array], into: Sequence[Array]) -> Flow:
+    """The flow that exchanges rows like this array's; returns each rank's part for this one."""
+    ranks, size = range(context.workers), row_bytes(like)
+    parts = [Part(i, j, int(matrix[i][j]) * size) for i in ranks for j in ranks]
+    fingerprint = ("all_to_all", like.dtype, like.shape[1:], matrix.tolist())
+    got = yield from exchange(context, fingerprint, parts, mine, [room for room in into for _ in ranks])
+    return got[context.rank :: context.workers]
 
 
 class Exchanges(Caller):
@@ -142,7 +239,8 @@ class Exchanges(Caller):
         Args:
             x: array of any plain type, of the same shape and type on every rank; only the root's values count.
             root: a rank.
-            out: array for the result, of x's shape and type; may be ``x`` itself. Default: a new one.
+            out: array for the result, of x's shape and type; may be ``x`` itself. Default: a new one. After an error, what is in
+                it means nothing, but at the root.
             timeout: seconds; default: the communicator's.
 
         Raises:
@@ -157,15 +255,21 @@ class Exchanges(Caller):
         check_plain(array)
         check_root(root, self.size)
         error = wrong_out(out, array.shape, array.dtype)
+        fits = error is None and out is not None and out.flags.c_contiguous and out.dtype == array.dtype
+        room = out if fits else None
 
         def flow(context: Context) -> Flow:
             parts = [Part(root, EVERYONE, array.nbytes)]
             mine = [as_bytes(array)] if context.rank == root else []
             fingerprint = ("broadcast", f"root {root}", array.dtype, array.shape)
-            (result,) = yield from exchange(context, fingerprint, parts, mine)
-            return array.copy() if context.rank == root else result.view(array.dtype).reshape(array.shape)
+            target = array if context.rank == root else np.empty_like(array) if room is None else room
+            (result,) = yield from exchange(context, fingerprint, parts, mine, [as_bytes(target)])
+            if result is None or out is None:
+                return target.copy() if target is array else target
+            np.copyto(out, target)  # which does nothing if they are one
+            return out
 
-        return Call("broadcast", write_out(out, flow), array.nbytes, error=error, timeout=timeout)
+        return Call("broadcast", flow, array.nbytes, error=error, timeout=timeout)
 
     broadcast_async = in_background(broadcast)
 
@@ -188,9 +292,26 @@ class Exchanges(Caller):
         rows = rows_from_each(counts, len(array), self.rank, self.size)
         error = wrong_out(out, (sum(rows), *array.shape[1:]), array.dtype)
         flow = partial(gather_rows, name="all_gather", array=array, counts=rows)
-        return Call("all_gather", write_out(out, flow), array.nbytes, error=error, timeout=timeout)
+        return Call("all_gather", write_out(out, flow, array), array.nbytes, error=error, timeout=timeout)
 
     all_gather_async = in_background(all_gather)
+
+    @collective
+    def all_gather_list(self, x: ArrayLike, out: Sequence[Array], *, timeout: float | None = None) -> Call[Sequence[Array]]:
+        """Every rank gets all ranks' rows, as in :meth:`all_gather`, but each in an array of its own: ``out`` has one for each
+        rank, and is returned. An evicted rank is a CallError. Cost: as :meth:`all_gather`; no copy of the rows is made."""
+        array = as_rows(x)
+        counts = rows_from_each([len(each) for each in out], len(array), self.rank, self.size)
+        check_arrays(out, counts, array, out=True)
+        array = _apart(array, [each for rank, each in enumerate(out) if rank != self.rank])
+
+        def flow(context: Context) -> Flow:
+            rooms = list(map(as_bytes, out))
+            return _fill(context, out, (yield from _gather(context, "all_gather", array, counts, rooms)), rooms)
+
+        return Call("all_gather", flow, array.nbytes, timeout=timeout)
+
+    all_gather_list_async = in_background(all_gather_list)
 
     @collective
     def gather(
@@ -216,10 +337,14 @@ class Exchanges(Caller):
             size = row_bytes(array)
             parts = [Part(rank, root, count * size) for rank, count in enumerate(rows)]
             fingerprint = ("gather", f"root {root}", array.dtype, array.shape[1:], tuple(rows))
-            got = yield from exchange(context, fingerprint, parts, [as_bytes(array)])
-            return join_rows(got, rows, array) if context.rank == root else None
+            mine = [as_bytes(array)]
+            if context.rank != root:
+                yield from exchange(context, fingerprint, parts, mine)
+                return None
+            gathered = GatheredRows(context, rows, array)
+            return gathered.joined((yield from exchange(context, fingerprint, parts, mine, gathered.room)))
 
-        return Call("gather", write_out(out, flow), array.nbytes, error=error, timeout=timeout)
+        return Call("gather", write_out(out, flow, array), array.nbytes, error=error, timeout=timeout)
 
     gather_async = in_background(gather)
 
@@ -253,10 +378,11 @@ class Exchanges(Caller):
             parts = [Part(root, rank, count * size) for rank, count in enumerate(rows)]
             mine = np.split(as_bytes(array), np.cumsum(rows)[:-1] * size) if context.rank == root else []
             fingerprint = ("scatter", f"root {root}", array.dtype, array.shape[1:], tuple(rows))
-            got = yield from exchange(context, fingerprint, parts, mine)
-            return got[context.rank].copy().view(array.dtype).reshape(shape)
+            gathered = GatheredRows(context, [rows[context.rank]], array)
+            got = yield from exchange(context, fingerprint, parts, mine, gathered.room * context.workers)
+            return gathered.joined([got[context.rank]])
 
-        return Call("scatter", write_out(out, flow), array.nbytes, error=error, timeout=timeout)
+        return Call("scatter", write_out(out, flow, array), array.nbytes, error=error, timeout=timeout)
 
     scatter_async = in_background(scatter)
 
@@ -269,28 +395,49 @@ class Exchanges(Caller):
         ``counts`` is a matrix, the same on every rank: ``counts[i][j]`` rows go from rank i to rank j. Default: each rank's rows
         are divided equally. Cost, for S bytes a rank: S (n - 1)/n out of each, the same in; headers for what goes between others.
         """
-        array, size = as_rows(x), self.size
-        if counts is None:
-            matrix: Array = np.tile(rows_to_each(None, len(array), size), (size, 1))
-        else:
-            matrix = np.asarray(counts)
-            if matrix.shape != (size, size) or matrix.dtype.kind not in "iu" or matrix.min() < 0:
-                raise UnsupportedError(f"counts must be a {size} x {size} matrix of row counts")
-            rows_to_each(matrix[self.rank].tolist(), len(array), size)
-        error = wrong_out(out, (int(matrix[:, self.rank].sum()), *array.shape[1:]), array.dtype)
+        array = as_rows(x)
+        matrix = self._matrix(counts, len(array))
+        received = [int(count) for count in matrix[:, self.rank]]
+        error = wrong_out(out, (sum(received), *array.shape[1:]), array.dtype)
 
         def flow(context: Context) -> Flow:
-            ranks, bytes_a_row = range(context.workers), row_bytes(array)
-            parts = [Part(i, j, int(matrix[i][j]) * bytes_a_row) for i in ranks for j in ranks]
-            mine = np.split(as_bytes(array), np.cumsum(matrix[context.rank])[:-1] * bytes_a_row)
-            fingerprint = ("all_to_all", array.dtype, array.shape[1:], matrix.tolist())
-            got = yield from exchange(context, fingerprint, parts, mine)
-            column = [got[source * context.workers + context.rank] for source in ranks]
-            return join_rows(column, [int(count) for count in matrix[:, context.rank]], array)
+            mine = np.split(as_bytes(array), np.cumsum(matrix[context.rank])[:-1] * row_bytes(array))
+            gathered = GatheredRows(context, received, array)
+            return gathered.joined((yield from _all_to_all(context, matrix, array, mine, gathered.room)))
 
-        return Call("all_to_all", write_out(out, flow), array.nbytes, error=error, timeout=timeout)
+        return Call("all_to_all", write_out(out, flow, array), array.nbytes, error=error, timeout=timeout)
 
     all_to_all_async = in_background(all_to_all)
+
+    @collective
+    def all_to_all_list(
+        self, x: Sequence[Array], out: Sequence[Array], *, counts: ArrayLike | None = None, timeout: float | None = None
+    ) -> Call[Sequence[Array]]:
+        """Each rank gets rows from every rank, as in :meth:`all_to_all`, but ``x`` has an array for each rank, and so has
+        ``out``, which is returned. An evicted rank is a CallError. Cost: as :meth:`all_to_all`; no copy of the rows is made."""
+        arrays = [as_rows(each) for each in x]
+        matrix = self._matrix(counts, sum(map(len, arrays)))
+        check_arrays(arrays, matrix[self.rank].tolist(), arrays[0])
+        check_arrays(out, matrix[:, self.rank].tolist(), arrays[0], out=True)
+        mine = [as_bytes(_apart(each, out)) for each in arrays]
+
+        def flow(context: Context) -> Flow:
+            rooms = list(map(as_bytes, out))
+            return _fill(context, out, (yield from _all_to_all(context, matrix, arrays[0], mine, rooms)), rooms)
+
+        return Call("all_to_all", flow, sum(each.nbytes for each in mine), timeout=timeout)
+
+    all_to_all_list_async = in_background(all_to_all_list)
+
+    def _matrix(self, counts: ArrayLike | None, rows: int) -> Array:
+        """The numbers of rows that go from rank to rank, of which this one has ``rows``."""
+        if counts is None:
+            return np.tile(rows_to_each(None, rows, self.size), (self.size, 1))
+        matrix = np.asarray(counts)
+        if matrix.shape != (self.size, self.size) or matrix.dtype.kind not in "iu" or matrix.min() < 0:
+            raise UnsupportedError(f"counts must be a {self.size} x {self.size} matrix of row counts")
+        rows_to_each(matrix[self.rank].tolist(), rows, self.size)
+        return matrix
 
     @collective
     def barrier(self, timeout: float | None = None) -> Call[None]:

@@ -40,9 +40,9 @@ def lanewise(
     agreed = yield from negotiate(context, fingerprint, NO_CODES, error)
     lanes = OwnLanes(array.dtype, options.op in ORDER)
     pipeline = BlockPipeline(context, layout, OPS[options.op], lanes.lane)
-    blocks = pipeline.partition.padded(ordered(array, options.op) if options.propagates else array)
+    blocks = (ordered(array, options.op) if options.propagates else array).reshape(-1)
     result = yield from pipeline.send(blocks, lanes, agreed)
-    return pipeline.partition.parts(result)
+    return pipeline.parts(result)
 
 
 # The product over the ranks, computed on the hosts: no P4 switch multiplies lanes of 2048 bits, and factors have no

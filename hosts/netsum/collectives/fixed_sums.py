@@ -41,7 +41,7 @@ def agreed_sum(
     """The flow of a sum or mean; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     lane = options.float_lane(array.dtype)
     pipeline = BlockPipeline(context, layout, Op.SUM, lane)
-    blocks = pipeline.partition.padded(fixed_point.widened(array))
+    blocks = fixed_point.widened(array).reshape(-1)
     if options.on_late == "carry":
         error = error or not_finite(context.rank, array)
     carried = history.carried if options.on_late == "carry" and error is None else None
@@ -74,7 +74,7 @@ def agreed_sum(
         skip, last = not context.degrade, None if marks is None else settle
         result = yield from pipeline.send(blocks, lanes, agreed, skip_zeros=skip, settle=last)
         if marks is not None:
-            marks.put_into(result, pipeline.partition)
+            marks.put_into(result, pipeline.partition, pipeline.first)
         _note(context, agreed, lane)
         if error is not None:
             raise error  # the others do not know of it, since they finished without this rank
@@ -83,7 +83,7 @@ def agreed_sum(
         raise
     if carried is not None and pipeline.missed:
         carried.leave(fingerprint, pipeline.partition.only(blocks, pipeline.missed))
-    return pipeline.partition.parts(result)
+    return pipeline.parts(result)
 
 
 def _note(context: Context, agreed: Negotiation, lane: Lane) -> None:
@@ -137,8 +137,8 @@ def chained_sum(
     agreed = yield from negotiate(context, fingerprint, NO_CODES, error)
     lanes = SumLanes(array.dtype, order=False, mean=options.op == "mean")
     pipeline = BlockPipeline(context, layout, Op.SUM, lanes.lane, floats=True)
-    result = yield from pipeline.send(pipeline.partition.padded(array), lanes, agreed)
-    return pipeline.partition.parts(result)
+    result = yield from pipeline.send(array.reshape(-1), lanes, agreed)
+    return pipeline.parts(result)
 
 
 # Sums and means of integers: exact, in the narrowest lanes that hold n times the largest value on any rank.
@@ -155,9 +155,9 @@ def integer_sum(context: Context, array: Array, layout: Layout, fingerprint: Fin
             f"{context.workers} of those does not fit 64 bits"
         )
     pipeline = BlockPipeline(context, layout, Op.SUM, lane)
-    blocks = pipeline.partition.padded(array)
+    blocks = array.reshape(-1)
     result = yield from pipeline.send(blocks, IntegerLanes(lane, context.workers, mean), agreed)
-    return [_narrowed(part, array.dtype) for part in pipeline.partition.parts(result)]
+    return [_narrowed(part, array.dtype) for part in pipeline.parts(result)]
 
 
 def _narrowed(sums: Array, dtype: np.dtype[Any]) -> Array:
@@ -181,11 +181,11 @@ def exact_sum(
     """The flow; returns the layout's segments. ``error`` is why this rank gives the call up, if it does."""
     lanes = ExactLanes(context.workers, array.dtype, mean)
     pipeline = BlockPipeline(context, layout, Op.SUM, lanes.lane, lanes.per_chunk)
-    blocks = pipeline.partition.padded(array)
+    blocks = array.reshape(-1)
     if context.degrade or layout.owners != (EVERYONE,):  # ranks that differ about the owners might wait for different results
         agreed = yield from negotiate(context, fingerprint, NO_CODES, error)
         result = yield from pipeline.send(blocks, lanes, agreed)
-        return pipeline.partition.parts(result)
+        return pipeline.parts(result)
 
     def encode(numbers: range) -> tuple[Array, Sequence[Status] | None]:
         return lanes.encode(pipeline.partition.rows(blocks, numbers), numbers), None
@@ -196,7 +196,7 @@ def exact_sum(
     for group in groups:
         pipeline.finish(group)
     pipeline.verdict.raise_failure(None)
-    result = np.zeros(len(blocks), array.dtype)
+    result = pipeline.result_for(array.dtype)
     for group in groups:
         pipeline.decode(group, lanes, result)
-    return pipeline.partition.parts(result)
+    return pipeline.parts(result)

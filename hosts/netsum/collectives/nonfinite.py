@@ -59,19 +59,23 @@ def not_finite(rank: int, array: Array, what: str = "") -> NotFiniteError | None
 _INFINITY: Final = np.uint8(1)
 _MINUS_INFINITY: Final = np.uint8(2)
 _NAN: Final = np.uint8(4)
+_AT_ONCE: Final = 1 << 18
+"""Elements that are looked at together."""
 _BOTH: Final = _INFINITY | _MINUS_INFINITY
 
 
 class Marks:
-    """The values that are not finite in this rank's padded array, and later in the sum. ``finite`` is the array with zeros in
+    """The values that are not finite in this rank's flat array, and later in the sum. ``finite`` is the array with zeros in
     its place."""
 
     def __init__(self, blocks: Array) -> None:
-        bad = ~np.isfinite(blocks)
-        self._any = bool(bad.any())
-        self.finite = np.where(bad, np.zeros(1, blocks.dtype), blocks) if self._any else blocks
+        parts = (blocks[start : start + _AT_ONCE] for start in range(0, len(blocks), _AT_ONCE))
+        self._any = not all(np.isfinite(part).all() for part in parts)
+        self.finite = blocks
         self._own = np.zeros(len(blocks), np.uint8)
         if self._any:
+            bad = ~np.isfinite(blocks)
+            self.finite = np.where(bad, np.zeros(1, blocks.dtype), blocks)
             self._own[np.isnan(blocks)] = _NAN
             self._own[bad & (blocks > 0)] = _INFINITY
             self._own[bad & (blocks < 0)] = _MINUS_INFINITY
@@ -102,11 +106,14 @@ class Marks:
         self._all = combined.reshape(len(numbers), partition.width)
         return codes
 
-    def put_into(self, result: Array, partition: BlockPartition) -> None:
-        """Put NaN and the infinities into the padded sum."""
+    def put_into(self, result: Array, partition: BlockPartition, first: int = 0) -> None:
+        """Put NaN and the infinities into the sum, of which ``result`` has the elements from ``first`` on."""
         for number, marks in zip(self._numbers, self._all, strict=True):
-            block = result[number * partition.width : (number + 1) * partition.width]
-            marks = marks[: len(block)]  # noqa: PLW2901  the last block may be short
+            elements = partition.elements(int(number))
+            if elements.start < first:
+                continue
+            block = result[elements.start - first : elements.stop - first]
+            marks = marks[: len(block)]  # noqa: PLW2901  the last block may be short, or another rank's
             block[marks == _INFINITY] = np.inf
             block[marks == _MINUS_INFINITY] = -np.inf
             block[(marks >= _NAN) | (marks == _BOTH)] = np.nan

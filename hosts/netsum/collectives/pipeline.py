@@ -150,9 +150,16 @@ class BlockPipeline:
         self._lanes = context.block_bytes // lane.bytes  # of a block
         per_chunk = per_chunk or CHUNK_BYTES // lane.bytes
         self.partition = layout.partition(context.block_bytes // CHUNK_BYTES * per_chunk, per_chunk)
+        self._span = self.partition.span(context.rank)
         self.missed: list[int] = []
         self._group = context.session.group
         context.progress.blocks += self.partition.number
+
+    @property
+    def first(self) -> int:
+        """The element with which this rank's result begins."""
+        start: int = self._span.start
+        return start
 
     def groups(self) -> Iterator[range]:
         """The numbers of the blocks that are converted and submitted together."""
@@ -167,17 +174,19 @@ class BlockPipeline:
         skip_zeros: bool = False,
         settle: Callable[[], Flow] | None = None,
     ) -> Flow:
-        """The flow that sends a padded array (:meth:`BlockPartition.padded`) and returns its result, also padded, in the
-        lanes' dtype. With ``skip_zeros``, blocks that are zeros on every rank are not sent. With ``settle``, blocks in which a
-        rank has a NaN or an infinity are sent last, after its flow, which agrees on them."""
-        result = self.result_for(array, lanes.dtype)
+        """The flow that sends a flat array and returns what this rank gets of its result, in the lanes' dtype. With
+        ``skip_zeros``, blocks that are zeros on every rank are not sent. With ``settle``, blocks in which a rank has a NaN or an
+        infinity are sent last, after its flow, which agrees on them."""
+        result = self.result_for(lanes.dtype)
         pending: deque[BlockGroup] = deque()
         for group_numbers in self.groups():
             yield agreed.known(group_numbers)
             numbers = agreed.nonzero(group_numbers) if skip_zeros or settle is not None else group_numbers
             if len(numbers) < len(group_numbers):
                 self._count_skipped(len(group_numbers) - len(numbers))
-                result[group_numbers.start * self.partition.width : group_numbers.stop * self.partition.width] = 0
+                owned = self.partition.owned(self._context.rank, group_numbers)
+                zeros = np.zeros((len(group_numbers), self.partition.width), result.dtype)
+                self.partition.place(result, zeros, group_numbers, owned, self.first)
             if not len(numbers):
                 continue
             rows, abstained = self.partition.rows(array, numbers), agreed.overflowed(numbers)
@@ -205,15 +214,17 @@ class BlockPipeline:
         self.verdict.raise_failure(None)
         return result
 
-    def result_for(self, array: Array, dtype: np.dtype[Any]) -> Array:
-        """Room for the result of a padded array: the caller's ``out`` if possible. Zeros where this rank gets none."""
-        if self.partition.owned(self._context.rank, ()) is not None:
-            return np.zeros(len(array), dtype)
-        out = self._context.out
-        if out is None or out.dtype != dtype or out.size != len(array):
-            return np.empty(len(array), dtype)
+    def result_for(self, dtype: np.dtype[Any]) -> Array:
+        """Room for what this rank gets of the result: the caller's ``out`` if possible."""
+        out, size = self._context.out, self._span.stop - self._span.start
+        if out is None or out.dtype != dtype or out.size != size:
+            return np.empty(size, dtype)
         self._context.filled = True
         return out.reshape(-1)
+
+    def parts(self, result: Array) -> list[Array]:
+        """The layout's segments in the result; empty where this rank gets none."""
+        return self.partition.parts(result, self._context.rank)
 
     def _count_skipped(self, blocks: int) -> None:
         self._context.report.skipped += blocks
@@ -234,7 +245,7 @@ class BlockPipeline:
         """Put a group's values into the result: where ``decode`` makes them, if it takes the place that it is offered."""
         out = self.partition.view(result, group.numbers) if group.owned is None else None
         if (rows := decode(out)) is not out:
-            self.partition.place(result, rows, group.numbers, group.owned)
+            self.partition.place(result, rows, group.numbers, group.owned, self.first)
 
     def finish(self, group: BlockGroup) -> None:
         """Note how a complete group went."""

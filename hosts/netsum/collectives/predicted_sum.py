@@ -82,7 +82,7 @@ def predicted_sum(
     if summing.marks is not None:
         summing.marks.put_into(summing.result, summing.pipeline.partition)
     history.predictions.learn(fingerprint, following)
-    return summing.pipeline.partition.parts(summing.result)
+    return summing.pipeline.parts(summing.result)
 
 
 class _PredictedSum:
@@ -100,7 +100,7 @@ class _PredictedSum:
         self._context = context
         self._lane = lane = options.float_lane(array.dtype)
         self.pipeline, partition = pipeline, pipeline.partition
-        self._blocks = partition.padded(fixed_point.widened(array))
+        self._blocks = fixed_point.widened(array).reshape(-1)
         self.marks = Marks(self._blocks) if options.propagates and error is None else None
         self._blocks = self._blocks if self.marks is None else self.marks.finite
         self.codes, self._error = checked_codes(context.rank, array, partition.all_rows(self._blocks), partition.number, error)
@@ -111,7 +111,7 @@ class _PredictedSum:
         mean = options.op == "mean"
         lanes = FloatLanes(lane, context.workers, array.dtype, self._exponents_of, mean, self._dither)
         self._lanes = lanes if options.residual is None else keeping(lanes, partition, options.residual)
-        self.result = self.pipeline.result_for(self._blocks, array.dtype)
+        self.result = self.pipeline.result_for(array.dtype)
 
     def _exponents_of(self, numbers: Numbers) -> NDArray[np.int64]:
         return pick(self.exponents, numbers)

@@ -34,7 +34,7 @@ from netsum.wire.schema import EVERYONE
 
 def reduce_array(context: Context, name: str, array: Array, layout: Layout, options: ReductionOptions, history: History) -> Flow:
     """The flow of a reduction of a C-contiguous array, with the arithmetic that its operation and type need; returns the layout's
-    segments as new flat arrays. The contents of those that this rank does not get are meaningless."""
+    segments as flat arrays, which are empty where this rank gets none."""
     fingerprint: Fingerprint = (name, type_name(array.dtype), array.shape, options.agreed)
     if len(layout.counts) > 1 or layout.owners[0] != EVERYONE:
         fingerprint += (layout.counts, layout.owners)
@@ -43,7 +43,7 @@ def reduce_array(context: Context, name: str, array: Array, layout: Layout, opti
         if context.error is not None:
             raise context.error
         yield SUBMITTED
-        return [np.empty(0, array.dtype) for _ in layout.counts]
+        return [np.empty(0, array.dtype)] * len(layout.counts)
     if not context.contribute:
         array = np.zeros_like(array)
     error = context.error
@@ -208,7 +208,7 @@ class Reductions(Caller):
             (result,) = yield from reduce_array(context, "reduce", array, layout, options, self._history)
             return result.reshape(array.shape) if context.rank == root else None
 
-        return Call("reduce", write_out(out, flow), array.nbytes, no_aging=options.no_aging, error=error, timeout=timeout)
+        return Call("reduce", write_out(out, flow, array), array.nbytes, no_aging=options.no_aging, error=error, timeout=timeout)
 
     reduce_async = in_background(reduce)
 
@@ -246,7 +246,7 @@ class Reductions(Caller):
 
         return Call(
             "reduce_scatter",
-            write_out(out, flow),
+            write_out(out, flow, array),
             array.nbytes,
             no_aging=options.no_aging,
             error=error,

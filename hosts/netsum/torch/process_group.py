@@ -161,12 +161,14 @@ class ProcessGroup(RankGroup):
                     check_one_each(parts, self.size(), "all_gather")
                     check_one_type([given, *parts], "all_gather")
                     check_elements([parts[self.rank()]], given.numel(), "all_gather")
-                lent = [lend(given) for given in inputs]
+                lent = [[lend(part) for part in parts] for parts in outputs]
+                arrays = [lend(given).array for given in inputs]
             calls = [
-                self._call("all_gather", opts, own.array, counts=[part.numel() for part in parts], many=inputs)
-                for own, parts in zip(lent, outputs, strict=True)
+                self._call("all_gather_list", opts, array, [own.array for own in parts], many=inputs)
+                for array, parts in zip(arrays, lent, strict=True)
             ]
-            return self._work(calls, [part for parts in outputs for part in parts], filling(outputs))
+            rooms = [own for parts in lent for own in parts]
+            return self._work(calls, [part for parts in outputs for part in parts], giving_back(rooms))
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         return self.allgather([list(parts) for parts in zip(*outputs, strict=True)], inputs, opts)
@@ -242,10 +244,10 @@ class ProcessGroup(RankGroup):
                 check_one_each(inputs, self.size(), "all_to_all")
                 check_one_each(outputs, self.size(), "all_to_all")
                 check_one_type([*outputs, *inputs], "all_to_all")
-                array = np.concatenate([lend(part).array for part in inputs])
+                arrays, lent = [lend(part).array for part in inputs], [lend(part) for part in outputs]
             counts = agreed_counts(self._table([part.numel() for part in (*inputs, *outputs)], opts))
-            call = self._call("all_to_all", opts, array, counts=counts)
-            return self._work([call], outputs, filling([outputs]))
+            call = self._call("all_to_all_list", opts, arrays, [own.array for own in lent], counts=counts)
+            return self._work([call], outputs, giving_back(lent))
 
     def barrier(self, opts: Any = None) -> Work:
         opts = opts or c10d.BarrierOptions()
