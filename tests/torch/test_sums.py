@@ -31,6 +31,29 @@ def test_exact_sums_depend_on_the_values_alone(run_ranks: Run, tmp_path: Path) -
     assert len(hashes("agreed", SMALL)) == 2
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("torch_fabric", FABRICS[:1], indirect=True)
+def test_losses_are_those_of_gloo(run_ranks: Run, tmp_path: Path) -> None:
+    """With two ranks, the exact sum is also what Gloo computes, so all losses are the same. With agreed scales the last bits
+    differ, and training makes such differences larger and larger."""
+
+    def launch(*groups: str) -> dict[tuple[str, str], list[float]]:
+        file = tmp_path / "-".join(groups)
+        run_ranks(PROGRAMS / "losses.py", 2, str(file), *groups)
+        lines = map(str.split, file.read_text().splitlines())
+        return {(name, group): [float.fromhex(loss) for loss in losses] for name, group, *losses in lines}
+
+    found, again = launch("agreed", "exact", "gloo"), launch("agreed")
+    assert len(again) == 4
+    for (training, group), losses in again.items():
+        assert losses == found[training, group], f"{training}: another launch has other bits"
+        gloo = found[training, "gloo"]
+        assert found[training, "exact"] == gloo, training
+        assert losses[:50] == pytest.approx(gloo[:50], rel=1e-5), training
+        assert sum(losses[-20:]) == pytest.approx(sum(gloo[-20:]), rel=0.05), training
+        assert sum(losses[-20:]) < 0.5 * sum(losses[:20]), training
+
+
 def test_sums_are_agreed_or_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     from netsum.torch import Options
     from netsum.torch.group_init import open_group
