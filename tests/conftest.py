@@ -57,7 +57,7 @@ NEEDED: dict[str, tuple[Callable[[], object], str]] = {
     "cuda": (_has_gpu, "PyTorch finds no GPU: run the tests where one is, with a PyTorch made for it"),
     "training": (
         (ROOT / ".venv-training" / ".ready").exists,
-        "torchft, Ray and JAX are not installed: run scripts/environment training",
+        "the frameworks of the group `training` are not installed: run scripts/environment training",
     ),
     "chromium": (
         lambda: shutil.which("chromium") and importlib.util.find_spec("playwright"),

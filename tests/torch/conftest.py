@@ -18,7 +18,7 @@ from tests.full.conftest import make_fabric
 
 PROGRAMS = Path(__file__).parent / "programs"
 TRAINING = Path(__file__).parents[2] / ".venv-training" / "bin" / "python"
-"""The Python that has torchft, Ray and JAX."""
+"""The Python that has torchft, Ray, JAX and other frameworks."""
 HOSTS = 4
 FABRICS = [
     "rootless-embedded",

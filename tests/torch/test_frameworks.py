@@ -1,4 +1,4 @@
-"""Training with torchft, Ray and JAX, each in a program of its own. They are in another environment (scripts/environment)."""
+"""Training with frameworks, each in a program of its own. They are in another environment (scripts/environment)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 from tests.repository.tree import ROOT
 from tests.torch.conftest import PROGRAMS, TRAINING, Run
 
+RANKS = 2
 pytestmark = [
     pytest.mark.training,
     pytest.mark.full,
-    pytest.mark.timeout(3600),  # many processes start, each with torch, Ray or JAX
+    pytest.mark.timeout(3600),  # many processes start, each with torch and a framework
     pytest.mark.parametrize("torch_fabric", ["rootless-embedded"], indirect=True),
 ]
 
@@ -41,3 +42,43 @@ def test_a_replica_of_torchft_dies_and_comes_back(run_ranks: Run, capsys: pytest
     assert len(weights) == 2
     assert len(set(weights)) == 1, "the same on both replicas"
     assert "together again" in said
+
+
+@pytest.mark.parametrize(
+    ("example", "steps", "accuracy"),
+    [
+        ("lightning_digits.py", 540, 90),
+        ("accelerate_digits.py", 540, 90),
+        ("transformers_trainer.py", 80, 25),
+        ("deepspeed_digits.py", 540, 90),
+    ],
+)
+def test_a_framework_learns_and_has_the_same_weights_as_on_gloo(
+    run_ranks: Run,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    example: str,
+    steps: int,
+    accuracy: float,
+) -> None:
+    """``accuracy`` in percent. Exact sums over two ranks are Gloo's, which adds two numbers and rounds once."""
+
+    def run(backend: str, **options: bool) -> tuple[str, str]:
+        """The example's loss and accuracy, and the digest of its weights, the same on all ranks."""
+        run_ranks(PROGRAMS / "frameworks.py", RANKS, str(ROOT / "examples" / example), backend, python=TRAINING, **options)
+        said = capsys.readouterr().out
+        found = re.findall(r"([\w.]+): (\d+) bytes reduced, (\d+) bytes of weights, (\w{64})", said)
+        assert len(found) == RANKS
+        assert len({digest for *_, digest in found}) == 1
+        if backend == "netsum":
+            assert {module for module, *_ in found} == {"netsum.torch.process_group"}
+            assert all(int(reduced) >= steps * int(weights) for _, reduced, weights, _ in found)
+        else:
+            assert {(module, reduced) for module, reduced, *_ in found} == {("torch.distributed.distributed_c10d", "0")}
+        (result,) = re.findall(rf"{RANKS} ranks on {backend}: (loss [0-9.]+, accuracy [0-9.]+%)", said)
+        return result, found[0][-1]
+
+    monkeypatch.setenv("NETSUM_SUM", "exact")
+    result, weights = run("netsum")
+    assert float(re.findall(r"accuracy ([0-9.]+)%", result)[0]) > accuracy
+    assert run("gloo", torchrun=True) == (result, weights)

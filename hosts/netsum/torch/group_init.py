@@ -32,7 +32,7 @@ STORE_PATIENCE: Final = 5.0
 """Seconds for which a rank that leaves waits for the end of the store that another rank's process serves."""
 POLL: Final = 0.005
 """Seconds between looks at the store while a group is opened."""
-LOOK: Final = 1.0
+LOOK: Final = 2.5
 """Seconds between looks at the store while a rank waits for its end."""
 
 
