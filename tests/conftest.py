@@ -32,9 +32,15 @@ _anew = settings(_patient, derandomize=False, database=None)  # also in CI, wher
 settings.register_profile("explore", _anew, max_examples=100, print_blob=True)
 settings.load_profile("default")
 
-# A shell starts background jobs with SIGINT ignored, which children inherit, and tests of Ctrl-C would wait for ever.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts background jobs with SIGINT ignored, and nohup a command with SIGHUP. Children inherit that, and tests of these
+# signals would wait forever.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGTERM, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 ROOT = Path(__file__).parents[1]
 SWITCHES = {"embedded": "the embedded switch", "bmv2": "simple_switch_grpc"}
