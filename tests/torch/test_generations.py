@@ -79,16 +79,16 @@ def test_a_store_that_ends_is_an_error_at_once(rank: int) -> None:
         group_init._meet(Ended(), rank, 2)
 
 
-class Looks(distributed.PrefixStore):  # type: ignore[misc]
-    """A rank's view of a store, which counts how often it looks."""
+class Polled(distributed.PrefixStore):  # type: ignore[misc]
+    """A rank's view of a store, which counts its polls."""
 
     def __init__(self, port: int) -> None:
         super().__init__("group", distributed.TCPStore("127.0.0.1", port))
         self.set("netsum/current", "a group")
-        self.looks = 0
+        self.polls = 0
 
     def get(self, key: str) -> bytes:
-        self.looks += 1
+        self.polls += 1
         found: bytes = super().get(key)
         return found
 
@@ -103,15 +103,15 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[distributed.TCPStore]:
 def test_a_rank_that_leaves_waits_for_the_end_of_the_store(
     served: list[distributed.TCPStore], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(group_init, "LOOK", PATIENCE)
-    store = Looks(served[0].port)
+    monkeypatch.setattr(group_init, "STORE_POLL", PATIENCE)
+    store = Polled(served[0].port)
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(group_init._await_end, store, "a group")
         with pytest.raises(TimeoutError):
             waits.result(0.2)
         served.clear()
         waits.result(PATIENCE)
-    assert store.looks == 0
+    assert store.polls == 0
     assert "TCPStore" not in capfd.readouterr().err, "torch has no reason for a warning"
     group_init._await_end(store, "a group")  # it has ended before
 
@@ -120,10 +120,10 @@ def test_a_rank_that_leaves_waits_for_the_next_group_in_the_store(
     served: list[distributed.TCPStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch goes on with the same server while anything of the process has it."""
-    monkeypatch.setattr(group_init, "LOOK", 0.001)
-    store = Looks(served[0].port)
+    monkeypatch.setattr(group_init, "STORE_POLL", 0.001)
+    store = Polled(served[0].port)
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(group_init._await_end, store, "a group")
-        until(lambda: store.looks > 2)
+        until(lambda: store.polls > 2)
         store.set("netsum/current", "the next")
         waits.result(PATIENCE)

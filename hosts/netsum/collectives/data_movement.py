@@ -87,13 +87,13 @@ def exchange(
     fingerprint: tuple[object, ...],
     parts: Sequence[Part],
     mine: Sequence[Array],
-    into: Sequence[Array | None] | None = None,
+    into: Sequence[Array],
 ) -> Flow:
     """The flow of an exchange; returns each part's bytes, or None for a part that this rank neither has nor gets. Parts from or
     for ranks that were evicted earlier are left out on every rank; AbortedError if no part is left.
 
     ``mine`` are the parts whose source is this rank, in order, as flat arrays of uint8. A rank's parts for itself are not sent.
-    ``into`` has an array of uint8 for each part that this rank gets from another one; default: a new one.
+    ``into`` has an array of uint8 for each part, where this rank gets it from another one; it is empty if this rank gets none.
     """
     agreed = yield from negotiate(context, fingerprint, NO_CODES)
     there = yield from ranks_present(context, agreed)
@@ -115,18 +115,15 @@ def exchange(
         if pipeline is None:
             results.append(given)
             continue
-        result = given
-        if given is None and part.dest in (EVERYONE, rank):
-            result = None if into is None else into[index]
-            result = np.empty(part.size, np.uint8) if result is None else result
-        results.append(result)
+        result = into[index] if given is None and part.dest in (EVERYONE, rank) else None
+        results.append(result if given is None else given)
         for numbers in pipeline.groups():
             left -= len(numbers)
             if given is not None:
                 group = pipeline.submit(pipeline.partition.rows(given, numbers), numbers, source=rank, more=left > 0)
             else:
                 group = pipeline.submit_empty(numbers, source=part.source, more=left > 0)
-            arrivals.add(group, pipeline, part.source, result if given is None else None)
+            arrivals.add(group, pipeline, part.source, result)
             yield pipeline.window_has_room()
             arrivals.receive()
     yield SUBMITTED
@@ -339,7 +336,7 @@ class Exchanges(Caller):
             fingerprint = ("gather", f"root {root}", array.dtype, array.shape[1:], tuple(rows))
             mine = [as_bytes(array)]
             if context.rank != root:
-                yield from exchange(context, fingerprint, parts, mine)
+                yield from exchange(context, fingerprint, parts, mine, ())
                 return None
             gathered = GatheredRows(context, rows, array)
             return gathered.joined((yield from exchange(context, fingerprint, parts, mine, gathered.room)))

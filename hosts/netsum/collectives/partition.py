@@ -121,8 +121,11 @@ class BlockPartition:
         """These blocks of an array, ``(blocks, width)``, if they are whole and in a row."""
         if not isinstance(numbers, range):
             return None
-        runs = list(self._runs(numbers))
-        begin, end = (runs[0][1].start, runs[-1][1].stop) if runs else (0, 0)
+        if self.simple:  # by far the most calls
+            begin, end = numbers.start * self.width, min(numbers.stop * self.width, self._elements[-1])
+        else:
+            runs = list(self._runs(numbers))
+            begin, end = (runs[0][1].start, runs[-1][1].stop) if runs else (0, 0)
         return array[begin:end].reshape(-1, self.width) if end - begin == len(numbers) * self.width else None
 
     def place(self, array: Array, rows: Array, numbers: Numbers, owned: NDArray[np.bool_] | None = None, first: int = 0) -> None:

@@ -39,6 +39,10 @@ class Options:
         if self.sum not in SUMS:
             raise ValueError(f"sum is {self.sum!r}, not one of {', '.join(SUMS)}")
 
+    @property
+    def exact(self) -> bool:
+        return self.sum == "exact"
+
     @classmethod
     def read(cls) -> Options:
         """Those of the environment: ``NETSUM_SUM``. Raises JoinError."""

@@ -31,9 +31,9 @@ PATIENCE: Final = 60.0
 STORE_PATIENCE: Final = 5.0
 """Seconds for which a rank that leaves waits for the end of the store that another rank's process serves."""
 POLL: Final = 0.005
-"""Seconds between looks at the store while a group is opened."""
-LOOK: Final = 2.5
-"""Seconds between looks at the store while a rank waits for its end."""
+"""Seconds between polls of the store while a group is opened."""
+STORE_POLL: Final = 2.5
+"""Seconds between polls of the store while a rank waits for its end."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ def open_group(options: Any, own: Any = None) -> ProcessGroup:
             def another() -> Communicator:
                 return job.comm.group(members, f"{met.name}/callbacks")
 
-            exact = (own or job.options).sum == "exact"
+            exact = (own or job.options).exact
             store = distributed.PrefixStore(met.name, options.store)
             return ProcessGroup(comm, store, options.timeout, str(options.group_id), _release, another, exact, ranks)
         except BaseException:
@@ -178,8 +178,8 @@ def _await_end(store: Any, name: str) -> None:
         return
     deadline = time.monotonic() + STORE_PATIENCE
     with contextlib.suppress(OSError, RuntimeError), socket.create_connection((inner.host, inner.port), STORE_PATIENCE) as server:
-        # torch prints a warning, with a stack, if the server ends while a rank looks at the store. So a connection shows the end.
-        server.settimeout(LOOK)
+        # torch prints a warning, with a stack, if the server ends while a rank polls the store. So a connection shows the end.
+        server.settimeout(STORE_POLL)
         while time.monotonic() < deadline:
             try:
                 server.recv(1)

@@ -47,7 +47,7 @@ class ProcessGroupNetsum(ProcessGroupWrapper):  # type: ignore[misc]
             comm = self._meet(store, rank, world_size)
         self._error = None
         comm.watchers.append(self._watch)
-        return ProcessGroup(comm, store, self._timeout, self.getBackendName(), exact=Options.read().sum == "exact")
+        return ProcessGroup(comm, store, self._timeout, self.getBackendName(), exact=Options.read().exact)
 
     def _meet(self, store: Any, rank: int, size: int) -> Communicator:
         """The group of this quorum's members."""
