@@ -122,7 +122,7 @@ class BlockPartition:
         if not isinstance(numbers, range):
             return None
         if self.simple:  # by far the most calls
-            begin, end = numbers.start * self.width, min(numbers.stop * self.width, self._elements[-1])
+            begin, end = (min(number * self.width, self._elements[-1]) for number in (numbers.start, numbers.stop))
         else:
             runs = list(self._runs(numbers))
             begin, end = (runs[0][1].start, runs[-1][1].stop) if runs else (0, 0)
