@@ -19,7 +19,7 @@ from netsum_testbed.fabrics import RootlessFabric
 from netsum_testbed.launch import fabric_programs
 from netsum_testbed.side_by_side import ChildProgram, run_side_by_side
 
-from tests.system.conformance import torchft_worker
+from tests.system.conformance import pipelining_worker, torchft_worker
 from tests.system.conformance.worker import GLOO
 
 # Which of torch's tests are for netsum, and which of these cannot be.
@@ -57,22 +57,35 @@ WORKER: Final = ("-m", "tests.system.conformance.worker")
 
 @click.command("torch-conformance")
 @click.argument("tests", nargs=-1)
-def conformance(tests: tuple[str, ...]) -> None:
+@click.option(
+    "--pytorch",
+    metavar="CLONE",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A clone of PyTorch, at the tag of the installed version, for its tests of pipelines, which its wheel lacks.",
+)
+def conformance(tests: tuple[str, ...], pytorch: Path | None) -> None:
     """Run torch's own tests of torch.distributed, and torchft's of its process group, on netsum: those TESTS, or all that are for
     netsum. The names of torchft's begin with torchft:, and those that torch runs only on a backend called gloo with
-    gloo:, since netsum runs them under that name (NETSUM_AS).
+    gloo:, since netsum runs them under that name (NETSUM_AS). Those of pipelines begin with pipelining: and need --pytorch.
 
     Four ranks on the embedded switch, without root. What is not supported is listed by name, with the reason: our own, or that
     with which torch skips the test. The last line is one JSON object; the exit code is 1 if a test fails.
     """
     os.environ["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
+    if pytorch and not Path(pytorch, pipelining_worker.TESTS).is_dir():
+        raise click.BadParameter(f"{pytorch} has no {pipelining_worker.TESTS}: give a clone of PyTorch", param_hint="--pytorch")
     ours = [name for name in tests if name.startswith(torchft_worker.PREFIX)]
+    pipelines = [name for name in tests if name.startswith(pipelining_worker.PREFIX)]
+    if pipelines and not pytorch:
+        raise click.UsageError(f"{pipelines[0]} needs --pytorch CLONE: torch's wheel lacks it")
     if (ours or not tests) and not TRAINING.exists():
         raise click.ClickException("torchft is not installed: run scripts/environment training")
     with tempfile.TemporaryDirectory(prefix="netsum-torch-") as folder, RootlessFabric(star(RANKS)) as fabric:
         if ours or not tests:
             _run_torchft(fabric, folder, ours)
-        others = [name for name in tests if name not in ours]
+        if pytorch and (pipelines or not tests):
+            _run_pipelining(fabric, folder, pytorch, pipelines)
+        others = [name for name in tests if name not in (*ours, *pipelines)]
         as_gloo = [name for name in others if name.startswith(GLOO)]
         if len(as_gloo) < len(others) or not tests:
             _run_torch(fabric, folder, [name for name in others if name not in as_gloo])
@@ -80,6 +93,8 @@ def conformance(tests: tuple[str, ...]) -> None:
             _run_torch(fabric, folder, [name.removeprefix(GLOO) for name in as_gloo], gloo=True)
         results = _results(Path(folder))
     unsupported = {} if tests else dict(UNSUPPORTED)
+    if not (tests or pytorch):
+        unsupported[f"{pipelining_worker.PREFIX}*"] = "not in torch's wheel: --pytorch CLONE"
     unsupported |= {name: why for name, (came, why) in results.items() if came == "skipped"}
     failed = {name: why for name, (came, why) in results.items() if came == "failed"}
     table = make_table("", ("not supported", "why"), sorted(unsupported.items()))
@@ -96,6 +111,16 @@ def _run_torchft(fabric: RootlessFabric, folder: str, names: list[str]) -> None:
     job = fabric.create_job(JobSpec(name="torchft", members=tuple(fabric.topology.hosts)[: torchft_worker.RANKS]))
     words = [str(TRAINING), "-m", torchft_worker.__name__, folder, *names]
     run_side_by_side([ChildProgram("torchft's tests", "torchft", words, fabric.environment(job, 0))])
+    fabric.delete_job(job.name)
+
+
+def _run_pipelining(fabric: RootlessFabric, folder: str, clone: Path, names: list[str]) -> None:
+    own = Path(folder, "pipelining")
+    own.mkdir()
+    job = fabric.create_job(JobSpec(name="pipelining", members=tuple(fabric.topology.hosts)[: pipelining_worker.RANKS]))
+    worker = ["-m", pipelining_worker.__name__, str(clone.absolute()), str(own), *names]
+    settings = ("NETSUM_AS=gloo", "TORCH_DISTRIBUTED_DEBUG=DETAIL")  # theirs expect that sizes are compared
+    run_side_by_side(fabric_programs(fabric, job, ["env", *settings, sys.executable, *worker]))
     fabric.delete_job(job.name)
 
 
