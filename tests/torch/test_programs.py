@@ -23,7 +23,7 @@ def test_data_parallel_mixed_precision_and_sparse_gradients(run_ranks: Run) -> N
 
 
 def test_what_else_torch_builds_on_a_process_group(run_ranks: Run) -> None:
-    run_ranks(PROGRAMS / "training.py", 4, "fsdp", "tensor_parallel", "checkpoints", "zero", "power")
+    run_ranks(PROGRAMS / "training.py", 4, "fsdp", "tensor_parallel", "checkpoints", "pipeline", "zero", "power")
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "auto"])

@@ -91,6 +91,10 @@ assert dist.get_rank(turned) == size - 1 - rank
 every = torch.empty(size, dtype=torch.int64)
 dist.all_gather_single(every, torch.tensor([rank]), group=turned)
 assert every.tolist() == list(reversed(range(size)))
+mixed = dist.new_group(backend="cpu:netsum,cuda:gloo")
+dist.all_reduce(every, group=mixed)
+assert every.tolist() == [size * number for number in reversed(range(size))]
+assert mixed._get_backend(torch.device("cpu")).name() == "netsum"
 if rank in (1, 2):
     tensor = torch.tensor([float(rank)])
     (dist.send if rank == 1 else dist.recv)(tensor, 3 - rank, group=high)

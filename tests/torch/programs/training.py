@@ -14,6 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power_s
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -191,6 +192,27 @@ def checkpoints() -> None:
     assert Path(folder[0], ".metadata").is_file()
 
 
+def pipeline() -> None:
+    """Layers spread over the ranks, one or two stages on each: the gradients of one process."""
+    rank, size, mean = dist.get_rank(), dist.get_world_size(), torch.nn.MSELoss()
+
+    def layers() -> torch.nn.Sequential:
+        torch.manual_seed(0)
+        return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(2 * size)))
+
+    plain = layers()
+    mean(plain(data(0)), data(1)).backward()
+    for schedule, each in ((ScheduleGPipe, 1), (Schedule1F1B, 1), (ScheduleInterleaved1F1B, 2)):
+        made, number, length = layers(), each * size, 2 // each
+        parts = [slice(stage * length, (stage + 1) * length) for stage in range(rank, number, size)]
+        stages = [PipelineStage(made[part], rank + turn * size, number, torch.device("cpu")) for turn, part in enumerate(parts)]
+        run = schedule(stages if each > 1 else stages[0], size, loss_fn=mean)
+        run.step(*([data(0)] if rank == 0 else []), **({"target": data(1)} if rank == size - 1 else {}))
+        for part in parts:
+            for parameter, wanted in zip(made[part].parameters(), plain[part].parameters(), strict=True):
+                torch.testing.assert_close(parameter.grad, wanted.grad)
+
+
 def zero() -> None:
     made = DistributedDataParallel(model())
     optimizer = ZeroRedundancyOptimizer(made.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -236,6 +258,7 @@ PARTS = {
     "fsdp": fsdp,
     "tensor_parallel": tensor_parallel,
     "checkpoints": checkpoints,
+    "pipeline": pipeline,
     "zero": zero,
     "power": power,
 }
