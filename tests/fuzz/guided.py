@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from typing import Any, Final
 FOUND: Final = Path(__file__).parent / "found"
 ROOT: Final = Path(__file__).parents[2]
 RUNS: Final = 100_000
+MEMORY_MB: Final = 2048
+"""That an input may take."""
 
 _WATCHED = {
     "pipeline": ["netsum_switch.pipeline", "tests.system.fuzz", "netsum.wire"],  # machine code cannot be watched
@@ -63,7 +66,11 @@ def fuzz_here(name: str, runs: int, seed: int, work: Path) -> None:
     inputs.mkdir()
     for number, data in enumerate((*target.seeds, *found(name))):
         (inputs / f"{number:03}").write_bytes(data)
+    # libFuzzer takes the largest memory that the process has had for what it has now, and Linux counts that of the process which
+    # started it.
+    limit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024 + MEMORY_MB
     options = [f"-runs={runs}", f"-seed={seed}", f"-max_len={target.largest}", f"-artifact_prefix={work}/"]
+    options += [f"-rss_limit_mb={limit}", f"-malloc_limit_mb={MEMORY_MB}"]
     atheris.Setup([sys.argv[0], *options, "-print_final_stats=1", str(inputs)], target.take)
     atheris.Fuzz()
 
