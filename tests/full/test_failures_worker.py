@@ -45,9 +45,9 @@ def another(fabric: Fabric, name: str, **options: Any) -> Worker:
 
 @contextmanager
 def crew(fabric: Fabric, name: str, **options: Any) -> Iterator[tuple[list[Communicator], Worker]]:
-    """A job of three: two ranks here, the third a process of its own."""
+    """A job of three: two ranks here, the third a process of its own. A busy machine makes it late in a job that degrades."""
     with joined(fabric, 3, name=name, here=range(LAST), window=8, **options) as communicators:
-        worker = another(fabric, name)
+        worker = another(fabric, name, comes_back="late" in options)
         try:
             until(lambda: fabric.controller.job(name).epoch.seats[LAST].joined, "the worker has joined")
             yield communicators, worker

@@ -20,7 +20,8 @@ from tests.threads import PATIENCE
 
 
 def main(config: dict[str, Any]) -> None:
-    """Join and go on until killed, or for ``steps``; with ``resync``, come in with the others' state."""
+    """Join and go on until killed, or for ``steps``. ``comes_back``: from results that were lost, with the others' state;
+    ``resync``: also begin with it."""
 
     def transport(descriptor: netsum.Descriptor) -> Any:
         if config["namespace"] is None:
@@ -39,7 +40,7 @@ def main(config: dict[str, Any]) -> None:
         try:
             state += comm.allreduce(share(comm.rank, step, size), timeout=PATIENCE)
         except (netsum.ResultLostError, netsum.DesynchronizedError):
-            if not config.get("resync"):
+            if not (config.get("resync") or config.get("comes_back")):
                 raise
             step = comm.resync(state, progress=step, timeout=PATIENCE)
             continue
