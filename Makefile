@@ -15,6 +15,7 @@ READY := .venv/.ready
 TESTS := .venv/.ready-tests
 SHELL_PACKAGES := .venv-shell/.ready
 TRAINING := .venv-training/.ready
+TORCHES := .venv-torch-oldest/.ready .venv-torch-newest/.ready
 # The system tests run from the checkout; no wheel has them.
 SYSTEM := $(BIN)/python -m tests.system
 # A file of mininet/topologies/, with a worker on each host, or a star of WORKERS.
@@ -25,13 +26,14 @@ MISSING = $(shell scripts/missing)
 # Most tests wait more than half of their time, so there are more testers than cores, 4 at most: two more for `make test`, one for the
 # heavier rest. Who has nothing left takes over from who has most.
 testers = $(shell wanted=$$(($$(nproc) + $(1))); echo $$((wanted < 4 ? wanted : 4)))
-TESTING = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root $(BIN)/python
+AS_TESTER = NETSUM_ALLOW_MISSING="$${NETSUM_ALLOW_MISSING-$(MISSING)}" scripts/as-root
+TESTING = $(AS_TESTER) $(BIN)/python
 PYTEST = $(TESTING) -m pytest --dist worksteal
 
 # Tests start hundreds of processes, which would each compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test quick-tests test-all coverage explore testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check torch-conformance p4 p4-check lint format clean
+.PHONY: help setup demo test quick-tests test-all coverage explore testbed verify matrix links fuzz soak memory-check bench algorithms stragglers detection simulate-check predict-check torch-conformance torch-versions p4 p4-check lint format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +46,7 @@ $(READY): pyproject.toml scripts/setup scripts/pip_install.py
 $(TESTS): $(READY)
 	@scripts/setup tests
 
-$(SHELL_PACKAGES) $(TRAINING): .venv-%/.ready: scripts/environment $(TESTS)
+$(SHELL_PACKAGES) $(TRAINING) $(TORCHES): .venv-%/.ready: scripts/environment $(TESTS)
 	@scripts/environment $*
 
 setup: $(READY)  ## virtual environment, Debian packages (as root or with sudo), Python packages that the commands need
@@ -110,6 +112,11 @@ predict-check: $(READY)  ## predicted training steps next to measured ones, on l
 torch-conformance: $(TRAINING)  ## torch's own tests of torch.distributed, and torchft's, on netsum; last line JSON
 	@$(SYSTEM) torch-conformance $(ARGS)
 
+torch-versions: $(TORCHES)  ## tests/torch with the oldest and the newest PyTorch that pyproject.toml names, gigabytes on most machines
+	@for folder in $(^D); do \
+		$(AS_TESTER) $$folder/bin/python -m pytest --dist worksteal -n $(call testers,1) -m "not (explore or training)" tests/torch $(ARGS) || exit; \
+	done
+
 p4: $(READY)  ## compile the P4 program and regenerate everything that comes from the wire schema (needs p4c)
 	@$(BIN)/python p4src/compile.py
 	@$(BIN)/python -m netsum.wire.to_lua
@@ -130,6 +137,6 @@ format: $(TESTS)
 	@$(BIN)/ruff format .
 
 clean:  ## remove the virtual environment and every cache
-	rm -rf .venv .venv-training .venv-shell build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum .coverage*
+	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .netsum .coverage*
 	find . -name '*.egg-info' -prune -exec rm -rf {} +
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -36,6 +36,7 @@ def test_exact_sums_depend_on_the_values_alone(run_ranks: Run, tmp_path: Path) -
 def test_losses_are_those_of_gloo(run_ranks: Run, tmp_path: Path) -> None:
     """With two ranks, the exact sum is also what Gloo computes, so all losses are the same. With agreed scales the last bits
     differ, and training makes such differences larger and larger."""
+    import torch
 
     def launch(*groups: str) -> dict[tuple[str, str], list[float]]:
         file = tmp_path / "-".join(groups)
@@ -47,7 +48,9 @@ def test_losses_are_those_of_gloo(run_ranks: Run, tmp_path: Path) -> None:
     assert len(again) == 4
     for (training, group), losses in again.items():
         assert losses == found[training, group], f"{training}: another launch has other bits"
-        gloo = found[training, "gloo"]
+        gloo = found[training.replace("fsdp", "ddp"), "gloo"]
+        # torch 2.8's Gloo does not divide in the reduce-scatter that is to compute FSDP2's means.
+        assert found[training, "gloo"] == gloo or torch.__version__ < "2.9", training
         assert found[training, "exact"] == gloo, training
         assert losses[:50] == pytest.approx(gloo[:50], rel=1e-5), training
         assert sum(losses[-20:]) == pytest.approx(sum(gloo[-20:]), rel=0.05), training
