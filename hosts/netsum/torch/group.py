@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from torch import distributed
 
 from netsum.collectives.options import ARITHMETIC
@@ -112,6 +113,11 @@ class RankGroup(distributed.ProcessGroup):  # type: ignore[misc]
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._timeout = timeout
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """Devices of the tensors that it takes. torch sends objects and states of models from one of them, the CPU if it can."""
+        return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
 
     def _get_backend(self, _device: Any) -> RankGroup:
         """The group is its own backend, for every device."""

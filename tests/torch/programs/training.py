@@ -11,6 +11,7 @@ from netsum.torch import AllreduceState, allreduce_hook
 from torch import distributed as dist
 from torch.distributed import checkpoint
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power_sgd
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -190,6 +191,11 @@ def checkpoints() -> None:
     again.load_state_dict(state["model"])
     check_same(again, [parameter.detach() for parameter in model().parameters()], rtol=0, atol=0)
     assert Path(folder[0], ".metadata").is_file()
+    checkpoint.async_save({"model": again.state_dict()}, checkpoint_id=f"{folder[0]}/later").result()
+    assert Path(folder[0], "later", ".metadata").is_file()
+    whole = {name: torch.full_like(value, 2.0) for name, value in model().state_dict().items()} if dist.get_rank() == 0 else {}
+    set_model_state_dict(again, whole, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    check_same(again, [torch.full_like(parameter, 2.0).detach() for parameter in model().parameters()], rtol=0, atol=0)
 
 
 def pipeline() -> None:
