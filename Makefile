@@ -15,7 +15,7 @@ READY := .venv/.ready
 TESTS := .venv/.ready-tests
 SHELL_PACKAGES := .venv-shell/.ready
 TRAINING := .venv-training/.ready
-TORCHES := .venv-torch-oldest/.ready .venv-torch-newest/.ready
+TORCH_VERSIONS := .venv-torch-oldest/.ready .venv-torch-newest/.ready
 # The system tests run from the checkout; no wheel has them.
 SYSTEM := $(BIN)/python -m tests.system
 # A file of mininet/topologies/, with a worker on each host, or a star of WORKERS.
@@ -46,7 +46,7 @@ $(READY): pyproject.toml scripts/setup scripts/pip_install.py
 $(TESTS): $(READY)
 	@scripts/setup tests
 
-$(SHELL_PACKAGES) $(TRAINING) $(TORCHES): .venv-%/.ready: scripts/environment $(TESTS)
+$(SHELL_PACKAGES) $(TRAINING) $(TORCH_VERSIONS): .venv-%/.ready: scripts/environment $(TESTS)
 	@scripts/environment $*
 
 setup: $(READY)  ## virtual environment, Debian packages (as root or with sudo), Python packages that the commands need
@@ -112,7 +112,7 @@ predict-check: $(READY)  ## predicted training steps next to measured ones, on l
 torch-conformance: $(TRAINING)  ## torch's own tests of torch.distributed, and torchft's, on netsum; last line JSON
 	@$(SYSTEM) torch-conformance $(ARGS)
 
-torch-versions: $(TORCHES)  ## tests/torch with the oldest and the newest PyTorch that pyproject.toml names, gigabytes on most machines
+torch-versions: $(TORCH_VERSIONS)  ## tests/torch with the oldest and the newest PyTorch that pyproject.toml names, gigabytes on most machines
 	@for folder in $(^D); do \
 		$(AS_TESTER) $$folder/bin/python -m pytest --dist worksteal -n $(call testers,1) -m "not (explore or training)" tests/torch $(ARGS) || exit; \
 	done

@@ -45,7 +45,7 @@ def another(fabric: Fabric, name: str, **options: Any) -> Worker:
 
 @contextmanager
 def crew(fabric: Fabric, name: str, **options: Any) -> Iterator[tuple[list[Communicator], Worker]]:
-    """A job of three: two ranks here, the third a process of its own. A busy machine makes it late in a job that degrades."""
+    """A job of three: two ranks here, the third a process of its own. In a job that degrades a busy machine may make it late."""
     with joined(fabric, 3, name=name, here=range(LAST), window=8, **options) as communicators:
         worker = another(fabric, name, comes_back="late" in options)
         try:

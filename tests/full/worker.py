@@ -20,8 +20,8 @@ from tests.threads import PATIENCE
 
 
 def main(config: dict[str, Any]) -> None:
-    """Join and go on until killed, or for ``steps``. ``comes_back``: from results that were lost, with the others' state;
-    ``resync``: also begin with it."""
+    """Join and go on until killed, or for ``steps``. With ``comes_back``, take the others' state after a result that was lost;
+    with ``resync``, begin with it, too."""
 
     def transport(descriptor: netsum.Descriptor) -> Any:
         if config["namespace"] is None:

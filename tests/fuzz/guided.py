@@ -26,7 +26,7 @@ FOUND: Final = Path(__file__).parent / "found"
 ROOT: Final = Path(__file__).parents[2]
 RUNS: Final = 100_000
 MEMORY_MB: Final = 2048
-"""That an input may take."""
+"""The most that a target may take."""
 
 _WATCHED = {
     "pipeline": ["netsum_switch.pipeline", "tests.system.fuzz", "netsum.wire"],  # machine code cannot be watched
@@ -66,8 +66,7 @@ def fuzz_here(name: str, runs: int, seed: int, work: Path) -> None:
     inputs.mkdir()
     for number, data in enumerate((*target.seeds, *found(name))):
         (inputs / f"{number:03}").write_bytes(data)
-    # libFuzzer takes the largest memory that the process has had for what it has now, and Linux counts that of the process which
-    # started it.
+    # libFuzzer compares the largest resident set so far, in which Linux includes that of the process that started this one.
     limit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024 + MEMORY_MB
     options = [f"-runs={runs}", f"-seed={seed}", f"-max_len={target.largest}", f"-artifact_prefix={work}/"]
     options += [f"-rss_limit_mb={limit}", f"-malloc_limit_mb={MEMORY_MB}"]

@@ -122,7 +122,8 @@ class BlockPartition:
         if not isinstance(numbers, range):
             return None
         if self.simple:  # by far the most calls
-            begin, end = (min(number * self.width, self._elements[-1]) for number in (numbers.start, numbers.stop))
+            last = self._elements[-1]
+            begin, end = min(numbers.start * self.width, last), min(numbers.stop * self.width, last)
         else:
             runs = list(self._runs(numbers))
             begin, end = (runs[0][1].start, runs[-1][1].stop) if runs else (0, 0)

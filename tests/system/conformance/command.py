@@ -92,6 +92,8 @@ def conformance(tests: tuple[str, ...], pytorch: Path | None) -> None:
         if as_gloo or not tests:
             _run_torch(fabric, folder, [name.removeprefix(GLOO) for name in as_gloo], gloo=True)
         results = _results(Path(folder))
+    if unknown := [name for name in tests if not any(each.startswith(name) for each in results)]:
+        raise click.ClickException(f"there is no test {', '.join(unknown)}")
     unsupported = {} if tests else dict(UNSUPPORTED)
     if not (tests or pytorch):
         unsupported[f"{pipelining_worker.PREFIX}*"] = "not in torch's wheel: --pytorch CLONE"

@@ -7,7 +7,6 @@ the CPU, whose backend torch calls gloo, and what skips them without GPUs does n
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 import warnings
@@ -16,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tests.system.conformance.worker import TIMEOUT, outcome
+from tests.system.conformance.worker import TIMEOUT, note, outcome
 
 PREFIX: Final = "pipelining:"
 RANKS: Final = 2
@@ -55,15 +54,11 @@ def main(clone: str, folder: str, names: list[str]) -> None:
     with Path(folder, f"results.{rank}").open("w", buffering=1, encoding="utf-8") as results:
         for tests in suites(clone):
             tests.rank = rank
-            for test in sorted(name for name in dir(tests) if name.startswith("test_")):
-                shown = f"{PREFIX}{tests.__name__}.{test}"
-                if names and shown not in names:
-                    continue
-                came, why = outcome(partial(tests._run_test_given_id, test))
-                results.write(json.dumps([shown, came, why]) + "\n")
-                if rank == 0:
-                    print(f"{shown}: {came}", flush=True)
-                dist.barrier()
+            for test in sorted(each for each in dir(tests) if each.startswith("test_")):
+                name = f"{PREFIX}{tests.__name__}.{test}"
+                if not names or name in names:
+                    note(results, name, *outcome(partial(tests._run_test_given_id, test)), shown=rank == 0)
+                    dist.barrier()
     dist.destroy_process_group()
 
 

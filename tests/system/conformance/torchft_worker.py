@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import sys
 import unittest
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, Final
+
+from tests.system.conformance.worker import note
 
 PREFIX: Final = "torchft:"
 RANKS: Final = 3
@@ -64,8 +65,7 @@ class Results(unittest.TestResult):
         self._file = file
 
     def _note(self, test: unittest.TestCase, came: str, why: str) -> None:
-        self._file.write(json.dumps([_name(test), came, why]) + "\n")
-        print(f"{_name(test)}: {came}", flush=True)
+        note(self._file, _name(test), came, why)
 
     def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802  unittest's names
         self._note(test, "passed", "")

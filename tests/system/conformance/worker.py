@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 BACKEND: Final = os.environ.get("NETSUM_AS") or "netsum"
 GLOO: Final = "gloo:"
@@ -56,6 +56,13 @@ def outcome(run: Callable[[], object]) -> tuple[str, str]:
     return "passed", ""
 
 
+def note(results: IO[str], name: str, came: str, why: str, *, shown: bool = True) -> None:
+    """Write what came of a test, for the command that reads the results of all ranks."""
+    results.write(json.dumps([name, came, why]) + "\n")
+    if shown:
+        print(f"{name}: {came}", flush=True)
+
+
 def main(folder: str, names: list[str]) -> None:
     warnings.simplefilter("ignore")
     tests = suite(folder)
@@ -72,7 +79,6 @@ def main(folder: str, names: list[str]) -> None:
     store = dist.FileStore(str(Path(folder, "store")), size)
     with Path(folder, f"results.{rank}").open("w", buffering=1, encoding="utf-8") as results:
         for name in names:
-            shown = f"{GLOO if BACKEND == 'gloo' else ''}{name}"
             own = dist.PrefixStore(name, store)
             dist.init_process_group(BACKEND, store=own, rank=rank, world_size=size, timeout=TIMEOUT)
             test = tests(name)
@@ -83,9 +89,7 @@ def main(folder: str, names: list[str]) -> None:
             dist.barrier()
             set_rng_seed(0)  # alike on all ranks, as in a process of its own
             came, why = outcome(getattr(test, name))
-            results.write(json.dumps([shown, came, why]) + "\n")
-            if rank == 0:
-                print(f"{shown}: {came}", flush=True)
+            note(results, f"{GLOO if BACKEND == 'gloo' else ''}{name}", came, why, shown=rank == 0)
             if dist.is_initialized():
                 dist.destroy_process_group()
 
