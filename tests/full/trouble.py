@@ -24,10 +24,10 @@ from netsum_testbed.processes import Child, ServedController
 
 from tests.full.calls import on_all, results
 from tests.full.conftest import joined
+from tests.system import SEARCH_PATH
 from tests.threads import PATIENCE, returned, until
 
 WORKER = Path(__file__).with_name("worker.py")
-SEARCH_PATH = ":".join(filter(None, sys.path))
 
 
 def restart_switch(fabric: Fabric, *name: str) -> None:
