@@ -56,7 +56,7 @@ def test_the_shipped_measurement_and_what_the_page_says_of_it() -> None:
 
 
 def test_the_command_says_which_is_fastest_and_how_sure_it_is(tmp_path: Path) -> None:
-    words = ["--gradients", "45M", "--compute-ms", "200", "--rate-mbps", "10"]
+    words = ["--size", "45M", "--compute-ms", "200", "--host-rate", "10M"]
     ran = CliRunner().invoke(advise, words)
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.output.splitlines()[-1])
@@ -64,11 +64,11 @@ def test_the_command_says_which_is_fastest_and_how_sure_it_is(tmp_path: Path) ->
     assert found["speedup"] > 1
     assert 0 < found["error"] < found["largest_error"]
     assert "Nothing was measured at 47.2 MB: run" in ran.output.splitlines()[0]
-    far = ["--gradients", "1M", "--compute-ms", "200", "--rate-mbps", "25000", "--workers", "16"]
+    far = ["--size", "1M", "--compute-ms", "200", "--host-rate", "25G", "--hosts", "16"]
     first = CliRunner().invoke(advise, far).output.splitlines()[0]
     assert first.startswith("Extrapolated from 6 trainings of 4 workers on 2 cores that workers and switch shared: ")
     assert " Nothing was measured at 25000 Mbit/s, 16 workers: run `netsum bench train` on such hosts, " in first
-    within = CliRunner().invoke(advise, ["--gradients", "1M", "--compute-ms", "200", "--rate-mbps", "1000"])
+    within = CliRunner().invoke(advise, ["--size", "1M", "--compute-ms", "200", "--host-rate", "1000M"])
     assert "Nothing was measured" not in within.output
     broken = tmp_path / "broken.json"
     broken.write_text('{"workers": 4}\n')

@@ -8,6 +8,7 @@ a limit, and how many bytes each link carries in one direction for a byte of gra
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,10 +21,12 @@ from netsum.text import counted
 
 from netsum_planner.errors import PlanError
 from netsum_planner.simulator.command import read_size
+from netsum_planner.training.coprocessor import Cluster, Estimate, estimates, pays_from, stripes_for
 
 GLOO: Final = "gloo"
 MEASURED: Final = Path(__file__).with_name("training.json")
 """The last line of a `netsum bench train`, which docs/measuring.md shows."""
+_POSITIVE: Final = click.FloatRange(0, min_open=True)
 
 
 @dataclass(frozen=True)
@@ -120,26 +123,75 @@ def check(measured: Mapping[str, Any]) -> list[tuple[str, int | None, float, flo
     return found
 
 
-# ``netsum advise``: will a switch make my training faster?
+# ``netsum advise``: will a switch, or an aggregator, make my training faster?
+
+_SMALL: Final = 4096
+"""Bytes of a small call."""
+_UNITS: Final = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
-@click.command(short_help="Say whether a switch would make a training faster.")
-@click.option("--gradients", "size", callback=read_size, required=True, metavar="BYTES", help="of a step, such as 45M")
-@click.option("--workers", type=click.IntRange(2), default=4, show_default=True, help="ranks, each on its own host")
-@click.option("--rate-mbps", type=click.FloatRange(0, min_open=True), help="of the hosts' links [default: no limit]")
-@click.option("--compute-ms", type=click.FloatRange(0), required=True, help="of a step without the sums, as you measured")
+def _read_rate(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    """The value of an option like ``25G``, bits a second, in bytes a second."""
+    if text is None:
+        return None
+    try:
+        bits = float(text.rstrip("KMGTkmgt")) * _UNITS.get(text[-1:].upper(), 1.0)
+    except ValueError:
+        bits = 0.0
+    if not 0 < bits < math.inf or len(text) - len(text.rstrip("KMGTkmgt")) > 1:
+        raise click.BadParameter(f"{text!r} is not a rate such as 25G or 100M (bits a second)")
+    return bits / 8
+
+
+@click.command(short_help="Say whether a switch, or an aggregator, would make a training faster.")
+@click.option("--size", callback=read_size, required=True, metavar="BYTES", help="of the gradients of a step, such as 45M")
+@click.option("--hosts", type=click.IntRange(2), default=4, show_default=True, help="servers")
+@click.option("--host-rate", callback=_read_rate, metavar="RATE", help="of a host's cable, such as 25G [default: no limit]")
+@click.option("--compute-ms", type=click.FloatRange(0), help="of a step without the sums, as you measured")
 @click.option(
     "--measured",
     type=click.Path(dir_okay=False, path_type=Path),
     default=MEASURED,
     help="what `netsum bench train` printed on your machine [default: on ours, two cores for everything]",
 )
-def advise(size: int, workers: int, rate_mbps: float | None, compute_ms: float, measured: Path) -> None:
-    """Forecast a training step with each way to sum gradients: the switches, and Gloo's ring.
+@click.option("--aggregator-rate", callback=_read_rate, metavar="RATE", help="of the cable of an aggregator, such as 100G")
+@click.option("--ranks", type=click.IntRange(1), default=1, show_default=True, help="of a host, which sum in its memory first")
+@click.option("--stripes", type=click.IntRange(1), default=1, show_default=True, help="processes of the aggregator, a core each")
+@click.option("--multicast", is_flag=True, help="the Ethernet switch copies the results")
+@click.option("--switch-us", type=_POSITIVE, default=Cluster.switch_us, show_default=True, help="of a core, for a contribution")
+@click.option("--host-us", type=_POSITIVE, default=Cluster.host_us, show_default=True, help="of a core, for a block of 4 KiB")
+@click.option("--hop-us", type=_POSITIVE, default=Cluster.hop_us, show_default=True, help="from a server to another")
+def advise(
+    size: int,
+    hosts: int,
+    host_rate: float | None,
+    compute_ms: float | None,
+    measured: Path,
+    aggregator_rate: float | None,
+    **aggregator: Any,
+) -> None:
+    """Forecast how long gradients take to be summed, by each way to sum them.
+
+    With --compute-ms, a training step with each switch and with Gloo's ring, of what `netsum bench train` measured. With
+    --aggregator-rate, an allreduce by an aggregator beside an Ethernet switch, around a ring of the hosts, and by both at once.
 
     The last line is one JSON object.
     """
-    figures = read(measured)
+    if compute_ms is None and aggregator_rate is None:
+        raise click.UsageError("say what to forecast: --compute-ms of a step, or --aggregator-rate of an aggregator's cable")
+    figures: dict[str, Any] = {}
+    if compute_ms is not None:
+        figures |= _advise_training(read(measured), size, hosts, host_rate and host_rate * 8e-6, compute_ms)
+    if aggregator_rate is not None:
+        if host_rate is None:
+            raise click.UsageError("--aggregator-rate needs --host-rate, of the hosts' cables")
+        figures |= {"aggregator": _advise_aggregator(Cluster(hosts, host_rate, aggregator_rate, **aggregator), size)}
+    click.echo(json.dumps(figures))
+
+
+def _advise_training(
+    figures: Mapping[str, Any], size: int, workers: int, rate_mbps: float | None, compute_ms: float
+) -> dict[str, Any]:
     forecasts = forecast(figures, size, workers, rate_mbps, compute_ms)
     (gloo,) = (each.step_ms for each in forecasts if each.way == GLOO)
     errors = [abs(expected / step - 1) for _, _, step, expected in check(figures)]
@@ -147,22 +199,53 @@ def advise(size: int, workers: int, rate_mbps: float | None, compute_ms: float, 
     link = "links without a limit" if rate_mbps is None else f"links of {rate_mbps:g} Mbit/s"
     title = f"{size / 1e6:.1f} MB of gradients, {workers} workers, {link}"
     columns = "sums by", ">sums\nms", ">step\nms", ">speed\nGloo = 1"
-    console = table_console()
-    console.print(basis(figures, size, workers, rate_mbps), highlight=False, soft_wrap=True)
-    console.print(make_table(title, columns, rows))
-    console.print(
-        f"Forecast of those trainings themselves: off by {statistics.median(errors):.0%} (median), {max(errors):.0%} at most.",
-        highlight=False,
-        soft_wrap=True,
-    )
-    click.echo(
-        json.dumps(
-            {
-                "fastest": forecasts[0].way,
-                "speedup": round(gloo / forecasts[0].step_ms, 3),
-                "error": round(statistics.median(errors), 3),
-                "largest_error": round(max(errors), 3),
-                "ways": [asdict(each) for each in forecasts],
-            }
-        )
-    )
+    _say(basis(figures, size, workers, rate_mbps))
+    table_console().print(make_table(title, columns, rows))
+    _say(f"Forecast of those trainings themselves: off by {statistics.median(errors):.0%} (median), {max(errors):.0%} at most.")
+    return {
+        "fastest": forecasts[0].way,
+        "speedup": round(gloo / forecasts[0].step_ms, 3),
+        "error": round(statistics.median(errors), 3),
+        "largest_error": round(max(errors), 3),
+        "ways": [asdict(each) for each in forecasts],
+    }
+
+
+def _advise_aggregator(cluster: Cluster, size: int) -> dict[str, Any]:
+    large, small = estimates(cluster, size), {each.way: each for each in estimates(cluster, _SMALL)}
+    rows = [(_text(each), f"{each.seconds * 1e3:.1f}", each.bound, f"{small[each.way].seconds * 1e6:.0f}") for each in large]
+    hosts = f"{cluster.hosts} hosts" + (f" of {cluster.ranks} ranks" if cluster.ranks > 1 else "")
+    title = f"{hosts} at {_rate(cluster.host_rate)}, an aggregator at {_rate(cluster.aggregator_rate)}"
+    columns = "sums by", f">{size / 1e6:g} MB\nms", "bound by", ">4 KiB\nus"
+    table_console().print(make_table(title, columns, rows))
+    rate, needed = pays_from(cluster, size), stripes_for(cluster)
+    if rate is None:
+        _say("Alone, an aggregator is slower than the ring whatever its cable's rate: see what bounds it.")
+    else:
+        _say(f"Alone, an aggregator is faster than the ring from a cable of {_rate(rate)} on.")
+    if needed > cluster.stripes:
+        _say(f"To fill its cable it needs {counted(needed, 'core')}: --stripes {needed}.")
+    return {
+        "fastest": large[0].way,
+        "fastest_small": min(small.values(), key=lambda each: each.seconds).way,
+        "pays_from_gbps": None if rate is None else round(rate * 8e-9, 3),
+        "stripes_to_fill": needed,
+        "ways": [{**asdict(each), "small_seconds": small[each.way].seconds} for each in large],
+    }
+
+
+def _text(estimate: Estimate) -> str:
+    if estimate.way != "both":
+        return estimate.way
+    return f"both: {estimate.share:.0%} by the aggregator"
+
+
+def _rate(value: float) -> str:
+    """A rate in bytes a second, in bits."""
+    bits = value * 8
+    unit, factor = next(((unit, factor) for unit, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6)) if bits >= factor), ("k", 1e3))
+    return f"{bits / factor:.3g} {unit}bit/s"
+
+
+def _say(text: str) -> None:
+    table_console().print(text, highlight=False, soft_wrap=True)
