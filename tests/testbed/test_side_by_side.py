@@ -68,10 +68,12 @@ def test_nothing_is_left_in_a_programs_process_group(tmp_path: Path, monkeypatch
 def test_a_signal_is_passed_on_to_those_that_handle_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Also to a child of a shell, which the signal would end; and a program that it would end goes on."""
     handles = f"""if True:
-        import signal
-        signal.signal(signal.SIGUSR1, lambda *_: open({str(tmp_path / "got")!r}, "w").close())
+        import signal, threading
+        handled = threading.Event()  # the signal may come before anything waits for it
+        signal.signal(signal.SIGUSR1, lambda *_: handled.set())
         open({str(tmp_path / "ready")!r}, "w").close()
-        signal.pause()
+        handled.wait()
+        open({str(tmp_path / "got")!r}, "w").close()
         print("goes on")
     """
     shell = ChildProgram("rank 0", "0", ["sh", "-c", 'trap "" TERM; "$@"; exit $?', "sh", sys.executable, "-c", handles])
