@@ -109,13 +109,19 @@ def _tls_words(tls: Tls | None) -> list[str]:
 
 
 def switch_command(
-    kind: str, interfaces: Sequence[str], address: str, device_id: int, more: Sequence[str] = (), tls: Tls | None = None
+    kind: str,
+    interfaces: Sequence[str],
+    address: str,
+    device_id: int,
+    more: Sequence[str] = (),
+    tls: Tls | None = None,
+    cpu_port: int = CPU_PORT,
 ) -> list[str]:
     """The command line of a switch that serves P4Runtime at ``address``. ``interfaces``: arguments of its ``-i``, such as
     ``PORT@INTERFACE``."""
     program = [BMV2] if kind == "bmv2" else [sys.executable, "-m", "netsum_switch.cli"]
     words = [word for interface in interfaces for word in ("-i", interface)]
-    target = ["--grpc-server-addr", address, "--cpu-port", str(CPU_PORT), *_tls_words(tls)]
+    target = ["--grpc-server-addr", address, "--cpu-port", str(cpu_port), *_tls_words(tls)]
     return [*program, "--no-p4", "--device-id", str(device_id), *more, *words, "--", *target]
 
 
@@ -133,6 +139,7 @@ class SwitchProcess(Child):
         name: str = "s1",
         device_id: int = 1,
         thrift_port: int = THRIFT_PORT,
+        cpu_port: int = CPU_PORT,
     ) -> None:
         """``interfaces``: arguments of the switch's ``-i``, such as ``PORT@INTERFACE``. ``tls``: the topology's, which must have
         the server's certificate; clients then need one too. ``more``: options of this switch only. Switches of one
@@ -142,7 +149,7 @@ class SwitchProcess(Child):
         self.address = f"unix:{directory}/{name}.sock"
         self.log = directory / f"switch.{name}.log"
         options = [*more, "--thrift-port", str(thrift_port)] if kind != "bmv2" or has_thrift() else more
-        command = switch_command(kind, interfaces, self.address, device_id, options, tls)
+        command = switch_command(kind, interfaces, self.address, device_id, options, tls, cpu_port)
         super().__init__([*prefix, *command], output=self.log)
 
     def wait_ready(self) -> None:

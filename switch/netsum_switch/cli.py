@@ -11,31 +11,31 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
+from netsum_switch import logs
 from netsum_switch.errors import SwitchError
 from netsum_switch.p4runtime.server import Tls
 from netsum_switch.ports.faulty import Faults, FaultsError
+from netsum_switch.program import NEWEST_MINOR
+from netsum_switch.queues import DEFAULT_DEPTH, QueueError, QueueOptions
 from netsum_switch.runtime import EmbeddedSwitch
 
 # The command line: simple_switch_grpc's flags, before and after `--`.
 
 
-LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
+_Number = TypeVar("_Number", int, float)
 
 # Options of simple_switch_grpc without a meaning here, accepted so that its command lines work.
 _IGNORED = (
     ("--thrift-port", "PORT", "accepted and ignored: there is no Thrift server"),
     ("--notifications-addr", "ADDR", "accepted and ignored: notifications go over P4Runtime"),
-    ("--nanolog", "ADDR", "accepted and ignored: there is no nanomsg event logger"),
     ("--max-port-count", "N", "accepted and ignored: there is no limit"),
-    ("--log-file-max-size", "BYTES", "accepted and ignored: the log file is not rotated"),
-    ("--log-file-max-files", "N", "accepted and ignored: the log file is not rotated"),
 )
 _IGNORED_TARGET = (
-    ("--priority-queues", "N", "accepted and ignored: there are no queues"),
     ("--max-mc-groups", "N", "accepted and ignored: 4096"),
     ("--max-l1-entries", "N", "accepted and ignored: 4096"),
     ("--max-l2-entries", "N", "accepted and ignored: 8192"),
@@ -55,15 +55,48 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         parser.error("specify an input JSON file, or --no-p4 to start without one")
     if options.p4info is not None and options.program is None:
         parser.error("--p4info goes with an input JSON file")
+    if options.no_p4 and options.program is not None:
+        _warn("ignoring input config as '--no-p4' was used")
     if options.log_console and options.log_file:
         parser.error("--log-console and --log-file are exclusive")
+    if options.log_file_max_size == 0:
+        parser.error("--log-file-max-size must be greater than 0")
+    if options.pcap is not None and not Path(options.pcap).is_dir():
+        parser.error(f"Directory '{options.pcap}' specified with '--pcap' does not exist.")
     if options.cpu_port is not None and not 0 < options.cpu_port <= 511:
         parser.error("--cpu-port must be from 1 to 511")
     if options.grpc_server_ssl and not (options.grpc_server_cert and options.grpc_server_key):
         parser.error("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
+    try:
+        options.queues = _queues(options)
+    except QueueError as error:
+        parser.error(str(error))
+    _warn_of_what_is_ignored(options)
     if not options.grpc_server_ssl:
         _warn_without_tls(options)
     return options
+
+
+def _warn(text: str) -> None:
+    print(f"Warning: {text}", file=sys.stderr)
+
+
+def _warn_of_what_is_ignored(options: argparse.Namespace) -> None:
+    if options.nanolog is not None:
+        _warn(f"--nanolog {options.nanolog} is ignored: there is no nanomsg event logger")
+    if options.debugger or options.debugger_addr is not None:
+        _warn("--debugger and --debugger-addr are ignored: there is no debugger")
+    if not options.log_file:
+        given = {"--log-flush": options.log_flush or None, "--log-file-max-size": options.log_file_max_size,
+                 "--log-file-max-files": options.log_file_max_files}  # fmt: skip
+        for name in (name for name, value in given.items() if value is not None):
+            _warn(f"Ignoring {name} option because --log-file not specified")
+    if options.dump_packet_data and not _logs_packets(options):
+        _warn("--dump-packet-data is ignored: it needs --log-console or --log-file, and a log level of info or below")
+
+
+def _logs_packets(options: argparse.Namespace) -> bool:
+    return bool(options.log_console or options.log_file) and logs.LEVELS[options.log_level] <= logging.INFO
 
 
 def _warn_without_tls(options: argparse.Namespace) -> None:
@@ -99,9 +132,37 @@ def _general_parser() -> argparse.ArgumentParser:
         help="faults of the wires: lose, duplicate, reorder and delay frames; a file is reread on SIGHUP (docs/switch.md)",
     )  # fmt: skip
     parser.add_argument("--log-console", action="store_true", help="log to standard output")
-    parser.add_argument("--log-file", metavar="PATH", help="log to a file")
+    parser.add_argument("--log-file", metavar="PATH", help="log to PATH.txt")
     parser.add_argument("--log-flush", action="store_true", help="accepted: the log is always flushed")
-    parser.add_argument("-L", "--log-level", choices=LOG_LEVELS, default="info", help="default info")
+    parser.add_argument(
+        "--log-file-max-size", type=_natural, metavar="BYTES",
+        help=f"size at which PATH.txt becomes PATH.1.txt (default {logs.MAX_FILE_SIZE})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--log-file-max-files", type=_natural, metavar="N", help=f"older log files to keep (default {logs.MAX_FILES})"
+    )
+    parser.add_argument("-L", "--log-level", choices=logs.LEVELS, default="trace", help="default trace: everything")
+    parser.add_argument(
+        "--pcap", nargs="?", const=".", metavar="DIR",
+        help="write the frames of each port to INTERFACE_in.pcap and INTERFACE_out.pcap in DIR (default: the current one)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--dump-packet-data", type=_natural, default=0, metavar="N", help="log the first N bytes of each frame, at level info"
+    )
+    parser.add_argument("--nanolog", metavar="URL", help="accepted and ignored: there is no nanomsg event logger")
+    parser.add_argument("--debugger", action="store_true", help="accepted and ignored: there is no debugger")
+    parser.add_argument("--debugger-addr", metavar="URL", help="accepted and ignored: there is no debugger")
+    parser.add_argument(
+        "--json-version", action="version", version=f"2.{NEWEST_MINOR}", help="newest version of BMv2's JSON that runs"
+    )
+    parser.add_argument(
+        "--queue-depth", type=_of_ports(int), action="append", default=[], metavar="[PORT=]N",
+        help="packets that an egress queue holds, of all ports or of one (default 64); may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--port-rate", type=_of_ports(float), action="append", default=[], metavar="[PORT=]PPS",
+        help="packets per second of each egress queue, of all ports or of one (default: no limit); may be repeated",
+    )  # fmt: skip
     for name, metavar, text in _IGNORED:
         parser.add_argument(name, metavar=metavar, help=text)
     return parser
@@ -125,6 +186,7 @@ def _target_parser() -> argparse.ArgumentParser:
     group.add_argument("--cpu-port", type=_natural, metavar="PORT", help="port of PacketIn and PacketOut (default none)")
     group.add_argument("--drop-port", type=_natural, default=511, metavar="PORT", help="port that drops (default 511)")
     group.add_argument("--disable-swap", action="store_true", help="accepted and ignored: programs can be swapped")
+    group.add_argument("--priority-queues", type=_natural, default=1, metavar="N", help="queues of a port, 1 to 8 (default 1)")
     for name, metavar, text in _IGNORED_TARGET:
         group.add_argument(name, metavar=metavar, help=text)
     return parser
@@ -137,6 +199,19 @@ def _version() -> str:
         return "unknown"
 
 
+def _of_ports(number: type[_Number]) -> Callable[[str], tuple[int | None, _Number]]:
+    """The parser of `[PORT=]NUMBER`; the port is None if all are meant."""
+
+    def parse_one(text: str) -> tuple[int | None, _Number]:
+        port, equals, value = text.rpartition("=")
+        try:
+            return _natural(port) if equals else None, number(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor PORT=NUMBER") from None
+
+    return parse_one
+
+
 def _natural(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number")
@@ -144,9 +219,6 @@ def _natural(text: str) -> int:
 
 
 log = logging.getLogger("netsum_switch")
-
-_LEVELS = {"trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING,
-           "error": logging.ERROR, "off": logging.CRITICAL + 1}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -181,7 +253,22 @@ def _switch(options: argparse.Namespace) -> EmbeddedSwitch:
         program=None if options.no_p4 else options.program,
         p4info=None if options.no_p4 else options.p4info,
         tls=_tls(options) if options.grpc_server_ssl else None,
+        queues=options.queues,
         faults=Faults.load(options.faults) if options.faults else None,
+        pcap=options.pcap,
+        dump_packet_data=options.dump_packet_data if _logs_packets(options) else 0,
+    )
+
+
+def _queues(options: argparse.Namespace) -> QueueOptions:
+    """Raises QueueError for what is out of range."""
+    depths, rates = dict(options.queue_depth), dict(options.port_rate)
+    return QueueOptions(
+        depth=depths.pop(None, DEFAULT_DEPTH),
+        depths=depths,
+        rate=rates.pop(None, 0.0),
+        rates=rates,
+        priorities=options.priority_queues,
     )
 
 
@@ -213,21 +300,14 @@ def _tls(options: argparse.Namespace) -> Tls:
 
 
 def _set_up_logging(options: argparse.Namespace) -> None:
-    handler: logging.Handler
     if options.log_file:
-        try:
-            handler = logging.FileHandler(options.log_file)
-        except OSError as error:
-            raise SwitchError(f"cannot write {options.log_file}: {error.strerror}") from error
+        size = options.log_file_max_size or logs.MAX_FILE_SIZE
+        files = logs.MAX_FILES if options.log_file_max_files is None else options.log_file_max_files
+        logs.to_file(options.log_file, options.log_level, size, files)
     elif options.log_console:
-        handler = logging.StreamHandler(sys.stdout)
+        logs.to_console(options.log_level)
     else:
-        handler = logging.StreamHandler(sys.stderr)
-        if options.log_level not in ("error", "off"):
-            options.log_level = "warn"  # as quiet as simple_switch_grpc without --log-console
-            logging.getLogger("netsum_switch.compiler").setLevel(logging.INFO)  # but for what takes seconds
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(handlers=[handler], level=_LEVELS[options.log_level])
+        logs.quiet(options.log_level)
 
 
 @contextlib.contextmanager

@@ -12,9 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from netsum_switch.errors import SwitchError
 from netsum_switch.pipeline import PacketLoop, Pipeline
 from netsum_switch.ports import Port
 from netsum_switch.ports.base import TURN
+from netsum_switch.ports.captured import Recorder
+from netsum_switch.queues import Job, QueueOptions, Queues
 
 # The lock between the data plane and the control plane.
 
@@ -68,17 +71,20 @@ class DataPlane:
     Ports are served in turn, at most `TURN` frames each, so that a flooded one gets no more than its share.
     """
 
-    def __init__(self, ports: Iterable[Port], cpu_port: int = 0) -> None:
+    def __init__(self, ports: Iterable[Port], cpu_port: int = 0, queues: QueueOptions | None = None) -> None:
         """``ports`` are open; `stop` closes them. ``cpu_port`` is that of PacketIn and PacketOut; 0 is none, as in
         simple_switch_grpc."""
         self.ports: dict[int, Port] = {port.number: port for port in ports}
+        self.queues = Queues(self.ports, queues)
         self.cpu_port = cpu_port
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.lock = FifoLock(self.wake)
         self.on_packet_in: PacketInHandler | None = None
+        self.cpu_recorder: Recorder | None = None
         self.failed_packets = 0
         self._pipeline: Pipeline | None = None
         self._loop: PacketLoop | None = None
+        self._has_queues = False
         self._packet_outs: deque[bytes] = deque()
         self._stopping = False
         self._last_report = -_LOG_INTERVAL
@@ -104,12 +110,16 @@ class DataPlane:
         """The running pipeline, or None before the first."""
         return self._pipeline
 
-    def swap(self, pipeline: Pipeline) -> None:
-        """Run `pipeline` from the next batch on. A swap loses no packet: between batches none is inside."""
+    def swap(self, pipeline: Pipeline, before: Callable[[], None] | None = None) -> None:
+        """Run `pipeline` from the next batch on. A swap loses no packet: between batches none is inside. ``before`` is called
+        between the last packet of the old one and the first of the new one."""
+        pipeline.bind_queues(self.queues)
         loop = pipeline.packet_loop(self.ports.values(), self.cpu_port)
         loop.watch(self._wake, self.lock.wanted)
         with self.lock:
-            self._pipeline, self._loop = pipeline, loop
+            if before is not None:
+                before()
+            self._pipeline, self._loop, self._has_queues = pipeline, loop, pipeline.has_queues
         self.wake()
 
     def wake(self) -> None:
@@ -142,12 +152,33 @@ class DataPlane:
         with self.lock:
             if self._loop is not loop:
                 return
-            ready, sent, failures = loop.run()
+            ready, sent, failures = loop.run(self.queues.due())
         for each in failures:
             self._report_failure(each.port, each.size, each.head, f"the program failed: {each.reason}")
         self._send(sent)
+        self._run_queues()
         if ready != -1:
             self._serve(ready)
+
+    def _run_queues(self) -> None:
+        """A turn of the packets that waited."""
+        job = self.queues.take_deferred()
+        if job is not None:
+            self._go_on(job)
+        for _ in range(TURN):
+            job = self.queues.take()
+            if job is None:
+                return
+            self._go_on(job)
+
+    def _go_on(self, job: Job) -> None:
+        try:
+            with self.lock:
+                sent = job()
+        except SwitchError as error:  # whatever the program does with a packet, the switch lives on
+            self._report_failure(0, 0, b"", f"the program failed on a packet that waited: {error}")
+        else:
+            self._send(sent)
 
     def _serve(self, descriptor: int) -> None:
         """A port's turn, or that of what controllers send."""
@@ -162,6 +193,8 @@ class DataPlane:
     def _take_packet_outs(self) -> list[bytes]:
         queue = self._packet_outs
         frames = [queue.popleft() for _ in range(min(TURN, len(queue)))]
+        if frames and self.cpu_recorder is not None:
+            self.cpu_recorder.received(frames)
         if queue:  # the rest after the other ports' turns
             self.wake()
         return frames
@@ -189,7 +222,11 @@ class DataPlane:
             try:
                 if port is not None:
                     port.send(frame)
+                    if self._has_queues and port.is_full():
+                        self.queues.hold(egress_port)
                 elif egress_port == self.cpu_port != 0 and self.on_packet_in is not None:
+                    if self.cpu_recorder is not None:
+                        self.cpu_recorder.sent(frame)
                     self.on_packet_in(frame)
             except Exception as error:  # nor is it for a port or a controller to end it
                 self._report_failure(egress_port, len(frame), frame, "sending failed", error)

@@ -1,4 +1,4 @@
-"""v1model's externs: counters, meters, log_msg."""
+"""v1model's externs: counters, registers, meters, log_msg."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from netsum_switch.errors import MeterError
 from netsum_switch.native.layout import MeterWord
 from netsum_switch.native.memory import Cells, Memory
 from netsum_switch.native.module import Array
+
+_CELLS_AT_ONCE = 1 << 12  # that are set to one value
 
 # Indirect counters.
 
@@ -40,10 +42,64 @@ class CounterArray:
                 self._waiting[index, which] = value
                 self._changed(self)
 
+    def copy(self, other: CounterArray) -> None:
+        """Take the values of another counter's cells, as far as there are any. No packet is in flight in either."""
+        self.packets.copy(other.packets)  # their rows have the bytes, too
+
     def refresh(self) -> None:
         """Put in place what was set."""
         for (index, which), value in self._waiting.items():
             (self.bytes if which else self.packets)[index] = value
+        self._waiting.clear()
+
+
+# Registers.
+
+
+class RegisterArray(Cells):
+    """A register's cells, which packets read and write in place; a signed value is there in two's complement. What controllers
+    set waits until `refresh`."""
+
+    def __init__(self, name: str, array: Array, memory: Memory, changed: Callable[[RegisterArray], None]) -> None:
+        super().__init__(memory, array.size, array.stride, array.stride)
+        self.name = name
+        self.bits = array.bits
+        self.stride = array.stride
+        self._changed = changed
+        self._waiting: dict[int, int] = {}
+        self._waiting_for_all: bytes | None = None
+
+    def set(self, index: int, value: int) -> None:
+        """Set a cell to a value of at most `bits`. Raises IndexError if there is no such cell."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"register {self.name} has {len(self)} cells, none has index {index}")
+        self._waiting[index] = value
+        self._changed(self)
+
+    def set_all(self, value: int) -> None:
+        """Set all cells to a value of at most `bits`."""
+        self._waiting.clear()
+        self._waiting_for_all = value.to_bytes(self._stride, "little") * max(1, min(len(self), _CELLS_AT_ONCE))
+        self._changed(self)
+
+    def copy(self, other: Cells) -> None:
+        """Take the values of another register's cells, as far as there are any and they fit. No packet is in flight in either."""
+        if isinstance(other, RegisterArray) and other.bits == self.bits:
+            super().copy(other)
+            return
+        for index, value in zip(range(len(self)), other, strict=False):
+            if value < 1 << self.bits:
+                self[index] = value
+
+    def refresh(self) -> None:
+        """Put in place what was set."""
+        if (cells := self._waiting_for_all) is not None:
+            data, end = self._memory.data, len(self) * self._stride
+            for at in range(0, end, len(cells)):
+                data[at : min(end, at + len(cells))] = cells[: end - at]
+            self._waiting_for_all = None
+        for index, value in self._waiting.items():
+            self[index] = value
         self._waiting.clear()
 
 
@@ -99,6 +155,14 @@ class MeterArray:
             self._configs[index] = config
         self._waiting.add(index)
         self._changed(self)
+
+    def copy(self, index: int, other: MeterArray, at: int) -> None:
+        """Take the tokens of another meter's cell, if both are configured alike. No packet is in flight in either."""
+        if self.config(index) is not None and (self.config(index), self.counts_bytes) == (other.config(at), other.counts_bytes):
+            self.refresh()
+            here, there = index * self._stride, at * other._stride
+            cell = other._memory.data[there : there + self._stride]
+            self._memory.data[here : here + self._stride] = cell
 
     def refresh(self) -> None:
         """Put in place what was configured."""

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from netsum_switch.action_profile import ActionInfo, ActionProfile
 from netsum_switch.errors import JsonError, ProgramAbortError, SwitchError, TableError, UnsupportedError
-from netsum_switch.externs import CounterArray, MeterArray, log_message
+from netsum_switch.externs import CounterArray, MeterArray, RegisterArray, log_message
 from netsum_switch.lowering import lower
 from netsum_switch.native.generate import generate
 from netsum_switch.native.io import SEND_AT, NativeIo
-from netsum_switch.native.layout import DEEPEST, RECORD_BYTES, Context, OutputKind, limb_count
-from netsum_switch.native.memory import Cells, Memory
+from netsum_switch.native.layout import DEEPEST, RECORD_BYTES, WAITING_AT, Context, OutputKind, QueuedWord, limb_count
+from netsum_switch.native.memory import Memory
 from netsum_switch.native.module import Shape
 from netsum_switch.native.profile_image import NativeProfile
 from netsum_switch.native.tables import NativeTable
 from netsum_switch.ports import Port
 from netsum_switch.program import Json, Program
+from netsum_switch.queues import Queues
 from netsum_switch.replication import ReplicationEngine
 from netsum_switch.table import Exact, KeyInfo, Lpm, Match, Range, Table, Ternary
 
@@ -48,6 +49,8 @@ _LONGEST_FRAME = 1 << 20
 
 _HEAD = struct.Struct("<QQQ")
 _PROCESS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64)
+_RESUME = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64)
+_START_AGAIN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, *[ctypes.c_uint64] * 3)
 _CLOCK = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 
 WITHOUT_LLVMLITE = "the embedded switch compiles programs with llvmlite, which is not there: pip install llvmlite"
@@ -99,7 +102,7 @@ class Pipeline:
         self._context = Memory(8 * image.context_words)
         self._words = (ctypes.c_uint64 * image.context_words).from_buffer(self._context.data)
         self._owned: dict[int, Memory] = {}  # by the word that points to it
-        self._changed: dict[Changeable, None] = {}  # a set that keeps its order
+        self._changed: dict[int, Changeable] = {}  # in order, each once
         self._writing = False
         self._out = self._space(Context.OUT, _OUT_BYTES + SEND_AT)
         self._prepare(clock)
@@ -134,16 +137,37 @@ class Pipeline:
         self._clock = _CLOCK(lambda _: clock()) if clock is not None else None
         address = self._compiled.clock if self._clock is None else ctypes.cast(self._clock, ctypes.c_void_p).value
         self._set(Context.CLOCK, address or 0)
+        self._read_clock = _CLOCK(address or 0)
         self._process = _PROCESS(self._compiled.process)
+        self._resume = _RESUME(self._compiled.resume)
+        self._start_again = _START_AGAIN(self._compiled.start_again)
+        self.bind_queues(Queues({}))
+        self._alone = True
 
     def process(self, port: int, frame: bytes) -> Sent:
         """Run one frame through the switch; return (egress port, frame) of all that leaves, in order. Raises SwitchError if the
         program fails on it."""
-        self.refresh()
         if len(frame) > _LONGEST_FRAME:
             raise SwitchError(f"a frame of {len(frame)} bytes; this switch takes {_LONGEST_FRAME}")
+        sent = self._run(self._process, frame, len(frame), port)
+        while self._alone and (job := self._queues.take_deferred()) is not None:
+            sent += job()
+        return sent
+
+    def resume(self, port: int, record: bytes, left: int) -> Sent:
+        """Run egress for a packet that waited in its port's queue, in which `left` packets stay. Raises SwitchError as
+        `process`."""
+        return self._run(self._resume, record, port, left)
+
+    def start_again(self, argument: int, record: bytes) -> Sent:
+        """Go on with a packet that started over and waited for its turn. Raises SwitchError as `process`."""
+        passes, body = int.from_bytes(record[:8], "little"), record[8:]
+        return self._run(self._start_again, body, len(body), argument, passes)
+
+    def _run(self, function: Callable[..., int], *arguments: int | bytes) -> Sent:
+        self.refresh()
         self._words[Context.OUT] = self._out.address
-        error = self._process(self._context.address, frame, len(frame), port)
+        error = function(self._context.address, *arguments)
         result, _ = self.records()
         if error:
             text = self._image.errors[error - 1]
@@ -153,7 +177,7 @@ class Pipeline:
     def refresh(self) -> None:
         """Put in place what has changed, unless more is to come."""
         if self._changed and not self._writing:
-            for each in self._changed:
+            for each in self._changed.values():
                 each.refresh()
             self._changed.clear()
 
@@ -169,10 +193,33 @@ class Pipeline:
                 self._writing = False
                 self.refresh()
 
+    def bind_queues(self, queues: Queues) -> None:
+        """Use these egress queues from now on. The caller lets what waits there go on."""
+        self._queues, self._alone = queues, False
+        self._set(Context.QUEUES, queues.memory.address)
+
+    @property
+    def has_queues(self) -> bool:
+        """True if packets go through egress queues."""
+        return self._image.queued
+
     def packet_loop(self, ports: Iterable[Port], cpu_port: int) -> PacketLoop:
         """A loop in machine code that serves the ports."""
         self.refresh()
-        return PacketLoop(self, NativeIo(self._compiled.run, self._context, self._out.address, ports, cpu_port))
+        waiting = self._queues.memory.address + WAITING_AT if self.has_queues else 0
+        return PacketLoop(self, NativeIo(self._compiled.run, self._context, self._out.address, ports, cpu_port, waiting))
+
+    def continue_clock(self, other: Pipeline) -> None:
+        """Count time as another pipeline does, from its beginning."""
+        self._set(Context.CLOCK_START, other._words[Context.CLOCK_START])
+
+    def now(self) -> int:
+        """The time by the clock of packets' timestamps, in microseconds."""
+        return int(self._read_clock(self._context.address))
+
+    def microseconds(self, nanoseconds: int) -> int:
+        """A time of `time.monotonic_ns` by the clock of packets' timestamps."""
+        return (nanoseconds - self._words[Context.CLOCK_START]) // 1000
 
     def records(self) -> tuple[Sent, list[Failure]]:
         """Read the records and remove them: the frames that came out, and those on which the program failed. Digests and log
@@ -196,6 +243,11 @@ class Pipeline:
                 port, length = struct.unpack_from("<QQ", data, at)
                 head = bytes(data[at + 16 : at + size])
                 failed.append(Failure(port, length, head, self._image.errors[argument - 1]))
+            elif kind == OutputKind.QUEUED:
+                priority = struct.unpack_from("<Q", data, at + 8 * QueuedWord.PRIORITY)[0]
+                self._queues.add(argument, priority, bytes(data[at : at + size]), self)
+            elif kind == OutputKind.DEFERRED and not self._queues.defer(argument, bytes(data[at : at + size]), self):
+                failed.append(Failure(0, size, b"", "too many packets start over; dropped"))
             at += (size + 7) & ~7
         return sent, failed
 
@@ -219,7 +271,7 @@ class Pipeline:
         return memory
 
     def _change(self, what: Changeable) -> None:
-        self._changed[what] = None
+        self._changed[id(what)] = what
 
     # What the program declares
 
@@ -249,11 +301,12 @@ class Pipeline:
             each["max_size"],
             bool(each["with_counters"]),
             self.profiles[each["action_profile"]] if each.get("type", "simple") != "simple" else None,
+            bool(each.get("support_timeout")),
         )
         if plan is None:  # a table for p4c only
             table = Table(*arguments)
         else:
-            table = NativeTable(plan, self._context, self._change, *arguments)
+            table = NativeTable(plan, self._context, self._change, self.now, *arguments)
             self._change(table)
         if each.get("direct_meters") is not None:
             table.meters = self.meters[each["direct_meters"]]
@@ -296,9 +349,9 @@ class Pipeline:
         array = self._image.counters[name]
         return CounterArray(name, array.size, self._space(array.word, array.size * array.stride), array.stride, self._change)
 
-    def _register(self, name: str) -> Cells:
+    def _register(self, name: str) -> RegisterArray:
         array = self._image.registers[name]
-        return Cells(self._space(array.word, array.size * array.stride), array.size, array.stride, array.stride)
+        return RegisterArray(name, array, self._space(array.word, array.size * array.stride), self._change)
 
 
 def _const_match(key: Json) -> Match:
@@ -324,20 +377,22 @@ class PacketLoop:
         """Come back when the descriptor `wake` is readable, and while `wanted` is not 0."""
         self._wires.watch(wake, wanted)
 
-    def run(self) -> tuple[int, Sent, list[Failure]]:
+    def run(self, due: int | None = None) -> tuple[int, Sent, list[Failure]]:
         """Serve the ports until the caller has something to do, under its lock: a descriptor that only it can read (or -1),
-        what it must send, and on which frames the program failed."""
+        what it must send, and on which frames the program failed. `due`: when the caller has something to do in any case, in
+        nanoseconds; one port that is ready has its turn first."""
         self._pipeline.refresh()
-        ready = self._wires.run()
+        ready = self._wires.run(0 if due is None else max(1, self._pipeline.microseconds(due)))
         return ready, *(self._pipeline.records() if self._wires.take_left() else ([], []))
 
 
-def load_pipeline(json_text: str | bytes, *, drop_port: int = 511, clock: Clock | None = None) -> Pipeline:
+def load_pipeline(json_text: str | bytes, *, drop_port: int = 511, clock: Clock | None = None, queued: bool = False) -> Pipeline:
     """Load p4c's BMv2 JSON.
 
     Args:
         drop_port: egress_spec of a dropped packet.
         clock: microseconds; by default since now, as simple_switch counts from its start.
+        queued: let packets go through egress queues even if the program does not look at these.
 
     Raises:
         JsonError: not BMv2 JSON of a known version.
@@ -348,7 +403,7 @@ def load_pipeline(json_text: str | bytes, *, drop_port: int = 511, clock: Clock 
     except (ImportError, OSError) as error:  # the latter if its library cannot be loaded
         raise UnsupportedError(f"{WITHOUT_LLVMLITE} ({error})") from error
     with _complete():
-        return Pipeline(compiled(json_text, drop_port), clock)
+        return Pipeline(compiled(json_text, drop_port, queued=queued), clock)
 
 
 def dump(json_text: str | bytes, drop_port: int = 511) -> str:

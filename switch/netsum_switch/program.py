@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netsum_switch.errors import JsonError, UnsupportedError
+from netsum_switch.upgrade import upgrade
 
 # Checks that make BMv2 JSON safe to generate code from.
 #
@@ -90,9 +91,7 @@ NEWEST_MINOR = 24
 
 Json = dict[str, Any]
 
-_REQUIRED_SECTIONS = (
-    "header_types", "headers", "parsers", "deparsers", "actions", "pipelines", "calculations", "checksums",
-)  # fmt: skip
+_REQUIRED_SECTIONS = ("header_types", "headers", "parsers", "deparsers", "actions", "pipelines")
 
 # Sections whose names become those of variables.
 _NAMED_SECTIONS = (
@@ -101,6 +100,18 @@ _NAMED_SECTIONS = (
 
 # The types of a field of the last header of a stack: [stack, field], or [stack of unions, member, field].
 STACK_FIELDS = ("stack_field", "union_stack_field")
+
+# Fields of standard_metadata without which simple_switch runs no program, and others that the switch keeps in any case, with
+# their widths in v1model. A program need not declare what it does not use.
+_REQUIRED_FIELDS = ("ingress_port", "packet_length", "instance_type", "egress_spec", "egress_port")
+_KEPT_FIELDS = {"parser_error": 32, "checksum_error": 1, "mcast_grp": 16}
+
+# Metadata that simple_switch knows as P4_14 does, by headers of its own. A program of P4_14 has these headers; one of P4_16 has
+# aliases by these names.
+_OWN_HEADERS = {
+    "intrinsic_metadata": ("ingress_global_timestamp", "egress_global_timestamp", "mcast_grp", "egress_rid", "priority"),
+    "queueing_metadata": ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"),
+}
 
 
 @dataclass(frozen=True)
@@ -118,11 +129,15 @@ class FieldInfo:
 
 @dataclass(frozen=True)
 class HeaderInfo:
-    """A header instance, metadata included."""
+    """A header instance, metadata included.
+
+    ``length_exp``: P4_14's expression of the varbit field's bits, with the header's own fields by number, or None.
+    """
 
     name: str
     fields: tuple[FieldInfo, ...]
     metadata: bool
+    length_exp: Json | None = None
 
     @property
     def size(self) -> int:
@@ -147,6 +162,7 @@ class Program:
         self._forget_value_sets()
         self.profiles = self._profiles()
         self.headers = self._headers()
+        self.aliases = self._aliases()
         self.fields = {(header.name, field.name): field for header in self.headers.values() for field in header.fields}
         self._check_names()
         self.stacks = self._groups("header_stacks")
@@ -166,8 +182,9 @@ class Program:
         for name in ("ingress", "egress"):
             if name not in self.pipelines:
                 raise JsonError(f"the program has no pipeline {name!r}: it was not compiled for v1model")
-        if ("standard_metadata", "egress_spec") not in self.fields:
-            raise JsonError("the program has no standard_metadata: it was not compiled for v1model")
+        for name in _REQUIRED_FIELDS:
+            if ("standard_metadata", name) not in self.fields:
+                raise JsonError(f"the program has no standard_metadata.{name}: it was not compiled for v1model")
 
     @staticmethod
     def _parse(text: str | bytes) -> Json:
@@ -177,31 +194,32 @@ class Program:
             raise JsonError(f"the program is not JSON: {error}") from None
         if not isinstance(parsed, dict):
             raise JsonError("the program is not a BMv2 JSON object")
-        version = parsed.get("__meta__", {}).get("version")
-        if not (isinstance(version, list) and len(version) == 2):
-            raise JsonError("the program has no __meta__.version: it is not BMv2 JSON")
+        version = (parsed.get("__meta__") or {}).get("version", [MAJOR_VERSION, 0])  # the oldest compilers wrote none
+        if not (isinstance(version, list) and len(version) == 2 and all(map(_is_number, version))):
+            raise JsonError(f"the program's __meta__.version is {version!r}, not two numbers: it is not BMv2 JSON")
         if version[0] != MAJOR_VERSION or version[1] > NEWEST_MINOR:
             found = ".".join(map(str, version))
             raise JsonError(f"BMv2 JSON version {found}; this switch reads {MAJOR_VERSION}.0 to {MAJOR_VERSION}.{NEWEST_MINOR}")
         for section in _REQUIRED_SECTIONS:
             if not isinstance(parsed.get(section), list):
                 raise JsonError(f"the program has no section {section!r}: it is not complete BMv2 JSON")
+        upgrade(parsed)
         check_numbers(parsed)
         return parsed
 
     def _one(self, section: str) -> Json:
-        if len(self.json[section]) != 1:
+        """The only parser or deparser or, as in simple_switch, the one by the name that v1model's has."""
+        found: list[Json] = self.json[section]
+        if len(found) != 1:
+            found = [each for each in found if each["name"] == section.removesuffix("s")]
+        if len(found) != 1:
             raise UnsupportedError(f"{len(self.json[section])} {section}; v1model has one")
-        one: Json = self.json[section][0]
-        return one
+        return found[0]
 
     def _refuse_externs(self) -> None:
         for extern in self.json.get("extern_instances", []):
             name = extern.get("name", "?")
             raise UnsupportedError(f"the program uses extern instances ({name}); this switch does not run them")
-        for pipeline in self.json["pipelines"]:
-            if pipeline.get("action_calls"):
-                raise UnsupportedError("the program uses action calls, which p4c never writes")
 
     def _profiles(self) -> dict[str, Json]:
         """Action profiles by name. All tables of one get the same actions, in the same order, so that a name has one place in
@@ -253,18 +271,37 @@ class Program:
         for each in self.json["headers"]:
             fields = []
             kind = types[each["header_type"]]
-            if kind.get("length_exp") is not None:
-                raise UnsupportedError(f"the length of {each['name']} is an expression of P4_14; this switch does not run it")
             for name, width, *signed in kind["fields"]:
                 if width == "*":
                     fixed = sum(size for _, size, *_ in kind["fields"] if size != "*")
-                    fields.append(FieldInfo(name, kind["max_length"] * 8 - fixed, False, varbit=True))
+                    fields.append(FieldInfo(name, max(1, kind["max_length"] * 8 - fixed), False, varbit=True))
                     continue
                 fields.append(FieldInfo(name, width, bool(signed and signed[0])))
                 if len(signed) > 1 and signed[1]:
                     raise UnsupportedError(f"{each['name']}.{name} is a saturating field; this switch does not run them")
-            headers[each["name"]] = HeaderInfo(each["name"], tuple(fields), bool(each["metadata"]))
+            if each["name"] == "standard_metadata":
+                declared = {field.name for field in fields}
+                fields += [FieldInfo(name, width, False) for name, width in _KEPT_FIELDS.items() if name not in declared]
+            length = kind.get("length_exp")
+            headers[each["name"]] = HeaderInfo(each["name"], tuple(fields), bool(each["metadata"]), length)
         return headers
+
+    def _aliases(self) -> dict[tuple[str, str], tuple[str, str]]:
+        """Fields by their other names, (header, field)."""
+        aliases = {}
+        for name, (header, field) in self.json.get("field_aliases") or []:
+            before, _, after = name.rpartition(".")
+            aliases[before, after] = (header, field)
+        return aliases
+
+    def standard(self, name: str) -> tuple[str, str]:
+        """The place, (header, field), of a field of v1model's standard metadata."""
+        for header, names in _OWN_HEADERS.items():
+            if name in names:
+                place = self.aliases.get((header, name), (header, name))
+                if place in self.fields:
+                    return place
+        return "standard_metadata", name
 
     def _groups(self, section: str) -> dict[str, list[str]]:
         """Header names by the name of their stack or union."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from netsum_switch.p4runtime.server import Server, Tls
 from netsum_switch.p4runtime.status import RpcError
 from netsum_switch.pipeline import WITHOUT_LLVMLITE
 from netsum_switch.ports import Port, PortError, PortSpec, open_port, parse_port
+from netsum_switch.ports.captured import CapturedPort, PacketLog, PcapRecorder, Recorder
 from netsum_switch.ports.faulty import FaultCounts, Faults, FaultyPort
 from netsum_switch.ports.udp import UdpPort
+from netsum_switch.queues import QueueOptions
 
 
 class EmbeddedSwitch:
@@ -29,7 +32,7 @@ class EmbeddedSwitch:
             controller.connect(switch.grpc_address)
             send_frames_to(switch.port_address(1))
 
-    Threads: one for the data plane, those of gRPC, one for digests when the program has any.
+    Threads: one for the data plane, those of gRPC, one for digests and one for idle timeouts when the program has any.
     """
 
     def __init__(
@@ -44,6 +47,9 @@ class EmbeddedSwitch:
         p4info: str | Path | None = None,
         tls: Tls | None = None,
         faults: Faults | None = None,
+        queues: QueueOptions | None = None,
+        pcap: str | Path | None = None,
+        dump_packet_data: int = 0,
     ) -> None:
         """Open the ports, load the program, bind the server and start.
 
@@ -55,7 +61,11 @@ class EmbeddedSwitch:
             drop_port: Egress port that drops.
             program: File with p4c's BMv2 JSON to start with; without one, a controller has to push it.
             p4info: File with the program's p4info (text format), which lets controllers write without pushing it.
+            queues: Depth, rate and number of the egress queues; by default simple_switch's.
             faults: Faults of the wires. With None there are none, and `set_faults` cannot change that.
+            pcap: Folder for the frames of each port: `INTERFACE_in.pcap` and `INTERFACE_out.pcap`, of a UDP port
+                `portNUMBER_in.pcap` and `portNUMBER_out.pcap`. All frames then pass through Python, which is slower.
+            dump_packet_data: Bytes of each frame that are logged, at level INFO; as slow.
 
         Raises:
             SwitchError: One sentence on what is wrong; nothing is left open.
@@ -63,8 +73,11 @@ class EmbeddedSwitch:
         if importlib.util.find_spec("llvmlite") is None:  # said now, not when a program comes
             raise SwitchError(WITHOUT_LLVMLITE)
         with contextlib.ExitStack() as undo:
-            opened = _open_ports(ports, cpu_port, faults, undo)
-            self._dataplane = DataPlane(opened, cpu_port)
+            recording = _Recording(None if pcap is None else Path(pcap), dump_packet_data)
+            opened = _open_ports(ports, cpu_port, faults, recording, undo)
+            self._dataplane = DataPlane(opened, cpu_port, queues)
+            if dump_packet_data:
+                self._dataplane.cpu_recorder = PacketLog(cpu_port, dump_packet_data, is_cpu_port=True)
             undo.callback(self._dataplane.stop)
             self.device = Device(device_id, self._dataplane, drop_port)
             undo.callback(self.device.stop)
@@ -87,8 +100,8 @@ class EmbeddedSwitch:
     @property
     def udp_ports(self) -> dict[int, tuple[str, int]]:
         """UDP addresses by port number, of the ports that have one."""
-        wires = {number: port.inner if isinstance(port, FaultyPort) else port for number, port in self._dataplane.ports.items()}
-        return {number: wire.address for number, wire in wires.items() if isinstance(wire, UdpPort)}
+        ports = self._dataplane.ports.items()
+        return {number: layer.address for number, port in ports for layer in _layers(port) if isinstance(layer, UdpPort)}
 
     @property
     def port_names(self) -> dict[int, str]:
@@ -108,7 +121,8 @@ class EmbeddedSwitch:
 
     @property
     def _faulty(self) -> dict[int, FaultyPort]:
-        return {number: port for number, port in self._dataplane.ports.items() if isinstance(port, FaultyPort)}
+        ports = self._dataplane.ports.items()
+        return {number: layer for number, port in ports for layer in _layers(port) if isinstance(layer, FaultyPort)}
 
     def stop(self) -> None:
         """Stop the server, then the data plane, and close the ports. Idempotent."""
@@ -121,7 +135,38 @@ class EmbeddedSwitch:
         self.stop()
 
 
-def _open_ports(ports: Iterable[str | PortSpec], cpu_port: int, faults: Faults | None, undo: contextlib.ExitStack) -> list[Port]:
+def _layers(port: Port) -> Iterator[Port]:
+    """A port, and those that it wraps."""
+    yield port
+    while isinstance(port, CapturedPort | FaultyPort):
+        port = port.inner
+        yield port
+
+
+@dataclass
+class _Recording:
+    """`--pcap` and `--dump-packet-data`; `of` may be called once for each port."""
+
+    folder: Path | None
+    dump_packet_data: int
+    _ports: dict[str, int] = field(default_factory=dict)
+
+    def of(self, spec: PortSpec) -> list[Recorder]:
+        """Raises PortError if two ports would write to one file, CaptureError if a file cannot be written."""
+        recorders: list[Recorder] = []
+        if self.folder is not None:
+            name = spec.interface or f"port{spec.number}"
+            if (other := self._ports.setdefault(name, spec.number)) != spec.number:
+                raise PortError(f"ports {other} and {spec.number} are both on {name}, and --pcap has one pair of files for it")
+            recorders.append(PcapRecorder(self.folder, name))
+        if self.dump_packet_data:
+            recorders.append(PacketLog(spec.number, self.dump_packet_data))
+        return recorders
+
+
+def _open_ports(
+    ports: Iterable[str | PortSpec], cpu_port: int, faults: Faults | None, recording: _Recording, undo: contextlib.ExitStack
+) -> list[Port]:
     opened: dict[int, Port] = {}
     for given in ports:
         spec = parse_port(given) if isinstance(given, str) else given
@@ -130,10 +175,14 @@ def _open_ports(ports: Iterable[str | PortSpec], cpu_port: int, faults: Faults |
         if spec.number == cpu_port != 0:
             raise PortError(f"Cpu port {cpu_port} is used as a data port")
         port = open_port(spec)
+        undo.callback(port.close)
         if faults is not None:
             of_port = faults.of(spec.number)
             port = FaultyPort(port, of_port.into, of_port.out, faults.seed)
-        undo.callback(port.close)
+            undo.callback(port.close)
+        if recorders := recording.of(spec):
+            port = CapturedPort(port, recorders)
+            undo.callback(port.close)
         opened[spec.number] = port
     return list(opened.values())
 

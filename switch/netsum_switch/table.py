@@ -127,9 +127,10 @@ class Table:
         max_size: int,
         with_counters: bool = False,
         profile: ActionProfile | None = None,
+        with_timeouts: bool = False,
     ) -> None:
         """``profile``: with one, entries have a member or group of it for an action (`REFERENCES`), and ``actions`` are the
-        profile's."""
+        profile's. ``with_timeouts``: the times of hits are noted (`last_hit`)."""
         self.name = name
         self.match_type = match_type
         self.keys = keys
@@ -137,6 +138,7 @@ class Table:
         self.actions = tuple(action.name for action in actions)
         self.max_size = max_size
         self.with_counters = with_counters
+        self.with_timeouts = with_timeouts
         self.profile = profile
         self._entry_actions = actions if profile is None else REFERENCES
         self.meters: MeterArray | None = None  # with a cell for each slot
@@ -190,6 +192,14 @@ class Table:
         """All entries except the default, by slot."""
         return iter(sorted(self._entries.values(), key=lambda entry: entry.slot))
 
+    def last_hit(self, entry: Entry) -> int | None:  # noqa: ARG002 - a table in memory has hits
+        """The time at which a packet last hit an entry or, if none has, at which packets could first see it, by the pipeline's
+        clock in microseconds; None as long as they do not see it."""
+        return None
+
+    def copy_hit(self, entry: Entry, other: Table, of: Entry) -> None:
+        """Take the time of the last hit of another table's entry, by the same clock. No packet is in flight in either."""
+
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         """Set what happens on a miss. Raises TableError if the action does not fit, or the program fixes the default."""
         self._checked_action(action, params, self.action_infos)
@@ -203,6 +213,11 @@ class Table:
         self.set_default(action, params)
         self._initial_default = self.default_entry
         self.const_default_action, self.const_default_entry = const_action, const_entry
+
+    @property
+    def has_initial_default(self) -> bool:
+        """True if the default entry is the program's."""
+        return self.default_entry is self._initial_default
 
     def reset_default(self) -> None:
         """Restore the program's default entry. Raises TableError if the program fixes the default."""

@@ -180,8 +180,10 @@ def switch_error(switch: str, address: str, call: str, error: grpc.RpcError) -> 
         return SwitchError(f"switch {switch}: {call}: no answer from {address} in time")
     if code == grpc.StatusCode.FAILED_PRECONDITION:
         return SwitchError(f"switch {switch}: {call}: {text or 'no pipeline'}; `netsum switch push` installs the P4 program")
-    kind = EntryNotFoundError if code == grpc.StatusCode.NOT_FOUND else SwitchError
-    return kind(f"switch {switch}: {call}: {code.name} {text}".rstrip())
+    problems = list(update_errors(error).values()) if code == grpc.StatusCode.UNKNOWN else []  # of a Read, one for each entity
+    reason = "; ".join(problems) or f"{code.name} {text}".rstrip()
+    is_not_found = all(each.startswith("NOT_FOUND") for each in problems or [reason])
+    return (EntryNotFoundError if is_not_found else SwitchError)(f"switch {switch}: {call}: {reason}")
 
 
 def taken_over(switch: str, call: str) -> SwitchError:

@@ -44,6 +44,8 @@ class Controls:
         for each in pipeline["conditionals"]:
             condition = self._expressions.condition(each["expression"])
             nodes[each["name"]] = Condition(condition, each["true_next"], each["false_next"])
+        for each in pipeline.get("action_calls") or []:
+            nodes[each["name"]] = Direct(self._primitives.action(each["action_id"], []), each.get("next_node"))
         entry = pipeline["init_table"]
         graph = {each: following(node) for each, node in nodes.items()}
         for to in [entry, *(to for successors in graph.values() for to in successors)]:

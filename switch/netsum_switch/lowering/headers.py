@@ -57,6 +57,10 @@ class Headers:
 
         return self._each(params[0], args, make)
 
+    def add_fast(self, params: Params, args: Arguments) -> list[Statement]:
+        """Set the validity, and nothing else."""
+        return self._each(params[0], args, self.mark_valid)
+
     def remove(self, params: Params, args: Arguments) -> list[Statement]:
         """setInvalid: the fields keep their values."""
 

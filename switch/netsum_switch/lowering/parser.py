@@ -88,7 +88,17 @@ class Parser:
         return [Peek(ahead, offset), *self._primitives.store(params[0], ahead, ())]
 
     def _extract(self, name: str, length: Expression | None) -> list[Statement]:
-        return [Extract(name, length), *self._headers.mark_valid(name)]
+        header, ahead = self._program.headers[name], list[Statement]()
+        if length is None and header.varbit is not None and header.length_exp is not None:
+            # The fields that its length is computed of lie before the varbit field.
+            fields, at = self._expressions.variables.fields(name), 0
+            for field, info in zip(fields, header.fields, strict=True):
+                if info.varbit:
+                    break
+                ahead.append(Peek(field, at))
+                at += field.bits
+            length = self._expressions.compile(header.length_exp, fields)
+        return [*ahead, Extract(name, length), *self._headers.mark_valid(name)]
 
     def _extract_next(self, place: list[str], length: Expression | None) -> list[Statement]:
         """``place``: a stack, and the member if it is one of unions."""

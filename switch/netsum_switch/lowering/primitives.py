@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from netsum_switch.errors import JsonError, UnsupportedError
 from netsum_switch.lowering.expressions import Arguments, Expressions
@@ -54,6 +55,13 @@ class Primitives:
             "execute_meter": self._meter,
             "truncate": self._truncate, "exit": self._exit, "assert": self._assert, "assume": self._assert,
             "log_msg": self._log, "no_op": self._nothing, "noop": self._nothing,
+            # P4_14's
+            "modify_field": self._assign, "copy_header": headers.assign, "add_header_fast": headers.add_fast,
+            "add_to_field": partial(self._change, "+"), "subtract_from_field": partial(self._change, "-"),
+            "add": partial(self._compute, "+"), "subtract": partial(self._compute, "-"),
+            "bit_and": partial(self._compute, "&"), "bit_or": partial(self._compute, "|"),
+            "bit_xor": partial(self._compute, "^"), "shift_left": partial(self._compute, "<<"),
+            "shift_right": partial(self._compute, ">>"),
         }  # fmt: skip
 
     def action(self, action_id: int, args: Arguments | None = None) -> Action:
@@ -112,8 +120,15 @@ class Primitives:
     def _assign(self, params: Params, args: Arguments) -> list[Statement]:
         return self.store(params[0], self._value(params[1], args), args)
 
+    def _compute(self, op: str, params: Params, args: Arguments) -> list[Statement]:
+        operands = (self._value(each, args) for each in params[1:])
+        return self.store(params[0], self._values.operation(op, *operands), args)
+
+    def _change(self, op: str, params: Params, args: Arguments) -> list[Statement]:
+        return self._compute(op, [params[0], *params], args)
+
     def _array(self, section: str, name: str) -> str:
-        if name not in (each["name"] for each in self._program.json[section]):
+        if name not in (each["name"] for each in self._program.json.get(section, [])):
             raise JsonError(f"{section} has nothing by the name {name!r}")
         return name
 
@@ -167,8 +182,6 @@ class Primitives:
         return [] if self._egress else [self._mark("resubmit", self._value(params[0], args))]
 
     def _recirculate(self, params: Params, args: Arguments) -> list[Statement]:
-        if not self._egress:
-            raise UnsupportedError("the program recirculates in the ingress control; this switch does not run that")
         return [self._mark("recirculate", self._value(params[0], args))]
 
     def _truncate(self, params: Params, args: Arguments) -> list[Statement]:

@@ -17,7 +17,7 @@ from netsum_switch.program import Json, Program
 # standard parameters, which P4Runtime cannot change.
 WIDTHS: dict[str, int] = {
     "csum16": 16, "cksum16": 16, "crc16": 16, "crc16_custom": 16, "crc32": 32, "crc32_custom": 32, "crcCCITT": 16, "xor16": 16,
-    "identity": 64,
+    "identity": 64, "xxh64": 64, "bmv2_hash": 64,
 }  # fmt: skip
 
 
@@ -117,10 +117,9 @@ def _inputs(program: Program, expressions: Expressions, name: str, each: Json) -
         raise UnsupportedError(f"the calculation {name} takes a {each['type']!r}")
     header = each["value"] if each["type"] == "header" else each["value"][0]
     valid: Expression | None = None if program.headers[header].metadata else variables.valid(header)
-    if each["type"] == "header":
-        if variables.length(header) is not None:
-            raise UnsupportedError(f"the program calculates over {header}, which has a varbit field, as a whole")
-        return [Input(field, field.bits, valid) for field in variables.fields(header)]
-    field = variables.field(*each["value"])
-    varbit = each["value"][1] == program.headers[header].varbit
-    return [Input(field, field.bits, valid, variables.length(header) if varbit else None)]
+    names = [field.name for field in program.headers[header].fields] if each["type"] == "header" else [each["value"][1]]
+    varbit = program.headers[header].varbit
+    return [
+        Input(field, field.bits, valid, variables.length(header) if name == varbit else None)
+        for name, field in ((name, variables.field(header, name)) for name in names)
+    ]

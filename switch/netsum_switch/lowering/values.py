@@ -127,6 +127,9 @@ class Values:
         if op in _FOLD and all(isinstance(each, Constant) for each in operands):
             left, right = (each.value for each in operands if isinstance(each, Constant))
             return self.constant(_FOLD[op](left, right))
+        if op in ("<<", ">>") and operands[1].signed:  # a negative distance, which ends simple_switch, is 0
+            natural = self.constant(max(1, min(operands[1].bits - 1, LONGEST_SHIFT.bit_length())))
+            operands = (operands[0], self.operation("usat", operands[1], natural))
         key = (op, *map(id, operands))
         found = self._known.get(key)
         if found is None:
@@ -218,8 +221,6 @@ def _arithmetic(op: str, left: Expression, right: Expression) -> tuple[int, bool
 
 
 def _shifted(op: str, left: Expression, right: Expression) -> tuple[int, bool]:
-    if right.signed:
-        raise UnsupportedError(f"the program shifts ({op}) by a number that may be negative; BMv2 does not either")
     if op == ">>":
         return (max(1, left.bits - right.value) if isinstance(right, Constant) else left.bits), left.signed
     most = right.value if isinstance(right, Constant) else (1 << min(right.bits, 17)) - 1
@@ -278,10 +279,12 @@ class Variables:
             self._next[stack] = Variable(_LENGTH_BITS, False, f"{stack}.$next$")
 
     def field(self, header: str, name: str) -> Variable:
-        return self._fields[header, name]
+        place = (header, name)
+        return self._fields[place if place in self._fields else self.program.aliases.get(place, place)]
 
     def has(self, header: str, name: str) -> bool:
-        return (header, name) in self._fields
+        """True if the program has a field, of the standard metadata under any of its names."""
+        return (self.program.standard(name) if header == "standard_metadata" else (header, name)) in self._fields
 
     def fields(self, header: str) -> list[Variable]:
         """A header's fields in order."""
@@ -302,9 +305,11 @@ class Variables:
         return self._marks[name]
 
     def standard(self, name: str) -> Variable:
-        if ("standard_metadata", name) not in self._fields:
+        """A field of the standard metadata. Raises JsonError if the program lacks it."""
+        place = self.program.standard(name)
+        if place not in self._fields:
             raise JsonError(f"the program has no standard_metadata.{name}: it was not compiled for v1model")
-        return self._fields["standard_metadata", name]
+        return self._fields[place]
 
     def peek(self, bits: int, number: int) -> Variable:
         """A place for a lookahead that only a transition looks at."""

@@ -9,7 +9,7 @@ The front half, `netsum_switch.lowering`, gives integers, a few statements and a
   bits as functions with loops over limbs, and fields from and to a frame, `big_integers` what is too wide for one LLVM value;
   `parser`, `control`, `tables` and `calculations` write what their names say, `pipeline` a packet's way between them. `generate`
   puts them together.
-- `compiler` makes machine code of the text and keeps it on disk.
+- `compiler` has machine code made of the text, by `llvm_process`, and keeps it on disk.
 - `memory`, the lower half of `tables` and `profile_image` are the other side: the control plane's objects over the same memory.
 
 The compiled function is ``i32 process(ptr context, ptr frame, i64 length, i64 port)``. It writes records of what comes out

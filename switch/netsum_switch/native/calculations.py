@@ -161,7 +161,60 @@ def _write_identity(_assembly: LlvmModule, out: LlvmFunction) -> None:
     out.give(f"i64 {out.load(value, 64, 8)}")
 
 
-_WRITERS = {"csum16": _write_csum16, "xor16": _write_xor16, "identity": _write_identity}
+# XXH64 with the seed 0, the hash of simple_switch's own name bmv2_hash. Source: the xxHash specification.
+_PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+
+
+def _rotated(out: LlvmFunction, value: Register, distance: int) -> Register:
+    return out.op("or", 64, out.op("shl", 64, value, distance), out.op("lshr", 64, value, 64 - distance))
+
+
+def _xxh64_round(out: LlvmFunction, lane: Register | int, word: Register) -> Register:
+    mixed = _rotated(out, out.op("add", 64, lane, out.op("mul", 64, word, _PRIMES[1])), 31)
+    return out.op("mul", 64, mixed, _PRIMES[0])
+
+
+def _write_xxh64(_assembly: LlvmModule, out: LlvmFunction) -> None:
+    first, second, third, fourth, fifth = _PRIMES
+    result, at = out.number(str(fifth)), out.number()
+    stripes = out.op("lshr", 64, "%size", 5)
+    with out.when(out.compare("ne", 64, stripes, 0)):
+        starts = ((first + second) % 2**64, second, 0, -first % 2**64)
+        lanes = [out.number(str(start)) for start in starts]
+        with out.each(stripes) as stripe:
+            for number, lane in enumerate(lanes):
+                word = out.load(out.offset("%data", out.op("add", 64, out.op("shl", 64, stripe, 5), 8 * number)), 64)
+                out.store(_xxh64_round(out, out.load(lane, 64, 8), word), lane, 64, 8)
+        values = [out.load(lane, 64, 8) for lane in lanes]
+        total = _rotated(out, values[0], 1)
+        for value, distance in zip(values[1:], (7, 12, 18), strict=True):
+            total = out.op("add", 64, total, _rotated(out, value, distance))
+        for value in values:
+            total = out.op("xor", 64, total, _xxh64_round(out, 0, value))
+            total = out.op("add", 64, out.op("mul", 64, total, first), fourth)
+        out.store(total, result, 64, 8)
+        out.store(out.op("shl", 64, stripes, 5), at, 64, 8)
+    out.store(out.op("add", 64, out.load(result, 64, 8), "%size"), result, 64, 8)
+    # What is left, in pieces of 8 bytes, of 4 and of 1: how a piece is mixed in, and what becomes of the sum.
+    for size, distance, factor, more in ((8, 27, first, fourth), (4, 23, second, third), (1, 11, first, 0)):
+        left = out.op("sub", 64, "%size", out.load(at, 64, 8))
+        with out.each(out.op("udiv", 64, left, size)):
+            place = out.load(at, 64, 8)
+            word = out.resize(out.load(out.offset("%data", place), 8 * size), 8 * size, 64)
+            mixed = _xxh64_round(out, 0, word) if size == 8 else out.op("mul", 64, word, first if size == 4 else fifth)
+            total = _rotated(out, out.op("xor", 64, out.load(result, 64, 8), mixed), distance)
+            out.store(out.op("add", 64, out.op("mul", 64, total, factor), more), result, 64, 8)
+            out.store(out.op("add", 64, place, size), at, 64, 8)
+    total = out.load(result, 64, 8)
+    for shift, factor in ((33, second), (29, third), (32, 1)):
+        total = out.op("mul", 64, out.op("xor", 64, total, out.op("lshr", 64, total, shift)), factor)
+    out.give(f"i64 {total}")
+
+
+_WRITERS = {
+    "csum16": _write_csum16, "xor16": _write_xor16, "identity": _write_identity, "xxh64": _write_xxh64,
+    "bmv2_hash": _write_xxh64,
+}  # fmt: skip
 
 
 class ChecksumWriter(StatementWriter):

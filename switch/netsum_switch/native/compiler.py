@@ -27,6 +27,7 @@ import llvmlite.binding as llvm
 from netsum_switch.errors import UnsupportedError
 from netsum_switch.lowering import lower
 from netsum_switch.native.generate import generate
+from netsum_switch.native.llvm_process import CODE_SPEED, SPEED, machine, object_code, processor
 from netsum_switch.native.module import Image
 from netsum_switch.program import Program
 
@@ -135,9 +136,6 @@ def _digest(key: str, code: bytes) -> bytes:
     return hashlib.sha256(key.encode() + code).digest()
 
 
-_SPEED = 1  # LLVM's optimization of the text: 2 takes three times as long
-_CODE_SPEED = 2  # and of the code that is made of it
-
 _serial = count()
 
 
@@ -150,62 +148,42 @@ class Compiled:
     process: int
     run: int
     clock: int
+    resume: int
+    start_again: int
     library: Any
 
 
 @lru_cache(maxsize=4)  # several switches in a process, or a program that is pushed again, compile once
-def compiled(json_text: str | bytes, drop_port: int) -> Compiled:
+def compiled(json_text: str | bytes, drop_port: int, *, queued: bool = False) -> Compiled:
     """The program's machine code, from the cache if it is there. Raises UnsupportedError, which names what this switch does not
     run."""
     if sys.byteorder != "little" or sys.maxsize < 1 << 32:
         raise UnsupportedError("the embedded switch needs a 64-bit little-endian machine")
     program = Program(json_text)
-    text, image = generate(lower(program, drop_port))
+    text, image = generate(lower(program, drop_port), queued=queued)
     code = cached(_key(text), lambda: _compile(text))
     library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-    functions = ("process", "run", "clock")
+    functions = ("process", "run", "clock", "resume", "start_again")
     for name in functions:
         library = library.export_symbol(name)
     linked = library.link(_jit(), f"program{next(_serial)}")
-    process, run, clock = (linked[name] for name in functions)
-    return Compiled(program, image, process, run, clock, linked)
+    process, run, clock, resume, start_again = (linked[name] for name in functions)
+    return Compiled(program, image, process, run, clock, resume, start_again, linked)
 
 
 def _compile(text: str) -> bytes:
     log.info("compiling the program to machine code, which takes seconds; later starts take it from %s", directory())
     started = time.monotonic()
-    machine = _machine()
-    try:
-        module = llvm.parse_assembly(text)
-        module.verify()
-    except RuntimeError as error:
-        raise UnsupportedError(f"LLVM does not take what the program becomes: {error}") from error
-    builder = llvm.create_pass_builder(machine, llvm.PipelineTuningOptions(speed_level=_SPEED))
-    builder.getModulePassManager().run(module, builder)
-    code: bytes = machine.emit_object(module)
+    code = object_code(text)
     log.info("compiled in %.1f s", time.monotonic() - started)
     return code
 
 
 @cache
-def _machine() -> Any:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(*_processor(), opt=_CODE_SPEED, reloc="pic")
-
-
-@cache
 def _jit() -> Any:
-    return llvm.create_lljit_compiler(_machine())
-
-
-@cache
-def _processor() -> tuple[str, str]:
-    """The processor's name and features."""
-    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return llvm.create_lljit_compiler(machine())
 
 
 def _key(text: str) -> str:
-    parts = (llvmlite.__version__, llvm.llvm_version_info, _processor(), _SPEED, _CODE_SPEED, text)
+    parts = (llvmlite.__version__, llvm.llvm_version_info, processor(), SPEED, CODE_SPEED, text)
     return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netsum_switch.action_profile import GROUP
 from netsum_switch.lowering.control import following
 from netsum_switch.lowering.statements import Action, Apply, Condition, Control, Direct, Node
-from netsum_switch.native.layout import WIDEST, ProfileWord, TableWord, limb_count
+from netsum_switch.native.layout import WIDEST, Context, ProfileWord, TableWord, limb_count
 from netsum_switch.native.llvm_builder import Register
 from netsum_switch.native.module import Module
 from netsum_switch.native.statements import StatementWriter
@@ -71,6 +71,11 @@ class ControlWriter(StatementWriter):
             with out.when(hit):
                 counts = self.pointer(plan.word + TableWord.COUNTS)
                 self.count(out.offset(counts, out.op("shl", 64, row, 4)))
+        if self._tables[node.table].get("support_timeout"):
+            with out.when(hit):
+                now = out.value(f"call i64 {self.pointer(Context.CLOCK)}(ptr %c)")
+                hits = self.pointer(plan.word + TableWord.HITS)
+                out.store(now, out.offset(hits, out.op("shl", 64, row, 3)), 64, 8)
         if node.on_hit:
             with out.when(hit):
                 self.expressions.slot = out.op("sub", 64, row, 1)

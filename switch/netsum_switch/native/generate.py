@@ -15,12 +15,13 @@ from netsum_switch.native.loop import write_loop
 from netsum_switch.native.module import Image, Module
 from netsum_switch.native.parser import ParserWriter
 from netsum_switch.native.pipeline import write_clones, write_copies, write_egress, write_ingress, write_process
+from netsum_switch.native.queueing import write_queueing
 
 
-def generate(lowered: Lowered) -> tuple[str, Image]:
-    """LLVM's text of a program, and what the pipeline must know of it. Raises UnsupportedError, which names what this switch
-    does not run."""
-    module = Module(lowered)
+def generate(lowered: Lowered, *, queued: bool = False) -> tuple[str, Image]:
+    """LLVM's text of a program, and what the pipeline must know of it. With `queued`, packets go through egress queues even if
+    the program does not look at these. Raises UnsupportedError, which names what this switch does not run."""
+    module = Module(lowered, queued=queued)
     wire.write_reversals(module.assembly)
     write_append(module.assembly)
     _write_records(module.assembly)
@@ -40,6 +41,7 @@ def generate(lowered: Lowered) -> tuple[str, Image]:
     write_egress(module)
     write_ingress(module)
     write_process(module)
+    write_queueing(module)
     write_loop(module)
     return module.assembly.text, module.image
 

@@ -77,7 +77,9 @@ class Loop(IntEnum):
     LEFT = 10  # what is left to Python
     CPU_PORT = 11
     OUT_START = 12
-    END = 13
+    DUE = 13  # when Python has something to do, in the context's microseconds; 0: it waits for nothing
+    SERVED = 14  # not 0 if a port had its turn in this run
+    END = 15
 
 
 class Wire(IntEnum):
@@ -99,7 +101,8 @@ class Wire(IntEnum):
     REFUSED = 13  # the error by which the kernel does not take several datagrams as one frame
     TURN = 14  # messages of its next turn
     TCP_SEGMENTS = 15  # frames of a TCP stream that the kernel takes as one
-    END = 16
+    WAITS = 16  # a pointer to the byte that says that packets wait for the interface; 0 if the program has no queues
+    END = 17
 
 
 class WireKind(IntEnum):
@@ -192,8 +195,9 @@ _MESSAGE = struct.Struct("<QI4xQQQQI4xI4x")
 class NativeIo:
     """The ports in memory. Descriptors and memory are the ports': they must not be closed before this is done with."""
 
-    def __init__(self, run: int, context: Memory, out_start: int, ports: Iterable[Port], cpu_port: int) -> None:
-        """`run`: the compiled function's address."""
+    def __init__(self, run: int, context: Memory, out_start: int, ports: Iterable[Port], cpu_port: int, waiting: int = 0) -> None:
+        """`run`: the compiled function's address. `waiting`: that of a byte by port number, which is set where an interface is
+        full; 0 if the program has no queues."""
         self._run = _RUN(run)
         self._context = context
         self._held: list[Any] = []  # memory that only pointers in memory know of
@@ -202,6 +206,7 @@ class NativeIo:
         self._poll = self._new(POLL_BYTES * (len(self._ports) + 1))
         self._by_number = self._new(8 * PORT_NUMBERS)
         self._loop = Memory(8 * Loop.END)
+        self._waiting = waiting
         self._set(Loop.POLL, self._poll.address)
         self._set(Loop.WIRES, self._wires.address)
         self._set(Loop.BY_NUMBER, self._by_number.address)
@@ -219,8 +224,10 @@ class NativeIo:
         self._set(Loop.NEXT, len(self._ports) + 1)
         self._poll_for(len(self._ports), wake)
 
-    def run(self) -> int:
-        """Serve the ports until there is something to do for Python; the descriptor that is to be read, or -1."""
+    def run(self, due: int = 0) -> int:
+        """Serve the ports until there is something to do for Python, or until the context's clock says `due` microseconds, if
+        this is not 0; one port that is ready has its turn in any case. The descriptor that is to be read, or -1."""
+        self._set(Loop.DUE, due)
         ready: int = self._run(self._context.address, self._loop.address)
         return self._poll.number(POLL_BYTES * (ready - 1), 4) if ready else -1
 
@@ -258,6 +265,7 @@ class NativeIo:
             self._hold(port.counters)
             words[Wire.COUNTERS] = ctypes.addressof(port.counters)
             words[Wire.SEGMENTS], words[Wire.MTU], words[Wire.TURN] = segments, mtu, BATCH
+            words[Wire.WAITS] = self._waiting + port.number if self._waiting and kind == WireKind.PACKET else 0
             words[Wire.TCP_SEGMENTS] = SEGMENTS if isinstance(port, PacketPort) and port.joins_tcp else 1
             words[Wire.FRAMES] = self._new(QUEUE * VECTOR_BYTES).address
             words[Wire.VECTORS] = self._new(2 * QUEUE * VECTOR_BYTES).address

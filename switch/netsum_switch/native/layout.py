@@ -33,6 +33,9 @@ WIDEST_DIVISION = 64  # LLVM makes a call of a longer one, to a function that ne
 # way, in up to a thousand passes.
 MAX_PASSES = 1 << 16
 
+# A packet that starts over more often than this has the rest of its passes after the other packets' turns.
+PASSES_IN_TURN = 256
+
 # An action that loops more often is given up, and its packet with it: BMv2 would loop for ever.
 MAX_TURNS = 1 << 20
 
@@ -75,7 +78,8 @@ class Context(IntEnum):
     PENDING_END = 12
     PENDING_SPACE = 13  # two spaces of PENDING_SIZE bytes, which take turns
     PENDING_SIZE = 14
-    ARRAYS = 15
+    QUEUES = 15  # `QUEUES_BYTES`
+    ARRAYS = 16
 
 
 class TableWord(IntEnum):
@@ -85,7 +89,8 @@ class TableWord(IntEnum):
     LIMIT = 1  # hash slots less one, or rules
     ROWS = 2  # {u64 action, parameters...}: the default's, then one for each entry
     COUNTS = 3  # {u64 packets, u64 bytes} for each row
-    END = 4
+    HITS = 4  # u64 microseconds of the last hit, for each row of a table with support_timeout
+    END = 5
 
 
 class ProfileWord(IntEnum):
@@ -115,11 +120,30 @@ class OutputKind(IntEnum):
     LOG = 3  # argument: number of the text; values likewise
     PENDING = 4  # in the space of those only; argument: instance type | field list << 8; kept metadata, then the frame
     FAILED = 5  # argument: number of the error; port, length and first bytes of the frame
+    QUEUED = 6  # argument: port; `QueuedWord`, the state, then the frame
+    DEFERRED = 7  # argument: that of PENDING; the passes so far, then as PENDING
+
+
+class QueuedWord(IntEnum):
+    """Words of a packet that waits in an egress queue."""
+
+    PRIORITY = 0
+    REPLICA_ID = 1
+    INSTANCE = 2
+    ENQUEUED = 3  # microseconds
+    DEPTH = 4  # packets in the queue before it
+    END = 5
 
 
 RECORD_BYTES = 24
+PRIORITIES = 8  # queues of a port
+QUEUE_BYTES = 8  # {u32 packets that wait, u32 capacity} by port and priority
+WAITING_AT = 512 * PRIORITIES * QUEUE_BYTES  # then a byte for each port: not 0 if its packets wait
+QUEUES_BYTES = WAITING_AT + 512
 GROUP_IDS = 1 << 16
 SESSION_IDS = 1 << 15
+LENGTHS_AT = 8 * SESSION_IDS  # behind the sessions' replicas: {u32 bytes that a clone has at most}
+WHOLE = 1 << 30  # the length that a packet that is not truncated is cut to
 DEEPEST = 64  # clones of clones in egress
 
 

@@ -48,6 +48,8 @@ from netsum_switch.native.offloads import write_arrivals
 from netsum_switch.native.sending import write_sending
 from netsum_switch.ports import offloads
 
+_LONGEST_WAIT = 1000  # milliseconds
+
 
 def write_loop(module: Module) -> None:
     """``run``, and what it calls."""
@@ -125,6 +127,11 @@ def _write_take(out: LlvmFunction) -> None:
         with out.when(out.compare("eq", 64, get(out, "%l", Loop.LEFT), 0)):
             put(out, "%c", Context.OUT, get(out, "%l", Loop.OUT_START))
     out.give("void")
+
+
+def _now(out: LlvmFunction) -> Register:
+    """The time by the context's clock, in microseconds."""
+    return out.value(f"call i64 {pointer(out, '%c', Context.CLOCK)}(ptr %c)")
 
 
 def _used(out: LlvmFunction) -> Register:
@@ -215,10 +222,12 @@ def _write_next(out: LlvmFunction) -> None:
 
 def _write_run(out: LlvmFunction) -> None:
     batch, one, done, scan, request, each, ready, fetch = (out.label() for _ in range(8))
+    put(out, "%l", Loop.SERVED, 0)
     out.begin(batch)
     remaining = out.compare("ult", 64, get(out, "%l", Loop.AT), get(out, "%l", Loop.GOT))
     out.branch(remaining, one, done)
     out.begin(one)
+    put(out, "%l", Loop.SERVED, 1)
     out.line("call void @take_next(ptr %c, ptr %l)")
     out.branch(out.compare("ult", 64, _used(out), SEND_AT), batch, done)  # else Python reads before there is more
     out.begin(done)
@@ -230,10 +239,23 @@ def _write_run(out: LlvmFunction) -> None:
     wanted = out.value(f"load atomic i64, ptr {pointer(out, '%l', Loop.WANTED)} monotonic, align 8")
     with out.when(out.compare("ne", 64, wanted, 0)):
         out.give("i64 0")
+    due = get(out, "%l", Loop.DUE)
+    has_served = out.compare("ne", 64, get(out, "%l", Loop.SERVED), 0)
+    may_end = out.op("and", 1, has_served, out.compare("ne", 64, due, 0))
+    with out.when(may_end), out.when(out.compare("uge", 64, _now(out), due)):
+        out.give("i64 0")
     count, polled = get(out, "%l", Loop.COUNT), pointer(out, "%l", Loop.POLL)
     out.branch(out.compare("uge", 64, get(out, "%l", Loop.NEXT), count), request, each)
     out.begin(request)
-    found = out.value(f"call i32 @poll(ptr {polled}, i64 {count}, i32 -1)")
+    timeout = out.space(4)
+    out.store("-1", timeout, 32, 4)
+    with out.when(out.compare("ne", 64, due, 0)):
+        now = _now(out)
+        left = out.op("udiv", 64, out.op("add", 64, out.op("sub", 64, due, now), 999), 1000)
+        left = out.choose(out.compare("ugt", 64, due, now), 64, left, 0)
+        left = out.choose(out.compare("ult", 64, left, _LONGEST_WAIT), 64, left, _LONGEST_WAIT)
+        out.store(out.resize(left, 64, 32), timeout, 32, 4)
+    found = out.value(f"call i32 @poll(ptr {polled}, i64 {count}, i32 {out.load(timeout, 32, 4)})")
     with out.when(out.compare("sle", 32, found, 0)):
         out.give("i64 0")
     put(out, "%l", Loop.NEXT, 0)

@@ -94,6 +94,11 @@ class Cells(MutableSequence[int]):
         data, size, end = self._memory.data, self._size, self._start + self._count * self._stride
         return (int.from_bytes(data[at : at + size], "little") for at in range(self._start, end, self._stride))
 
+    def copy(self, other: Cells) -> None:
+        """Take the rows of other cells, as far as there are any: each is a stride long, as are these."""
+        size = min(self._count, other._count) * self._stride
+        self._memory.data[:size] = other._memory.data[:size]
+
     def __delitem__(self, index: int | slice) -> None:
         raise TypeError("the number of cells is fixed")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from netsum_switch.errors import JsonError
 from netsum_switch.lowering.program import Lowered
-from netsum_switch.lowering.statements import Apply, read
+from netsum_switch.lowering.statements import Apply, read, written
 from netsum_switch.lowering.values import Expression
 from netsum_switch.native.expressions import Expressions
 from netsum_switch.native.layout import (
@@ -15,6 +15,7 @@ from netsum_switch.native.layout import (
     Layout,
     ProfileWord,
     TableWord,
+    control_statements,
     limb_count,
     storage,
 )
@@ -26,6 +27,8 @@ Places = tuple[tuple[int, int], ...]
 
 Shape = tuple[int, bool]
 """A value in a record: its bits, and whether it may be negative."""
+
+_OF_QUEUES = ("enq_qdepth", "deq_qdepth", "deq_timedelta")
 
 FUNCTION = "ptr noalias %s, ptr noalias %c"
 """The parameters of most functions: the packet's state, the context."""
@@ -81,12 +84,13 @@ class Image:
     errors: list[str] = field(default_factory=list)  # by return value, from 1
     logs: list[tuple[str, list[Shape]]] = field(default_factory=list)
     digests: dict[int, list[Shape]] = field(default_factory=dict)
+    queued: bool = False
 
 
 class Module:
     """A program's module as it is written."""
 
-    def __init__(self, lowered: Lowered) -> None:
+    def __init__(self, lowered: Lowered, *, queued: bool = False) -> None:
         self.lowered = lowered
         self.layout = Layout(lowered)
         self.assembly = LlvmModule()
@@ -121,6 +125,19 @@ class Module:
         )
         self.read = read([*parts, lowered.digests, lowered.field_lists])
         """The variables whose values matter."""
+        self.queued = self.image.queued = queued or self._looks_at_queues()
+        """True if packets go through their egress port's queue."""
+
+    def _looks_at_queues(self) -> bool:
+        """True if the program reads what a queue does to a packet, or sets a priority."""
+        variables = self.lowered.variables
+        found = [variables.standard(name) for name in _OF_QUEUES if variables.has("standard_metadata", name)]
+        if self.read.intersection(found):
+            return True
+        if not variables.has("standard_metadata", "priority"):
+            return False
+        priority = variables.standard("priority")
+        return any(priority in written(statements) for statements in control_statements(self.lowered.ingress))
 
     def _array(self, size: int, bits: int) -> Array:
         self._words += 1

@@ -23,8 +23,9 @@ class ParserWriter(StatementWriter):
         self._lowered = module.lowered
         self._labels = {name: self.out.label() for name in self._lowered.states}
         self._end = self.out.label()
-        self._error = self.expressions.pointer(self._lowered.variables.standard("parser_error"))
         self._errors = self._lowered.errors
+        # As in BMv2 the program sees the error behind the parser only, also if that is "no error".
+        self._error = self.out.number(str(self._errors["NoError"]))
         self._seven = self._lowered.values.constant(7)
 
     def write(self) -> None:
@@ -46,6 +47,7 @@ class ParserWriter(StatementWriter):
             self._state(lowered.states[name])
             waiting += reversed(graph[name])
         out.begin(self._end)
+        self.set_number(lowered.variables.standard("parser_error"), out.load(self._error, 64, 8))
         out.give("i32 0")
 
     def _label(self, name: str | None) -> str:
@@ -79,8 +81,7 @@ class ParserWriter(StatementWriter):
             super().statement(statement)
 
     def _leave(self, error: Expression) -> None:
-        target = self._lowered.variables.standard("parser_error")
-        self.put(self._error, target.bits, error)
+        self.out.store(self.expressions.emit(error, 64), self._error, 64, 8)
         self.out.jump(self._end)
 
     def _require(self, good: Register, error: str) -> None:

@@ -15,7 +15,19 @@ from netsum_switch.lowering.values import (
     Variable,
 )
 from netsum_switch.native import wide_integers as wire
-from netsum_switch.native.layout import DEEPEST, GROUP_IDS, MAX_PASSES, RECORD_BYTES, Context, Head, OutputKind, storage
+from netsum_switch.native.layout import (
+    DEEPEST,
+    GROUP_IDS,
+    LENGTHS_AT,
+    MAX_PASSES,
+    PASSES_IN_TURN,
+    RECORD_BYTES,
+    WHOLE,
+    Context,
+    Head,
+    OutputKind,
+    storage,
+)
 from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.module import FUNCTION, Module
 from netsum_switch.native.statements import StatementWriter
@@ -26,7 +38,6 @@ from netsum_switch.native.statements import StatementWriter
 # end of ingress and egress processing".
 
 
-WHOLE = 1 << 30  # the length that a packet that is not truncated is cut to
 NO_ROOM = "there is no room for what a packet becomes; it is dropped"
 
 
@@ -109,6 +120,11 @@ class PacketWriter(StatementWriter):
     def commit(self, word: int, kind: int, argument: Register, size: Register) -> None:
         self.out.line(f"call void @commit(ptr %c, i64 {int(word)}, i64 {int(kind)}, i64 {argument}, i64 {size})")
 
+    def leave_ingress(self, port: Register, rid: Register, instance: Register) -> None:
+        """Hand a copy to egress, by way of the port's queue where the program has queues."""
+        name = "enqueue" if self.module.queued else "egress"
+        self.call(name, "ptr %s", "ptr %c", f"i64 {port}", f"i64 {rid}", f"i64 {instance}")
+
     def begin(self, frame: Register, size: Register, port: Register) -> None:
         """The state of a packet that comes in."""
         out, layout = self.out, self.module.layout
@@ -155,7 +171,7 @@ def write_copies(module: Module) -> None:
             _save(writer, spaces, back=True)
         replica = out.offset("%replicas", out.op("shl", 64, index, 4))
         port, rid = (out.load(out.offset(replica, at), 64, 8) for at in (0, 8))
-        writer.call("egress", "ptr %s", "ptr %c", f"i64 {port}", f"i64 {rid}", "i64 %instance")
+        writer.leave_ingress(port, rid, "%instance")
     out.give("i32 0")
 
 
@@ -192,6 +208,8 @@ def _clone(writer: PacketWriter, module: Module, instance: int) -> None:
     replicas, count = writer.replicas(Context.SESSIONS, marks["clone_session"])
     with out.when(out.compare("eq", 64, count, 0)):
         out.give("i32 0")
+    lengths = out.offset(writer.pointer(Context.SESSIONS), LENGTHS_AT)
+    most = out.resize(out.load(out.offset(lengths, out.op("shl", 64, marks["clone_session"], 2)), 32, 4), 32, 64)
     writer.by_list(
         marks["clone_list"],
         lambda each, at: out.copy(out.offset(space, at), out.offset("%o", layout.offsets[each]), storage(each.bits) // 8),
@@ -204,7 +222,7 @@ def _clone(writer: PacketWriter, module: Module, instance: int) -> None:
     else:
         out.copy("%s", "%o", layout.size)
         writer.set_head(Head.DEPTH, depth)
-        writer.set_mark("truncated", str(WHOLE))
+    writer.set_mark("truncated", most)
     writer.clear_metadata()
     writer.restore(marks["clone_list"], space)
     writer.call("copies", "ptr %s", "ptr %c", f"ptr {replicas}", f"i64 {count}", f"i64 {instance}")
@@ -216,17 +234,24 @@ def _clone(writer: PacketWriter, module: Module, instance: int) -> None:
 
 def write_egress(module: Module) -> None:
     """``egress``: one copy, to a record."""
-    writer = PacketWriter(module, "egress", "ptr noalias %s, ptr noalias %c, i64 %port, i64 %rid, i64 %instance")
+    parameters = "ptr noalias %s, ptr noalias %c, i64 %port, i64 %rid, i64 %instance"
+    if module.queued:
+        parameters += ", i64 %enqueued, i64 %depth, i64 %waited, i64 %left"
+    writer = PacketWriter(module, "egress", parameters)
     out, lowered = writer.out, module.lowered
     spec = lowered.drop_port + 1 & (1 << lowered.variables.standard("egress_spec").bits) - 1
     values = {"egress_port": "%port", "egress_rid": "%rid", "instance_type": "%instance", "egress_spec": str(spec)}
-    for name in EGRESS_FIELDS:  # there is no queue: what is not said is 0
-        if name in ("egress_global_timestamp", "enq_timestamp"):
+    if module.queued:
+        values |= {"enq_timestamp": "%enqueued", "enq_qdepth": "%depth", "deq_timedelta": "%waited", "deq_qdepth": "%left"}
+    for name in EGRESS_FIELDS:  # without a queue, what is not said is 0
+        if name in ("egress_global_timestamp", "enq_timestamp") and name not in values:
             writer.set_time(name)
         else:
             writer.set_standard(name, writer.mark("length") if name == "packet_length" else values.get(name, "0"))
-    for name in ("clone", "recirculate", "leaving"):
+    for name in ("clone", "leaving"):
         writer.set_mark(name, "0")
+    with out.unless(out.compare("eq", 64, "%instance", NORMAL)):
+        writer.set_mark("recirculate", "0")  # of copies; a packet that ingress has marked starts over behind the deparser
     writer.call("control_egress")
     with out.when(writer.expressions.condition(lowered.variables.mark("clone"))):
         writer.call("clone_egress")
@@ -365,53 +390,75 @@ def _forward(writer: PacketWriter) -> None:
     rid: Register = "0"  # what ingress made it stays
     if lowered.variables.has("standard_metadata", "egress_rid"):
         rid = writer.expressions.emit(lowered.variables.standard("egress_rid"), 64)
-    writer.call("egress", "ptr %s", "ptr %c", f"i64 {port}", f"i64 {rid}", f"i64 {NORMAL}")
+    writer.leave_ingress(port, rid, str(NORMAL))
 
 
 def write_process(module: Module) -> None:
     """``process``: a frame, and whatever of it starts over. What waits to start over lies in one of two spaces; what that
     makes waits in the other, and then it is the other way round."""
     out = module.assembly.function("process", "ptr noalias %c, ptr %frame, i64 %size, i64 %port", linkage="")
-    word = {each: out.offset("%c", 8 * each) for each in Context}
-    state = out.load_pointer(word[Context.STATES])
+    state = out.load_pointer(out.offset("%c", 8 * Context.STATES))
     out.store("0", out.offset(state, int(Head.DEPTH)), 64, 8)
-    space, room = out.load(word[Context.PENDING_SPACE], 64, 8), out.load(word[Context.PENDING_SIZE], 64, 8)
-    turn, passes, cursor = out.number(), out.number(), out.space(8)
-    _wait_in(out, word, space, room)
+    wait_in(out, 0)
     _ingress(out, state, "%frame", "%size", "%port", "0", "0", "null")
+    run_generations(module, out, state, "0")
+
+
+def wait_in(out: LlvmFunction, space: Register | int) -> Register:
+    """Make packets that start over wait in this one of the two spaces from now on; gives where it begins."""
+    word = {each: out.offset("%c", 8 * each) for each in Context}
+    room = out.load(word[Context.PENDING_SIZE], 64, 8)
+    start = out.op("add", 64, out.load(word[Context.PENDING_SPACE], 64, 8), out.op("mul", 64, room, space))
+    out.store(start, word[Context.PENDING], 64, 8)
+    out.store(out.op("add", 64, start, room), word[Context.PENDING_END], 64, 8)
+    return start
+
+
+def run_generations(module: Module, out: LlvmFunction, state: Register, passes_before: Register) -> None:
+    """Run what starts over, beginning with what waits in the first space, and end the function. After so many passes that others
+    would wait long, packets become records, for later."""
+    turn, passes, cursor, start = out.number(), out.number(passes_before), out.space(8), out.number()
+    last = out.op("add", 64, passes_before, PASSES_IN_TURN)
+    first = out.load(out.offset("%c", 8 * Context.PENDING_SPACE), 64, 8)
+    out.store(first, start, 64, 8)
     generation, each, another = out.label(), out.label(), out.label()
     out.begin(generation)
-    now = out.load(turn, 64, 8)
-    start, end = out.op("add", 64, space, out.op("mul", 64, now, room)), out.load(word[Context.PENDING], 64, 8)
-    with out.when(out.compare("eq", 64, end, start)):
+    begin, end = out.load(start, 64, 8), out.load(out.offset("%c", 8 * Context.PENDING), 64, 8)
+    with out.when(out.compare("eq", 64, end, begin)):
         out.give("i32 0")
-    other = out.op("sub", 64, 1, now)
+    other = out.op("sub", 64, 1, out.load(turn, 64, 8))
     out.store(other, turn, 64, 8)
-    _wait_in(out, word, out.op("add", 64, space, out.op("mul", 64, other, room)), room)
-    out.store(start, cursor, 64, 8)
+    out.store(wait_in(out, other), start, 64, 8)
+    out.store(begin, cursor, 64, 8)
     out.begin(each)
     at = out.load(cursor, 64, 8)
     out.branch(out.compare("ult", 64, at, end), another, generation)
     out.begin(another)
-    with out.when(out.compare("ugt", 64, out.increment(passes), MAX_PASSES)):
-        out.give(f"i32 {module.error(f'a packet started over {MAX_PASSES} times; dropped')}")
-    _start_over(module, out, state, at, cursor)
-    out.jump(each)
-
-
-def _wait_in(out: LlvmFunction, word: dict[Context, Register], start: Register, room: Register) -> None:
-    """Make packets that start over wait in this space from now on."""
-    out.store(start, word[Context.PENDING], 64, 8)
-    out.store(out.op("add", 64, start, room), word[Context.PENDING_END], 64, 8)
-
-
-def _start_over(module: Module, out: LlvmFunction, state: Register, at: Register, cursor: Register) -> None:
-    """Run a frame that waits, and go on to the next."""
     record = out.pointer_to(at)
     argument, size = (out.load(out.offset(record, offset), 64, 8) for offset in (8, 16))
     whole = out.op("and", 64, out.op("add", 64, size, RECORD_BYTES + 7), -8)
     out.store(out.op("add", 64, at, whole), cursor, 64, 8)
-    kept = out.offset(record, RECORD_BYTES)
+    body = out.offset(record, RECORD_BYTES)
+    so_far = out.load(passes, 64, 8)
+    with out.when(out.compare("uge", 64, so_far, MAX_PASSES)):
+        out.give(f"i32 {module.error(f'a packet started over {MAX_PASSES} times; dropped')}")
+    with out.when(out.compare("uge", 64, so_far, last)):
+        total = out.op("add", 64, size, 8)
+        room = out.value(f"call ptr @reserve(ptr %c, i64 {int(Context.OUT)}, i64 {total})")
+        with out.when(out.value(f"icmp eq ptr {room}, null")):
+            out.give(f"i32 {module.error(NO_ROOM)}")
+        out.store(so_far, room, 64, 8)
+        out.copy(out.offset(room, 8), body, size)
+        kind = f"i64 {int(Context.OUT)}, i64 {int(OutputKind.DEFERRED)}"
+        out.line(f"call void @commit(ptr %c, {kind}, i64 {argument}, i64 {total})")
+        out.jump(each)
+    out.increment(passes)
+    _start_over(module, out, state, body, argument, size)
+    out.jump(each)
+
+
+def _start_over(module: Module, out: LlvmFunction, state: Register, kept: Register, argument: Register, size: Register) -> None:
+    """Run a frame that waits: its kept variables lie before it."""
     frame, length = out.offset(kept, kept_bytes(module)), out.op("sub", 64, size, kept_bytes(module))
     instance, fields = out.op("and", 64, argument, 255), out.op("lshr", 64, argument, 8)
     _ingress(out, state, frame, length, "0", instance, fields, kept)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from errno import EAGAIN, EINTR, ENETDOWN, ENOBUFS, ENODEV, ENXIO
-from socket import MSG_DONTWAIT
+from socket import MSG_DONTWAIT, SOL_SOCKET
 
 from netsum_switch.native import wide_integers as wire
 from netsum_switch.native.io import (
@@ -31,6 +31,7 @@ from netsum_switch.native.io import (
     descriptor,
     error_number,
     get,
+    is_null,
     item,
     lose,
     pointer,
@@ -38,6 +39,7 @@ from netsum_switch.native.io import (
 )
 from netsum_switch.native.llvm_builder import LlvmFunction, LlvmModule, Register
 from netsum_switch.native.offloads import pseudo_sum, put_pseudo
+from netsum_switch.ports.base import FULL, SENT_BYTES_AT, SO_MEMINFO
 from netsum_switch.ports.offloads import HEADER, NEEDS_CHECKSUM, TCP4, UDP
 
 _LARGEST_MESSAGE = 65000  # bytes in one datagram before it is cut up
@@ -54,6 +56,7 @@ _PSH, _ACK = 8, 16
 def write_sending(assembly: LlvmModule) -> None:
     """``queue`` and ``send_all``, and what they call."""
     assembly.declare("sendmmsg", "i32 {}(i32, ptr, i32, i32)")
+    assembly.declare("getsockopt", "i32 {}(i32, i32, i32, ptr, ptr)")
     _write_joinable(assembly, assembly.function("joinable", "ptr %frame, i64 %size", "i64"))
     parameters = "ptr %one, ptr %other, i64 %headers, i64 %ahead"
     _write_same_flow(assembly, assembly.function("same_flow", parameters, "i1"))
@@ -335,7 +338,21 @@ def _write_send(out: LlvmFunction) -> None:
     out.jump(head)
     out.begin(after)
     put(out, "%w", Wire.QUEUED, 0)
+    waits = pointer(out, "%w", Wire.WAITS)
+    with out.unless(is_null(out, waits)):
+        _mark_full(out, waits)
     out.give("void")
+
+
+def _mark_full(out: LlvmFunction, waits: Register) -> None:
+    """Make the packets of an interface wait once it has not sent as much as a socket of simple_switch holds."""
+    info, size = out.space(64), out.space(4)
+    out.store("0", out.offset(info, SENT_BYTES_AT), 32, 4)
+    out.store("64", size, 32, 4)
+    number = f"i32 {SOL_SOCKET}, i32 {SO_MEMINFO}"
+    out.value(f"call i32 @getsockopt(i32 {descriptor(out)}, {number}, ptr {info}, ptr {size})")
+    with out.when(out.compare("uge", 32, out.load(out.offset(info, SENT_BYTES_AT), 32, 4), FULL)):
+        out.store("1", waits, 8)
 
 
 def _frames_of(out: LlvmFunction, message: Register) -> Register:

@@ -208,6 +208,7 @@ def _packed(key: Key) -> bytes:
 
 
 _COUNTS = 16  # bytes of a row's counter
+_HIT = 8  # bytes of the time of a row's last hit
 _NO_ACTION = (1 << 64) - 1
 _HASHED = ("exact", "lpm")
 _REFERENCES: tuple[Places, ...] = (((8, 32),), ((8, 32),))  # of an entry that names a member or group: its handle
@@ -252,15 +253,21 @@ class NativeTable(Table):
     """A table that packets look into. Cost of a lookup: exact, one place of a hash table on average; lpm, one for each prefix
     length in use; ternary and range, linear in the entries before the one that matches."""
 
-    def __init__(self, plan: TablePlan, context: Memory, changed: Callable[[NativeTable], None], *args: Any) -> None:
+    def __init__(
+        self, plan: TablePlan, context: Memory, changed: Callable[[NativeTable], None], now: Callable[[], int], *args: Any
+    ) -> None:
+        """``now``: the clock of hits, in microseconds."""
         super().__init__(*args)
         self._plan = plan
         self._context = context
         self._changed = changed
+        self._now = now
         self._room = _SMALLEST
         self._rows = Staged(_SMALLEST * plan.row)
         self._counts = Memory(_SMALLEST * _COUNTS)
         self._new_counts: dict[tuple[int, int], int] = {}  # what waits, by slot and which
+        self._hits = Memory(_SMALLEST * _HIT)
+        self._unseen: set[int] = set()  # slots whose entries packets do not see yet, in a table with timeouts
         self._left: set[int] = set()  # slots whose entries packets still see
         self._hashes: dict[int, HashIndex] = {}  # by prefix length; an exact table has one
         self._in_place: tuple[Staged, ...] = ()  # what the context points to, while what follows it waits
@@ -289,19 +296,27 @@ class NativeTable(Table):
             each.slots.put()
         index, limit = self._look_up_by()
         index.put()
-        if self._counts.size < self._room * _COUNTS:
-            counts = Memory(self._room * _COUNTS)
-            counts.data[: self._counts.size] = self._counts.data[: self._counts.size]
-            self._counts = counts
+        self._counts = _grown(self._counts, self._room * _COUNTS)
         for (slot, which), value in self._new_counts.items():
             self._counts.set_number(_COUNTS * (slot + 1) + 8 * which, value)
         self._new_counts.clear()
+        if self.with_timeouts:
+            self._put_hits()
         self._left.clear()
         self._point(TableWord.ROWS, self._rows.address)
         self._point(TableWord.COUNTS, self._counts.address)
         self._point(TableWord.INDEX, index.address)
         self._point(TableWord.LIMIT, limit)
         self._in_place = self._rows, index, *(each.slots for each in self._hashes.values())
+
+    def _put_hits(self) -> None:
+        """Begin the time without a hit of the entries that packets see from now on."""
+        self._hits = _grown(self._hits, self._room * _HIT)
+        now = self._now()
+        for slot in self._unseen:
+            self._hits.set_number(_HIT * (slot + 1), now)
+        self._unseen.clear()  # last: another thread may read when an entry was hit
+        self._point(TableWord.HITS, self._hits.address)
 
     def _look_up_by(self) -> tuple[Staged, int]:
         """The memory in which compiled code looks, and the number that belongs to it."""
@@ -322,6 +337,16 @@ class NativeTable(Table):
             self._new_counts[slot, which] = value
             self._changed(self)
 
+    def last_hit(self, entry: Entry) -> int | None:
+        if not self.with_timeouts or entry.slot in self._unseen:
+            return None
+        return self._hits.number(_HIT * (entry.slot + 1))
+
+    def copy_hit(self, entry: Entry, other: Table, of: Entry) -> None:
+        time = other.last_hit(of)
+        if time is not None and self.with_timeouts:
+            self._hits.set_number(_HIT * (entry.slot + 1), time)
+
     def _point(self, word: TableWord, value: int) -> None:
         self._context.set_number(8 * (self._plan.word + word), value)
 
@@ -333,6 +358,8 @@ class NativeTable(Table):
             self._rows = Staged(self._room * self._plan.row, self._rows.data)
         if slot in self._left:  # the entry that was here may still count
             self._new_counts |= {(slot, 0): 0, (slot, 1): 0}
+        if self.with_timeouts:
+            self._unseen.add(slot)
         return NativeEntry(self, match, priority, action, params, slot)
 
     def _write_row(self, row: int, action: int, params: tuple[int, ...] = ()) -> None:
@@ -395,6 +422,15 @@ class NativeTable(Table):
             if isinstance(one, Range):
                 ends += [one.low.to_bytes(size, "little"), one.high.to_bytes(size, "little")]
         return b"".join([(entry.slot + 1).to_bytes(8, "little"), *masks, *values, *ends])
+
+
+def _grown(memory: Memory, size: int) -> Memory:
+    """The memory, or a larger one with the same contents if it is smaller than this."""
+    if memory.size >= size:
+        return memory
+    larger = Memory(size)
+    larger.data[: memory.size] = memory.data[: memory.size]
+    return larger
 
 
 def write_row(rows: Staged, start: int, parameters: Sequence[Places], action: int, params: tuple[int, ...] = ()) -> None:

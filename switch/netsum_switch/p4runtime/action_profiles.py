@@ -1,7 +1,7 @@
 """ActionProfileMember and ActionProfileGroup, and what entries of a table with an action profile refer to.
 
-As in the reference (its action_prof_mgr.cpp), a profile is written either by members and groups or by the action sets of entries
-("one-shot"), not both at once. A weight is the number of copies of a member in the group.
+A profile is written either by members and groups or by the action sets of entries ("one-shot"), not both at once. A weight is the
+number of copies of a member in the group.
 """
 
 from __future__ import annotations
@@ -139,7 +139,11 @@ class ActionProfiles:
         write(spec, state, message)
 
     def _insert_member(self, spec: ProfileSpec, state: Programmed, message: Any) -> None:
+        if message.member_id == 0:
+            raise invalid("0 is not a valid member id")
         name, params = self._action(spec, message.action)
+        if 0 < spec.size <= len(state.members):
+            raise RpcError(code_pb2.RESOURCE_EXHAUSTED, f"The action profile has room for {spec.size} members")
         if message.member_id in state.members:
             raise RpcError(code_pb2.ALREADY_EXISTS, f"Duplicate member id: {message.member_id}")
         handle = self._profile(spec).add_member(name, params)
@@ -158,52 +162,62 @@ class ActionProfiles:
             for handle in member.handles:
                 self._profile(spec).delete_member(handle)
         except MemberInUseError as error:
-            raise RpcError(code_pb2.UNKNOWN, "Error when deleting member on target") from error
+            raise RpcError(code_pb2.FAILED_PRECONDITION, "A group or an entry still has this member") from error
         del state.members[message.member_id]
 
     def write_group(self, update_type: int, message: Any) -> None:
-        """Carry out one update of an ActionProfileGroup. Raises RpcError if it is refused; as in the reference, a group
-        whose members are refused is inserted without any."""
+        """Carry out one update of an ActionProfileGroup. Raises RpcError if it is refused and nothing changed."""
         spec = by_id(self._info.profiles, message.action_profile_id)
+        if not spec.with_selector:
+            raise invalid(f"Action profile {spec.id} has no selector, and so no groups")
         state = self._manual(spec)
         write = by_type(update_type, self._insert_group, self._modify_group, self._delete_group)
         write(spec, state, message)
 
     def _insert_group(self, spec: ProfileSpec, state: Programmed, message: Any) -> None:
+        if message.group_id == 0:
+            raise invalid("0 is not a valid group id")
         if message.max_size < 0:
             raise invalid("Group max_size cannot be less than 0")
         if 0 < spec.max_group_size < message.max_size:
             raise invalid("Group max_size cannot exceed static max_group_size (from P4Info)")
         if message.group_id in state.groups:
             raise RpcError(code_pb2.ALREADY_EXISTS, f"Duplicate group id: {message.group_id}")
+        wanted = self._wanted(spec, state, message, message.max_size)
         group = ActionProfileGroup(self._profile(spec).add_group(), message.max_size)
         state.groups[message.group_id] = group
-        self._set_members(spec, state, group, message)
+        self._set_members(spec, state, group, wanted)
 
     def _modify_group(self, spec: ProfileSpec, state: Programmed, message: Any) -> None:
         group = _group(state, message.group_id)
-        if message.max_size not in (0, group.max_size):
+        if message.max_size != group.max_size:
             raise invalid("Cannot change group max_size after group creation")
-        self._set_members(spec, state, group, message)
+        self._set_members(spec, state, group, self._wanted(spec, state, message, group.max_size))
 
     def _delete_group(self, spec: ProfileSpec, state: Programmed, message: Any) -> None:
         group = _group(state, message.group_id)
         try:
             self._profile(spec).delete_group(group.handle)
         except MemberInUseError as error:
-            raise RpcError(code_pb2.UNKNOWN, "Error when deleting group on target") from error
+            raise RpcError(code_pb2.FAILED_PRECONDITION, "An entry still has this group") from error
         del state.groups[message.group_id]
         self._drop_copies(spec, state, sorted(group.members))
 
-    def _set_members(self, spec: ProfileSpec, state: Programmed, group: ActionProfileGroup, message: Any) -> None:
-        too_many = "Sum of member weights exceeds maximum group size"
-        _check_weights(message.members, group.max_size or spec.max_group_size, too_many)
+    def _wanted(self, spec: ProfileSpec, state: Programmed, message: Any, max_size: int) -> dict[int, Any]:
+        """The members of a group by id, as the controller has them. Raises RpcError if they cannot be."""
+        _check_weights(message.members)
+        if sum(each.weight for each in message.members) > min(max_size or spec.max_group_size or _LARGEST_GROUP, _LARGEST_GROUP):
+            raise RpcError(code_pb2.RESOURCE_EXHAUSTED, "Sum of member weights exceeds maximum group size")
         wanted: dict[int, Any] = {}
         for each in message.members:
             _member(state, each.member_id)
+            self._check_port(each)
             if each.member_id in wanted:
                 raise invalid(f"Duplicate member id {each.member_id} for group {message.group_id}, use weights instead")
-            wanted[each.member_id] = p4runtime_pb2.ActionProfileGroup.Member.FromString(each.SerializeToString())
+            wanted[each.member_id] = _canonical_watch(each)
+        return wanted
+
+    def _set_members(self, spec: ProfileSpec, state: Programmed, group: ActionProfileGroup, wanted: dict[int, Any]) -> None:
         profile, changed = self._profile(spec), sorted({*group.members, *wanted})
         handles: dict[int, bool] = {}
         for number in changed:
@@ -232,6 +246,8 @@ class ActionProfiles:
             return read_action(self._info, action.action)
         spec, state = self._info.profiles[table.profile_id], self._programmed[table.profile_id]
         kind = action.WhichOneof("type")
+        if kind in ("action_profile_action_set", "action_profile_group_id") and not spec.with_selector:
+            raise invalid(f"Action profile {spec.id} has no selector: its entries have a member")
         if kind == "action_profile_action_set":
             state.use(oneshot=True)
             group = self._add_set(spec, state, action.action_profile_action_set)
@@ -245,7 +261,7 @@ class ActionProfiles:
             return REFERENCES[MEMBER].name, (state.members[number].handles[0],)
         if kind == "action_profile_group_id" and number in state.groups:
             return REFERENCES[GROUP].name, (state.groups[number].handle,)
-        raise invalid("Invalid member / group id")
+        raise RpcError(code_pb2.NOT_FOUND, "Invalid member / group id")
 
     def _add_set(self, spec: ProfileSpec, state: Programmed, message: Any) -> int:
         """Members and a group of an action set."""
@@ -253,8 +269,13 @@ class ActionProfiles:
             raise RpcError(code_pb2.UNIMPLEMENTED, "No support for empty action profile groups")
         for each in message.action_profile_actions:
             self._check_action(spec, each.action)
-        too_many = "Sum of weights exceeds static max_group_size (from P4Info)"
-        _check_weights(message.action_profile_actions, spec.max_group_size, too_many)
+            self._check_port(each)
+        _check_weights(message.action_profile_actions)
+        total = sum(each.weight for each in message.action_profile_actions)
+        if 0 < spec.max_group_size < total:
+            raise invalid("Sum of weights exceeds static max_group_size (from P4Info)")
+        if total > _LARGEST_GROUP:
+            raise RpcError(code_pb2.RESOURCE_EXHAUSTED, f"A group has room for weights of {_LARGEST_GROUP} together")
         actions = [(self._action(spec, each.action), each) for each in message.action_profile_actions]
         profile, handles = self._profile(spec), dict[int, bool]()
         for (name, params), each in actions:
@@ -263,7 +284,11 @@ class ActionProfiles:
         group = profile.add_group()
         profile.set_group(group, handles)
         copy = p4runtime_pb2.ActionProfileActionSet()
-        copy.CopyFrom(message)
+        for (name, params), each in actions:
+            kept = copy.action_profile_actions.add()
+            kept.CopyFrom(_canonical_watch(each))
+            kept.action.Clear()
+            write_action(self._info.action_named(name), params, kept.action)
         state.sets[group] = copy, list(handles)
         return group
 
@@ -289,23 +314,19 @@ class ActionProfiles:
     # Reading
 
     def read_member(self, request: Any, response: Any) -> None:
-        """Append one member, all of a profile, or all of all; copies that weights need are read, too. Raises RpcError;
-        what was read before stays in `response`."""
+        """Append one member, all of a profile, or all of all. Raises RpcError (INVALID_ARGUMENT) for an unknown profile."""
         for spec in self._selected(request.action_profile_id):
-            state = self._manual(spec)
-            ids = self._ids(state)
-            for handle in sorted(ids):
-                member = state.members[ids[handle]]
-                if request.member_id and (ids[handle] != request.member_id or handle != member.handles[0]):
-                    continue
-                message = response.entities.add().action_profile_member
-                message.action_profile_id, message.member_id = spec.id, ids[handle]
-                write_action(self._info.action_named(member.action), member.params, message.action)
+            members = self._programmed[spec.id].members
+            for number, member in sorted(members.items(), key=lambda each: each[1].handles[0]):
+                if request.member_id in (0, number):
+                    message = response.entities.add().action_profile_member
+                    message.action_profile_id, message.member_id = spec.id, number
+                    write_action(self._info.action_named(member.action), member.params, message.action)
 
     def read_group(self, request: Any, response: Any) -> None:
-        """Append one group, all of a profile, or all of all. Raises RpcError; what was read before stays in `response`."""
+        """Append one group, all of a profile, or all of all. Raises RpcError (INVALID_ARGUMENT) for an unknown profile."""
         for spec in self._selected(request.action_profile_id):
-            state = self._manual(spec)
+            state = self._programmed[spec.id]
             for number, group in sorted(state.groups.items(), key=lambda each: each[1].handle):
                 if request.group_id in (0, number):
                     message = response.entities.add().action_profile_group
@@ -342,11 +363,16 @@ class ActionProfiles:
             raise RpcError(code_pb2.UNKNOWN, f"Error when {doing} member on target") from error
         return name, params
 
+    def _check_port(self, message: Any) -> None:
+        """Check the port that is watched. Raises RpcError (INVALID_ARGUMENT) if there is no such port."""
+        watched = _watched(message)
+        if watched and watched not in self._ports:
+            raise invalid(f"The switch has no port {watched} to watch")
+
     def _is_up(self, message: Any) -> bool:
         """True if the port that is watched, if one is, is there."""
-        kind = message.WhichOneof("watch_kind")
-        watched = int.from_bytes(message.watch_port, "big") if kind == "watch_port" else message.watch
-        return kind is None or watched == 0 or watched in self._ports
+        watched = _watched(message)
+        return watched == 0 or watched in self._ports
 
     @staticmethod
     def _ids(state: Programmed) -> dict[int, int]:
@@ -366,8 +392,20 @@ def _group(state: Programmed, number: int) -> ActionProfileGroup:
     return state.groups[number]
 
 
-def _check_weights(members: Any, most: int, too_many: str) -> None:
+def _check_weights(members: Any) -> None:
     if any(each.weight <= 0 for each in members):
         raise invalid("Member weight must be a positive integer value")
-    if sum(each.weight for each in members) > min(most or _LARGEST_GROUP, _LARGEST_GROUP):
-        raise RpcError(code_pb2.RESOURCE_EXHAUSTED, too_many)
+
+
+def _watched(message: Any) -> int:
+    """The port that is watched; 0 if none is."""
+    kind = message.WhichOneof("watch_kind")
+    return int.from_bytes(message.watch_port, "big") if kind == "watch_port" else int(message.watch)
+
+
+def _canonical_watch(message: Any) -> Any:
+    """A copy of a member with the bytestring of its port in canonical form."""
+    copy = type(message).FromString(message.SerializeToString())
+    if copy.watch_port:
+        copy.watch_port = encode(_watched(copy))
+    return copy

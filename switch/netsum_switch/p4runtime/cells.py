@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from google.rpc import code_pb2
 from netsum_p4runtime import p4runtime_pb2
 
-from netsum_switch.p4runtime.match_key import write_key
+from netsum_switch.p4runtime.match_key import read_key, write_key
 from netsum_switch.p4runtime.p4info import TableSpec, by_id
 from netsum_switch.p4runtime.status import RpcError, check_type, invalid
 from netsum_switch.p4runtime.tables import Tables
@@ -26,8 +26,6 @@ class Cells:
 
     kind: ClassVar[str]
     updates: ClassVar[tuple[int, ...]]
-    unreadable: ClassVar[tuple[str, str]]
-    """The reference's error if there is no cell at an index, and beside an entry."""
 
     def __init__(self, specs: Mapping[int, Any], arrays: Mapping[str, Any], tables: Tables) -> None:
         """``specs`` by id, ``arrays`` by name."""
@@ -47,28 +45,29 @@ class Cells:
         """Fill the message from a cell that exists."""
         raise NotImplementedError
 
-    def _set(self, array: Any, place: Place, update_type: int, message: Any) -> None:
-        """Set a cell; RpcError if it does not exist."""
+    def _set(self, array: Any, place: Place, message: Any) -> None:
+        """Set a cell. Raises RpcError if it is refused."""
         raise NotImplementedError
 
     def write(self, update_type: int, message: Any) -> None:
         """Carry out one update of a cell in an array. Raises RpcError if it is refused and nothing changed."""
-        array = self._array(self._spec(message))
-        if not message.HasField("index"):
-            reason = f"Wildcard write is not supported for indirect {self.kind}s yet"
-            raise RpcError(code_pb2.UNIMPLEMENTED, reason)
-        index = _index(message)
+        spec = self._spec(message)
+        array = self._array(spec)
+        checked_index(message)
         self._check_type(update_type)
-        self._set(array, index, update_type, message)
+        indices = [self._index_of(spec, message)] if message.HasField("index") else range(spec.size)
+        for index in indices:
+            self._set(array, index, message)
 
     def write_direct(self, update_type: int, message: Any) -> None:
         """Carry out one update of the cell beside an entry. Raises RpcError if it is refused and nothing changed."""
         table_entry = self._table_entry(message)
         table = self._tables.spec(table_entry.table_id)
-        entry = self._tables.find(table, table_entry)
+        read_key(table, table_entry)  # the reference's order
         array = self._require_direct(table)
+        entry = self._tables.find(table, table_entry)
         self._check_type(update_type)
-        self._set(array, entry, update_type, message)
+        self._set(array, entry, message)
 
     def read(self, request: Any, response: Any) -> None:
         """Append one cell, all cells of an array, or all cells of all arrays. Raises RpcError; what was read before
@@ -77,8 +76,7 @@ class Cells:
         for spec in specs:
             array = self._array(spec)
             if request.HasField("index"):
-                if _index(request) >= self._arrays[spec.name].size:
-                    raise RpcError(code_pb2.UNKNOWN, self.unreadable[0])
+                self._index_of(spec, request)
                 message = getattr(response.entities.add(), f"{self.kind}_entry")
                 message.CopyFrom(request)
                 self._get(array, request.index.index, message)
@@ -90,23 +88,29 @@ class Cells:
                 self._get(array, index, message)
 
     def read_direct(self, request: Any, response: Any) -> None:
-        """Append the cell of one entry or of all entries of a table. Raises RpcError; what was read before stays in
-        `response`."""
+        """Append the cell of one entry, of all entries of a table, or of all of all tables. Raises RpcError; what was read before
+        stays in `response`."""
         table_entry = self._table_entry(request)
         if table_entry.table_id == 0:
-            reason = f"Reading all direct {self.kind}s for ALL tables is not supported yet"
-            raise RpcError(code_pb2.UNIMPLEMENTED, reason)
+            for table in self._tables.specs():
+                if (array := self._direct(table)) is not None:
+                    self._read_beside(table, array, table_entry, response)
+            return
         table = self._tables.spec(table_entry.table_id)
         array = self._require_direct(table)
         if table_entry.match or table_entry.is_default_action:
             entry = self._tables.find(table, table_entry)
             if entry is None:
-                raise RpcError(code_pb2.UNKNOWN, self.unreadable[1])
+                raise RpcError(code_pb2.UNIMPLEMENTED, f"Default entries have no direct {self.kind} here")
             message = getattr(response.entities.add(), f"direct_{self.kind}_entry")
             message.table_entry.CopyFrom(table_entry)
             self._get(array, entry, message)
             return
-        for entry in self._tables.select(table, table_entry):
+        self._read_beside(table, array, table_entry, response)
+
+    def _read_beside(self, table: TableSpec, array: Any, request: Any, response: Any) -> None:
+        """Append the cells of a table's entries."""
+        for entry in self._tables.select(table, request):
             message = getattr(response.entities.add(), f"direct_{self.kind}_entry")
             message.table_entry.table_id = table.id
             write_key(table, entry.match, entry.priority, message.table_entry)
@@ -114,6 +118,13 @@ class Cells:
 
     def _spec(self, message: Any) -> Any:
         return by_id(self._specs, getattr(message, f"{self.kind}_id"))
+
+    def _index_of(self, spec: Any, message: Any) -> int:
+        """The index in a message. Raises RpcError: INVALID_ARGUMENT for a negative one, OUT_OF_RANGE if there is no such cell."""
+        index, size = checked_index(message), self._arrays[spec.name].size
+        if index >= size:
+            raise RpcError(code_pb2.OUT_OF_RANGE, f"The {self.kind} has {size} cells, none has index {index}")
+        return index
 
     def _require_direct(self, table: TableSpec) -> Any:
         array = self._direct(table)
@@ -133,7 +144,8 @@ class Cells:
         return message.table_entry
 
 
-def _index(message: Any) -> int:
+def checked_index(message: Any) -> int:
+    """The index in a message. Raises RpcError (INVALID_ARGUMENT) for a negative one."""
     index: int = message.index.index
     if index < 0:
         raise invalid("A negative number is not a valid index value")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from netsum_p4runtime import p4runtime_pb2
@@ -10,11 +11,15 @@ from netsum_p4runtime import p4runtime_pb2
 from netsum_switch.p4runtime.action_profiles import ActionProfiles
 from netsum_switch.p4runtime.counters import Counters, Meters
 from netsum_switch.p4runtime.digests import Digests
-from netsum_switch.p4runtime.p4info import Field, P4Info
+from netsum_switch.p4runtime.idle_timeouts import IdleTimeouts
+from netsum_switch.p4runtime.p4info import Field, P4Info, TableSpec
+from netsum_switch.p4runtime.registers import Registers
 from netsum_switch.p4runtime.replication import Replication
 from netsum_switch.p4runtime.status import RpcError, decode, encode, invalid, refuse
 from netsum_switch.p4runtime.tables import Tables
+from netsum_switch.p4runtime.value_sets import ValueSets
 from netsum_switch.pipeline import Pipeline
+from netsum_switch.table import Table
 
 # PacketIn and PacketOut: converts the @controller_header in front of a frame at the CPU port to metadata and back.
 
@@ -40,9 +45,11 @@ class PacketIo:
         values = {metadata.metadata_id: metadata.value for metadata in packet.metadata}
         if not values.keys() <= known:
             raise invalid("Unknown metadata id in PacketOut message")
+        if len(values) != len(packet.metadata):
+            raise invalid("Metadata id given twice in PacketOut message")
         header = 0
         for field in self._out:
-            header = header << field.width | decode(values.get(field.id, b""), field.width)
+            header = header << field.width | decode(values.get(field.id, b"\0"), field.width)
         padding = self._out_bytes * 8 - sum(field.width for field in self._out)
         return (header << padding).to_bytes(self._out_bytes, "big") + payload
 
@@ -68,26 +75,39 @@ def _size(header: tuple[Field, ...] | None) -> int:
 class Control:
     """Passes entities to what serves them. The caller serializes calls, and writes while the pipeline is `changing`."""
 
-    def __init__(self, info: P4Info, pipeline: Pipeline, send: Callable[[Any], None], ports: Collection[int] = ()) -> None:
-        """``ports`` are those that the switch has. ``send`` is called with digests for the primary controller, from a
-        separate thread. Raises RpcError (INVALID_ARGUMENT) if the p4info is not the pipeline's."""
+    def __init__(
+        self,
+        info: P4Info,
+        pipeline: Pipeline,
+        send: Callable[[Any], None],
+        ports: Collection[int] = (),
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """``ports`` are those that the switch has. ``send`` is called with digests and idle timeouts for the primary controller,
+        from separate threads. ``lock`` is the data plane's, if there is one. Raises RpcError (INVALID_ARGUMENT) if the p4info is
+        not the pipeline's."""
         _check_same_program(info, pipeline)
         self.pipeline = pipeline
         self.packet_io = PacketIo(info)
         self.digests = Digests(info, send)
         profiles = ActionProfiles(info, pipeline, ports)
-        tables = Tables(info, pipeline, profiles)
+        self.idle_timeouts = IdleTimeouts(pipeline, send)
+        self.info = info
+        self.tables = tables = Tables(info, pipeline, profiles, self.idle_timeouts)
+        registers = Registers(info, pipeline, lock or nullcontext())
         counters, meters = Counters(info, pipeline, tables), Meters(info, pipeline, tables)
-        replication = Replication(pipeline.pre)
+        replication, value_sets = Replication(pipeline.pre), ValueSets(info)
         self._served: dict[str, tuple[Callable[[int, Any], None], Callable[[Any, Any], None]]] = {
             "table_entry": (tables.write, tables.read),
             "counter_entry": (counters.write, counters.read),
             "direct_counter_entry": (counters.write_direct, counters.read_direct),
             "meter_entry": (meters.write, meters.read),
             "direct_meter_entry": (meters.write_direct, meters.read_direct),
+            "register_entry": (registers.write, registers.read),
             "action_profile_member": (profiles.write_member, profiles.read_member),
             "action_profile_group": (profiles.write_group, profiles.read_group),
             "packet_replication_engine_entry": (replication.write, replication.read),
+            "value_set_entry": (value_sets.write, value_sets.read),
             "digest_entry": (self.digests.write, self.digests.read),
         }
         """The functions that write and read an entity, by its kind."""
@@ -97,7 +117,7 @@ class Control:
         """Carry out one update of a batch. Raises RpcError if it is refused."""
         kind = update.entity.WhichOneof("entity")
         if kind not in self._served:
-            refuse(kind, "writes")
+            refuse(kind)
         write, _ = self._served[kind]
         write(update.type, getattr(update.entity, kind))
 
@@ -105,14 +125,21 @@ class Control:
         """Append what one entity of a ReadRequest asks for to `response`. Raises RpcError if it is refused; what was
         read before stays in `response`."""
         kind = entity.WhichOneof("entity")
+        if kind == "extern_entry" and not entity.extern_entry.ListFields():
+            return  # all externs of other architectures: there are none
         if kind not in self._served:
-            refuse(kind, "reads")
+            refuse(kind)
         _, read = self._served[kind]
         read(getattr(entity, kind), response)
+
+    def start(self) -> None:
+        """Start the times-to-live of entries: packets meet the pipeline from now on."""
+        self.idle_timeouts.start()
 
     def close(self) -> None:
         """Stop: another pipeline takes over."""
         self.digests.stop()
+        self.idle_timeouts.stop()
 
     def _learn(self, list_id: int, samples: list[tuple[int, ...]]) -> None:
         self.digests.learn(self.pipeline.digests[list_id].name, samples)
@@ -127,25 +154,33 @@ def _check_same_program(info: P4Info, pipeline: Pipeline) -> None:
     unnamed = {name for name, table in pipeline.tables.items() if table.keys and not table.const_entries}
     unnamed -= {table.name for table in info.tables.values()}
     for table in info.tables.values():
-        if table.name not in pipeline.tables:
-            if unnamed:
-                raise _other_program(f"table {table.name}")
-            continue
-        keys = pipeline.tables[table.name].keys
-        if [field.width or key.width for field, key in zip(table.key, keys, strict=False)] != [key.width for key in keys]:
-            raise invalid(f"Table {table.name} has another key in the p4info than in the JSON: compile both again")
-        for number in table.actions:
-            if number in info.actions and info.actions[number].name not in pipeline.actions:
-                raise _other_program(f"action {info.actions[number].name}")
-    for counter in info.counters.values():
-        if counter.name not in pipeline.counters:
-            raise _other_program(f"counter {counter.name}")
-    for meter in info.meters.values():
-        if meter.name not in pipeline.meters:
-            raise _other_program(f"meter {meter.name}")
-    for profile in info.profiles.values():
-        if profile.actions and profile.name not in pipeline.profiles:
-            raise _other_program(f"action profile {profile.name}")
+        if table.name in pipeline.tables:
+            _check_table(table, pipeline.tables[table.name])
+            _check_named("action", [info.actions[each] for each in table.actions if each in info.actions], pipeline.actions)
+        elif unnamed:
+            raise _other_program(f"table {table.name}")
+    _check_named("counter", info.counters.values(), pipeline.counters)
+    _check_named("meter", info.meters.values(), pipeline.meters)
+    _check_named("register", info.registers.values(), pipeline.registers)
+    for register in info.registers.values():
+        array, cell = pipeline.registers[register.name], register.type
+        if register.size != len(array) or (cell.width != array.bits and not cell.translated):
+            raise invalid(f"Register {register.name} has other cells in the p4info than in the JSON: compile both again")
+    _check_named("action profile", [each for each in info.profiles.values() if each.actions], pipeline.profiles)
+
+
+def _check_table(spec: TableSpec, table: Table) -> None:
+    widths = [key.width for key in table.keys]
+    if [field.width or width for field, width in zip(spec.key, widths, strict=False)] != widths:
+        raise invalid(f"Table {spec.name} has another key in the p4info than in the JSON: compile both again")
+    if spec.idle_timeout and not table.with_timeouts:
+        raise invalid(f"Table {spec.name} has idle timeouts in the p4info and not in the JSON: compile both again")
+
+
+def _check_named(kind: str, specs: Iterable[Any], found: Container[str]) -> None:
+    for spec in specs:
+        if spec.name not in found:
+            raise _other_program(f"{kind} {spec.name}")
 
 
 def _other_program(what: str) -> RpcError:

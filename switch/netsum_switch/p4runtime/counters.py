@@ -7,12 +7,11 @@ from typing import Any
 from google.rpc import code_pb2
 from netsum_p4runtime import p4runtime_pb2
 
-from netsum_switch.errors import MeterError
 from netsum_switch.externs import MeterArray
 from netsum_switch.p4runtime.cells import Cells, Place
 from netsum_switch.p4runtime.p4info import CounterSpec, CounterUnit, MeterSpec, P4Info, TableSpec
 from netsum_switch.p4runtime.status import RpcError
-from netsum_switch.p4runtime.tables import Tables, read_config, write_config
+from netsum_switch.p4runtime.tables import Tables, read_config, refuse_colors, write_config
 from netsum_switch.pipeline import Pipeline
 from netsum_switch.table import Entry
 
@@ -20,11 +19,10 @@ from netsum_switch.table import Entry
 
 
 class Counters(Cells):
-    """Packets and bytes, whichever the declared unit. MODIFY sets, DELETE resets."""
+    """Packets and bytes, whichever the declared unit. MODIFY sets."""
 
     kind = "counter"
-    updates = (p4runtime_pb2.Update.MODIFY, p4runtime_pb2.Update.DELETE)
-    unreadable = ("Error when reading counter from target",) * 2
+    updates = (p4runtime_pb2.Update.MODIFY,)
 
     def __init__(self, info: P4Info, pipeline: Pipeline, tables: Tables) -> None:
         super().__init__(info.counters, pipeline.counters, tables)
@@ -38,25 +36,21 @@ class Counters(Cells):
     def _get(self, spec: CounterSpec, place: Place, message: Any) -> None:
         message.data.packet_count, message.data.byte_count = self._counted(spec, place)
 
-    def _set(self, spec: CounterSpec, place: Place, update_type: int, message: Any) -> None:
-        try:
-            packets, size = self._counted(spec, place)
-        except IndexError as error:
-            what = "counter" if isinstance(place, int) else "direct counter"
-            raise RpcError(code_pb2.UNKNOWN, f"Error when writing to {what}") from error
-        if update_type == p4runtime_pb2.Update.DELETE:
-            packets, size = 0, 0
-        else:  # the unit that the counter is not declared to count keeps its value
-            packets = packets if spec.unit is CounterUnit.BYTES else message.data.packet_count
-            size = size if spec.unit is CounterUnit.PACKETS else message.data.byte_count
+    def _set(self, spec: CounterSpec, place: Place, message: Any) -> None:
+        if place is None:
+            raise _no_cell("counter")
+        if not message.HasField("data"):
+            return
+        packets, size = self._counted(spec, place)
+        # The unit that the counter is not declared to count keeps its value.
+        packets = packets if spec.unit is CounterUnit.BYTES else message.data.packet_count
+        size = size if spec.unit is CounterUnit.PACKETS else message.data.byte_count
         if isinstance(place, Entry):
             place.packets, place.bytes = packets, size
-        elif place is not None:
+        else:
             self._arrays[spec.name].write(place, packets, size)
 
     def _counted(self, spec: CounterSpec, place: Place) -> tuple[int, int]:
-        if place is None:
-            raise IndexError("the default entry has no counter")
         if isinstance(place, Entry):
             return place.packets, place.bytes
         counted: tuple[int, int] = self._arrays[spec.name].read(place)
@@ -71,7 +65,6 @@ class Meters(Cells):
 
     kind = "meter"
     updates = (p4runtime_pb2.Update.MODIFY,)
-    unreadable = ("Error when reading meter spec from target", "Error when reading meter from target")
 
     def __init__(self, info: P4Info, pipeline: Pipeline, tables: Tables) -> None:
         super().__init__(info.meters, pipeline.meters, tables)
@@ -84,20 +77,22 @@ class Meters(Cells):
         return self._tables.table(table).meters if table.has_direct_meter else None
 
     def _get(self, array: MeterArray, place: Place, message: Any) -> None:
+        refuse_colors(message, "counter_data")
         config = array.config(_slot(place))
         if config is not None:
             write_config(config, message.config)
 
-    def _set(self, array: MeterArray, place: Place, _update_type: int, message: Any) -> None:
-        config = read_config(message.config) if message.HasField("config") else None
-        try:
-            array.configure(_slot(place), config)
-        except (IndexError, MeterError) as error:
-            what = "meter spec" if isinstance(place, int) else "direct meter spec"
-            raise RpcError(code_pb2.UNKNOWN, f"Error when writing {what}") from error
+    def _set(self, array: MeterArray, place: Place, message: Any) -> None:
+        refuse_colors(message, "counter_data")
+        array.configure(_slot(place), read_config(message.config) if message.HasField("config") else None)
 
 
 def _slot(place: Place) -> int:
     if place is None:
-        raise IndexError("the default entry has no meter")
+        raise _no_cell("meter")
     return place.slot if isinstance(place, Entry) else place
+
+
+def _no_cell(kind: str) -> RpcError:
+    """The refusal of the cell beside a default entry."""
+    return RpcError(code_pb2.UNIMPLEMENTED, f"Default entries have no direct {kind} here")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from google.rpc import code_pb2
@@ -14,6 +15,7 @@ from netsum_switch.errors import SwitchError
 from netsum_switch.p4runtime.arbitration import Arbitration
 from netsum_switch.p4runtime.control import Control
 from netsum_switch.p4runtime.p4info import P4Info
+from netsum_switch.p4runtime.reconciliation import Reconciliation
 from netsum_switch.p4runtime.status import RpcError, invalid
 from netsum_switch.pipeline import Pipeline, load_pipeline
 
@@ -73,6 +75,7 @@ _ENTITIES_PER_RESPONSE = 4096
 
 _Request = p4runtime_pb2.SetForwardingPipelineConfigRequest
 _Get = p4runtime_pb2.GetForwardingPipelineConfigRequest
+_VERIFYING = (_Request.VERIFY, _Request.VERIFY_AND_SAVE, _Request.VERIFY_AND_COMMIT)
 
 
 class Device:
@@ -84,9 +87,9 @@ class Device:
         self._dataplane = dataplane
         self._drop_port = drop_port
         self._lock = threading.RLock()
-        self._control: Control | None = None
+        self._control: Control | None = None  # that of the configuration saved last
+        self._running: Control | None = None  # that of the program that packets meet
         self._uncommitted = False
-        self._known = False  # once any configuration was tried, reading none gives an empty answer instead of an error
         self._config: Any | None = None
         self._json = b""
         dataplane.on_packet_in = self._packet_in
@@ -97,57 +100,74 @@ class Device:
         with self._lock:
             self._json = json_text
             if p4info is None:
-                self._dataplane.swap(load_pipeline(json_text, drop_port=self._drop_port))
+                self._dataplane.swap(self._pipeline_of(json_text))
                 return
             config = p4runtime_pb2.ForwardingPipelineConfig(p4info=p4info, p4_device_config=json_text)
             self.set_config(_Request.VERIFY_AND_COMMIT, config)
 
     def stop(self) -> None:
-        """End the threads of the current configuration."""
+        """End the threads of the configurations."""
         with self._lock:
-            if self._control is not None:
-                self._control.close()
+            for control in (self._control, self._running):
+                if control is not None:
+                    control.close()
 
-    def set_config(self, action: int, config: Any) -> None:
-        """Serve SetForwardingPipelineConfig. After VERIFY_AND_SAVE writes go to the new program, after COMMIT packets
-        too. As in the reference, a second SAVE before the COMMIT is refused. Raises RpcError if it is refused; the old
-        configuration stays."""
+    def set_config(self, action: int, config: Any | None) -> None:
+        """Serve SetForwardingPipelineConfig. After VERIFY_AND_SAVE reads and writes go to the new program, after COMMIT packets
+        too. Raises RpcError if it is refused: INVALID_ARGUMENT, or NOT_FOUND for a COMMIT of nothing; the old configuration
+        stays."""
         with self._lock:
-            self._known = True
             if action == _Request.COMMIT:
+                if config is not None:
+                    raise invalid("COMMIT realizes what was saved: leave 'config' unset")
                 self._commit()
                 return
-            if action == _Request.RECONCILE_AND_COMMIT:
-                raise RpcError(
-                    code_pb2.UNIMPLEMENTED,
-                    "RECONCILE_AND_COMMIT is not supported, use VERIFY_AND_COMMIT and write the entries again",
-                )
-            if action not in (_Request.VERIFY, _Request.VERIFY_AND_SAVE, _Request.VERIFY_AND_COMMIT):
+            if action not in (*_VERIFYING, _Request.RECONCILE_AND_COMMIT):
                 raise invalid("Invalid SetForwardingPipeline action")
-            info = P4Info.parse(config.p4info)
-            if self._uncommitted and action != _Request.VERIFY:
-                raise RpcError(code_pb2.UNKNOWN, "Error in first phase of device update")
+            if config is None:
+                raise invalid("'config' must be set")
             json_text = json_of(config.p4_device_config) or self._json
-            pipeline = self._load(json_text)
-            control = Control(info, pipeline, self.arbitration.send_to_primary, self._dataplane.ports.keys())
+            control = Control(
+                P4Info.parse(config.p4info),
+                self._load(json_text),
+                self.arbitration.send_to_primary,
+                self._dataplane.ports.keys(),
+                self._dataplane.lock,
+            )
             if action == _Request.VERIFY:
                 control.close()
                 return
+            reconciliation = None
+            if action == _Request.RECONCILE_AND_COMMIT:
+                reconciliation = self._reconcile(control)
             self._save(config, json_text, control)
-            if action == _Request.VERIFY_AND_COMMIT:
-                self._commit()
+            if action != _Request.VERIFY_AND_SAVE:
+                self._commit(reconciliation)
+
+    def _reconcile(self, control: Control) -> Reconciliation | None:
+        """Bring the forwarding state of the running program into a new one that does not run yet. Raises RpcError
+        (INVALID_ARGUMENT), and ends the new one, if some of it does not fit."""
+        running = self._dataplane.pipeline
+        if running is None:
+            return None
+        try:
+            reconciliation = Reconciliation(running, self._running, control)
+            with control.pipeline.changing(nullcontext()):
+                reconciliation.write_entities()
+        except RpcError:
+            control.close()
+            raise
+        return reconciliation
 
     def get_config(self, response_type: int, response: Any) -> None:
-        """Serve GetForwardingPipelineConfig: fill the response's `config`. Raises RpcError (FAILED_PRECONDITION) before
-        the first SetForwardingPipelineConfig."""
+        """Serve GetForwardingPipelineConfig: fill the response's `config`, which stays unset before the first configuration.
+        Raises RpcError (INVALID_ARGUMENT) for a type of response that there is not."""
         with self._lock:
-            if not self._known:
-                raise no_pipeline()
-            response.config.SetInParent()
-            if self._config is None:
-                return
             if response_type not in _Get.ResponseType.values():
                 raise invalid("Invalid response_type in GetForwardingPipelineConfigRequest")
+            if self._config is None:
+                return
+            response.config.SetInParent()
             if response_type in (_Get.ALL, _Get.P4INFO_AND_COOKIE):
                 response.config.p4info.CopyFrom(self._config.p4info)
             if response_type in (_Get.ALL, _Get.DEVICE_CONFIG_AND_COOKIE):
@@ -165,37 +185,30 @@ class Device:
             with control.pipeline.changing(self._dataplane.lock):
                 return [_attempt(control, update) for update in request.updates]
 
-    def read(self, request: Any) -> Iterator[Any]:
-        """Yield the ReadResponses to a ReadRequest: several if one would be large. Raises RpcError, after the responses
-        with what was read before the error."""
-        response, error = p4runtime_pb2.ReadResponse(), None
+    def read(self, request: Any) -> tuple[Iterator[Any], list[RpcError | None]]:
+        """Carry out a ReadRequest. Returns the ReadResponses, several if one would be large, and for each entity of the request
+        None, or why it was refused. Raises RpcError if the request as a whole is refused."""
+        response = p4runtime_pb2.ReadResponse()
         with self._lock:
             control = self._require_control()
-            try:
-                for entity in request.entities:
-                    control.read(entity, response)
-            except RpcError as refused:
-                error = refused
-        yield from _split(response)
-        if error is not None:
-            raise error
+            results = [_attempt_read(control, entity, response) for entity in request.entities]
+        return _split(response), results
 
     def stream_message(self, request: Any) -> None:
-        """Take a PacketOut or DigestListAck of the primary. Errors are not reported, as in the reference by default."""
-        control = self._control
+        """Take a PacketOut or DigestListAck of the primary. Raises RpcError if it is refused."""
+        control = self._running
         if control is None:
-            return
-        if request.WhichOneof("update") == "packet":
-            try:
-                frame = control.packet_io.frame(request.packet)
-            except RpcError:
-                return
-            self._dataplane.packet_out(frame)
-        else:
+            raise no_pipeline()
+        kind = request.WhichOneof("update")
+        if kind == "digest_ack":
             control.digests.acknowledge(request.digest_ack)
+        elif kind != "packet":
+            raise RpcError(code_pb2.UNIMPLEMENTED, "The program has no externs of other architectures")
+        elif not self._dataplane.packet_out(control.packet_io.frame(request.packet)):
+            raise RpcError(code_pb2.RESOURCE_EXHAUSTED, "Dropped: the switch has no CPU port, or too many PacketOuts wait for it")
 
     def _packet_in(self, frame: bytes) -> None:
-        control = self._control
+        control = self._running
         if control is None:
             return
         message = control.packet_io.message(frame)
@@ -211,12 +224,16 @@ class Device:
         if not json_text:
             raise invalid("p4_device_config is empty and the switch was started without a program")
         try:
-            return load_pipeline(json_text, drop_port=self._drop_port)
+            return self._pipeline_of(json_text)
         except SwitchError as error:
             raise invalid(f"p4_device_config: {error}") from error
 
+    def _pipeline_of(self, json_text: bytes) -> Pipeline:
+        queued = self._dataplane.queues.options.are_wanted
+        return load_pipeline(json_text, drop_port=self._drop_port, queued=queued)
+
     def _save(self, config: Any, json_text: bytes, control: Control) -> None:
-        if self._control is not None:
+        if self._control is not None and self._control is not self._running:
             self._control.close()
         self._control = control
         self._json = json_text
@@ -224,11 +241,15 @@ class Device:
         self._config.CopyFrom(config)
         self._uncommitted = True
 
-    def _commit(self) -> None:
+    def _commit(self, reconciliation: Reconciliation | None = None) -> None:
         if not self._uncommitted or self._control is None:
-            raise RpcError(code_pb2.UNKNOWN, "Error in second phase of device update")
-        self._dataplane.swap(self._control.pipeline)
+            raise RpcError(code_pb2.NOT_FOUND, "There is nothing to commit: VERIFY_AND_SAVE saves a configuration")
+        self._dataplane.swap(self._control.pipeline, None if reconciliation is None else reconciliation.copy_cells)
+        self._control.start()
+        old, self._running = self._running, self._control
         self._uncommitted = False
+        if old is not None:
+            old.close()
 
 
 def no_pipeline() -> RpcError:
@@ -240,6 +261,17 @@ def _attempt(control: Control, update: Any) -> RpcError | None:
     try:
         control.write(update)
     except RpcError as error:
+        return error
+    return None
+
+
+def _attempt_read(control: Control, entity: Any, response: Any) -> RpcError | None:
+    """Append what an entity of a request finds: all of it, or nothing if it is refused."""
+    before = len(response.entities)
+    try:
+        control.read(entity, response)
+    except RpcError as error:
+        del response.entities[before:]
         return error
     return None
 

@@ -1,7 +1,7 @@
 """DigestEntry, DigestList and their acknowledgments.
 
 Samples wait in a list until it holds `max_list_size` (0 means 1024, as in BMv2) or `max_timeout_ns` have passed since the
-first (0 means no time limit, also as in BMv2; the specification would send at once). A sample that is already in the
+first (0: none waits, unlike BMv2, where 0 is no time limit). A sample that is already in the
 list or, with an `ack_timeout_ns`, in one that is not yet acknowledged, is not added again.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from google.rpc import code_pb2
@@ -74,33 +75,39 @@ class Digest:
         if self.config is None or not self._samples:
             return False
         config = self.config.config
-        if len(self._samples) >= (config.max_list_size or _DEFAULT_LIST_SIZE):
+        if len(self._samples) >= self._list_size:
             return True
-        return bool(config.max_timeout_ns > 0 and now >= self._since + config.max_timeout_ns / 1e9)
+        return bool(now >= self._since + config.max_timeout_ns / 1e9)
+
+    @property
+    def _list_size(self) -> int:
+        """The most samples of a list."""
+        return (self.config.config.max_list_size if self.config is not None else 0) or _DEFAULT_LIST_SIZE
 
     def next_deadline(self) -> float | None:
         """The time at which `due` or `expire` should be asked next; None if never."""
         if self.config is None:
             return None
         config, deadlines = self.config.config, []
-        if self._samples and config.max_timeout_ns > 0:
+        if self._samples:
             deadlines.append(self._since + config.max_timeout_ns / 1e9)
         if self._unacked:
             deadlines.append(min(sent for sent, _ in self._unacked.values()) + config.ack_timeout_ns / 1e9)
         return min(deadlines, default=None)
 
     def take(self, now: float) -> Any:
-        """Return the list as a StreamMessageResponse and start an empty one."""
+        """Return the list, of at most `max_list_size` samples, as a StreamMessageResponse, and start one with the rest."""
         response = p4runtime_pb2.StreamMessageResponse()
         message = response.digest
         message.digest_id, message.list_id = self.spec.id, self._next_list
-        message.timestamp = time.monotonic_ns()
-        for sample in self._samples:
+        message.timestamp = time.time_ns()
+        samples = list(islice(self._samples, self._list_size))
+        for sample in samples:
             _write_sample(self.spec, sample, message.data.add())
+            del self._samples[sample]
         if self.config is not None and self.config.config.ack_timeout_ns > 0:
-            self._unacked[self._next_list] = now, list(self._samples)
-            self._seen.update(self._samples)
-        self._samples.clear()
+            self._unacked[self._next_list] = now, samples
+            self._seen.update(samples)
         self._next_list += 1
         return response
 
@@ -146,11 +153,13 @@ class Digests:
             self._condition.notify()
 
     def read(self, entry: Any, response: Any) -> None:
-        """Append the configuration of one digest. Raises RpcError: UNIMPLEMENTED for a wildcard, as in the reference;
-        NOT_FOUND."""
-        if entry.digest_id == 0:
-            raise RpcError(code_pb2.UNIMPLEMENTED, "digest_id must be set when reading DigestEntry")
+        """Append the configuration of one digest, or of all that have one. Raises RpcError (NOT_FOUND)."""
         with self._condition:
+            if entry.digest_id == 0:
+                for each in self._digests.values():
+                    if each.config is not None:
+                        response.entities.add().digest_entry.CopyFrom(each.config)
+                return
             digest = self._find(entry.digest_id)
             if digest.config is None:
                 raise digest.not_configured()
@@ -166,10 +175,12 @@ class Digests:
             self._condition.notify()
 
     def acknowledge(self, message: Any) -> None:
+        """Take a DigestListAck. Raises RpcError (INVALID_ARGUMENT) for a digest that there is not."""
         with self._condition:
             digest = self._digests.get(message.digest_id)
-            if digest is not None:
-                digest.acknowledge(message.list_id)
+            if digest is None:
+                raise invalid(f"{message.digest_id} is not a valid digest id")
+            digest.acknowledge(message.list_id)
 
     def _find(self, digest_id: int) -> Digest:
         digest = self._digests.get(digest_id)
@@ -183,7 +194,7 @@ class Digests:
                 now = time.monotonic()
                 for digest in self._digests.values():
                     digest.expire(now)
-                    if digest.due(now):
+                    while digest.due(now):
                         self._send(digest.take(now))
                 deadlines = [deadline for digest in self._digests.values() if (deadline := digest.next_deadline())]
                 self._condition.wait(max(0.0, min(deadlines) - time.monotonic()) if deadlines else None)

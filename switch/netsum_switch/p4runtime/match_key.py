@@ -1,7 +1,6 @@
 """Converts match keys between FieldMatch messages and the core's match objects.
 
-The checks, their order and their texts are the reference's. Two are peculiar to it and kept because a controller sees
-them: what counts as a "don't care" range, and how many low bits of an LPM value must be zero, are judged on whole bytes.
+The order of the checks and their texts are the reference's.
 """
 
 from __future__ import annotations
@@ -27,19 +26,27 @@ def read_key(spec: TableSpec, entry: Any) -> tuple[MatchKey, int]:
         if entry.priority:
             raise invalid("Non-zero priority for default entry")
         return DEFAULT_KEY
+    key = read_match(spec, entry)
+    if not spec.needs_priority:
+        if entry.priority != 0:
+            raise invalid("Non-zero priority for non-ternary match")
+        return key, 0
+    if entry.priority == 0:
+        raise invalid("Zero priority for ternary match")
+    if entry.priority < 0:
+        raise invalid("A priority cannot be negative")
+    return key, entry.priority
+
+
+def read_match(spec: TableSpec, entry: Any) -> MatchKey:
+    """Match key of a TableEntry message. Raises RpcError (INVALID_ARGUMENT), which says what is wrong."""
     if len(entry.match) > len(spec.key):
         raise invalid("Too many fields in match key")
     given = {match.field_id: match for match in reversed(entry.match)}
     key = tuple(_read_field(field, given.get(field.id)) for field in spec.key)
     if sum(field.id in given for field in spec.key) != len(entry.match):
         raise invalid("Unknown field in match key")
-    if not spec.needs_priority:
-        if entry.priority > 0:
-            raise invalid("Non-zero priority for non-ternary match")
-        return key, 0
-    if entry.priority == 0:
-        raise invalid("Zero priority for ternary match")
-    return key, entry.priority
+    return key
 
 
 def write_key(spec: TableSpec, key: MatchKey, priority: int, entry: Any) -> None:
@@ -85,9 +92,7 @@ def _read_lpm(field: KeyField, match: Any) -> Match:
         raise invalid("Prefix length cannot be > bitwidth")
     if prefix_len == 0:
         raise invalid("Invalid reprsentation of 'don't care' LPM match, omit match field instead of using a prefix length of 0")
-    # The reference counts from the top of the first byte even if the field is narrower than its bytes.
-    zeros = _whole_bytes(field.width) * 8 - prefix_len
-    if value & (1 << zeros) - 1:
+    if value & (1 << field.width - prefix_len) - 1:
         raise invalid("Invalid LPM value, incorrect number of trailing zeros")
     return Lpm(value, prefix_len)
 
@@ -103,9 +108,7 @@ def _read_ternary(field: KeyField, match: Any) -> Match:
 
 def _read_range(field: KeyField, match: Any) -> Match:
     low, high = decode(match.low, field.width), decode(match.high, field.width)
-    # Judged on the bytes as sent: the reference takes 0..255 in one byte each as "don't care" at any width.
-    size = len(match.low)
-    if match.low == bytes(size) and match.high == b"\xff" * size:
+    if low == 0 and high == (1 << field.width) - 1:
         raise invalid(
             "Invalid representation of 'don't care' range match, omit match field instead of using low=0 and high=2**bitwidth-1"
         )
@@ -122,8 +125,7 @@ def _write_field(field: KeyField, match: Match, entry: Any) -> None:
             lpm = entry.match.add(field_id=field.id).lpm
             lpm.value, lpm.prefix_len = encode(match.value), match.prefix_len
     elif isinstance(match, Range):
-        # Left out if it covers all values of the field's whole bytes, as in the reference.
-        if match.low or match.high != (1 << _whole_bytes(field.width) * 8) - 1:
+        if match.low or match.high != (1 << field.width) - 1:
             range_ = entry.match.add(field_id=field.id).range
             range_.low, range_.high = encode(match.low), encode(match.high)
     elif match.mask:
@@ -132,7 +134,3 @@ def _write_field(field: KeyField, match: Match, entry: Any) -> None:
         else:
             ternary = entry.match.add(field_id=field.id).ternary
             ternary.value, ternary.mask = encode(match.value), encode(match.mask)
-
-
-def _whole_bytes(width: int) -> int:
-    return (width + 7) // 8

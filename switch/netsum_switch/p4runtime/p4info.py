@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-from google.rpc import code_pb2
 from netsum_p4runtime import p4info_pb2
 
-from netsum_switch.p4runtime.status import RpcError, invalid_id
+from netsum_switch.p4runtime.p4data import DataType
+from netsum_switch.p4runtime.p4info_check import check_ids
+from netsum_switch.p4runtime.status import invalid, invalid_id
 
 Spec = TypeVar("Spec")
 
@@ -87,13 +88,25 @@ class MeterSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RegisterSpec:
+    """A register, and the type of its cells."""
+
+    id: int
+    name: str
+    size: int
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
 class ProfileSpec:
-    """An action profile: the ids of its tables' actions; 0 is no limit to the weights of a group together."""
+    """An action profile: the ids of its tables' actions; 0 is no limit to its members, and to the weights of a group together."""
 
     id: int
     name: str
     max_group_size: int
     actions: frozenset[int]
+    size: int
+    with_selector: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +122,7 @@ class TableSpec:
     direct_counter: CounterSpec | None
     has_direct_meter: bool
     profile_id: int | None
+    is_const: bool
 
     @property
     def needs_priority(self) -> bool:
@@ -133,7 +147,9 @@ class P4Info:
     counters: dict[int, CounterSpec]
     digests: dict[int, DigestSpec]
     meters: dict[int, MeterSpec]
+    registers: dict[int, RegisterSpec]
     profiles: dict[int, ProfileSpec]
+    value_sets: frozenset[int]
     packet_in: tuple[Field, ...] | None
     packet_out: tuple[Field, ...] | None
 
@@ -143,7 +159,8 @@ class P4Info:
 
     @classmethod
     def parse(cls, message: Any) -> P4Info:
-        """Index a p4.config.v1.P4Info. Raises RpcError (UNKNOWN, the code of the reference) with what cannot be imported."""
+        """Index a p4.config.v1.P4Info. Raises RpcError (INVALID_ARGUMENT) with what cannot be imported."""
+        check_ids(message)
         try:
             direct_counters = _index(message.direct_counters, _counter)
             headers = {header.preamble.name: header for header in message.controller_packet_metadata}
@@ -153,12 +170,14 @@ class P4Info:
                 counters=_index(message.counters, lambda counter: _counter(counter, counter.size)),
                 digests=_index(message.digests, lambda digest: _digest(digest, message.type_info)),
                 meters=_index(message.meters, _meter),
+                registers=_index(message.registers, lambda register: _register(register, message.type_info)),
                 profiles=_index(message.action_profiles, lambda profile: _profile(profile, message)),
+                value_sets=frozenset(each.preamble.id for each in message.value_sets),
                 packet_in=_header(headers.get("packet_in")),
                 packet_out=_header(headers.get("packet_out")),
             )
         except ValueError as error:
-            raise RpcError(code_pb2.UNKNOWN, f"Error when importing p4info: {error}") from error
+            raise invalid(f"Error when importing p4info: {error}") from error
 
 
 def by_id(specs: Mapping[int, Spec], number: int) -> Spec:
@@ -180,6 +199,15 @@ def _meter(meter: Any) -> MeterSpec:
     return MeterSpec(meter.preamble.id, meter.preamble.name, meter.size)
 
 
+def _register(register: Any, type_info: Any) -> RegisterSpec:
+    name = register.preamble.name
+    try:
+        cell = DataType.parse(register.type_spec, type_info)
+    except ValueError as error:
+        raise ValueError(f"register {name}: {error}") from error
+    return RegisterSpec(register.preamble.id, name, register.size, cell)
+
+
 def _table(table: Any, direct_counters: dict[int, CounterSpec], message: Any) -> TableSpec:
     meters = {meter.preamble.id for meter in message.direct_meters}
     resources = list(table.direct_resource_ids)
@@ -193,6 +221,7 @@ def _table(table: Any, direct_counters: dict[int, CounterSpec], message: Any) ->
         direct_counter=next((direct_counters[id_] for id_ in resources if id_ in direct_counters), None),
         has_direct_meter=any(id_ in meters for id_ in resources),
         profile_id=table.implementation_id or None,
+        is_const=table.is_const_table,
     )
 
 
@@ -229,4 +258,5 @@ def _digest(digest: Any, type_info: Any) -> DigestSpec:
 def _profile(profile: Any, message: Any) -> ProfileSpec:
     tables = [table for table in message.tables if table.implementation_id == profile.preamble.id]
     actions = frozenset(ref.id for table in tables for ref in table.action_refs)
-    return ProfileSpec(profile.preamble.id, profile.preamble.name, profile.max_group_size, actions)
+    name, limits = profile.preamble.name, (profile.max_group_size, actions, profile.size)
+    return ProfileSpec(profile.preamble.id, name, *limits, profile.with_selector)

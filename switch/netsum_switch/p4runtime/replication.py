@@ -8,7 +8,7 @@ from typing import Any
 from google.rpc import code_pb2
 from netsum_p4runtime import p4runtime_pb2
 
-from netsum_switch.p4runtime.status import RpcError, check_type, invalid
+from netsum_switch.p4runtime.status import RpcError, check_type, encode, invalid
 from netsum_switch.replication import ReplicationEngine
 
 # The reference uses group ids from here on for its clone sessions.
@@ -18,6 +18,8 @@ MAX_SESSION = 1 << 15
 # Ports that BMv2's replication engine knows; it silently ignores others.
 _PORTS = 512
 
+_HIGHEST_INSTANCE = (1 << 16) - 1  # of egress_rid
+
 # Limits of simple_switch_grpc, clone sessions included: groups, and (group, replica id) pairs.
 MAX_GROUPS = 4096
 MAX_NODES = 4096
@@ -25,24 +27,25 @@ MAX_NODES = 4096
 
 @dataclass(frozen=True, slots=True, order=True)
 class ReplicaPort:
-    """A replica's port as it was written: `size` is 0 for the old `egress_port` field, else the bytes of `port`."""
+    """A replica's port. `is_bytes`: it was written to the field `port`, not to the old `egress_port`."""
 
-    size: int
     number: int
+    is_bytes: bool
 
 
 @dataclass(slots=True)
 class ReplicationGroup:
-    """Ports by replica id."""
+    """Ports by replica id, and what a controller attached to a multicast group."""
 
     ports: dict[int, set[ReplicaPort]]
+    metadata: bytes = b""
 
     def replicas(self) -> list[tuple[int, int]]:
         """(port, replica id) in the order in which copies are made, which is unspecified."""
         return [
             (number, rid)
             for rid in sorted(self.ports)
-            for number in sorted({port.number for port in self.ports[rid] if port.number < _PORTS})
+            for number in sorted(port.number for port in self.ports[rid] if port.number < _PORTS)
         ]
 
 
@@ -51,7 +54,6 @@ class Session:
     """A clone session: its replicas and the settings that are read back."""
 
     group: ReplicationGroup
-    class_of_service: int
     packet_length_bytes: int
 
 
@@ -96,11 +98,11 @@ class Replication:
         if update_type == p4runtime_pb2.Update.INSERT:
             if group_id in self._groups:
                 raise RpcError(code_pb2.ALREADY_EXISTS, "Multicast group already exists")
-            self._groups[group_id] = self._new_group(entry.replicas)
+            self._groups[group_id] = self._new_group(entry)
         elif group_id not in self._groups:
             raise RpcError(code_pb2.NOT_FOUND, "Multicast group does not exist")
         elif update_type == p4runtime_pb2.Update.MODIFY:
-            self._groups[group_id] = self._new_group(entry.replicas, self._groups[group_id])
+            self._groups[group_id] = self._new_group(entry, self._groups[group_id])
         else:
             del self._groups[group_id]
             self._engine.delete_group(group_id)
@@ -124,34 +126,35 @@ class Replication:
             del self._sessions[session_id]
             self._engine.delete_clone_session(session_id)
             return
-        group = self._new_group(entry.replicas, None if old is None else old.group)
-        if old is not None:  # as in the reference, a MODIFY whose settings are refused still changes the replicas
-            old.group = group
-            self._engine.set_clone_session(session_id, group.replicas())
         if entry.class_of_service:
             raise RpcError(code_pb2.UNIMPLEMENTED, "COS for clone sessions not supported yet")
-        if entry.packet_length_bytes & 0xFFFF:  # BMv2 cannot truncate clones; it keeps 16 bits of the length
-            raise RpcError(code_pb2.UNKNOWN, "Error when creating clone session in target")
-        self._sessions[session_id] = Session(group, entry.class_of_service, entry.packet_length_bytes)
-        self._engine.set_clone_session(session_id, group.replicas())
+        if entry.packet_length_bytes < 0:
+            raise invalid("packet_length_bytes cannot be negative")
+        group = self._new_group(entry, None if old is None else old.group)
+        self._sessions[session_id] = Session(group, entry.packet_length_bytes)
+        self._engine.set_clone_session(session_id, group.replicas(), entry.packet_length_bytes)
 
-    def _new_group(self, replicas: Any, old: ReplicationGroup | None = None) -> ReplicationGroup:
-        """The group that `replicas` describe, which replaces `old`. Raises RpcError: INVALID_ARGUMENT for an invalid
-        port or a duplicate replica; UNKNOWN if there is no room."""
+    def _new_group(self, entry: Any, old: ReplicationGroup | None = None) -> ReplicationGroup:
+        """The group that a message's replicas describe, which replaces `old`. Raises RpcError: INVALID_ARGUMENT or OUT_OF_RANGE
+        for a port or an instance that cannot be, or a duplicate replica; UNIMPLEMENTED for backup replicas; RESOURCE_EXHAUSTED if
+        there is no room."""
         ports: dict[int, set[ReplicaPort]] = {}
-        for replica in replicas:
+        for replica in entry.replicas:
             port = _read_port(replica)
+            if replica.instance > _HIGHEST_INSTANCE:
+                raise invalid(f"The instance of a replica is at most {_HIGHEST_INSTANCE}, not {replica.instance}")
             of_rid = ports.setdefault(replica.instance, set())
-            if port in of_rid:
+            if any(each.number == port.number for each in of_rid):
                 raise invalid("Duplicate replica in multicast group")
             of_rid.add(port)
+            _check_backups(replica)
         others = [*self._groups.values(), *(session.group for session in self._sessions.values())]
         if old is None and len(others) >= MAX_GROUPS:
-            raise RpcError(code_pb2.UNKNOWN, "Error when creating multicast group in target")
+            raise RpcError(code_pb2.RESOURCE_EXHAUSTED, f"There is room for {MAX_GROUPS} groups and clone sessions together")
         nodes = sum(len(group.ports) for group in others if group is not old)
         if nodes + len(ports) > MAX_NODES:
-            raise RpcError(code_pb2.UNKNOWN, "Error when modifying multicast group in target")
-        return ReplicationGroup(ports)
+            raise RpcError(code_pb2.RESOURCE_EXHAUSTED, f"There is room for {MAX_NODES} pairs of a group and an instance")
+        return ReplicationGroup(ports, getattr(entry, "metadata", b""))
 
     def _read_groups(self, group_id: int, response: Any) -> None:
         if group_id >= FIRST_RESERVED_GROUP:
@@ -161,6 +164,7 @@ class Replication:
         for each in [group_id] if group_id else sorted(self._groups):
             message = response.entities.add().packet_replication_engine_entry.multicast_group_entry
             message.multicast_group_id = each
+            message.metadata = self._groups[each].metadata
             _write_replicas(self._groups[each], message.replicas)
 
     def _read_sessions(self, session_id: int, response: Any) -> None:
@@ -170,7 +174,6 @@ class Replication:
             session = self._sessions[each]
             message = response.entities.add().packet_replication_engine_entry.clone_session_entry
             message.session_id = each
-            message.class_of_service = session.class_of_service
             message.packet_length_bytes = session.packet_length_bytes
             _write_replicas(session.group, message.replicas)
 
@@ -178,25 +181,34 @@ class Replication:
 def _read_port(replica: Any) -> ReplicaPort:
     kind = replica.WhichOneof("port_kind")
     if kind == "egress_port":
-        return ReplicaPort(0, replica.egress_port)
+        return ReplicaPort(replica.egress_port, is_bytes=False)
     if kind != "port":
         raise invalid("Missing port in multicast group replica")
     if not replica.port:
         raise invalid("Port must not be the empty string")
-    if len(replica.port) > 4:
-        # The reference's text, placeholder and all.
-        raise RpcError(code_pb2.UNIMPLEMENTED, "Got port of %d bytes, but only 4 bytes are supported")
-    number = int.from_bytes(replica.port, "big", signed=len(replica.port) == 4)
-    if number <= 0:
+    number = int.from_bytes(replica.port, "big")
+    if number >> 32:
+        raise RpcError(code_pb2.OUT_OF_RANGE, "A port has at most 32 bits")
+    if number == 0 or number >> 31:  # those from there on are P4Runtime's own: the CPU, recirculation
         raise invalid("Port must be non-negative.")
-    return ReplicaPort(len(replica.port), number)
+    return ReplicaPort(number, is_bytes=True)
+
+
+def _check_backups(replica: Any) -> None:
+    """Refuse backup replicas (P4Runtime 1.5), which are unknown fields of this version's messages. Raises RpcError
+    (UNIMPLEMENTED)."""
+    known = p4runtime_pb2.Replica()
+    known.CopyFrom(replica)
+    known.DiscardUnknownFields()
+    if known.SerializeToString() != replica.SerializeToString():
+        raise RpcError(code_pb2.UNIMPLEMENTED, "Backup replicas are not supported")
 
 
 def _write_replicas(group: ReplicationGroup, replicas: Any) -> None:
     for rid in sorted(group.ports):
         for port in sorted(group.ports[rid]):
             replica = replicas.add(instance=rid)
-            if port.size:
-                replica.port = port.number.to_bytes(port.size, "big")
+            if port.is_bytes:
+                replica.port = encode(port.number)
             else:
                 replica.egress_port = port.number

@@ -15,9 +15,9 @@ from google.rpc import code_pb2
 from netsum_p4runtime import p4runtime_pb2
 
 from netsum_switch.errors import SwitchError
-from netsum_switch.p4runtime.arbitration import MAX_CONNECTIONS, Arbitration, Connection, Outbox, election_value
-from netsum_switch.p4runtime.device import Device, no_pipeline
-from netsum_switch.p4runtime.status import RpcError, abort, batch_status, invalid, single_status
+from netsum_switch.p4runtime.arbitration import MAX_CONNECTIONS, Connection, Outbox, election_value
+from netsum_switch.p4runtime.device import Device
+from netsum_switch.p4runtime.status import RpcError, abort, batch_status, invalid, single_status, stream_error
 
 # The gRPC service: requests to the device, errors to statuses, one stream per controller.
 
@@ -32,15 +32,10 @@ MAX_STREAMS = 2 * MAX_CONNECTIONS
 
 
 class Servicer:
-    """P4Runtime for one device; its methods have the service's names.
-
-    Like the reference, it lets controllers connect to any device id, and finds no pipeline on others.
-    """
+    """P4Runtime for one device; its methods have the service's names."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._others: dict[int, Arbitration] = {}
-        self._lock = threading.Lock()
         self._streams = threading.BoundedSemaphore(MAX_STREAMS)
 
     def Capabilities(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802  # gRPC's names
@@ -50,23 +45,23 @@ class Servicer:
         log.debug("Write of %d updates", len(request.updates))
         results: list[RpcError | None] = []
         with _Errors(context):
-            self._require_primary(request)
-            results = self._require_device(request).write(request)
+            results = self._require_primary(request).write(request)
         if any(results):
             abort(context, batch_status(results))
         return p4runtime_pb2.WriteResponse()
 
     def Read(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+        results: list[RpcError | None] = []
         with _Errors(context):
-            yield from self._require_device(request).read(request)
+            responses, results = self._require_device(request).read(request)
+            yield from responses
+        if (first := next(filter(None, results), None)) is not None:  # for clients that show the status alone
+            abort(context, batch_status(results, first.message))
 
     def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
         with _Errors(context):
-            self._require_primary(request)
-            if request.device_id != self._device.device_id:
-                log.error("device id %d is requested, this is %d", request.device_id, self._device.device_id)
-                raise RpcError(code_pb2.UNKNOWN, "Error when trying to assign device")
-            self._device.set_config(request.action, request.config)
+            config = request.config if request.HasField("config") else None
+            self._require_primary(request).set_config(request.action, config)
             log.info("forwarding pipeline: %s", _Action.Name(request.action))
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
@@ -94,16 +89,15 @@ class Servicer:
     def _read_stream(self, messages: Iterator[bytes], outbox: Outbox) -> None:
         """Serve the requests of one stream; the outbox is closed when there are no more or one is refused."""
         connection: Connection | None = None
-        device_id = 0
         error: RpcError | None = None
         try:
-            for request in map(p4runtime_pb2.StreamMessageRequest.FromString, messages):
+            for request in map(_stream_message, messages):
                 if request.WhichOneof("update") == "arbitration":
-                    connection, device_id = self._arbitrate(request.arbitration, outbox, connection, device_id)
-                elif connection is not None and device_id == self._device.device_id:
+                    connection = self._arbitrate(request.arbitration, outbox, connection)
+                elif connection is not None:
                     self._from_controller(connection, request)
         except RpcError as refused:
-            error = refused
+            error = refused.with_traceback(None)  # which would keep the message, in a cycle, until the garbage is collected
         except (DecodeError, UnicodeDecodeError):  # the latter for a string that is not UTF-8
             error = invalid("not a StreamMessageRequest")
         except grpc.RpcError:
@@ -113,49 +107,53 @@ class Servicer:
             error = RpcError(code_pb2.INTERNAL, "internal error of the switch, see its log")
         finally:
             if connection is not None:
-                self._disconnect(connection, device_id)
+                self._device.arbitration.remove(connection)
             outbox.close(error)
 
-    def _arbitrate(self, update: Any, outbox: Outbox, connection: Connection | None, device_id: int) -> tuple[Connection, int]:
-        election_id = election_value(update.election_id)
-        if connection is None:
-            connection = Connection(election_id, outbox)
-            self._arbitration(update.device_id).add(connection)
-            return connection, update.device_id
-        if device_id != update.device_id:
-            # Ends the stream, and with it the connection that the caller holds.
-            raise RpcError(code_pb2.FAILED_PRECONDITION, "Invalid device id")
-        self._arbitration(device_id).update(connection, election_id)
-        return connection, device_id
+    def _arbitrate(self, update: Any, outbox: Outbox, connection: Connection | None) -> Connection:
+        """Take an arbitration update. Raises RpcError, which ends the stream."""
+        if (size := update.ByteSize()) > _MAX_ARBITRATION:
+            raise invalid(f"An arbitration update of {size} bytes; this switch takes {_MAX_ARBITRATION}: choose a shorter role")
+        election_id = election_value(update.election_id) if update.HasField("election_id") else None
+        if update.device_id != self._device.device_id:
+            if connection is not None:
+                raise RpcError(code_pb2.FAILED_PRECONDITION, "Invalid device id")
+            raise self._no_device(update.device_id)
+        if connection is not None and update.role.name != connection.role:
+            raise RpcError(code_pb2.FAILED_PRECONDITION, "A stream stays with its role: open another for another role")
+        if update.role.HasField("config"):
+            raise invalid("This switch knows no scheme of role configurations: leave role.config unset for full access")
+        if connection is not None:
+            self._device.arbitration.update(connection, election_id)
+            return connection
+        connection = Connection(update.role.name, election_id, outbox)
+        self._device.arbitration.add(connection)
+        return connection
 
     def _from_controller(self, connection: Connection, request: Any) -> None:
-        if request.WhichOneof("update") in ("packet", "digest_ack") and self._device.arbitration.is_primary(connection):
+        """Serve a stream message. What is wrong with it is reported on the stream, which goes on."""
+        if request.WhichOneof("update") is None:
+            return
+        try:
+            if not self._device.arbitration.is_primary(connection):
+                raise RpcError(code_pb2.PERMISSION_DENIED, "Not primary")
             self._device.stream_message(request)
+        except RpcError as refused:
+            connection.outbox.put(stream_error(refused, request))
 
-    def _arbitration(self, device_id: int) -> Arbitration:
-        if device_id == self._device.device_id:
-            return self._device.arbitration
-        with self._lock:
-            return self._others.setdefault(device_id, Arbitration(device_id))
-
-    def _disconnect(self, connection: Connection, device_id: int) -> None:
-        arbitration = self._arbitration(device_id)
-        arbitration.remove(connection)
-        with self._lock:
-            if arbitration.is_empty():
-                self._others.pop(device_id, None)
-
-    def _require_primary(self, request: Any) -> None:
-        with self._lock:
-            other = self._others.get(request.device_id) or Arbitration(request.device_id)
-        arbitration = self._device.arbitration if request.device_id == self._device.device_id else other
-        if not arbitration.may_write(request):
-            raise RpcError(code_pb2.PERMISSION_DENIED, "Not primary")
+    def _require_primary(self, request: Any) -> Device:
+        """The device, if the request is its primary's. Raises RpcError: NOT_FOUND or PERMISSION_DENIED."""
+        device = self._require_device(request)
+        device.arbitration.check_writer(request)
+        return device
 
     def _require_device(self, request: Any) -> Device:
         if request.device_id != self._device.device_id:
-            raise no_pipeline()
+            raise self._no_device(request.device_id)
         return self._device
+
+    def _no_device(self, number: int) -> RpcError:
+        return RpcError(code_pb2.NOT_FOUND, f"There is no device {number}: this is device {self._device.device_id}")
 
 
 _Action = p4runtime_pb2.SetForwardingPipelineConfigRequest.Action
@@ -184,6 +182,11 @@ _MAX_REQUEST = 256 << 20
 
 # Seconds for calls in progress to end; since they are cancelled, they need almost none.
 _STOPS = 5.0
+
+# Bytes of a message on the stream: a PacketOut has at most the longest frame, of 1 MiB. And of an arbitration update, whose role
+# is kept and sent to all controllers that have it.
+_MAX_STREAM_MESSAGE = 2 << 20
+_MAX_ARBITRATION = 64 << 10
 
 # Bytes of metadata that a call may bring; a failed Write sends an error for each of its updates there.
 _MAX_METADATA = 4 << 20
@@ -267,6 +270,13 @@ def _handlers(servicer: Servicer) -> Any:
             kind = stream if method.name == "Read" else unary
             methods[method.name] = kind(getattr(servicer, method.name), parse, _serialize)
     return grpc.method_handlers_generic_handler("p4.v1.P4Runtime", methods)
+
+
+def _stream_message(data: bytes) -> Any:
+    """A stream message. Raises RpcError if it is longer than any that means something, DecodeError if it is none."""
+    if len(data) > _MAX_STREAM_MESSAGE:
+        raise invalid(f"A stream message of {len(data)} bytes; this switch takes {_MAX_STREAM_MESSAGE}")
+    return p4runtime_pb2.StreamMessageRequest.FromString(data)
 
 
 def _serialize(message: Any) -> bytes:

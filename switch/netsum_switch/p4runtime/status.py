@@ -41,12 +41,13 @@ def invalid_id() -> RpcError:
     return invalid("Invalid P4 id")
 
 
-def batch_status(results: Sequence[RpcError | None]) -> Any:
-    """google.rpc.Status of a batch of updates: OK, or UNKNOWN with one p4.v1.Error per update, in order."""
+def batch_status(results: Sequence[RpcError | None], message: str = "") -> Any:
+    """google.rpc.Status of a batch of updates, or of what a ReadRequest asks for: OK, or UNKNOWN with one p4.v1.Error for each,
+    in order."""
     status = status_pb2.Status()
     if not any(results):
         return status
-    status.code = code_pb2.UNKNOWN
+    status.code, status.message = code_pb2.UNKNOWN, message
     for result in results:
         error = p4runtime_pb2.Error()
         if result is not None:
@@ -62,6 +63,21 @@ def batch_status(results: Sequence[RpcError | None]) -> Any:
 def single_status(error: RpcError) -> Any:
     """google.rpc.Status of a request that failed as a whole."""
     return status_pb2.Status(code=error.code, message=error.message)
+
+
+def stream_error(refused: RpcError, request: Any) -> Any:
+    """The StreamMessageResponse that reports what is wrong with a StreamMessageRequest, which it repeats."""
+    response = p4runtime_pb2.StreamMessageResponse()
+    error = response.error
+    error.canonical_code, error.message, error.space = refused.code, refused.message, ERROR_SPACE
+    kind = request.WhichOneof("update")
+    if kind == "packet":
+        error.packet_out.packet_out.CopyFrom(request.packet)
+    elif kind == "digest_ack":
+        error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
+    else:
+        error.other.other.CopyFrom(request.other)
+    return response
 
 
 def abort(context: Any, status: Any) -> NoReturn:
@@ -93,28 +109,24 @@ def by_type(update_type: int, insert: _Writer, modify: _Writer, delete: _Writer)
     return {update.INSERT: insert, update.MODIFY: modify, update.DELETE: delete}[update_type]
 
 
-# Entities that this switch does not serve, answered as simple_switch_grpc does, which does not serve them either.
+# Entities of no kind that there is.
 
 
-_NAMES = {"register_entry": "Register", "value_set_entry": "ValueSet"}
-
-
-def refuse(kind: str | None, operation: str) -> NoReturn:
-    """Refuse a read or write (``operation``: "reads" or "writes") of an entity of this kind, which is None if the
-    entity is empty. Always raises RpcError."""
-    if kind in _NAMES:
-        raise RpcError(code_pb2.UNIMPLEMENTED, f"{_NAMES[kind]} {operation} are not supported yet")
-    if kind == "extern_entry" and operation == "writes":
-        raise RpcError(code_pb2.UNIMPLEMENTED)
-    raise RpcError(code_pb2.UNKNOWN, "Incorrect entity type")
+def refuse(kind: str | None) -> NoReturn:
+    """Refuse an entity of this kind, which is None if the entity is empty. Always raises RpcError."""
+    if kind is None:
+        raise invalid("The entity is empty: set one of its fields")
+    raise invalid(f"The program has no {kind}: externs of other architectures do not run here")
 
 
 # P4Runtime's bytestrings: unsigned big-endian integers, canonical without leading zero bytes.
 
 
 def decode(data: bytes, width: int) -> int:
-    """Value of a bytestring of any length for a field of `width` bits. An empty one is 0, as in the reference. Raises
-    RpcError (INVALID_ARGUMENT) if the value needs more bits."""
+    """Value of a bytestring of any length but 0 for a field of `width` bits. Raises RpcError (INVALID_ARGUMENT) if it is empty,
+    or the value needs more bits."""
+    if not data:
+        raise invalid("Bytestring provided is empty")
     value = int.from_bytes(data, "big")
     if value >> width:
         raise invalid(f"Bytestring provided does not fit within {width} bits")

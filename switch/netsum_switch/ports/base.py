@@ -25,6 +25,14 @@ SOCKET_BUFFER = 4 << 20
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 
 
+# Bytes that an interface has not sent yet at which a port's packets wait in its egress queue, where the program has queues: as
+# many as a socket of simple_switch holds by the kernel's default (net.core.wmem_default), and as the kernel counts them.
+FULL = 212_992
+
+# <asm-generic/socket.h>, <linux/sock_diag.h>: where the bytes that a socket has not sent stand in what SO_MEMINFO gives.
+SO_MEMINFO, SENT_BYTES_AT = 55, 8
+
+
 class PortError(SwitchError):
     """A port cannot be opened or its description is wrong."""
 
@@ -62,6 +70,9 @@ class Port(Protocol):
 
     def send(self, frame: bytes) -> None:
         """Send one frame, or drop and count it if it cannot be sent now; never blocks."""
+
+    def is_full(self) -> bool:
+        """True if the interface has `FULL` bytes to send before it can take more."""
 
     def close(self) -> None:
         """Close the descriptor."""

@@ -252,6 +252,9 @@ class FaultyPort:
             self.inner.send(passed)
         self._schedule()
 
+    def is_full(self) -> bool:
+        return self.inner.is_full()
+
     def close(self) -> None:
         """Close the wire; held frames are lost."""
         with self._changed:

@@ -7,9 +7,20 @@ import errno
 import fcntl
 import socket
 import struct
+import sys
 
 from netsum_switch.ports import offloads
-from netsum_switch.ports.base import MAX_FRAME, TURN, PortCounters, PortError, enlarge_buffers, log
+from netsum_switch.ports.base import (
+    FULL,
+    MAX_FRAME,
+    SENT_BYTES_AT,
+    SO_MEMINFO,
+    TURN,
+    PortCounters,
+    PortError,
+    enlarge_buffers,
+    log,
+)
 
 # <linux/if_packet.h>; the socket module has none of these.
 _ETH_P_ALL = 0x0003
@@ -114,6 +125,10 @@ class PacketPort:
             return
         self.down = False
         counters.sent(frame)
+
+    def is_full(self) -> bool:
+        memory = self._sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 64)
+        return int.from_bytes(memory[SENT_BYTES_AT : SENT_BYTES_AT + 4], sys.byteorder) >= FULL
 
     def close(self) -> None:
         self._sock.close()

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import pytest
 
-from tests.switch.core.switches import Core, Reference, Switch
+from tests.switch.core.switches import Core, Form, Reference, Switch
 from tests.switch.harness import launch
 from tests.switch.harness.api import SwitchUnderTest
 from tests.switch.harness.controller import Controller
 
-StartProgram = Callable[[str], Switch]
+
+class StartProgram(Protocol):
+    """Starts a program of tests/switch/programs, in its JSON's form or another."""
+
+    def __call__(self, name: str, form: Form = bytes) -> Switch: ...
+
+
 KINDS = ("core", launch.BMV2)
 
 
@@ -41,8 +48,8 @@ def switch(request: pytest.FixtureRequest) -> Iterator[StartProgram]:
     with Controller(device.grpc_address).become_primary() as controller:
         started: list[Reference] = []
 
-        def start(name: str) -> Reference:
-            started.append(Reference(device, controller, name))
+        def start(name: str, form: Form = bytes) -> Reference:
+            started.append(Reference(device, controller, name, form))
             return started[-1]
 
         yield start

@@ -6,7 +6,7 @@ A test writes entries and groups by name and says which frames come out when one
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from netsum_p4runtime import p4runtime_pb2 as p4rt
@@ -17,6 +17,8 @@ from tests.switch.harness.api import PORTS, SILENCE, SwitchUnderTest
 from tests.switch.harness.controller import DELETE, INSERT, PROGRAMS, Controller, Program
 
 Frames = list[tuple[int, bytes]]
+Form = Callable[[bytes], bytes]
+"""Makes other JSON of a program's."""
 Replicas = Sequence[tuple[int, int]]
 
 
@@ -75,8 +77,8 @@ class Switch(Protocol):
 class Core:
     """The core in this process."""
 
-    def __init__(self, name: str) -> None:
-        self.pipeline = load(name)
+    def __init__(self, name: str, form: Form = bytes) -> None:
+        self.pipeline = load_pipeline(form((PROGRAMS / f"{name}.json").read_bytes()))
 
     def insert(self, table: str, match: Sequence[Match], action: str, *params: int, priority: int = 0) -> None:
         found = self.pipeline.tables[full_name(self.pipeline.tables, table)]
@@ -95,10 +97,11 @@ class Core:
 class Reference:
     """simple_switch_grpc, through P4Runtime."""
 
-    def __init__(self, switch: SwitchUnderTest, controller: Controller, name: str) -> None:
+    def __init__(self, switch: SwitchUnderTest, controller: Controller, name: str, form: Form = bytes) -> None:
         self._switch = switch
         self._controller = controller
         self._program = Program(name)
+        self._program.json = form(self._program.json)
         self._made: list[Any] = []
         controller.push(self._program)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from typing import NamedTuple
@@ -113,6 +114,63 @@ def test_hashes(switch: StartProgram) -> None:
     assert result.ccitt == crc16(b"\x00\x07\x40")
     assert result.same == DST
     assert result.bounded == zlib.crc32(addresses) % 10 + 1000
+
+
+PRIMES = (11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261)
+
+
+def xxh64(data: bytes) -> int:
+    """XXH64 with the seed 0, after its specification."""
+    first, second, third, fourth, fifth = PRIMES
+
+    def rotated(value: int, distance: int) -> int:
+        value %= 1 << 64
+        return (value << distance | value >> 64 - distance) % (1 << 64)
+
+    def mixed(lane: int, word: bytes) -> int:
+        return rotated(lane + int.from_bytes(word, "little") * second, 31) * first % (1 << 64)
+
+    total, rest = fifth, data
+    if len(data) >= 32:
+        lanes = [first + second, second, 0, -first]
+        while len(rest) >= 32:
+            lanes = [mixed(lane, rest[8 * at : 8 * at + 8]) for at, lane in enumerate(lanes)]
+            rest = rest[32:]
+        total = sum(rotated(lane, distance) for lane, distance in zip(lanes, (1, 7, 12, 18), strict=True))
+        for lane in lanes:
+            total = (total ^ mixed(0, lane.to_bytes(8, "little"))) * first + fourth
+    total += len(data)
+    while len(rest) >= 8:
+        total, rest = rotated(total ^ mixed(0, rest[:8]), 27) * first + fourth, rest[8:]
+    if len(rest) >= 4:
+        total, rest = rotated(total ^ int.from_bytes(rest[:4], "little") * first, 23) * second + third, rest[4:]
+    for byte in rest:
+        total = rotated(total ^ byte * fifth, 11) * first
+    total %= 1 << 64
+    total = (total ^ total >> 33) * second % (1 << 64)
+    total = (total ^ total >> 29) * third % (1 << 64)
+    return total ^ total >> 32
+
+
+def test_the_model_of_xxh64() -> None:
+    assert xxh64(b"") == 0xEF46DB3751D8E999  # the value that xxHash's authors give
+
+
+@pytest.mark.parametrize("algorithm", ["xxh64", "bmv2_hash"])
+@pytest.mark.parametrize("times", [1, 2, 5, 13])
+def test_xxh64(switch: StartProgram, algorithm: str, times: int) -> None:
+    """Over 8 bytes, and 10 bytes, many times; of the oldest programs."""
+
+    def form(text: bytes) -> bytes:
+        document = json.loads(text)
+        for calculation in document["calculations"]:
+            if calculation["algo"] == "crc32":
+                calculation |= {"algo": algorithm, "input": calculation["input"] * times}
+        return json.dumps(document).encode()
+
+    result, _ = run(switch("calculations", form), ipv4(INNER, 4) + struct.pack(">I", 0xDEADBEEF) + PAYLOAD)
+    assert result.bounded == xxh64(struct.pack(">II", SRC, DST) * times) % 10 + 1000
+    assert result.crc32 == xxh64(bits(*[(SRC, 32), (DST, 32), (0x155, 9)] * times)) & 0xFFFFFFFF
 
 
 def test_random_numbers_are_in_their_range(switch: StartProgram) -> None:

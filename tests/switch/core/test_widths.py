@@ -175,3 +175,17 @@ def test_division_by_0_ends_the_packet_at_any_width() -> None:
         assert result_of(pipeline, width, packet)[0] == 3
         with pytest.raises(SwitchError, match="a division by 0"):
             pipeline.process(1, ethernet() + packed(operands, {"a": 7, "b": 0}))
+
+
+@pytest.mark.parametrize("op", ["<<", ">>"])
+@pytest.mark.parametrize("width", [8, 64, 600])
+def test_a_shift_by_a_difference(op: str, width: int) -> None:
+    """A negative distance, which ends simple_switch, is 0."""
+    operands = [("a", width), ("b", 8)]
+    pipeline = load_pipeline(program(operands, width, operation(op, field("a"), operation("-", field("b"), constant(3)))))
+    chance = random.Random(width)
+    for distance in (0, 2, 3, 4, 10, 255):
+        value = chance.getrandbits(width)
+        packet = packed(operands, {"a": value, "b": distance})
+        expected = OPERATORS[op](value, max(0, distance - 3)) & (1 << width) - 1
+        assert result_of(pipeline, width, packet)[0] == expected

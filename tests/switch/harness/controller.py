@@ -222,9 +222,14 @@ def uint128(value: int) -> Any:
 
 
 def refusal(call: Callable[..., Any], *arguments: Any) -> tuple[grpc.StatusCode, str]:
-    """Code and text with which a call is refused."""
+    """Code and text with which a call is refused or, where the status has an error for each part of the request, the only part
+    that is. (simple_switch_grpc ends a Read with the error of an entity.)"""
     with pytest.raises(grpc.RpcError) as error:
         call(*arguments)
+    if error.value.code() is grpc.StatusCode.UNKNOWN:
+        parts = [(code, text) for code, text, _ in details(error.value) if code]
+        if len(parts) == 1:
+            return next(each for each in grpc.StatusCode if each.value[0] == parts[0][0]), parts[0][1]
     return error.value.code(), error.value.details()
 
 

@@ -15,6 +15,7 @@ from netsum_p4runtime import p4runtime_pb2 as p4rt
 
 from tests.switch.harness import launch
 from tests.switch.harness.api import SwitchUnderTest
+from tests.switch.harness.contract import PRIMARY, World
 from tests.switch.harness.controller import DELETE, Controller, Program
 
 StartSwitch = Callable[[str], SwitchUnderTest]
@@ -89,6 +90,17 @@ def controller(p4rt_switch: SwitchUnderTest, program: Program) -> Iterator[Contr
         controller.push(program)
         yield controller
         clear_replication(controller)
+
+
+@pytest.fixture
+def world(p4rt_switch: SwitchUnderTest, program: Program) -> Iterator[World]:
+    """The switch of a row of the contract, with a fresh `program` and a primary controller."""
+    with World(p4rt_switch) as world:
+        world.open(PRIMARY, 1).become_primary().push(program)
+        yield world
+        with contextlib.suppress(grpc.RpcError):  # simple_switch_grpc takes no program while another is saved only
+            world.primary.set_config(p4rt.SetForwardingPipelineConfigRequest.COMMIT)
+        clear_replication(world.primary)
 
 
 def clear_replication(controller: Controller) -> None:

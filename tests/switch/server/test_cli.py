@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,11 @@ from netsum_p4runtime import p4runtime_pb2_grpc
 from netsum_switch.cli import parse
 
 from tests.controller.certificates import make_certificates
+from tests.switch.harness import launch
+from tests.switch.harness.bmv2 import ProcessUnderTest
 from tests.switch.harness.controller import INSERT, PROGRAMS, Controller, Program
 from tests.switch.harness.frames import frame
-from tests.threads import PATIENCE
+from tests.threads import PATIENCE, until
 
 
 class Process:
@@ -159,13 +164,105 @@ def test_old_controllers_wrap_the_json(start: Any) -> None:
         assert len(controller.read(program.entry("const_table", {}))) == 2
 
 
+LINE = r"\[\d\d:\d\d:\d\d\.\d{3}\] \[netsum_switch\] \[I\] \[thread \d+\] stopped by SIGTERM\n"
+
+
 def test_logs(start: Any, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    process = start("--no-p4", "--log-file", str(log), "--", "--grpc-server-addr", "127.0.0.1:0")
+    """In simple_switch_grpc's form, and in the file that it would write."""
+    process = start("--no-p4", "--log-file", str(tmp_path / "log"), "--log-flush", "--", "--grpc-server-addr", "127.0.0.1:0")
     assert process.stop()[0] == 0
-    assert "INFO netsum_switch: stopped by SIGTERM" in log.read_text()
+    assert re.fullmatch(LINE, (tmp_path / "log.txt").read_text())
     process = start("--no-p4", "--log-console", "--log-level", "info", "--", "--grpc-server-addr", "127.0.0.1:0")
-    assert "stopped by SIGTERM" in process.stop()[1]
+    assert re.search(LINE, process.stop()[1])
+
+
+@pytest.mark.parametrize(("kept", "found"), [(2, {"log.txt": 3, "log.1.txt": 4, "log.2.txt": 4}), (0, {"log.txt": 3})])
+def test_log_files_are_rotated(tmp_path: Path, kept: int, found: dict[str, int]) -> None:
+    """15 lines of some 52 bytes, of which 4 fit a file."""
+    script = (
+        "import sys, logging; from netsum_switch import logs\n"
+        f"logs.to_file(sys.argv[1], 'trace', 240, {kept})\n"
+        "for number in range(15): logging.getLogger('netsum_switch').info('%02d', number)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "log")], check=True)
+    texts = {path.name: path.read_text().splitlines() for path in tmp_path.iterdir()}
+    assert {name: len(lines) for name, lines in texts.items()} == found
+    assert [line[-2:] for line in texts["log.txt"]] == ["12", "13", "14"]
+
+
+SILENT = ["--no-p4", "--log-console"]
+WARNINGS = [
+    (["--no-p4", "--nanolog", "ipc:///tmp/x"], "--nanolog ipc:///tmp/x is ignored: there is no nanomsg event logger"),
+    (["--no-p4", "--debugger"], "--debugger and --debugger-addr are ignored: there is no debugger"),
+    (["--no-p4", "--debugger-addr", "ipc:///tmp/x"], "--debugger and --debugger-addr are ignored: there is no debugger"),
+    (["--no-p4", "--log-flush"], "Ignoring --log-flush option because --log-file not specified"),
+    (["--no-p4", "--log-file-max-size", "5"], "Ignoring --log-file-max-size option because --log-file not specified"),
+    (["--no-p4", "--log-file-max-files", "0"], "Ignoring --log-file-max-files option because --log-file not specified"),
+    (["--no-p4", "prog.json"], "ignoring input config as '--no-p4' was used"),
+    (["--no-p4", "--dump-packet-data", "9"], "--dump-packet-data is ignored: it needs --log-console or --log-file"),
+    ([*SILENT, "-L", "warn", "--dump-packet-data", "9"], "--dump-packet-data is ignored: it needs --log-console or --log-file"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WARNINGS)
+def test_what_is_ignored_is_said_once(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parse(arguments)
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"Warning: {message}")
+
+
+@pytest.mark.parametrize("arguments", [SILENT, [*SILENT, "--dump-packet-data", "9"], ["--no-p4", "--pcap"], [*SILENT, "-Linfo"]])
+def test_what_is_not_ignored_is_not_warned_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    parse(arguments)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("kind", [pytest.param("embedded", marks=pytest.mark.root), launch.BMV2])
+def test_port_511_for_controllers(kind: str) -> None:
+    """It drops what ingress sends there, as it is the drop port as well. What controllers send comes from there, and copies reach
+    them."""
+    program = Program("contract")
+    with ExitStack() as undo:
+        switch = ProcessUnderTest(kind, cpu_port=511)
+        undo.callback(switch.close)
+        controller = undo.enter_context(Controller(switch.grpc_address)).become_primary()
+        controller.push(program)
+        to_511 = program.entry("exact_table", {1: b"\x02"}, program.action("forward", b"\x01\xff"))
+        controller.write(INSERT, program.forwarding(), to_511)
+        # The program knows a PacketOut by another port: to it, this begins with an address.
+        controller.packet_out(b"\x00\x01" + bytes(62), {1: b"\x00"})
+        assert switch.recv(2) == b"\x00" * 5 + b"\x01" + bytes(62)
+        group = p4rt.Entity()
+        copies = group.packet_replication_engine_entry.multicast_group_entry
+        copies.multicast_group_id = 7
+        copies.replicas.add(egress_port=511, instance=1)
+        controller.write(INSERT, group)
+        controller.write(INSERT, program.entry("exact_table", {1: b"\x03"}, program.action("multicast", b"\x07")))
+        switch.send(1, frame(2))  # dropped
+        switch.send(1, frame(3))
+        assert controller.next("packet").payload[:2] == frame(3)[4:6]  # behind the metadata
+
+
+def test_a_link_in_the_place_of_simple_switch_grpc(tmp_path: Path) -> None:
+    """With the tutorials' options."""
+    installed = Path(sys.executable).with_name("netsum-switch")
+    (tmp_path / "simple_switch_grpc").symlink_to(installed)
+    ready = tmp_path / "ready.json"
+    command = f"simple_switch_grpc -i 1@udp:127.0.0.1:0 --pcap {tmp_path} --nanolog ipc:///tmp/bm-0-log.ipc --device-id 0"
+    command += f" {PROGRAMS}/contract.json --log-console --thrift-port 9090 --ready-file {ready}"
+    command += " -- --grpc-server-addr 127.0.0.1:0 --cpu-port 510 --priority-queues 8"
+    environment = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    process = subprocess.Popen(command.split(), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until(lambda: ready.exists() or process.poll() is not None)
+        process.terminate()
+        output, error = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 0, error
+    assert "P4Runtime server listening on" in output
+    assert error == "Warning: --nanolog ipc:///tmp/bm-0-log.ipc is ignored: there is no nanomsg event logger\n"
+    assert {path.name for path in tmp_path.glob("*.pcap")} == {"port1_in.pcap", "port1_out.pcap"}
 
 
 def test_taken_address(start: Any) -> None:
@@ -190,7 +287,7 @@ ERRORS = [
     ([str(PROGRAMS / "contract.json"), "--p4info", "/no/such.txtpb"], "cannot read /no/such.txtpb"),
     ([str(PROGRAMS / "contract.json"), "--p4info", __file__], "not a p4info in text format"),
     (["--no-p4", "--ready-file", "/no/such/folder/ready"], "cannot write /no/such/folder/ready"),
-    (["--no-p4", "--log-file", "/no/such/folder/log"], "cannot write /no/such/folder/log"),
+    (["--no-p4", "--log-file", "/no/such/folder/log"], "cannot write /no/such/folder/log.txt"),
     (
         ["--no-p4", "--", "--grpc-server-ssl", "--grpc-server-cert", "/no/cert", "--grpc-server-key", "/no/key"],
         "cannot read /no/key",
@@ -215,6 +312,9 @@ USAGE = [
     ["--no-p4", "--log-level", "loud"],
     ["--no-p4", "--device-id", "x"],
     ["--no-p4", "--log-console", "--log-file", "x"],
+    ["--no-p4", "--log-file", "x", "--log-file-max-size", "0"],
+    ["--no-p4", "--pcap", "/no/such/folder"],
+    ["--no-p4", "--dump-packet-data", "-1"],
     ["--no-p4", "--p4info", "x"],
     ["--no-p4", "--", "--cpu-port", "0"],
     ["--no-p4", "--", "--cpu-port", "512"],
@@ -248,6 +348,12 @@ def test_help_tells_of_both_halves(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--device-id" in text
     assert "--grpc-server-addr" in text
     assert "accepted and ignored: there is no Thrift server" in " ".join(text.split())
+
+
+def test_json_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        parse(["--json-version"])
+    assert (error.value.code, capsys.readouterr().out) == (0, "2.24\n")
 
 
 @pytest.mark.parametrize("client_auth", [False, True])

@@ -74,7 +74,8 @@ def test_one_sample_a_list(controller: Controller, program: Program, p4rt_switch
 
 
 def test_a_full_list(controller: Controller, program: Program, p4rt_switch: SwitchUnderTest) -> None:
-    learning(controller, program, size=3)
+    timeout = 0 if p4rt_switch.kind == "bmv2" else LONG  # no timeout; in the specification, 0 is at once
+    learning(controller, program, size=3, timeout=timeout)
     teach(p4rt_switch, 1, 2)
     assert controller.none_within(SILENCE)
     teach(p4rt_switch, 2, 3)  # what waits already is not added again
@@ -138,6 +139,3 @@ def test_refused(controller: Controller, program: Program) -> None:
     absent = "9 is not a valid digest id"
     assert controller.refused(INSERT, entity) == (code_pb2.NOT_FOUND, absent)
     assert refusal(controller.read, entity) == (StatusCode.NOT_FOUND, absent)
-    entity.digest_entry.digest_id = 0
-    refused = refusal(controller.read, entity)
-    assert refused == (StatusCode.UNIMPLEMENTED, "digest_id must be set when reading DigestEntry")

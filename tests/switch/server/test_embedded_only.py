@@ -9,9 +9,7 @@ from contextlib import ExitStack
 
 import grpc
 import pytest
-from google.rpc import code_pb2
 from grpc import StatusCode
-from netsum_p4runtime import p4info_pb2
 from netsum_p4runtime import p4runtime_pb2 as p4rt
 from netsum_p4runtime.p4runtime_pb2_grpc import P4RuntimeStub
 from netsum_switch.p4runtime import device
@@ -62,7 +60,12 @@ def test_verify_loads_the_json(controller: Controller, program: Program) -> None
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("tables", "table X is not"), ("counters", "counter X is not"), ("actions", "action X is not")],
+    [
+        ("tables", "table X is not"),
+        ("counters", "counter X is not"),
+        ("actions", "action X is not"),
+        ("registers", "register X is not"),
+    ],
 )
 def test_p4info_of_another_program(controller: Controller, program: Program, kind: str, message: str) -> None:
     config = program.config()
@@ -76,25 +79,6 @@ def test_p4info_with_another_key(controller: Controller, program: Program) -> No
     config = program.config()
     config.p4info.tables[0].match_fields[0].bitwidth = 32
     assert "has another key" in refusal(controller.set_config, Set.VERIFY, config)[1]
-
-
-def test_reconcile_is_refused_by_name(controller: Controller, program: Program) -> None:
-    code, message = refusal(controller.push, program, Set.RECONCILE_AND_COMMIT)
-    assert code is StatusCode.UNIMPLEMENTED
-    assert message.startswith("RECONCILE_AND_COMMIT is not supported")
-
-
-def test_idle_timeouts_are_refused_by_name(controller: Controller, program: Program) -> None:
-    config = program.config()
-    table = next(each for each in config.p4info.tables if each.preamble.alias == "lpm_table")
-    table.idle_timeout_behavior = p4info_pb2.Table.NOTIFY_CONTROL
-    controller.set_config(Set.VERIFY_AND_COMMIT, config)
-    text = "This switch does not support idle timeouts"
-    entity = program.marking("lpm_table", {}, 1, idle_timeout_ns=10**9)
-    assert controller.refused(INSERT, entity) == (code_pb2.UNIMPLEMENTED, text)
-    question = program.entry("lpm_table", {})
-    question.table_entry.time_since_last_hit.SetInParent()
-    assert refusal(controller.read, question) == (StatusCode.UNIMPLEMENTED, text)
 
 
 def test_large_reads_come_in_pieces(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:

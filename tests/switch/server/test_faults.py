@@ -42,6 +42,9 @@ class Wire:
     def send(self, frame: bytes) -> None:
         self.sent.append(frame)
 
+    def is_full(self) -> bool:
+        return False
+
     def close(self) -> None:
         os.close(self._descriptor)
 

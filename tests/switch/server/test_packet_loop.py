@@ -20,6 +20,7 @@ from netsum_switch.ports.base import enlarge_buffers
 from netsum_switch.ports.faulty import FaultyPort, Rates
 from netsum_switch.ports.packet import PacketPort
 from netsum_switch.ports.udp import Address, UdpPort
+from netsum_switch.queues import QueueOptions
 from netsum_switch.table import Exact
 
 from tests.switch.core.switches import Core
@@ -64,8 +65,8 @@ def address(sock: socket.socket) -> Address:
     return found
 
 
-def running(undo: ExitStack, pipeline: Pipeline, *ports: Port) -> DataPlane:
-    dataplane = DataPlane(ports)
+def running(undo: ExitStack, pipeline: Pipeline, *ports: Port, queues: QueueOptions | None = None) -> DataPlane:
+    dataplane = DataPlane(ports, queues=queues)
     undo.callback(dataplane.stop)
     dataplane.swap(pipeline)
     dataplane.start()

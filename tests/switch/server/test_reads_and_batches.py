@@ -39,21 +39,6 @@ def test_nothing_asked_and_nothing_written(controller: Controller) -> None:
     controller.write_updates([])
 
 
-def test_what_was_read_before_an_error_is_sent(controller: Controller, program: Program) -> None:
-    controller.write(INSERT, program.forwarding(1))
-    bad = p4rt.Entity()
-    bad.table_entry.table_id = 1
-    received: list[Any] = []
-    with pytest.raises(grpc.RpcError) as error:
-        received.extend(  # the responses before the error, then the error
-            entity
-            for response in controller.responses_to_read(program.entry("exact_table", {}), bad, program.forwarding(1))
-            for entity in response.entities
-        )
-    assert (error.value.code(), error.value.details()) == (StatusCode.INVALID_ARGUMENT, "Invalid P4 id")
-    assert received in ([], [program.forwarding(1)])  # list.extend may or may not keep what came before
-
-
 def test_a_batch_goes_on_after_an_error(controller: Controller, program: Program) -> None:
     good, bad, missing, other = (program.forwarding(dst) for dst in (1, 3, 9, 2))
     bad.table_entry.action.action.action_id = 1
@@ -99,17 +84,7 @@ def entity_of(kind: str, **fields: Any) -> Any:
     return entity
 
 
-def test_registers_are_not_served(controller: Controller, program: Program) -> None:
-    entity = entity_of("register_entry", register_id=program.ids["last"])
-    unimplemented = code_pb2.UNIMPLEMENTED
-    assert controller.refused(MODIFY, entity) == (unimplemented, "Register writes are not supported yet")
-    assert refusal(controller.read, entity) == (StatusCode.UNIMPLEMENTED, "Register reads are not supported yet")
-
-
 NOT_SERVED = [
-    ("value_set_entry", (code_pb2.UNIMPLEMENTED, "ValueSet writes are not supported yet"),
-     (StatusCode.UNIMPLEMENTED, "ValueSet reads are not supported yet")),
-    ("extern_entry", (code_pb2.UNIMPLEMENTED, ""), (StatusCode.UNKNOWN, "Incorrect entity type")),
     ("meter_entry", (INVALID, "Invalid P4 id"), None),
     ("action_profile_member", (INVALID, "Invalid P4 id"), None),
     ("action_profile_group", (INVALID, "Invalid P4 id"), None),
@@ -142,12 +117,6 @@ def test_entities_that_this_program_has_not(
 def test_reading_unknown_ids(controller: Controller, kind: str, field: str) -> None:
     invalid = (StatusCode.INVALID_ARGUMENT, "Invalid P4 id")
     assert refusal(controller.read, entity_of(kind, **{field: 12345})) == invalid
-
-
-def test_no_entity_at_all(controller: Controller) -> None:
-    unknown = "Incorrect entity type"
-    assert controller.refused(INSERT, p4rt.Entity()) == (code_pb2.UNKNOWN, unknown)
-    assert refusal(controller.read, p4rt.Entity()) == (StatusCode.UNKNOWN, unknown)
 
 
 def test_aging_is_not_served_for_tables_without_it(controller: Controller, program: Program) -> None:
