@@ -14,6 +14,7 @@ BIN   := .venv/bin
 READY := .venv/.ready
 TESTS := .venv/.ready-tests
 SHELL_PACKAGES := .venv-shell/.ready
+CLIENTS := .venv-finsy/.ready .venv-ptf/.ready
 TRAINING := .venv-training/.ready
 TORCH_VERSIONS := .venv-torch-oldest/.ready .venv-torch-newest/.ready
 # The system tests run from the checkout; no wheel has them.
@@ -46,7 +47,7 @@ $(READY): pyproject.toml scripts/setup scripts/pip_install.py
 $(TESTS): $(READY)
 	@scripts/setup tests
 
-$(SHELL_PACKAGES) $(TRAINING) $(TORCH_VERSIONS): .venv-%/.ready: scripts/environment $(TESTS)
+$(SHELL_PACKAGES) $(CLIENTS) $(TRAINING) $(TORCH_VERSIONS): .venv-%/.ready: scripts/environment $(TESTS)
 	@scripts/environment $*
 
 setup: $(READY)  ## virtual environment, Debian packages (as root or with sudo), Python packages that the commands need
@@ -64,7 +65,7 @@ test: $(TESTS) $(SHELL_PACKAGES)  ## what finds ordinary mistakes, in minutes: l
 quick-tests: $(TESTS) $(SHELL_PACKAGES)
 	@$(PYTEST) -n $(call testers,2) -m "not (full or explore)" $(ARGS)
 
-test-all: test $(TRAINING)  ## all but the hours of `make explore`: `make test`, the tests marked `full`, and properties on more examples
+test-all: test $(CLIENTS) $(TRAINING)  ## all but the hours of `make explore`: `make test`, the tests marked `full`, and properties on more examples
 	@$(PYTEST) -n $(call testers,1) -m "(full or hypothesis) and not explore" --hypothesis-profile thorough $(ARGS)
 
 coverage: $(TESTS)  ## branch coverage of the product by the tests of `make test`, file by file

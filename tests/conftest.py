@@ -74,6 +74,13 @@ NEEDED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: (ROOT / ".venv-shell" / ".ready").exists() or importlib.util.find_spec("p4runtime_sh"),
         "p4runtime-shell is not installed: run scripts/environment shell",
     ),
+    "finsy": ((ROOT / ".venv-finsy" / ".ready").exists, "finsy is not installed: run scripts/environment finsy"),
+    "ptf": ((ROOT / ".venv-ptf" / ".ready").exists, "PTF is not installed: run scripts/environment ptf"),
+    "tutorials": (
+        lambda: Path(os.environ.get("NETSUM_TUTORIALS") or "/nowhere", "exercises").is_dir() and NEEDED["ptf"][0](),
+        "NETSUM_TUTORIALS names no copy of p4lang/tutorials (git clone https://github.com/p4lang/tutorials), or PTF is not "
+        "installed (scripts/environment ptf)",
+    ),
 }
 """What a test may need of a machine, by the marker that says so: whether it is there, and what to do where it is not."""
 
