@@ -349,12 +349,13 @@ def write_ingress(module: Module) -> None:
     writer = PacketWriter(module, "ingress", parameters)
     out, lowered = writer.out, module.lowered
     writer.begin("%frame", "%size", "%port")
-    writer.set_standard("packet_length", "%size")
-    writer.set_standard("instance_type", "%instance")
     # Metadata of packets that start over is 0, unless kept.
     with out.when(out.compare("eq", 64, "%instance", NORMAL)):
         writer.set_time("ingress_global_timestamp")
     writer.restore("%list", "%kept")
+    # These are never kept, also not by a field list with all of standard_metadata (P4_14).
+    writer.set_standard("packet_length", "%size")
+    writer.set_standard("instance_type", "%instance")
     writer.call("parse")
     writer.call("verify")
     writer.call("control_ingress")

@@ -225,6 +225,22 @@ def test_recirculate_may_be_called_in_ingress(switch: StartProgram) -> None:
     assert test_replication.run(device, 4, 3, 3) == [(3, again, test_replication.frame(4, 3, src=2))]
 
 
+def keep_standard_metadata(document: Json) -> None:
+    """All of standard_metadata in every field list, as a P4_14 program with `standard_metadata` in a list has it."""
+    kind = next(each for each in document["header_types"] if each["name"] == "standard_metadata")
+    for each in document["field_lists"]:
+        each["elements"] += [{"type": "field", "value": ["standard_metadata", field[0]]} for field in kind["fields"]]
+
+
+@pytest.mark.parametrize("operation", [4, 9], ids=["resubmit", "recirculate"])
+def test_a_field_list_with_all_of_standard_metadata(switch: StartProgram, operation: int) -> None:
+    """It keeps the ingress port, but neither the instance type, else the packet would start over for ever, nor the length."""
+    device = switch("replication", form_of(keep_standard_metadata))
+    size = test_replication.SIZE + (test_replication.TRACE.size if operation == 9 else 0)
+    again = test_replication.Trace(test_replication.NORMAL, 3, 0, 2, size, 0x11, 0x77, 34)
+    assert test_replication.run(device, operation, 3, 3) == [(3, again, test_replication.frame(operation, 3))]
+
+
 REQUIRED = ("ingress_port", "egress_spec", "egress_port", "instance_type", "packet_length")
 
 
