@@ -22,8 +22,7 @@ def copy(tmp_path: Path) -> Path:
         shutil.copytree(ROOT / part, tmp_path / part)
     write_files(tmp_path, PAGE)
     for name in ("forward.diff", "ids.diff"):
-        with (tmp_path / name).open() as change:
-            subprocess.run(["patch", "--strip=1", "--fuzz=0"], cwd=tmp_path, stdin=change, check=True, capture_output=True)
+        subprocess.run(["git", "apply", name], cwd=tmp_path, check=True)
     return tmp_path
 
 
