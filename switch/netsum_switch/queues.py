@@ -16,11 +16,10 @@ from functools import partial
 from typing import Protocol
 
 from netsum_switch.errors import SwitchError
-from netsum_switch.native.layout import PRIORITIES, QUEUE_BYTES, QUEUES_BYTES, WAITING_AT
+from netsum_switch.native.layout import PORT_NUMBERS, PRIORITIES, QUEUE_BYTES, QUEUES_BYTES, WAITING_AT
 from netsum_switch.native.memory import Memory
 from netsum_switch.ports import Port
 
-PORTS = 512
 DEFAULT_DEPTH = 64  # simple_switch's
 _HIGHEST_DEPTH = 1 << 20
 
@@ -64,8 +63,8 @@ class QueueOptions:
             if not 0 <= rate <= 1e9:
                 raise QueueError(f"a rate of {rate:g} packets per second: from 0 (no limit) to 1e9")
         for port in (*self.depths, *self.rates):
-            if not 0 <= port < PORTS:
-                raise QueueError(f"port {port}: ports are numbered 0 to {PORTS - 1}")
+            if not 0 <= port < PORT_NUMBERS:
+                raise QueueError(f"port {port}: ports are numbered 0 to {PORT_NUMBERS - 1}")
 
     @property
     def are_wanted(self) -> bool:
@@ -111,7 +110,7 @@ class Queues:
         self._order: deque[int] = deque()  # of the ports that have queues, the next to be served first
         self._deferred: deque[Job] = deque()
         self._full_until: dict[int, int] = {}
-        for port in range(PORTS):
+        for port in range(PORT_NUMBERS):
             for priority in range(options.priorities):
                 depth = options.depths.get(port, options.depth)
                 self.memory.set_number(_place(port, priority) + 4, depth, 4)

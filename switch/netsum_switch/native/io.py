@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
+from netsum_switch.native.layout import PORT_NUMBERS
 from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.memory import Memory
 from netsum_switch.ports import offloads
@@ -44,9 +45,6 @@ CONTROL_BYTES = 64  # of a frame's ancillary data
 
 
 ADDRESS_BYTES = 16  # struct sockaddr_in
-
-
-PORT_NUMBERS = 512
 
 
 HEAD_BYTES = 64  # of a frame that the program failed on, for the log

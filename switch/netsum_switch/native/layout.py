@@ -136,10 +136,11 @@ class QueuedWord(IntEnum):
 
 
 RECORD_BYTES = 24
+PORT_NUMBERS = 512
 PRIORITIES = 8  # queues of a port
 QUEUE_BYTES = 8  # {u32 packets that wait, u32 capacity} by port and priority
-WAITING_AT = 512 * PRIORITIES * QUEUE_BYTES  # then a byte for each port: not 0 if its packets wait
-QUEUES_BYTES = WAITING_AT + 512
+WAITING_AT = PORT_NUMBERS * PRIORITIES * QUEUE_BYTES  # then a byte for each port: not 0 if its packets wait
+QUEUES_BYTES = WAITING_AT + PORT_NUMBERS
 GROUP_IDS = 1 << 16
 SESSION_IDS = 1 << 15
 LENGTHS_AT = 8 * SESSION_IDS  # behind the sessions' replicas: {u32 bytes that a clone has at most}

@@ -23,7 +23,6 @@ from netsum_switch.native.io import (
     LARGE_BATCH,
     MESSAGE_BYTES,
     POLL_BYTES,
-    PORT_NUMBERS,
     SEND_AT,
     Counter,
     Loop,
@@ -41,7 +40,7 @@ from netsum_switch.native.io import (
     put,
     put_pointer,
 )
-from netsum_switch.native.layout import RECORD_BYTES, Context, OutputKind
+from netsum_switch.native.layout import PORT_NUMBERS, RECORD_BYTES, Context, OutputKind
 from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.module import Module
 from netsum_switch.native.offloads import write_arrivals

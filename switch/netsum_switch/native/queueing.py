@@ -12,6 +12,7 @@ looks at no queue and sets no priority has no ``enqueue``: its packets go from i
 from __future__ import annotations
 
 from netsum_switch.native.layout import (
+    PORT_NUMBERS,
     PRIORITIES,
     QUEUE_BYTES,
     WAITING_AT,
@@ -23,8 +24,6 @@ from netsum_switch.native.layout import (
 from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.module import Module
 from netsum_switch.native.pipeline import PacketWriter, run_generations, wait_in
-
-_PORTS = 512
 
 
 def write_queueing(module: Module) -> None:
@@ -41,7 +40,7 @@ def _write_enqueue(module: Module) -> None:
     writer = PacketWriter(module, "enqueue", parameters)
     out, variables = writer.out, module.lowered.variables
     egress = ("ptr %s", "ptr %c", "i64 %port", "i64 %rid", "i64 %instance")
-    with out.unless(out.compare("ult", 64, "%port", _PORTS)):  # there is no such port: the packet is dropped on its way out
+    with out.unless(out.compare("ult", 64, "%port", PORT_NUMBERS)):  # there is no such port: the packet is dropped on its way out
         writer.call("egress", *egress, *["i64 0"] * 4)
         out.give("i32 0")
     priority: Register = "0"

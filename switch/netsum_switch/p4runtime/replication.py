@@ -8,15 +8,13 @@ from typing import Any
 from google.rpc import code_pb2
 from netsum_p4runtime import p4runtime_pb2
 
+from netsum_switch.native.layout import PORT_NUMBERS
 from netsum_switch.p4runtime.status import RpcError, check_type, encode, invalid
 from netsum_switch.replication import ReplicationEngine
 
 # The reference uses group ids from here on for its clone sessions.
 FIRST_RESERVED_GROUP = 1 << 15
 MAX_SESSION = 1 << 15
-
-# Ports that BMv2's replication engine knows; it silently ignores others.
-_PORTS = 512
 
 _HIGHEST_INSTANCE = (1 << 16) - 1  # of egress_rid
 
@@ -42,10 +40,10 @@ class ReplicationGroup:
 
     def replicas(self) -> list[tuple[int, int]]:
         """(port, replica id) in the order in which copies are made, which is unspecified."""
-        return [
+        return [  # of the ports that BMv2's replication engine knows: it silently ignores others
             (number, rid)
             for rid in sorted(self.ports)
-            for number in sorted(port.number for port in self.ports[rid] if port.number < _PORTS)
+            for number in sorted(port.number for port in self.ports[rid] if port.number < PORT_NUMBERS)
         ]
 
 

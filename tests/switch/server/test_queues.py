@@ -113,13 +113,12 @@ def test_packets_that_start_over_for_ever_let_others_pass() -> None:
     with ExitStack() as undo:
         peer = wire(undo)
         ports = [UdpPort(number, LOOPBACK, address(peer)) for number in (1, 2)]
-        dataplane = running(undo, load("queues"), *ports)
+        running(undo, load("queues"), *ports)
         for _ in range(100):
             peer.sendto(request(RECIRCULATE, target=2, passes=1 << 31), ports[0].address)
         for number in range(50):
             peer.sendto(request(target=2, number=number), ports[1].address)
             assert seen(2, peer.recv(2000)).number == number
-        assert dataplane.queues.due() is not None or dataplane.failed_packets == 100
 
 
 def _seen(switch: SwitchUnderTest, port: int) -> Seen:
