@@ -38,12 +38,14 @@ LONGEST: Final = 2.0
 
 @dataclass(frozen=True)
 class Pattern:
-    """``nap``: one long sleep, in steps' usual times, half-way."""
+    """``nap``: one long sleep, in steps' usual times, half-way. ``ahead``: no sleep ends before the others are so many blocks
+    ahead."""
 
     probability: float = 0.0
     points: int = 3
     seed: int = 1
     nap: float = 0.0
+    ahead: int = 0
 
     def delays(self, steps: int, rank: int = 0) -> list[float]:
         """Delays of each step of a rank, in steps' usual times."""
@@ -158,7 +160,8 @@ class Experiment:
             awake = rank < setting.workers - setting.stragglers
             delays = () if awake else tuple(usual * delay for delay in pattern.delays(setting.steps, rank))
             plan = folder / f"plan.{rank}"
-            plan.write_text(json.dumps(asdict(WorkerPlan(setting.steps, setting.compute, mode.late, delays))), "utf-8")
+            work = WorkerPlan(setting.steps, setting.compute, mode.late, delays, pattern.ahead)
+            plan.write_text(json.dumps(asdict(work)), "utf-8")
             files = [str(path) for path in (self._images, plan, folder / f"worker{rank}")]
             command = [sys.executable, "-m", "tests.system.stragglers.worker", *files]
             environment = {**_ONE_THREAD, "PYTHONPATH": SEARCH_PATH, **self._fabric.environment(job, rank)}

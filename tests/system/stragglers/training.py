@@ -10,22 +10,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from netsum import Communicator, DesynchronizedError, ResultLostError
 from netsum_testbed.demo.model import Digits, Floats, Perceptron
 
+LOOK: Final = 0.05
+"""Seconds between looks at how far the others are."""
+
 
 @dataclass(frozen=True)
 class WorkerPlan:
     """Work of a worker. ``compute``: seconds that a gradient takes; what numpy does not need is spent idle, as on a
-    host whose accelerator computes. ``delays``: seconds that each step begins late; empty if it is not a straggler."""
+    host whose accelerator computes. ``delays``: seconds that each step begins late; empty if it is not a straggler. ``ahead``:
+    blocks by which the others are ahead before a step begins that is late."""
 
     steps: int
     compute: float = 0.0
     late: str = "accept"
     delays: Sequence[float] = ()
+    ahead: int = 0
 
 
 @dataclass
@@ -105,7 +110,9 @@ class Training:
         if self._plan.delays and self._plan.delays[step]:
             self._sleep(self._plan.delays[step])
             self.diary.slept += self._plan.delays[step]
-            if self._comm.lag():
+            while (ahead := self._comm.lag()) < self._plan.ahead:
+                self._sleep(LOOK)
+            if ahead:
                 return None
         began = time.perf_counter()
         model, digits = self.model, self._digits
