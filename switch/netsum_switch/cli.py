@@ -121,7 +121,9 @@ def _general_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-i", "--interface", action="append", default=[], metavar="PORT@IFACE",
         help="attach a network interface as PORT (needs root), or UDP datagrams that carry one frame each: "
-        "PORT@udp:HOST:UDP_PORT[:PEER_HOST:PEER_PORT]; without a peer, answers go to the last sender; may be repeated",
+        "PORT@udp:HOST:UDP_PORT[:PEER_HOST:PEER_PORT] (without a peer, answers go to the last sender), or a UDP socket of the "
+        "kernel, for hosts on any IP network: PORT@socket:HOST:UDP_PORT[:INSIDE_PORT], where frames have INSIDE_PORT instead "
+        "of UDP_PORT; may be repeated",
     )  # fmt: skip
     parser.add_argument("--device-id", type=_natural, default=0, metavar="ID", help="P4Runtime device id (default 0)")
     parser.add_argument("--no-p4", action="store_true", help="start without a program, until a controller pushes one")

@@ -21,6 +21,7 @@ from netsum_switch.pipeline import WITHOUT_LLVMLITE
 from netsum_switch.ports import Port, PortError, PortSpec, open_port, parse_port
 from netsum_switch.ports.captured import CapturedPort, PacketLog, PcapRecorder, Recorder
 from netsum_switch.ports.faulty import FaultCounts, Faults, FaultyPort
+from netsum_switch.ports.kernel_socket import SocketPort
 from netsum_switch.ports.udp import UdpPort
 from netsum_switch.queues import QueueOptions
 
@@ -54,7 +55,8 @@ class EmbeddedSwitch:
         """Open the ports, load the program, bind the server and start.
 
         Args:
-            ports: As for `-i`: `1@veth0`, `1@udp:127.0.0.1:9001[:127.0.0.1:9101]`.
+            ports: As for `-i`: `1@veth0`, `1@udp:127.0.0.1:9001[:127.0.0.1:9101]`,
+                `1@socket:10.1.0.9:12000[:12001]`.
             device_id: The device id that controllers must use.
             grpc_address: `HOST:PORT` (0 is a free port) or `unix:PATH`.
             cpu_port: Port of PacketIn and PacketOut, 0 for none.
@@ -63,7 +65,7 @@ class EmbeddedSwitch:
             p4info: File with the program's p4info (text format), which lets controllers write without pushing it.
             queues: Depth, rate and number of the egress queues; by default simple_switch's.
             faults: Faults of the wires. With None there are none, and `set_faults` cannot change that.
-            pcap: Folder for the frames of each port: `INTERFACE_in.pcap` and `INTERFACE_out.pcap`, of a UDP port
+            pcap: Folder for the frames of each port: `INTERFACE_in.pcap` and `INTERFACE_out.pcap`, of other ports
                 `portNUMBER_in.pcap` and `portNUMBER_out.pcap`. All frames then pass through Python, which is slower.
             dump_packet_data: Bytes of each frame that are logged, at level INFO; as slow.
 
@@ -90,8 +92,8 @@ class EmbeddedSwitch:
         self.grpc_address = server.address
 
     def port_address(self, number: int) -> tuple[str, int]:
-        """The UDP address to which a port's frames are sent. Raises PortError if there is no such port or it is not a
-        UDP port."""
+        """The UDP address to which a port's frames, or their payloads, are sent. Raises PortError if there is no such port
+        or it is on an interface."""
         address = self.udp_ports.get(number)
         if address is None:
             raise PortError(f"port {number} is not a UDP port of this switch")
@@ -101,7 +103,9 @@ class EmbeddedSwitch:
     def udp_ports(self) -> dict[int, tuple[str, int]]:
         """UDP addresses by port number, of the ports that have one."""
         ports = self._dataplane.ports.items()
-        return {number: layer.address for number, port in ports for layer in _layers(port) if isinstance(layer, UdpPort)}
+        return {
+            number: layer.address for number, port in ports for layer in _layers(port) if isinstance(layer, UdpPort | SocketPort)
+        }
 
     @property
     def port_names(self) -> dict[int, str]:

@@ -6,6 +6,7 @@ import ctypes
 import logging
 import os
 import select
+import socket
 import struct
 from collections.abc import Callable, Iterable
 from enum import IntEnum
@@ -16,6 +17,7 @@ from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.memory import Memory
 from netsum_switch.ports import offloads
 from netsum_switch.ports.base import MAX_FRAME, Port
+from netsum_switch.ports.kernel_socket import LARGEST_FRAME, SocketPort
 from netsum_switch.ports.packet import PacketPort
 from netsum_switch.ports.udp import UdpPort
 
@@ -38,7 +40,7 @@ QUEUE = 64  # frames that wait to be sent at a port
 SEGMENTS = 64  # datagrams that the kernel makes of one (UDP_SEGMENT, or a frame with VIRTIO_NET_HDR_GSO_UDP_L4)
 
 
-HEADROOM = 64  # before a received frame: room for a VLAN tag
+HEADROOM = 64  # before a received frame: room for a VLAN tag, or for the headers of a datagram
 
 
 CONTROL_BYTES = 64  # of a frame's ancillary data
@@ -100,7 +102,9 @@ class Wire(IntEnum):
     TURN = 14  # messages of its next turn
     TCP_SEGMENTS = 15  # frames of a TCP stream that the kernel takes as one
     WAITS = 16  # a pointer to the byte that says that packets wait for the interface; 0 if the program has no queues
-    END = 17
+    OWN = 17  # a pointer to `SocketPort.headers`
+    ALONE = 18  # number of the first queued frame that may be joined with others again
+    END = 19
 
 
 class WireKind(IntEnum):
@@ -110,6 +114,7 @@ class WireKind(IntEnum):
     UDP = 1
     LEARNING = 2  # UDP, to the sender of the last datagram
     PACKET = 3
+    SOCKET = 4
 
 
 class Counter(IntEnum):
@@ -258,17 +263,23 @@ class NativeIo:
             peer, segments = self._address_of(port.peer), SEGMENTS if port.segments else 1
         elif isinstance(port, PacketPort):
             kind, segments, mtu = WireKind.PACKET, SEGMENTS if port.joins else 1, port.largest
+        elif isinstance(port, SocketPort):
+            kind, segments, mtu = WireKind.SOCKET, SEGMENTS if port.segments else 1, LARGEST_FRAME
         words = {Wire.DESCRIPTOR: port.fileno(), Wire.NUMBER: port.number, Wire.KIND: kind, Wire.PEER: peer}
         if kind != WireKind.PYTHON:
             self._hold(port.counters)
             words[Wire.COUNTERS] = ctypes.addressof(port.counters)
             words[Wire.SEGMENTS], words[Wire.MTU], words[Wire.TURN] = segments, mtu, BATCH
-            words[Wire.WAITS] = self._waiting + port.number if self._waiting and kind == WireKind.PACKET else 0
+            words[Wire.WAITS] = self._waiting + port.number if self._waiting and kind in (WireKind.PACKET, WireKind.SOCKET) else 0
             words[Wire.TCP_SEGMENTS] = SEGMENTS if isinstance(port, PacketPort) and port.joins_tcp else 1
             words[Wire.FRAMES] = self._new(QUEUE * VECTOR_BYTES).address
             words[Wire.VECTORS] = self._new(2 * QUEUE * VECTOR_BYTES).address
             words[Wire.HEADS] = self._new(QUEUE * HEAD_SPACE).address
-            words[Wire.MESSAGES] = self._sending(peer).address
+            if isinstance(port, SocketPort):
+                words[Wire.OWN] = self._address_of(port.headers)
+                words[Wire.MESSAGES] = self._sending(self._names()).address
+            else:
+                words[Wire.MESSAGES] = self._sending(lambda _: (peer, ADDRESS_BYTES if peer else 0)).address
         for word, value in words.items():
             self._wires.set_number(start + 8 * word, value)
 
@@ -284,12 +295,18 @@ class NativeIo:
             struct.pack_into("<QQ", vectors.data, VECTOR_BYTES * at, frames + _FRAME_SPACE * at, size)
         return self._messages(BATCH, vectors.address, lambda at: (names.address + ADDRESS_BYTES * at, 0), controls.address)
 
-    def _sending(self, peer: int) -> Memory:
+    def _names(self) -> Callable[[int], tuple[int, int]]:
+        """An address for each message to be sent."""
+        names = self._new(QUEUE * ADDRESS_BYTES)
+        for at in range(QUEUE):
+            struct.pack_into("<H", names.data, ADDRESS_BYTES * at, socket.AF_INET)
+        return lambda at: (names.address + ADDRESS_BYTES * at, ADDRESS_BYTES)
+
+    def _sending(self, name: Callable[[int], tuple[int, int]]) -> Memory:
         controls = self._new(QUEUE * CONTROL_BYTES)
         for at in range(QUEUE):
             controls.data[CONTROL_BYTES * at : CONTROL_BYTES * at + SEGMENT_CONTROL_BYTES] = _SEGMENT_CONTROL
-        name = (peer, ADDRESS_BYTES if peer else 0)
-        return self._messages(QUEUE, 0, lambda _: name, controls.address)
+        return self._messages(QUEUE, 0, name, controls.address)
 
     def _messages(self, count: int, vectors: int, name: Callable[[int], tuple[int, int]], controls: int) -> Memory:
         messages = self._new(count * MESSAGE_BYTES)

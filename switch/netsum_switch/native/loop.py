@@ -40,6 +40,7 @@ from netsum_switch.native.io import (
     put,
     put_pointer,
 )
+from netsum_switch.native.kernel_socket import write_socket_ports
 from netsum_switch.native.layout import PORT_NUMBERS, RECORD_BYTES, Context, OutputKind
 from netsum_switch.native.llvm_builder import LlvmFunction, Register
 from netsum_switch.native.module import Module
@@ -58,6 +59,7 @@ def write_loop(module: Module) -> None:
     assembly.declare("__errno_location", "ptr {}()")
     write_sending(assembly)
     write_arrivals(assembly)
+    write_socket_ports(assembly)
     _write_sort(assembly.function("sort", "ptr %c, ptr %l, i64 %start, i32 %error", "void"))
     _write_take(assembly.function("take", "ptr %c, ptr %l, ptr %frame, i64 %size, i64 %port", "void"))
     _write_fetch(assembly.function("fetch", "ptr %l, ptr %w", "void"))
@@ -141,8 +143,9 @@ def _used(out: LlvmFunction) -> Register:
 def _write_fetch(out: LlvmFunction) -> None:
     """Receive a batch from a port."""
     messages = pointer(out, "%l", Loop.MESSAGES)
-    learning = out.compare("eq", 64, get(out, "%w", Wire.KIND), WireKind.LEARNING)
-    name = out.choose(learning, 32, ADDRESS_BYTES, 0)
+    kind = get(out, "%w", Wire.KIND)
+    named = out.op("or", 1, *(out.compare("eq", 64, kind, each) for each in (WireKind.LEARNING, WireKind.SOCKET)))
+    name = out.choose(named, 32, ADDRESS_BYTES, 0)
     with out.each(str(BATCH)) as index:  # the kernel has written over these
         message = item(out, messages, index, MESSAGE_BYTES)
         out.store(name, out.offset(message, MessageOffset.NAME_LENGTH), 32, 4)
@@ -207,6 +210,9 @@ def _write_next(out: LlvmFunction) -> None:
     with out.when(out.compare("ugt", 64, length, LARGE)):
         put(out, wire, Wire.TURN, LARGE_BATCH)
     with out.when(out.compare("ne", 64, kind, WireKind.PACKET)):
+        with out.when(out.compare("eq", 64, kind, WireKind.SOCKET)):
+            out.line(f"call void @arrive_payloads(ptr %c, ptr %l, ptr {wire}, ptr {message}, ptr {received}, i64 {length})")
+            out.give("void")
         out.line(f"call void @arrive_datagram(ptr %c, ptr %l, ptr {wire}, ptr {message}, ptr {received}, i64 {length})")
         out.give("void")
     offload, offset = out.load(received, 64, 8), out.resize(out.load(out.offset(received, 8), 16, 2), 16, 64)

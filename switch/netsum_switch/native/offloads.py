@@ -163,7 +163,15 @@ def _write_datagram(out: LlvmFunction) -> None:
         is_size = out.compare("eq", 64, out.load(out.offset(control, 8), 64, 8), UDP_GRO << 32 | SOL_UDP)
         with out.when(is_size):
             out.store(out.resize(out.load(out.offset(control, 16), 32, 4), 32, 64), each, 64, 8)
-    size = out.load(each, 64, 8)
+    with each_datagram(out, out.load(each, 64, 8)) as (start, own):
+        out.line(f"call void @arrive_one(ptr %c, ptr %l, ptr %w, ptr {out.offset('%frame', start)}, i64 {own})")
+    out.give("void")
+
+
+@contextmanager
+def each_datagram(out: LlvmFunction, size: Register) -> Iterator[tuple[Register, Register]]:
+    """A loop over the datagrams of a message of %size bytes, of which each but the last has ``size``; gives where one begins, and
+    its bytes."""
     size = out.choose(out.compare("eq", 64, size, 0), 64, 1, size)
     last = out.op("sub", 64, out.op("add", 64, "%size", size), 1)
     count = out.op("udiv", 64, last, size)
@@ -171,9 +179,7 @@ def _write_datagram(out: LlvmFunction) -> None:
     with out.each(count) as number:
         start = out.op("mul", 64, number, size)
         rest = out.op("sub", 64, "%size", start)
-        own = out.choose(out.compare("ult", 64, rest, size), 64, rest, size)
-        out.line(f"call void @arrive_one(ptr %c, ptr %l, ptr %w, ptr {out.offset('%frame', start)}, i64 {own})")
-    out.give("void")
+        yield start, out.choose(out.compare("ult", 64, rest, size), 64, rest, size)
 
 
 def _write_arrive(assembly: LlvmModule, out: LlvmFunction) -> None:

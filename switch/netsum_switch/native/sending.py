@@ -6,13 +6,13 @@
 What the kernel takes as one goes as one. On a UDP port, neighbors of one size are one message, which the kernel cuts up
 (UDP_SEGMENT). On an interface, datagrams of one flow and one size are one frame, and so is a run of a TCP stream, with a struct
 virtio_net_hdr that says so. A veth hands it over whole, and the receiver's kernel cuts up datagrams only if the receiver does not
-read them whole (UDP_GRO).
+read them whole (UDP_GRO). What leaves by a kernel socket is the payload of such a frame, as one message (UDP_SEGMENT).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from errno import EAGAIN, EINTR, ENETDOWN, ENOBUFS, ENODEV, ENXIO
+from errno import EACCES, EAGAIN, EHOSTUNREACH, EINTR, ENETDOWN, ENETUNREACH, ENOBUFS, ENODEV, ENXIO, EPERM
 from socket import MSG_DONTWAIT, SOL_SOCKET
 
 from netsum_switch.native import wide_integers as wire
@@ -44,6 +44,7 @@ from netsum_switch.ports.offloads import HEADER, NEEDS_CHECKSUM, TCP4, UDP
 
 _LARGEST_MESSAGE = 65000  # bytes in one datagram before it is cut up
 _GONE = (ENETDOWN, ENXIO, ENODEV)
+_NO_WAY = (ENETUNREACH, EHOSTUNREACH, EACCES, EPERM)  # to one of a kernel socket's peers
 
 _ETHERNET, _IPV4, _UDP, _TCP = 14, 20, 8, 20
 _TCP_PROTOCOL, _UDP_PROTOCOL = 6, 17
@@ -190,18 +191,20 @@ def _write_join(assembly: LlvmModule, out: LlvmFunction) -> None:
 def _write_run(out: LlvmFunction) -> None:
     """Give how many frames from the first one on go as one, and store their bytes behind ``headers`` bytes each, which are 0 in a
     message of many frames. They are as long as the first; only the last may be shorter."""
-    queue, packet = pointer(out, "%w", Wire.FRAMES), _is_packet(out)
+    queue = pointer(out, "%w", Wire.FRAMES)
+    flows = out.compare("uge", 64, get(out, "%w", Wire.KIND), WireKind.PACKET)  # or SOCKET: neighbors may be of other flows
     count, grow, other, flow, more, done = out.number("1"), *(out.label() for _ in range(5))
     first = item(out, queue, "%first", VECTOR_BYTES)
     data, size = out.load_pointer(first), get(out, first, 1)
     most = out.number(out.choose(out.compare("eq", 64, size, 0), 64, 1, get(out, "%w", Wire.SEGMENTS)))
     out.store("0", "%headers", 64, 8)
-    with out.when(packet):
+    with out.when(flows):
         found = out.value(f"call i64 @joinable(ptr {data}, i64 {size})")
         out.store(found, "%headers", 64, 8)
         with out.when(out.compare("ugt", 64, found, _HEADERS)):
             out.store(get(out, "%w", Wire.TCP_SEGMENTS), most, 64, 8)
         alone = out.op("or", 1, out.compare("eq", 64, found, 0), out.compare("ugt", 64, size, get(out, "%w", Wire.MTU)))
+        alone = out.op("or", 1, alone, out.compare("ult", 64, "%first", get(out, "%w", Wire.ALONE)))
         with out.when(out.op("or", 1, alone, _is_pushed(out, data, found))):
             out.store("1", most, 64, 8)
     headers = out.load("%headers", 64, 8)
@@ -219,7 +222,7 @@ def _write_run(out: LlvmFunction) -> None:
     out.branch(out.op("and", 1, fits, out.compare("ule", 64, with_it, _LARGEST_MESSAGE)), flow, done)
     out.begin(flow)
     pointed = out.load_pointer(frame)
-    with out.when(packet):
+    with out.when(flows):
         found = out.value(f"call i64 @joinable(ptr {pointed}, i64 {own})")
         with out.unless(out.compare("eq", 64, found, headers)):
             out.jump(done)
@@ -243,7 +246,12 @@ def _is_pushed(out: LlvmFunction, frame: Register, headers: Register) -> Registe
 
 
 def _is_packet(out: LlvmFunction) -> Register:
-    return out.compare("eq", 64, get(out, "%w", Wire.KIND), WireKind.PACKET)
+    return _is(out, WireKind.PACKET)
+
+
+def _is(out: LlvmFunction, kind: WireKind) -> Register:
+    """True if %w is a wire of this kind."""
+    return out.compare("eq", 64, get(out, "%w", Wire.KIND), kind)
 
 
 def _write_place(out: LlvmFunction) -> None:
@@ -288,6 +296,8 @@ def _write_gather(out: LlvmFunction) -> None:
             size = get(out, item(out, pointer(out, "%w", Wire.FRAMES), begin, VECTOR_BYTES), 1)
             out.store(out.resize(size, 64, 16), out.offset(control, 16), 16, 2)
             out.store(str(SEGMENT_CONTROL_BYTES), out.offset(message, MessageOffset.CONTROL_LENGTH), 64, 8)
+    with out.when(_is(out, WireKind.SOCKET)):
+        out.line(f"call void @address(ptr %w, ptr {message}, i64 {begin}, i64 {length})")
     out.store(out.op("add", 64, number, 1), count, 64, 8)
     out.store(out.op("add", 64, begin, length), place, 64, 8)
     out.jump(head)
@@ -296,7 +306,8 @@ def _write_gather(out: LlvmFunction) -> None:
 
 
 def _write_send(out: LlvmFunction) -> None:
-    """Send what is queued at a port. What cannot be sent now is dropped."""
+    """Send what is queued at a port. What cannot be sent now is dropped. Frames that the kernel does not take as one go one by
+    one: all from now on, or these alone if others have other peers."""
     counters, messages, queue = (pointer(out, "%w", word) for word in (Wire.COUNTERS, Wire.MESSAGES, Wire.FRAMES))
     done = out.number()
     head, some, sent, failed, after = (out.label() for _ in range(5))
@@ -323,8 +334,14 @@ def _write_send(out: LlvmFunction) -> None:
     passing = out.compare("eq", 64, error, EAGAIN)
     for each in (ENOBUFS, *_GONE):
         passing = out.op("or", 1, passing, out.compare("eq", 64, error, each))
+    has_peers = _is(out, WireKind.SOCKET)
+    for each in _NO_WAY:
+        passing = out.op("or", 1, passing, out.op("and", 1, has_peers, out.compare("eq", 64, error, each)))
     cut = out.compare("ugt", 64, frames, 1)
     with out.when(out.op("and", 1, cut, out.negation(passing))):  # on this way they cannot be cut up
+        with out.when(has_peers):
+            put(out, "%w", Wire.ALONE, out.op("add", 64, first, frames))
+            out.jump(head)
         put(out, "%w", Wire.SEGMENTS, 1)
         put(out, "%w", Wire.TCP_SEGMENTS, 1)
         put(out, "%w", Wire.REFUSED, error)
@@ -338,6 +355,7 @@ def _write_send(out: LlvmFunction) -> None:
     out.jump(head)
     out.begin(after)
     put(out, "%w", Wire.QUEUED, 0)
+    put(out, "%w", Wire.ALONE, 0)
     waits = pointer(out, "%w", Wire.WAITS)
     with out.unless(is_null(out, waits)):
         _mark_full(out, waits)
@@ -372,7 +390,14 @@ def _write_send_all(out: LlvmFunction) -> None:
 
 def _write_queue(out: LlvmFunction) -> None:
     """Queue a frame at a port."""
-    with out.when(out.compare("eq", 64, get(out, "%w", Wire.KIND), WireKind.LEARNING)):
+    length = out.number("%size")
+    with out.when(_is(out, WireKind.SOCKET)):
+        found = out.value("call i64 @leaving(ptr %w, ptr %data, i64 %size)")
+        with out.when(out.compare("eq", 64, found, 0)):
+            add(out, pointer(out, "%w", Wire.COUNTERS), Counter.TX_DROPPED)
+            out.give("void")
+        out.store(found, length, 64, 8)
+    with out.when(_is(out, WireKind.LEARNING)):
         family = out.load(pointer(out, "%w", Wire.PEER), 16, 1)
         with out.when(out.compare("eq", 16, family, 0)):  # nothing has come in yet, so there is no wire
             add(out, pointer(out, "%w", Wire.COUNTERS), Counter.TX_DROPPED)
@@ -381,6 +406,6 @@ def _write_queue(out: LlvmFunction) -> None:
         out.line("call void @send_queued(ptr %l, ptr %w)")
     frame = item(out, pointer(out, "%w", Wire.FRAMES), get(out, "%w", Wire.QUEUED), VECTOR_BYTES)
     out.store_pointer("%data", frame)
-    put(out, frame, 1, "%size")
+    put(out, frame, 1, out.load(length, 64, 8))
     add(out, "%w", Wire.QUEUED)
     out.give("void")

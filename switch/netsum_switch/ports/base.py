@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import socket
+import sys
 from typing import Protocol
 
 from netsum_switch.errors import SwitchError
@@ -76,6 +77,12 @@ class Port(Protocol):
 
     def close(self) -> None:
         """Close the descriptor."""
+
+
+def is_full(sock: socket.socket) -> bool:
+    """True if a socket has `FULL` bytes that its interface has not sent yet."""
+    memory = sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 64)
+    return int.from_bytes(memory[SENT_BYTES_AT : SENT_BYTES_AT + 4], sys.byteorder) >= FULL
 
 
 def enlarge_buffers(sock: socket.socket) -> None:

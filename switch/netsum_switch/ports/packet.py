@@ -7,18 +7,15 @@ import errno
 import fcntl
 import socket
 import struct
-import sys
 
 from netsum_switch.ports import offloads
 from netsum_switch.ports.base import (
-    FULL,
     MAX_FRAME,
-    SENT_BYTES_AT,
-    SO_MEMINFO,
     TURN,
     PortCounters,
     PortError,
     enlarge_buffers,
+    is_full,
     log,
 )
 
@@ -127,8 +124,7 @@ class PacketPort:
         counters.sent(frame)
 
     def is_full(self) -> bool:
-        memory = self._sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 64)
-        return int.from_bytes(memory[SENT_BYTES_AT : SENT_BYTES_AT + 4], sys.byteorder) >= FULL
+        return is_full(self._sock)
 
     def close(self) -> None:
         self._sock.close()

@@ -30,17 +30,8 @@ class UdpPort:
         if peer is not None:
             self._fixed = (_resolved(number, peer[0]), peer[1])
             self._know(self._fixed)
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        try:
-            sock.bind(local)
-        except OSError as error:
-            sock.close()
-            raise PortError(f"port {number}: cannot bind UDP {local[0]}:{local[1]}: {error.strerror}") from error
-        enlarge_buffers(sock)
-        with suppress(OSError):  # a kernel that does not know it gives them one by one
-            sock.setsockopt(SOL_UDP, UDP_GRO, 1)
-        self._sock = sock
-        self.address: Address = sock.getsockname()
+        self._sock = bound(number, local)
+        self.address: Address = self._sock.getsockname()
         self.name = f"udp:{self.address[0]}:{self.address[1]}"
 
     def fileno(self) -> int:
@@ -55,7 +46,7 @@ class UdpPort:
                 if self._fixed is None:
                     self._know(sender)
                 size = int.from_bytes(control[0][2][:4], sys.byteorder) if control else len(data)
-                frames += [data[at : at + size] for at in range(0, max(1, len(data)), max(1, size))]
+                frames += datagrams(data, size)
             except BlockingIOError:
                 break
             except OSError:  # an ICMP error for an earlier datagram: the port stays open
@@ -82,12 +73,8 @@ class UdpPort:
 
     @property
     def segments(self) -> bool:
-        """True if the kernel makes several datagrams of one message (UDP_SEGMENT, Linux 4.18)."""
-        try:
-            self._sock.getsockopt(SOL_UDP, UDP_SEGMENT)
-        except OSError:
-            return False
-        return True
+        """True if the kernel makes several datagrams of one message."""
+        return segments(self._sock)
 
     def _know(self, peer: Address) -> None:
         _SOCKADDR.pack_into(self.peer, 0, socket.AF_INET, peer[1].to_bytes(2, "big"), socket.inet_aton(peer[0]))
@@ -101,6 +88,35 @@ class UdpPort:
 
     def close(self) -> None:
         self._sock.close()
+
+
+def bound(number: int, local: Address) -> socket.socket:
+    """A UDP socket for a port, which receives datagrams that come together as one (UDP_GRO). Raises PortError if the address
+    cannot be bound."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        sock.bind(local)
+    except OSError as error:
+        sock.close()
+        raise PortError(f"port {number}: cannot bind UDP {local[0]}:{local[1]}: {error.strerror}") from error
+    enlarge_buffers(sock)
+    with suppress(OSError):  # a kernel that does not know it gives them one by one
+        sock.setsockopt(SOL_UDP, UDP_GRO, 1)
+    return sock
+
+
+def segments(sock: socket.socket) -> bool:
+    """True if the kernel makes several datagrams of one message (UDP_SEGMENT, Linux 4.18)."""
+    try:
+        sock.getsockopt(SOL_UDP, UDP_SEGMENT)
+    except OSError:
+        return False
+    return True
+
+
+def datagrams(data: bytes, size: int) -> list[bytes]:
+    """The datagrams of a message, of so many bytes each; the last may be shorter."""
+    return [data[at : at + size] for at in range(0, max(1, len(data)), max(1, size))]
 
 
 def _resolved(number: int, host: str) -> str:

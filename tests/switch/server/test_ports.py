@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from netsum_switch.ports import PortError, parse_port
+from netsum_switch.ports.kernel_socket import SocketPort
 from netsum_switch.ports.packet import PacketPort
 from netsum_switch.ports.udp import UdpPort
 
@@ -23,11 +24,15 @@ def test_port_specs() -> None:
     spec = parse_port("1@udp:127.0.0.1:9001:localhost:9101")
     assert (spec.number, spec.local, spec.peer) == (1, ("127.0.0.1", 9001), ("localhost", 9101))
     assert parse_port("1@udp:127.0.0.1:0").peer is None
+    spec = parse_port("1@socket:10.1.0.9:12000")
+    assert (spec.own, spec.inside_port) == (("10.1.0.9", 12000), None)
+    assert parse_port("1@socket:10.1.0.9:0:12001").inside_port == 12001
 
 
 BAD_SPECS = (
     "", "1", "@x", "x@y", "-1@x", "1@", "1@udp:", "1@udp:h:p", "1@udp::1", "1@udp:h:1:g", "1@udp:h:1:g:0",
-    "1@udp:h:65536",
+    "1@udp:h:65536", "1@socket:", "1@socket:10.1.0.9", "1@socket:10.1.0.9:x", "1@socket:10.1.0.9:1:65536",
+    "1@socket:10.1.0.9:1:2:3",
 )  # fmt: skip
 
 
@@ -35,6 +40,26 @@ BAD_SPECS = (
 def test_bad_port_specs(text: str) -> None:
     with pytest.raises(PortError):
         parse_port(text)
+
+
+BAD_SOCKETS = [
+    (
+        "0.0.0.0:12000",
+        r"0\.0\.0\.0 is not one machine's address, and frames carry it: write the one at which hosts reach this machine",
+    ),
+    ("255.255.255.255:12000", "is not one machine's address"),
+    ("239.1.2.3:12000", "is not one machine's address"),
+    ("localhost:12000", "localhost is not an IPv4 address: write the one at which hosts reach this machine"),
+    ("10.1.0:12000", r"10\.1\.0 is not an IPv4 address"),
+    ("[::1]:12000", "an address of IPv6, and UDP ports are IPv4 only"),
+    ("10.1.0.9:12000:0", "the UDP port inside cannot be 0"),
+]
+
+
+@pytest.mark.parametrize(("where", "message"), BAD_SOCKETS)
+def test_bad_addresses_of_sockets(where: str, message: str) -> None:
+    with pytest.raises(PortError, match=f"'1@socket:.*': .*{message}"):
+        parse_port(f"1@socket:{where}")
 
 
 @pytest.fixture
@@ -84,6 +109,8 @@ def test_udp_peer_that_is_not_there(peer: socket.socket) -> None:
 def test_udp_address_in_use(port: UdpPort) -> None:
     with pytest.raises(PortError, match=r"port 2: cannot bind UDP 127\.0\.0\.1:"):
         UdpPort(2, port.address)
+    with pytest.raises(PortError, match=r"port 2: cannot bind UDP 127\.0\.0\.1:"):
+        SocketPort(2, port.address)
 
 
 class InNamespace:
